@@ -1,0 +1,28 @@
+//! Bytes in, bytes, events and deadlines out: the capd protocol without I/O.
+//!
+//! The crate opens no socket, reads no file, asks no clock and draws no random number: time and randomness are
+//! inputs. Read the modules in the order a message meets them:
+//!
+//! 1. [`frame`] — bytes ↔ frames (PROTOCOL 3)
+//! 2. [`envelope`] — frame payload ↔ envelope, over [`cbor`] and [`identity`] (PROTOCOL 2, 5)
+//! 3. [`cddl`] — a body's shape, executed over the received bytes; then [`message`], its typed form (PROTOCOL 7)
+//! 4. [`link`] and [`call`] — the machines: one link, one call (PROTOCOL 4, 7, 8)
+//! 5. [`capability`] and [`negotiate`] — names, versions, and the deterministic choice (PROTOCOL 6, 7.5)
+//! 6. [`ledger`] — (from, id) → call, so that each accepted call has exactly one result (PROTOCOL 8)
+//!
+//! [`limits`] holds every wire bound, [`code`] the wire codes, [`error`] the one map from an error to its code.
+
+pub mod call;
+pub mod capability;
+pub mod cbor;
+pub mod cddl;
+pub mod code;
+pub mod envelope;
+pub mod error;
+pub mod frame;
+pub mod identity;
+pub mod ledger;
+pub mod limits;
+pub mod link;
+pub mod message;
+pub mod negotiate;

@@ -1,0 +1,92 @@
+//! Every bound of the wire: its unit, its source, and why it stands where it does.
+
+/// Bytes of a frame's length field. **Source:** PROTOCOL 3.
+pub const FRAME_LENGTH_BYTES: usize = 4;
+/// Bytes before a frame's payload: the length field and the type. **Source:** PROTOCOL 3.
+pub const FRAME_HEADER_BYTES: usize = FRAME_LENGTH_BYTES + 1;
+/// Largest `length` of a frame (type and payload) unless configured or negotiated lower, in bytes. **Source:** PROTOCOL 3.
+pub const MSG_SIZE_BYTES_DEFAULT: u32 = 16 * 1024 * 1024;
+/// Smallest value either side may set as its largest frame, in bytes, so that every peer can send schemas. **Source:** PROTOCOL 3.
+pub const MSG_SIZE_BYTES_FLOOR: u32 = 1024 * 1024;
+/// Largest PING and PONG payload, in bytes. **Source:** PROTOCOL 3.
+pub const PING_BYTES_MAX: usize = 64;
+
+/// Deepest nesting of arrays, maps and tags in received CBOR. **Source:** PROTOCOL 5; bounds the reader's stack.
+pub const CBOR_DEPTH_MAX: usize = 64;
+/// Most items in one array (elements) or map (pairs). **Source:** PROTOCOL 5.
+pub const CBOR_CONTAINER_ITEMS_MAX: usize = 65_536;
+/// Most items in one message; every head counts one. **Source:** PROTOCOL 5.
+pub const CBOR_ITEMS_MAX: usize = 1_000_000;
+
+/// Bytes of a message id: eight of time, eight of randomness. **Source:** PROTOCOL 5.
+pub const MESSAGE_ID_BYTES: usize = 16;
+/// Bytes of an Ed25519 signature. **Source:** PROTOCOL 5.
+pub const SIGNATURE_BYTES: usize = 64;
+/// How far an id's embedded time may stand from `ts`, in milliseconds. **Source:** PROTOCOL 5.
+pub const ID_TS_SKEW_MS_MAX: u64 = 1_000;
+/// How far ahead of our clock `ts` may stand, in milliseconds. **Source:** PROTOCOL 5.
+pub const FUTURE_SKEW_MS_MAX: u64 = 30_000;
+/// Longest `ttl`, in milliseconds: thirty days. **Source:** PROTOCOL 5.
+pub const TTL_MS_MAX: u64 = 30 * 24 * 60 * 60 * 1_000;
+/// Bytes of an authcrypt nonce. **Source:** PROTOCOL 5.
+pub const NONCE_BYTES: usize = 24;
+/// Most recipients in one `to`; ours, since PROTOCOL 5 sets none and a DID costs work to compare.
+pub const RECIPIENTS_MAX: usize = 64;
+/// Longest DID taken, in bytes; ours, as for URLs in common servers.
+pub const DID_BYTES_MAX: usize = 2_048;
+
+/// Longest capability name, in bytes. **Source:** PROTOCOL 6.
+pub const NAME_BYTES_MAX: usize = 255;
+/// Fewest labels of a capability name. **Source:** PROTOCOL 6.
+pub const NAME_LABELS_MIN: usize = 3;
+/// Longest version text, in bytes; as npm's and crates.io's.
+pub const VERSION_BYTES_MAX: usize = 256;
+/// Longest range text, in bytes; ours.
+pub const RANGE_BYTES_MAX: usize = 1_024;
+/// Most comparators in one range; ours, keeps matching constant.
+pub const RANGE_COMPARATORS_MAX: usize = 16;
+
+/// Descriptors in one CAP_DECLARE when the query names no `limit`. **Source:** PROTOCOL 7.1.
+pub const QUERY_LIMIT_DEFAULT: u64 = 100;
+/// Most descriptors in one CAP_DECLARE page. **Source:** PROTOCOL 7.1.
+pub const QUERY_LIMIT_MAX: u64 = 1_000;
+/// Most violations in one `details.violations`. **Source:** PROTOCOL 9.
+pub const VIOLATIONS_MAX: usize = 64;
+
+/// A call's time to run when neither invoke nor descriptor names one, in milliseconds. **Source:** PROTOCOL 8.
+pub const CALL_TIMEOUT_MS_DEFAULT: u64 = 60_000;
+/// Time for handshake and HELLO, in milliseconds, unless configured. **Source:** PROTOCOL 4.
+pub const HANDSHAKE_TIMEOUT_MS_DEFAULT: u64 = 10_000;
+/// Time for calls in flight to end while draining, in milliseconds, unless configured. **Source:** PROTOCOL 4.
+pub const DRAIN_TIMEOUT_MS_DEFAULT: u64 = 30_000;
+/// Messages larger than this get a QUIC stream of their own, in bytes. **Source:** PROTOCOL 4.
+pub const SHARED_STREAM_MESSAGE_BYTES_MAX: usize = 64 * 1024;
+/// Long-lived shared exchange streams of a QUIC link. **Source:** PROTOCOL 4.
+pub const SHARED_STREAMS_DEFAULT: usize = 4;
+/// QUIC application error code that cancels a stream's single call. **Source:** PROTOCOL 4.
+pub const QUIC_CODE_CANCEL: u32 = 0x4901;
+/// Bytes of finished idempotent results remembered, by default. **Source:** PROTOCOL 8.
+pub const LEDGER_IDEMPOTENT_BYTES_DEFAULT: usize = 64 * 1024 * 1024;
+
+/// First retry's delay, in milliseconds; doubled each time. **Source:** PROTOCOL 8, AMP 001 16.3.
+pub const RETRY_INITIAL_DELAY_MS: u64 = 1_000;
+/// Longest delay between tries, in milliseconds. **Source:** PROTOCOL 8, AMP 001 16.3.
+pub const RETRY_DELAY_MS_MAX: u64 = 60_000;
+/// Tries in all. **Source:** PROTOCOL 8, AMP 001 16.3.
+pub const RETRY_ATTEMPTS_MAX: u32 = 5;
+
+/// Protocol version of HANDSHAKE and of envelopes. **Source:** PROTOCOL 4, 5.
+pub const PROTOCOL_VERSION: u64 = 1;
+/// The AMP versions we speak, most wanted first. **Source:** PROTOCOL 4.
+pub const AMP_VERSIONS: &[&str] = &["1.0"];
+/// ALPN of a peer link. **Source:** PROTOCOL 2.
+pub const ALPN: &[u8] = b"amp.v1";
+/// The extension that lets a link's own principal leave `sig` empty. **Source:** PROTOCOL 5.
+pub const EXT_CHANNEL_AUTH: &str = "channel-auth";
+/// The descriptor format we write. **Source:** PROTOCOL 7.2.
+pub const CAPABILITIES_VERSION: &str = "1.0";
+
+const _: () = assert!(MSG_SIZE_BYTES_FLOOR <= MSG_SIZE_BYTES_DEFAULT);
+const _: () = assert!(SHARED_STREAM_MESSAGE_BYTES_MAX < MSG_SIZE_BYTES_FLOOR as usize);
+const _: () = assert!(QUERY_LIMIT_DEFAULT <= QUERY_LIMIT_MAX);
+const _: () = assert!(CBOR_CONTAINER_ITEMS_MAX <= CBOR_ITEMS_MAX);
