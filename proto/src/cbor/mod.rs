@@ -1,1 +1,21 @@
-//! (being written)
+//! CBOR in, borrowed views out: the strict bounded check, a pull reader, a deterministic writer, and the JSON view.
+//!
+//! [`check`] decides once whether bytes are CBOR that PROTOCOL 5 accepts. Everything after it walks the same bytes
+//! with a [`Reader`] and copies nothing. What we write goes through a [`Writer`], whose heads are always the
+//! shortest, so that its output is deterministic (RFC 8949 4.2.1) when its caller writes map keys in order.
+
+mod check;
+mod deterministic;
+mod error;
+pub mod json;
+mod reader;
+mod writer;
+
+pub use check::{Checker, TagPolicy, check};
+pub use deterministic::{deterministic, is_deterministic};
+pub use error::{Error, ErrorKind};
+pub use reader::{Head, Kind, Reader};
+pub use writer::Writer;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,235 @@
+//! Untrusted bytes in, "one item that PROTOCOL 5 accepts" or the first offending byte out.
+
+use super::deterministic::deterministic_at;
+use super::error::{Error, ErrorKind};
+use super::reader::{Head, INDEFINITE, head_at, indefinite_string_end, string_end};
+use crate::limits::{CBOR_CONTAINER_ITEMS_MAX, CBOR_DEPTH_MAX, CBOR_ITEMS_MAX};
+
+/// Where tags may stand. **Source:** PROTOCOL 5.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TagPolicy {
+    /// Anywhere.
+    Anywhere,
+    /// Only inside the values of `params`, `result`, `details` and `ext`.
+    UnderPayloadKeys,
+}
+
+/// Checks that `bytes` are exactly one item that PROTOCOL 5 accepts, tags anywhere.
+///
+/// Cost is linear in the bytes; nothing is allocated unless a map's keys are out of order or not in shortest form.
+///
+/// **Errors:** the first offending byte; code 1001. **Source:** PROTOCOL 5.
+pub fn check(bytes: &[u8]) -> Result<(), Error> {
+    let mut checker = Checker::new(bytes, TagPolicy::Anywhere);
+    let end = checker.item(0, 0)?;
+    if end < bytes.len() {
+        return Err(Error::new(end, ErrorKind::TrailingBytes));
+    }
+    Ok(())
+}
+
+/// The strict walk behind [`check`], for decoders that check items as they meet them.
+///
+/// One checker serves one message: it counts the message's items across calls.
+#[derive(Debug)]
+pub struct Checker<'a> {
+    bytes: &'a [u8],
+    items_left: usize,
+    tags: TagPolicy,
+}
+
+impl<'a> Checker<'a> {
+    /// A checker for the message in `bytes`.
+    pub const fn new(bytes: &'a [u8], tags: TagPolicy) -> Self {
+        Self { bytes, items_left: CBOR_ITEMS_MAX, tags }
+    }
+
+    /// Where tags may stand in the items checked from here on.
+    pub const fn set_tags(&mut self, tags: TagPolicy) {
+        self.tags = tags;
+    }
+
+    /// Checks the item at `start`, which stands inside `depth` containers, and returns the offset behind it.
+    pub fn item(&mut self, start: usize, depth: usize) -> Result<usize, Error> {
+        let head = head_at(self.bytes, start)?;
+        self.items_left = match self.items_left.checked_sub(1) {
+            Some(left) => left,
+            None => return Err(Error::new(start, ErrorKind::TooManyItems)),
+        };
+        match head.major {
+            0 | 1 => Ok(start + head.head_bytes),
+            2 if head.is_indefinite() => indefinite_string_end(self.bytes, start, 2),
+            2 => string_end(self.bytes, start, head),
+            3 => self.text(start, head),
+            4 => self.array(start, head, depth),
+            5 => self.map(start, head, depth),
+            6 => {
+                if self.tags == TagPolicy::UnderPayloadKeys {
+                    return Err(Error::new(start, ErrorKind::TagNotAllowed));
+                }
+                self.item(start + head.head_bytes, enter(start, depth)?)
+            }
+            _ if head.is_indefinite() => Err(Error::new(start, ErrorKind::UnexpectedBreak)),
+            _ => Ok(start + head.head_bytes),
+        }
+    }
+
+    #[inline]
+    fn text(&self, start: usize, head: Head) -> Result<usize, Error> {
+        if head.is_indefinite() {
+            return self.text_chunks(start);
+        }
+        let end = string_end(self.bytes, start, head)?;
+        match std::str::from_utf8(&self.bytes[start + head.head_bytes..end]) {
+            Ok(_) => Ok(end),
+            Err(_) => Err(Error::new(start, ErrorKind::InvalidUtf8)),
+        }
+    }
+
+    fn text_chunks(&self, start: usize) -> Result<usize, Error> {
+        let end = indefinite_string_end(self.bytes, start, 3)?;
+        let mut at = start + 1;
+        while at + 1 < end {
+            // RFC 8949 3.2.3: each chunk is valid UTF-8 by itself.
+            at = self.text(at, head_at(self.bytes, at)?)?;
+        }
+        Ok(end)
+    }
+
+    fn array(&mut self, start: usize, head: Head, depth: usize) -> Result<usize, Error> {
+        let depth = enter(start, depth)?;
+        let mut at = start + head.head_bytes;
+        let mut left = container(self.bytes, start, head, 1)?;
+        let mut count = 0usize;
+        while has_next(self.bytes, &mut at, &mut left) {
+            count = bounded(start, count)?;
+            at = self.item(at, depth)?;
+        }
+        Ok(at)
+    }
+
+    fn map(&mut self, start: usize, head: Head, depth: usize) -> Result<usize, Error> {
+        let depth = enter(start, depth)?;
+        let first_key = start + head.head_bytes;
+        let mut at = first_key;
+        let mut left = container(self.bytes, start, head, 2)?;
+        let (mut count, mut ascending) = (0usize, true);
+        let mut last_key: &[u8] = &[];
+        while has_next(self.bytes, &mut at, &mut left) {
+            count = bounded(start, count)?;
+            let key_start = at;
+            at = self.item(at, depth)?;
+            let key = &self.bytes[key_start..at];
+            // Strictly ascending encodings in one form each cannot repeat; anything else is looked at again below.
+            ascending = ascending && last_key < key && is_plain_key(key);
+            last_key = key;
+            at = self.map_value(at, key, depth)?;
+        }
+        if !ascending {
+            self.unique_keys(first_key, at, count)?;
+        }
+        Ok(at)
+    }
+
+    fn map_value(&mut self, at: usize, key: &[u8], depth: usize) -> Result<usize, Error> {
+        if self.tags == TagPolicy::UnderPayloadKeys && PAYLOAD_KEYS.contains(&key) {
+            self.tags = TagPolicy::Anywhere;
+            let end = self.item(at, depth);
+            self.tags = TagPolicy::UnderPayloadKeys;
+            return end;
+        }
+        self.item(at, depth)
+    }
+
+    /// Finds a key that stands twice among the `count` checked pairs of the map whose first key is at `first`.
+    #[cold]
+    fn unique_keys(&self, first: usize, end: usize, count: usize) -> Result<(), Error> {
+        let mut keys: Vec<(u32, u32)> = Vec::with_capacity(count);
+        let mut rewritten = Vec::new();
+        let mut at = first;
+        for _ in 0..count {
+            let key_end = super::reader::skip_at(self.bytes, at, 0)?;
+            let key = &self.bytes[at..key_end];
+            if is_plain_key(key) {
+                keys.push((at as u32, key_end as u32));
+            } else {
+                // Two encodings of one value are one key: compare the deterministic form, kept behind the input.
+                let from = self.bytes.len() + rewritten.len();
+                deterministic_at(self.bytes, at, &mut rewritten)?;
+                keys.push((from as u32, (self.bytes.len() + rewritten.len()) as u32));
+            }
+            at = super::reader::skip_at(self.bytes, key_end, 0)?;
+        }
+        debug_assert!(at <= end);
+        let slice = |&(from, to): &(u32, u32)| {
+            let (from, to) = (from as usize, to as usize);
+            match from.checked_sub(self.bytes.len()) {
+                None => &self.bytes[from..to],
+                Some(from) => &rewritten[from..to - self.bytes.len()],
+            }
+        };
+        keys.sort_unstable_by(|a, b| slice(a).cmp(slice(b)));
+        match keys.windows(2).find(|pair| slice(&pair[0]) == slice(&pair[1])) {
+            None => Ok(()),
+            Some(pair) => {
+                let offset = pair[0].0.max(pair[1].0) as usize;
+                let offset = if offset < self.bytes.len() { offset } else { first };
+                Err(Error::new(offset, ErrorKind::DuplicateKey))
+            }
+        }
+    }
+}
+
+/// The encoded keys whose values are payload: `ext`, `params`, `result`, `details`.
+const PAYLOAD_KEYS: [&[u8]; 4] = [b"\x63ext", b"\x66params", b"\x66result", b"\x67details"];
+
+/// Whether a key's bytes are its only acceptable spelling: an integer or definite string with the shortest head.
+#[inline]
+fn is_plain_key(key: &[u8]) -> bool {
+    match head_at(key, 0) {
+        Ok(head) => head.major < 4 && head.info != INDEFINITE && head.is_shortest(),
+        Err(_) => false,
+    }
+}
+
+#[inline]
+fn enter(start: usize, depth: usize) -> Result<usize, Error> {
+    if depth >= CBOR_DEPTH_MAX { Err(Error::new(start, ErrorKind::TooDeep)) } else { Ok(depth + 1) }
+}
+
+/// How many elements or pairs a container's head promises, refused when the bytes left cannot hold them.
+#[inline]
+fn container(bytes: &[u8], start: usize, head: Head, items_each: u64) -> Result<Option<u64>, Error> {
+    if head.is_indefinite() {
+        return Ok(None);
+    }
+    let left = (bytes.len() - start - head.head_bytes) as u64;
+    if head.argument.saturating_mul(items_each) > left {
+        return Err(Error::new(start, ErrorKind::LengthBeyondInput));
+    }
+    Ok(Some(head.argument))
+}
+
+#[inline]
+fn has_next(bytes: &[u8], at: &mut usize, left: &mut Option<u64>) -> bool {
+    match left {
+        Some(0) => false,
+        Some(count) => {
+            *count -= 1;
+            true
+        }
+        None if bytes.get(*at) == Some(&0xff) => {
+            *at += 1;
+            false
+        }
+        None => true,
+    }
+}
+
+#[inline]
+fn bounded(start: usize, count: usize) -> Result<usize, Error> {
+    if count >= CBOR_CONTAINER_ITEMS_MAX {
+        return Err(Error::new(start, ErrorKind::ContainerTooLarge));
+    }
+    Ok(count + 1)
+}
