@@ -1,1 +1,3 @@
-//! (being written)
+//! A call in; what the program that serves it answered out.
+
+pub mod process;

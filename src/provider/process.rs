@@ -1,0 +1,286 @@
+//! One call's params as JSON in; the JSON a command wrote, or a typed error, out.
+//!
+//! A command is started per call in a process group of its own: params on stdin, result on stdout, complaints on
+//! stderr. However the call ends (exit, timeout, cancel, too much output, the caller's future dropped), the whole
+//! group is killed before the outcome is known, so nothing that it left behind keeps running. A process that makes a
+//! session of its own on purpose (`setsid`) leaves the group and is not followed.
+//!
+//! The group's number is its leader's, and the leader is reaped last: until then the system cannot give the number
+//! to another process, so a kill never meets a stranger.
+
+mod exchange;
+mod message;
+#[cfg(test)]
+mod tests;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use capd_proto::code::Code;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use tokio::process::{Child, Command};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_util::sync::CancellationToken;
+
+use exchange::{Outcome, exchange};
+
+/// How a capability's command is started, and how much of it may run at once.
+#[derive(Clone, Debug)]
+pub struct ProcessSpec {
+    /// The program: a name looked up in PATH, or a path (a relative one stands under `dir`).
+    pub program: String,
+    /// The program's arguments, passed as they are; no shell takes part.
+    pub args: Vec<String>,
+    /// Working directory: where the declaration lies.
+    pub dir: PathBuf,
+    /// Most processes at once; at least 1 is used.
+    pub concurrency: usize,
+    /// Most calls waiting for one of them to end.
+    pub queue_max: usize,
+    /// Most bytes a process may write to stdout.
+    pub output_bytes_max: usize,
+}
+
+/// One call, as the process sees it.
+#[derive(Debug)]
+pub struct ProcessCall<'a> {
+    /// The call's message id, given as `CAPD_CALL_ID`.
+    pub id: &'a str,
+    /// The capability id, given as `CAPD_CAPABILITY`.
+    pub capability: &'a str,
+    /// The caller's DID, given as `CAPD_CALLER`.
+    pub caller: &'a str,
+    /// Params as one JSON document, given on stdin.
+    pub input: Vec<u8>,
+    /// When the call ends with [`ProcessError::Timeout`], waiting included.
+    pub deadline: Instant,
+}
+
+/// Why a call of a process has no result. The texts are fit for the caller: bounded, without file paths.
+///
+/// **Errors:** [`ProcessError::code`] is the code of the CAP_RESULT.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ProcessError {
+    /// It ended with an exit code other than 0, or by a signal; the text is stderr's last line, if it wrote one.
+    #[error("{0}")]
+    Failed(String),
+    /// The call's time ran out while it waited or ran.
+    #[error("the provider did not answer in time")]
+    Timeout,
+    /// The call was cancelled while it waited or ran.
+    #[error("the call was cancelled")]
+    Cancelled,
+    /// The command could not be started.
+    #[error("the provider's command could not be started: {0}")]
+    Spawn(std::io::ErrorKind),
+    /// As many calls as allowed run and wait already.
+    #[error("the provider has no capacity: {running} calls run, {waiting} wait")]
+    Overloaded {
+        /// The concurrency limit.
+        running: usize,
+        /// The queue's bound.
+        waiting: usize,
+    },
+    /// It wrote more to stdout than allowed, and was killed.
+    #[error("the provider wrote more than {0} bytes")]
+    OutputTooLarge(usize),
+    /// It exited with 0, but stdout is not one JSON document; the text says what is wrong and where.
+    #[error("the provider's output is not one JSON document: {0}")]
+    NotJson(String),
+    /// Its pipes or its exit could not be observed: a fault of ours.
+    #[error("the provider's process could not be observed: {0}")]
+    Unobservable(std::io::ErrorKind),
+}
+
+impl ProcessError {
+    /// The code of the CAP_RESULT error. **Source:** PROTOCOL 8, 9.
+    pub fn code(&self) -> Code {
+        match self {
+            Self::Failed(_) | Self::OutputTooLarge(_) | Self::NotJson(_) | Self::Unobservable(_) => {
+                Code::INTERNAL_ERROR
+            }
+            Self::Timeout => Code::TIMEOUT,
+            Self::Cancelled => Code::CANCELLED,
+            Self::Spawn(_) => Code::UNAVAILABLE,
+            Self::Overloaded { .. } => Code::OVERLOADED,
+        }
+    }
+}
+
+/// A capability's process provider: starts its command once per call, within its concurrency limit.
+#[derive(Debug)]
+pub struct Process {
+    spec: ProcessSpec,
+    environment: Vec<(&'static str, OsString)>,
+    /// One permit for each call that runs or waits.
+    admission: Semaphore,
+    /// One permit for each call that runs.
+    slots: Semaphore,
+}
+
+impl Process {
+    /// A provider for `spec`. The inherited part of the environment is read here, once.
+    pub fn new(mut spec: ProcessSpec) -> Self {
+        spec.concurrency = spec.concurrency.clamp(1, CONCURRENCY_MAX);
+        spec.queue_max = spec.queue_max.min(CONCURRENCY_MAX);
+        let admission = Semaphore::new(spec.concurrency + spec.queue_max);
+        let slots = Semaphore::new(spec.concurrency);
+        Self { environment: inherited_environment(), admission, slots, spec }
+    }
+
+    /// Runs the command for one call and returns what it wrote, verified to be one JSON document.
+    ///
+    /// Dropping the future kills the process group at once.
+    ///
+    /// **Errors:** see [`ProcessError`]; each ends the call, with no process left.
+    pub async fn run(
+        &self,
+        call: ProcessCall<'_>,
+        cancel: &CancellationToken,
+    ) -> Result<Vec<u8>, ProcessError> {
+        let _admitted = self.admission.try_acquire().map_err(|_| ProcessError::Overloaded {
+            running: self.spec.concurrency,
+            waiting: self.spec.queue_max,
+        })?;
+        let _slot = self.slot(call.deadline, cancel).await?;
+        let mut group = Group::spawn(self.command(&call))?;
+        let ended = tokio::select! {
+            biased;
+            () = cancel.cancelled() => Err(ProcessError::Cancelled),
+            () = sleep_until(call.deadline) => Err(ProcessError::Timeout),
+            outcome = exchange(&mut group, call.input, self.spec.output_bytes_max) => outcome,
+        };
+        if matches!(ended, Err(ProcessError::Cancelled | ProcessError::Timeout)) {
+            group.terminate().await;
+        }
+        let status = group.reap().await;
+        let Outcome { output, complaint } = ended
+            .inspect_err(|error| tracing::info!(call = call.id, capability = call.capability, %error))?;
+        let status = status.map_err(|error| ProcessError::Unobservable(error.kind()))?;
+        if !status.success() {
+            tracing::info!(call = call.id, capability = call.capability, %status, "process failed");
+            return Err(ProcessError::Failed(complaint.unwrap_or_else(|| message::of_status(status))));
+        }
+        message::check_document(&output).map_err(ProcessError::NotJson)?;
+        Ok(output)
+    }
+
+    /// Waits for a place among the running, no longer than the call may take.
+    async fn slot(
+        &self,
+        deadline: Instant,
+        cancel: &CancellationToken,
+    ) -> Result<SemaphorePermit<'_>, ProcessError> {
+        tokio::select! {
+            biased;
+            () = cancel.cancelled() => Err(ProcessError::Cancelled),
+            slot = self.slots.acquire() => Ok(slot.expect("the semaphore is never closed")),
+            () = sleep_until(deadline) => Err(ProcessError::Timeout),
+        }
+    }
+
+    fn command(&self, call: &ProcessCall<'_>) -> Command {
+        let mut command = Command::new(&self.spec.program);
+        command
+            .args(&self.spec.args)
+            .current_dir(&self.spec.dir)
+            .env_clear()
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
+            .env("CAPD_CALL_ID", call.id)
+            .env("CAPD_CAPABILITY", call.capability)
+            .env("CAPD_CALLER", call.caller)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .kill_on_drop(true);
+        command
+    }
+}
+
+/// A started command and everything that it started in turn; killed when dropped.
+struct Group {
+    child: Child,
+    /// The leader's pid, which is the group's number; `None` once the leader is reaped.
+    leader: Option<Pid>,
+}
+
+impl Group {
+    fn spawn(mut command: Command) -> Result<Self, ProcessError> {
+        let child = command.spawn().map_err(|error| ProcessError::Spawn(error.kind()))?;
+        let leader = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+        Ok(Self { child, leader })
+    }
+
+    /// Ready when the leader has exited; it is left unreaped, so that the group keeps its number.
+    async fn exited(leader: Option<Pid>) -> std::io::Result<()> {
+        let Some(leader) = leader else { return Ok(()) };
+        let mut child_changes = signal(SignalKind::child())?;
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        while waitid(WaitId::Pid(leader), options)?.is_none() {
+            child_changes.recv().await;
+        }
+        Ok(())
+    }
+
+    fn signal(&mut self, signal: Signal) {
+        let Some(leader) = self.leader else { return };
+        // Failing means that nobody is left in the group.
+        let _ = kill_process_group(leader, signal);
+    }
+
+    /// Kills whatever is left of the group, and the leader even if it moved to another group.
+    fn kill(&mut self) {
+        self.signal(Signal::KILL);
+        if self.leader.is_some() {
+            // Failing means that it has exited already.
+            let _ = self.child.start_kill();
+        }
+    }
+
+    /// Asks the group to end, and kills what has not ended after a short grace.
+    async fn terminate(&mut self) {
+        self.signal(Signal::TERM);
+        let _ = timeout(TERM_GRACE, Self::exited(self.leader)).await;
+        self.kill();
+    }
+
+    /// Kills what is left, then takes the leader's exit status.
+    async fn reap(mut self) -> std::io::Result<ExitStatus> {
+        self.kill();
+        let status = timeout(REAP_WAIT_MAX, self.child.wait()).await??;
+        self.leader = None;
+        Ok(status)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// The few variables a process gets of ours, with the daemon's own directory in front of PATH, so that a
+/// declaration can name `capd` itself.
+fn inherited_environment() -> Vec<(&'static str, OsString)> {
+    let own_dir = std::env::current_exe().ok().and_then(|exe| exe.parent().map(Path::to_path_buf));
+    let path = std::env::var_os("PATH").unwrap_or_else(|| PATH_DEFAULT.into());
+    let dirs = own_dir.into_iter().chain(std::env::split_paths(&path));
+    let path = std::env::join_paths(dirs).unwrap_or(path);
+    let kept = ["HOME", "LANG", "TMPDIR"].into_iter();
+    let kept = kept.filter_map(|name| std::env::var_os(name).map(|value| (name, value)));
+    std::iter::once(("PATH", path)).chain(kept).collect()
+}
+
+/// Where programs are looked for when the daemon itself has no PATH.
+const PATH_DEFAULT: &str = "/usr/local/bin:/usr/bin:/bin";
+/// Most processes or waiting calls of one capability; a configuration above it is read as this.
+const CONCURRENCY_MAX: usize = 65_536;
+/// Time between SIGTERM and SIGKILL for a call that timed out or was cancelled.
+const TERM_GRACE: Duration = Duration::from_millis(250);
+/// Longest wait for a killed leader to be reaped; a process stuck in the kernel is left to the runtime's reaper.
+const REAP_WAIT_MAX: Duration = Duration::from_secs(2);

@@ -1,0 +1,186 @@
+//! What a process wrote in; a text fit for the caller, or the verdict on its JSON, out.
+
+use std::fmt;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+
+/// The last line of stderr that says something: without control characters and file paths, of bounded length.
+pub(super) fn last_line(stderr: &[u8]) -> Option<String> {
+    let lines = stderr.rsplit(|byte| matches!(byte, b'\n' | b'\r'));
+    let mut lines = lines.map(|line| printable(&String::from_utf8_lossy(line)));
+    lines.find_map(|line| {
+        let line = without_paths(line.trim());
+        (!line.is_empty()).then(|| line.chars().take(MESSAGE_CHARS_MAX).collect())
+    })
+}
+
+/// The text for a process that failed in silence.
+pub(super) fn of_status(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("the provider exited with code {code}"),
+        (None, Some(signal)) => format!("the provider was ended by signal {signal}"),
+        (None, None) => "the provider ended without a code".to_owned(),
+    }
+}
+
+/// Leaves out terminal sequences (`ESC [ … letter`), control characters, and marks that turn the text around.
+fn printable(line: &str) -> String {
+    let mut out = String::with_capacity(line.len());
+    let mut chars = line.chars().peekable();
+    while let Some(c) = chars.next() {
+        match c {
+            '\u{1b}' if chars.peek() == Some(&'[') => {
+                chars.next();
+                chars.by_ref().find(|c| ('\u{40}'..='\u{7e}').contains(c));
+            }
+            '\t' => out.push(' '),
+            '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}' => {}
+            c if c.is_control() => {}
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// PROTOCOL 9: messages never quote file paths. An absolute path is cut down to its last part.
+fn without_paths(line: &str) -> String {
+    let mut out = String::with_capacity(line.len());
+    let mut rest = line;
+    let mut previous = None;
+    while let Some(c) = rest.chars().next() {
+        let starts_word =
+            previous.is_none_or(|p: char| !p.is_alphanumeric() && !matches!(p, '/' | '.' | '_'));
+        if c == '/' && starts_word && !rest.starts_with("//") {
+            let end = rest.find(|c: char| c.is_whitespace() || "\"'`:,;()<>[]{}|".contains(c));
+            let (path, after) = rest.split_at(end.unwrap_or(rest.len()));
+            out.push_str(path.trim_end_matches('/').rsplit('/').next().unwrap_or_default());
+            previous = path.chars().next_back();
+            rest = after;
+        } else {
+            out.push(c);
+            previous = Some(c);
+            rest = &rest[c.len_utf8()..];
+        }
+    }
+    out
+}
+
+/// Whether the bytes are exactly one JSON document; no tree is built.
+///
+/// **Errors:** what is wrong, with line and column.
+pub(super) fn check_document(bytes: &[u8]) -> Result<(), String> {
+    if bytes.iter().all(u8::is_ascii_whitespace) {
+        return Err("it is empty".to_owned());
+    }
+    serde_json::from_slice::<Document>(bytes).map(|Document| ()).map_err(|error| error.to_string())
+}
+
+/// Any JSON value, read through to its end. Unlike `IgnoredAny` it has every text decoded and every number read.
+struct Document;
+
+impl<'de> Deserialize<'de> for Document {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Self)
+    }
+}
+
+impl<'de> Visitor<'de> for Document {
+    type Value = Self;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_bool<E: Error>(self, _: bool) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_u64<E: Error>(self, _: u64) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_i64<E: Error>(self, _: i64) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_f64<E: Error>(self, _: f64) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_str<E: Error>(self, _: &str) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self, A::Error> {
+        while items.next_element::<Self>()?.is_some() {}
+        Ok(self)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Self, A::Error> {
+        while entries.next_entry::<Self, Self>()?.is_some() {}
+        Ok(self)
+    }
+}
+
+/// Longest message, in characters.
+const MESSAGE_CHARS_MAX: usize = 512;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn last_line_that_says_something_is_the_message() {
+        assert_eq!(last_line(b"first\nthe disk is full\n\n  \r\n").as_deref(), Some("the disk is full"));
+        assert_eq!(last_line(b" \n\n"), None);
+        assert_eq!(last_line(b""), None);
+    }
+
+    #[test]
+    fn control_characters_and_terminal_sequences_are_left_out() {
+        assert_eq!(
+            last_line(b"\x1b[1;31merror\x1b[0m:\tbad\x07 \xff").as_deref(),
+            Some("error: bad \u{fffd}")
+        );
+        assert_eq!(last_line("a\u{202e}b".as_bytes()).as_deref(), Some("ab"));
+    }
+
+    #[test]
+    fn message_is_bounded() {
+        let line = "é".repeat(MESSAGE_CHARS_MAX * 3);
+        assert_eq!(last_line(line.as_bytes()).map(|m| m.chars().count()), Some(MESSAGE_CHARS_MAX));
+    }
+
+    #[test]
+    fn file_paths_are_cut_to_their_last_part() {
+        let cases = [
+            ("/bin/sh: 1: nope: not found", "sh: 1: nope: not found"),
+            ("open '/home/ada/secret/key.pem': denied", "open 'key.pem': denied"),
+            ("at (/srv/app/main.js:3)", "at (main.js:3)"),
+            ("see https://example.org/a/b", "see https://example.org/a/b"),
+            ("3/4 and/or", "3/4 and/or"),
+        ];
+        for (line, expected) in cases {
+            assert_eq!(without_paths(line), expected);
+        }
+    }
+
+    #[test]
+    fn one_document_passes_and_nothing_else() {
+        for good in ["{}", " [1, -2, 3.5e3, \"a\\u00e9\", null, true, {\"a\": [[]]}]\n", "\"x\"", "0"] {
+            assert_eq!(check_document(good.as_bytes()), Ok(()), "{good}");
+        }
+        let bad: [&[u8]; 9] =
+            [b"", b"\n", b"{} {}", b"{\"a\":}", b"nul", b"\"\xff\"", b"\"\\ud800\"", b"1e999", b"{1: 2}"];
+        for bad in bad {
+            assert!(check_document(bad).is_err(), "{}", String::from_utf8_lossy(bad));
+        }
+        assert!(check_document("[".repeat(100_000).as_bytes()).is_err());
+    }
+}
