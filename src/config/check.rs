@@ -1,0 +1,261 @@
+//! Settings by key in; the typed configuration out, with the rules that tie one key to another.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use tracing_subscriber::filter::LevelFilter;
+
+use super::keys::{Fallback, KEYS, Key};
+use super::source::Settings;
+use super::value::{Value, quoted};
+use super::{
+    Admit, Agent, Config, Effective, Limits, Listen, Log, LogFormat, Mistake, Origin, Peer, PeerPolicy, Quic,
+    Signatures, Timeouts,
+};
+
+/// Builds the configuration and adds a mistake for each rule it breaks; `None` only without a state directory.
+pub(super) fn build(
+    settings: &Settings,
+    environment: &[(String, String)],
+    mistakes: &mut Vec<Mistake>,
+) -> Option<Config> {
+    let view = View(settings);
+    let Some(dir) = view.path("agent.dir").or_else(|| state_dir(environment)) else {
+        mistakes.push(Mistake {
+            origin: Origin::Default,
+            key: "agent.dir".into(),
+            problem: "no state directory: neither XDG_STATE_HOME nor HOME is set".into(),
+            accepted: "a path".into(),
+        });
+        return None;
+    };
+    let in_dir = |path: &str, name: &str| view.path(path).unwrap_or_else(|| dir.join(name));
+    let unix = match settings.get("listen.unix") {
+        Some((Value::Path(path), _)) => path.clone(),
+        _ => Some(dir.join("capd.sock")),
+    };
+    let config = Config {
+        agent: Agent {
+            name: view.text("agent.name"),
+            key_file: in_dir("agent.key_file", "identity.key"),
+            capabilities: view.path("agent.capabilities"),
+            did_documents: view.paths("agent.did_documents"),
+            dir: dir.clone(),
+        },
+        listen: Listen {
+            quic: view.listener("listen.quic"),
+            tcp: view.listener("listen.tcp"),
+            unix,
+            local_tcp: view.listener("listen.local_tcp"),
+            token_file: in_dir("listen.token_file", "token"),
+        },
+        peer: PeerPolicy {
+            signatures: if view.text("peer.signatures") == "channel" {
+                Signatures::Channel
+            } else {
+                Signatures::Always
+            },
+            admit: if view.text("peer.admit") == "any" { Admit::Any } else { Admit::Listed },
+            refresh_ms: view.integer("peer.refresh_ms"),
+        },
+        peers: view.peers("peers"),
+        limits: Limits {
+            msg_size_bytes_max: view.integer("limits.msg_size_bytes_max"),
+            calls_in_flight_max: view.integer("limits.calls_in_flight_max"),
+            calls_in_flight_per_peer_max: view.integer("limits.calls_in_flight_per_peer_max"),
+            links_max: view.integer("limits.links_max"),
+            queue_bytes_max: view.integer("limits.queue_bytes_max"),
+            ledger_entries_max: view.integer("limits.ledger_entries_max"),
+            ledger_bytes_max: view.integer("limits.ledger_bytes_max"),
+            ledger_idempotent_bytes_max: view.integer("limits.ledger_idempotent_bytes_max"),
+        },
+        timeouts: Timeouts {
+            handshake_ms: view.integer("timeouts.handshake_ms"),
+            drain_ms: view.integer("timeouts.drain_ms"),
+            idle_ms: view.integer("timeouts.idle_ms"),
+            keep_alive_ms: view.integer("timeouts.keep_alive_ms"),
+            call_ms: view.integer("timeouts.call_ms"),
+            reconnect_initial_ms: view.integer("timeouts.reconnect_initial_ms"),
+            reconnect_max_ms: view.integer("timeouts.reconnect_max_ms"),
+        },
+        quic: Quic {
+            shared_streams: view.integer("quic.shared_streams"),
+            shared_stream_message_bytes_max: view.integer("quic.shared_stream_message_bytes_max"),
+        },
+        log: Log {
+            format: if view.text("log.format") == "json" { LogFormat::Json } else { LogFormat::Human },
+            level: LevelFilter::from_str(&view.text("log.level")).expect("the table's words are level names"),
+        },
+        effective: KEYS.iter().map(|key| effective(key, settings, &dir)).collect(),
+    };
+    // A default standing in for a value that was refused would only give a second, misleading message.
+    if mistakes.is_empty() {
+        tie(&config, settings, mistakes);
+    }
+    Some(config)
+}
+
+fn state_dir(environment: &[(String, String)]) -> Option<PathBuf> {
+    let variable = |wanted: &str| {
+        environment
+            .iter()
+            .find(|(name, value)| name == wanted && !value.is_empty())
+            .map(|(_, value)| Path::new(value))
+    };
+    variable("XDG_STATE_HOME")
+        .map(|state| state.join("capd"))
+        .or_else(|| variable("HOME").map(|home| home.join(".local/state/capd")))
+}
+
+/// The rules between keys.
+fn tie(config: &Config, settings: &Settings, mistakes: &mut Vec<Mistake>) {
+    let mut wrong = |key: &str, problem: String, accepted: &str| {
+        mistakes.push(Mistake {
+            origin: settings.origin(key),
+            key: key.into(),
+            problem,
+            accepted: accepted.into(),
+        });
+    };
+    // A key that nobody knows is harmless only where nobody else can reach.
+    let open: Vec<SocketAddr> = [config.listen.quic, config.listen.tcp]
+        .into_iter()
+        .flatten()
+        .filter(|at| !at.ip().is_loopback())
+        .collect();
+    if let (Admit::Any, Some(at)) = (config.peer.admit, open.first()) {
+        let problem = format!("\"any\" would let anybody in at {at}, which is not on loopback");
+        wrong("peer.admit", problem, "\"listed\", or listen.quic and listen.tcp on loopback");
+    }
+    for (index, peer) in config.peers.iter().enumerate() {
+        if config.peers[..index].iter().any(|earlier| earlier.did == peer.did) {
+            wrong(
+                "peers",
+                format!("{} stands twice", quoted(&peer.did)),
+                "each did once, with all its addresses",
+            );
+        }
+    }
+    let ordered: [(&str, u64, &str, u64); 6] = [
+        (
+            "limits.calls_in_flight_per_peer_max",
+            config.limits.calls_in_flight_per_peer_max as u64,
+            "limits.calls_in_flight_max",
+            config.limits.calls_in_flight_max as u64,
+        ),
+        (
+            "limits.msg_size_bytes_max",
+            u64::from(config.limits.msg_size_bytes_max),
+            "limits.queue_bytes_max",
+            config.limits.queue_bytes_max as u64,
+        ),
+        (
+            "limits.msg_size_bytes_max",
+            u64::from(config.limits.msg_size_bytes_max),
+            "limits.ledger_bytes_max",
+            config.limits.ledger_bytes_max as u64,
+        ),
+        (
+            "limits.ledger_idempotent_bytes_max",
+            config.limits.ledger_idempotent_bytes_max as u64,
+            "limits.ledger_bytes_max",
+            config.limits.ledger_bytes_max as u64,
+        ),
+        (
+            "timeouts.reconnect_initial_ms",
+            config.timeouts.reconnect_initial_ms,
+            "timeouts.reconnect_max_ms",
+            config.timeouts.reconnect_max_ms,
+        ),
+        // A sign of life sent exactly when the link is given up comes too late.
+        (
+            "timeouts.keep_alive_ms",
+            config.timeouts.keep_alive_ms + 1,
+            "timeouts.idle_ms",
+            config.timeouts.idle_ms,
+        ),
+    ];
+    for (low, low_value, high, high_value) in ordered {
+        if low_value > high_value {
+            // The key that somebody wrote is the one to name.
+            let (key, problem) = match settings.get(low) {
+                Some(_) => (low, format!("does not fit under {high} = {high_value}")),
+                None => (
+                    high,
+                    format!("{high_value} leaves no room for {low}, whose smallest fit is {low_value}"),
+                ),
+            };
+            wrong(key, problem, &format!("{low} below {high}"));
+        }
+    }
+}
+
+fn effective(key: &'static Key, settings: &Settings, dir: &Path) -> Effective {
+    let origin = settings.origin(key.path);
+    let value = match (settings.get(key.path), key.default) {
+        (Some((value, _)), _) => value.written(),
+        (None, Fallback::Text(text)) => format!("{text:?}"),
+        (None, Fallback::Integer(number)) => number.to_string(),
+        (None, Fallback::Unset(text)) => format!("({text})"),
+        (None, Fallback::Derived(text)) => match key.path {
+            "agent.dir" => format!("{:?}", dir.display().to_string()),
+            _ => format!("({text})"),
+        },
+    };
+    Effective { key: key.path, value, origin }
+}
+
+/// Typed reads of settings, falling back to the table's defaults.
+struct View<'a>(&'a Settings);
+
+impl View<'_> {
+    fn default(path: &str) -> Fallback {
+        Key::find(path).expect("only keys of the table are read").default
+    }
+
+    fn text(&self, path: &str) -> String {
+        match (self.0.get(path), Self::default(path)) {
+            (Some((Value::Text(text), _)), _) => text.clone(),
+            (_, Fallback::Text(text)) => text.to_owned(),
+            (_, Fallback::Integer(_) | Fallback::Unset(_) | Fallback::Derived(_)) => String::new(),
+        }
+    }
+
+    fn integer<N: TryFrom<u64>>(&self, path: &str) -> N {
+        let number = match (self.0.get(path), Self::default(path)) {
+            (Some((Value::Integer(number), _)), _) => *number,
+            (_, Fallback::Integer(number)) => number,
+            (_, Fallback::Text(_) | Fallback::Unset(_) | Fallback::Derived(_)) => 0,
+        };
+        N::try_from(number).ok().expect("the table's range fits the field")
+    }
+
+    fn path(&self, path: &str) -> Option<PathBuf> {
+        match self.0.get(path) {
+            Some((Value::Path(path), _)) => path.clone(),
+            _ => None,
+        }
+    }
+
+    fn paths(&self, path: &str) -> Vec<PathBuf> {
+        match self.0.get(path) {
+            Some((Value::Paths(paths), _)) => paths.clone(),
+            _ => Vec::new(),
+        }
+    }
+
+    fn listener(&self, path: &str) -> Option<SocketAddr> {
+        match self.0.get(path) {
+            Some((Value::Listener(at), _)) => *at,
+            _ => None,
+        }
+    }
+
+    fn peers(&self, path: &str) -> Vec<Peer> {
+        match self.0.get(path) {
+            Some((Value::Peers(peers), _)) => peers.clone(),
+            _ => Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,360 @@
+//! The table of keys in; the reference table (markdown) and the names of environment variables out.
+
+use std::fmt::Write;
+
+use capd_proto::limits;
+
+/// One key: how it is written, what it takes, what stands when nobody sets it, and why one would.
+#[derive(Clone, Copy, Debug)]
+pub struct Key {
+    /// The dotted key, `section.key`.
+    pub path: &'static str,
+    /// What it takes.
+    pub kind: Kind,
+    /// Its value when no layer sets it.
+    pub default: Fallback,
+    /// What it is for, one sentence.
+    pub meaning: &'static str,
+}
+
+/// What a key takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A short name.
+    Name,
+    /// A path; relative to the file that names it, or to the working directory.
+    Path,
+    /// A path, or `off`.
+    PathOrOff,
+    /// Several paths; comma separated outside the file.
+    Paths,
+    /// `IP:PORT` or `off`.
+    Listener,
+    /// `IP:PORT` on loopback, or `off`.
+    LoopbackListener,
+    /// One of these words.
+    Choice(&'static [&'static str]),
+    /// An integer of a unit, both ends included.
+    Integer {
+        /// What one of it is.
+        unit: Unit,
+        /// Smallest value.
+        min: u64,
+        /// Largest value.
+        max: u64,
+    },
+    /// The `[[peers]]` tables; `DID@ADDRESS`, comma separated, outside the file.
+    Peers,
+}
+
+/// What an integer counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Bytes.
+    Bytes,
+    /// Milliseconds.
+    Milliseconds,
+    /// Things.
+    Count,
+}
+
+/// A key's value when no layer sets it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fallback {
+    /// A word.
+    Text(&'static str),
+    /// A number in the key's unit.
+    Integer(u64),
+    /// Nothing; the text says what that means.
+    Unset(&'static str),
+    /// Made from other values; the text says how.
+    Derived(&'static str),
+}
+
+const MIB: u64 = 1024 * 1024;
+
+const fn bytes(min: u64, max: u64) -> Kind {
+    Kind::Integer { unit: Unit::Bytes, min, max }
+}
+
+const fn milliseconds(min: u64, max: u64) -> Kind {
+    Kind::Integer { unit: Unit::Milliseconds, min, max }
+}
+
+const fn count(min: u64, max: u64) -> Kind {
+    Kind::Integer { unit: Unit::Count, min, max }
+}
+
+const fn key(path: &'static str, kind: Kind, default: Fallback, meaning: &'static str) -> Key {
+    Key { path, kind, default, meaning }
+}
+
+use self::Fallback::{Derived, Integer, Text, Unset};
+
+/// Every key, in the order of the reference.
+pub const KEYS: &[Key] = &[
+    key("agent.name", Kind::Name, Text("agent"), "The agent's name, told to peers in HELLO."),
+    key(
+        "agent.dir",
+        Kind::Path,
+        Derived("`$XDG_STATE_HOME/capd`, else `$HOME/.local/state/capd`"),
+        "State directory; key file, token and socket stand in it unless they are named elsewhere.",
+    ),
+    key(
+        "agent.key_file",
+        Kind::Path,
+        Derived("`identity.key` in `agent.dir`"),
+        "The identity key; made on first start, readable by its owner only.",
+    ),
+    key(
+        "agent.capabilities",
+        Kind::Path,
+        Unset("no process providers"),
+        "The `capabilities.yaml` that declares process providers.",
+    ),
+    key(
+        "agent.did_documents",
+        Kind::Paths,
+        Unset("none"),
+        "DID documents (JSON) of identities of other methods than `did:key`.",
+    ),
+    key("listen.quic", Kind::Listener, Unset("off"), "Where peer links come in over QUIC."),
+    key("listen.tcp", Kind::Listener, Unset("off"), "Where peer links come in over TCP with TLS."),
+    key(
+        "listen.unix",
+        Kind::PathOrOff,
+        Derived("`capd.sock` in `agent.dir`"),
+        "The unix socket for the agent's own local links.",
+    ),
+    key(
+        "listen.local_tcp",
+        Kind::LoopbackListener,
+        Unset("off"),
+        "Loopback TCP for local links; every link must show the token.",
+    ),
+    key(
+        "listen.token_file",
+        Kind::Path,
+        Derived("`token` in `agent.dir`"),
+        "The token of `listen.local_tcp`; made on first start, readable by its owner only.",
+    ),
+    key(
+        "peer.signatures",
+        Kind::Choice(&["always", "channel"]),
+        Text("always"),
+        "Whether every envelope to a peer is signed, or the mutually authenticated channel speaks for its own end.",
+    ),
+    key(
+        "peer.admit",
+        Kind::Choice(&["listed", "any"]),
+        Text("listed"),
+        "Who may open a peer link: the DIDs of `[[peers]]`, or any key (only when all peer listeners are on loopback).",
+    ),
+    key(
+        "peer.refresh_ms",
+        milliseconds(1_000, 86_400_000),
+        Integer(60_000),
+        "How often a peer is asked for its capabilities again.",
+    ),
+    key(
+        "peers",
+        Kind::Peers,
+        Unset("none"),
+        "The peers: `[[peers]]` tables with `did` and `addresses`, most wanted address first.",
+    ),
+    key(
+        "limits.msg_size_bytes_max",
+        bytes(limits::MSG_SIZE_BYTES_FLOOR as u64, 1024 * MIB),
+        Integer(limits::MSG_SIZE_BYTES_DEFAULT as u64),
+        "Largest frame; the smaller of both sides' holds on a link.",
+    ),
+    key(
+        "limits.calls_in_flight_max",
+        count(1, 1_000_000),
+        Integer(4_096),
+        "Calls in flight, all links together; one more is 5004 OVERLOADED.",
+    ),
+    key(
+        "limits.calls_in_flight_per_peer_max",
+        count(1, 1_000_000),
+        Integer(1_024),
+        "Calls in flight of one peer; one more is 5004 OVERLOADED.",
+    ),
+    key(
+        "limits.links_max",
+        count(1, 100_000),
+        Integer(1_024),
+        "Open links, local ones included; one more is closed.",
+    ),
+    key(
+        "limits.queue_bytes_max",
+        bytes(MIB, 16 * 1024 * MIB),
+        Integer(64 * MIB),
+        "Bytes waiting to be written on one link before new calls on it are refused.",
+    ),
+    key(
+        "limits.ledger_entries_max",
+        count(1, 100_000_000),
+        Integer(1_000_000),
+        "Calls remembered so that a repeated one is not run again.",
+    ),
+    key(
+        "limits.ledger_bytes_max",
+        bytes(MIB, 64 * 1024 * MIB),
+        Integer(256 * MIB),
+        "Bytes of recorded results held in memory.",
+    ),
+    key(
+        "limits.ledger_idempotent_bytes_max",
+        bytes(0, 64 * 1024 * MIB),
+        Integer(limits::LEDGER_IDEMPOTENT_BYTES_DEFAULT as u64),
+        "The part of `limits.ledger_bytes_max` that finished idempotent calls may take, oldest out first.",
+    ),
+    key(
+        "timeouts.handshake_ms",
+        milliseconds(100, 600_000),
+        Integer(limits::HANDSHAKE_TIMEOUT_MS_DEFAULT),
+        "Time for handshake and HELLO.",
+    ),
+    key(
+        "timeouts.drain_ms",
+        milliseconds(0, 3_600_000),
+        Integer(limits::DRAIN_TIMEOUT_MS_DEFAULT),
+        "Time for calls in flight to end at shutdown.",
+    ),
+    key(
+        "timeouts.idle_ms",
+        milliseconds(1_000, 86_400_000),
+        Integer(60_000),
+        "Silence after which a link is closed.",
+    ),
+    key(
+        "timeouts.keep_alive_ms",
+        milliseconds(100, 86_400_000),
+        Integer(15_000),
+        "Silence after which a sign of life is sent; below `timeouts.idle_ms`.",
+    ),
+    key(
+        "timeouts.call_ms",
+        milliseconds(1, limits::TTL_MS_MAX),
+        Integer(limits::CALL_TIMEOUT_MS_DEFAULT),
+        "Time of a call when neither the invoke nor the capability names one.",
+    ),
+    key(
+        "timeouts.reconnect_initial_ms",
+        milliseconds(10, 3_600_000),
+        Integer(250),
+        "Pause before the first reconnect to a peer; doubled each time, with jitter.",
+    ),
+    key(
+        "timeouts.reconnect_max_ms",
+        milliseconds(10, 3_600_000),
+        Integer(30_000),
+        "Longest pause between reconnects to a peer.",
+    ),
+    key(
+        "quic.shared_streams",
+        count(1, 64),
+        Integer(limits::SHARED_STREAMS_DEFAULT as u64),
+        "Long-lived exchange streams of a QUIC link.",
+    ),
+    key(
+        "quic.shared_stream_message_bytes_max",
+        bytes(0, limits::MSG_SIZE_BYTES_FLOOR as u64),
+        Integer(limits::SHARED_STREAM_MESSAGE_BYTES_MAX as u64),
+        "Larger messages get a stream of their own.",
+    ),
+    key("log.format", Kind::Choice(&["human", "json"]), Text("human"), "How a log line looks."),
+    key(
+        "log.level",
+        Kind::Choice(&["off", "error", "warn", "info", "debug", "trace"]),
+        Text("info"),
+        "The least severe level that is logged; `CAPD_LOG` refines it by module.",
+    ),
+];
+
+/// `CAPD_*` variables that are no keys: name and what reads them.
+pub const OTHER_VARIABLES: &[(&str, &str)] = &[
+    ("CAPD_CONFIG", "The configuration file, when no flag names one."),
+    ("CAPD_CONTEXT", "The context of `capctl`: which sidecar it speaks to."),
+    ("CAPD_LOG", "A log filter by module (`capd::net=debug,info`), in place of `log.level`."),
+    ("CAPD_SOCKET", "The socket of the sidecar that `capctl` speaks to."),
+    ("CAPD_SUITES", "Where the public test suites stand; read by tests only."),
+    ("CAPD_TOKEN_FILE", "The token file that `capctl` shows on loopback TCP."),
+];
+
+impl Key {
+    /// The environment variable of this key: `CAPD_`, section and key joined by `__`, upper case.
+    pub fn variable(&self) -> String {
+        format!("CAPD_{}", self.path.replace('.', "__").to_ascii_uppercase())
+    }
+
+    /// The key written `path`, if there is one.
+    pub fn find(path: &str) -> Option<&'static Self> {
+        KEYS.iter().find(|key| key.path == path)
+    }
+}
+
+impl Kind {
+    /// What the key takes, as a phrase for messages and the reference.
+    pub fn accepted(&self) -> String {
+        match self {
+            Self::Name => "1 to 64 of the characters A-Z a-z 0-9 . _ -".into(),
+            Self::Path => "a path".into(),
+            Self::PathOrOff => "a path, or \"off\"".into(),
+            Self::Paths => "a list of paths".into(),
+            Self::Listener => "\"IP:PORT\", or \"off\"".into(),
+            Self::LoopbackListener => {
+                "\"IP:PORT\" with a loopback IP (127.0.0.0/8 or [::1]), or \"off\"".into()
+            }
+            Self::Choice(words) => {
+                words.iter().map(|word| format!("\"{word}\"")).collect::<Vec<_>>().join(", ")
+            }
+            Self::Integer { unit, min, max } => {
+                let unit = match unit {
+                    Unit::Bytes => "bytes",
+                    Unit::Milliseconds => "milliseconds",
+                    Unit::Count => "a count",
+                };
+                format!("{unit}, an integer from {min} to {max}")
+            }
+            Self::Peers => "[[peers]] tables with did = \"did:…\" and addresses = [\"quic://HOST:PORT\" or \
+                            \"tcp://HOST:PORT\", …]; outside the file DID@ADDRESS, comma separated"
+                .into(),
+        }
+    }
+}
+
+impl Fallback {
+    fn written(&self) -> String {
+        match self {
+            Self::Text(text) => format!("`\"{text}\"`"),
+            Self::Integer(number) => format!("`{number}`"),
+            Self::Unset(text) | Self::Derived(text) => (*text).to_owned(),
+        }
+    }
+}
+
+/// The reference of all keys and variables, as markdown tables.
+pub fn reference() -> String {
+    let mut out = String::from(
+        "| key | accepted | default | environment | meaning |\n| --- | --- | --- | --- | --- |\n",
+    );
+    for key in KEYS {
+        writeln!(
+            out,
+            "| `{}` | {} | {} | `{}` | {} |",
+            key.path,
+            key.kind.accepted(),
+            key.default.written(),
+            key.variable(),
+            key.meaning
+        )
+        .expect("writing to a String does not fail");
+    }
+    out.push_str("\n| variable | meaning |\n| --- | --- |\n");
+    for (name, meaning) in OTHER_VARIABLES {
+        writeln!(out, "| `{name}` | {meaning} |").expect("writing to a String does not fail");
+    }
+    out
+}

@@ -1,0 +1,328 @@
+//! A TOML file, `CAPD_*` variables and flags in; one typed, validated [`Config`] out, or every mistake with its place.
+//!
+//! A later layer wins: defaults < file < environment < flags. [`keys`] is the one table of what may be set; the
+//! parser, the checks, `capd config check` and [`reference`] all read it.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use tracing_subscriber::filter::LevelFilter;
+
+mod check;
+pub mod keys;
+mod source;
+#[cfg(test)]
+mod tests;
+mod value;
+
+pub use keys::reference;
+pub use source::Origin;
+
+/// Everything the daemon may be told, checked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// `[agent]`: whose sidecar this is and where it keeps its files.
+    pub agent: Agent,
+    /// `[listen]`: where links come in.
+    pub listen: Listen,
+    /// `[peer]`: how every peer is treated.
+    pub peer: PeerPolicy,
+    /// `[[peers]]`: who the peers are and where they listen.
+    pub peers: Vec<Peer>,
+    /// `[limits]`: bounds in bytes and counts.
+    pub limits: Limits,
+    /// `[timeouts]`: bounds in milliseconds.
+    pub timeouts: Timeouts,
+    /// `[quic]`: how calls are laid on streams.
+    pub quic: Quic,
+    /// `[log]`: what is logged, and how it looks.
+    pub log: Log,
+    effective: Vec<Effective>,
+}
+
+/// `[agent]`: whose sidecar this is and where it keeps its files.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Agent {
+    /// The name told to peers in HELLO's `agent_info`.
+    pub name: String,
+    /// State directory: key file, token and socket stand here unless named elsewhere.
+    pub dir: PathBuf,
+    /// The identity key's file.
+    pub key_file: PathBuf,
+    /// The declaration of process providers, when there is one.
+    pub capabilities: Option<PathBuf>,
+    /// DID documents (JSON) of identities that are not `did:key`.
+    pub did_documents: Vec<PathBuf>,
+}
+
+/// `[listen]`: where links come in; `None` is off.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Listen {
+    /// Peer links over QUIC.
+    pub quic: Option<SocketAddr>,
+    /// Peer links over TCP with TLS.
+    pub tcp: Option<SocketAddr>,
+    /// Local links over a unix socket.
+    pub unix: Option<PathBuf>,
+    /// Local links over loopback TCP; they must show the token.
+    pub local_tcp: Option<SocketAddr>,
+    /// The file that holds the token of `local_tcp`.
+    pub token_file: PathBuf,
+}
+
+/// `[peer]`: how every peer is treated.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PeerPolicy {
+    /// Whether envelopes between mutually authenticated peers carry signatures. **Source:** PROTOCOL 5.
+    pub signatures: Signatures,
+    /// Who may open a peer link.
+    pub admit: Admit,
+    /// How often a peer's capabilities are asked again, in milliseconds.
+    pub refresh_ms: u64,
+}
+
+/// `peer.signatures`. **Source:** PROTOCOL 5.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signatures {
+    /// Every envelope is signed and verified.
+    Always,
+    /// The link's own principal may leave `sig` empty where both sides ask for `channel-auth`.
+    Channel,
+}
+
+/// `peer.admit`: who may open a peer link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admit {
+    /// The DIDs of `[[peers]]` only.
+    Listed,
+    /// Any key; taken only when every peer listener is on loopback.
+    Any,
+}
+
+/// One of `[[peers]]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// The peer's DID.
+    pub did: String,
+    /// Where it listens, most wanted first; empty for one that only connects to us.
+    pub addresses: Vec<Address>,
+}
+
+/// Where a peer listens. **Shape:** `quic://HOST:PORT` or `tcp://HOST:PORT`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Address {
+    /// What it speaks there.
+    pub transport: Transport,
+    /// A name or an IP address; IPv6 without its brackets.
+    pub host: String,
+    /// The UDP or TCP port.
+    pub port: u16,
+}
+
+/// How a peer is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// QUIC over UDP.
+    Quic,
+    /// TLS over TCP.
+    Tcp,
+}
+
+/// `[limits]`: bounds in bytes and counts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Limits {
+    /// Largest frame taken and sent, in bytes.
+    pub msg_size_bytes_max: u32,
+    /// Calls in flight, all links together.
+    pub calls_in_flight_max: usize,
+    /// Calls in flight of one peer.
+    pub calls_in_flight_per_peer_max: usize,
+    /// Open links, local ones included.
+    pub links_max: usize,
+    /// Bytes waiting to be written on one link.
+    pub queue_bytes_max: usize,
+    /// Calls the ledger remembers.
+    pub ledger_entries_max: usize,
+    /// Bytes of recorded results the ledger holds in memory.
+    pub ledger_bytes_max: usize,
+    /// The part of those bytes that finished idempotent calls may take.
+    pub ledger_idempotent_bytes_max: usize,
+}
+
+/// `[timeouts]`: bounds in milliseconds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Timeouts {
+    /// Handshake and HELLO together, in milliseconds.
+    pub handshake_ms: u64,
+    /// Calls in flight at shutdown, in milliseconds.
+    pub drain_ms: u64,
+    /// Silence after which a link is closed, in milliseconds.
+    pub idle_ms: u64,
+    /// Silence after which we send a sign of life, in milliseconds.
+    pub keep_alive_ms: u64,
+    /// A call that names no time of its own, in milliseconds.
+    pub call_ms: u64,
+    /// Pause before the first reconnect, in milliseconds.
+    pub reconnect_initial_ms: u64,
+    /// Longest pause between reconnects, in milliseconds.
+    pub reconnect_max_ms: u64,
+}
+
+/// `[quic]`: how calls are laid on streams. **Source:** PROTOCOL 4.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Quic {
+    /// Long-lived exchange streams of a link.
+    pub shared_streams: usize,
+    /// Largest message on a shared stream, in bytes.
+    pub shared_stream_message_bytes_max: usize,
+}
+
+/// `[log]`: what is logged, and how it looks.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Log {
+    /// For a person or for a machine.
+    pub format: LogFormat,
+    /// The least severe level that is logged.
+    pub level: LevelFilter,
+}
+
+/// `log.format`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// One readable line an event.
+    Human,
+    /// One JSON object an event.
+    Json,
+}
+
+/// One key's value and where it came from, as `capd config check` shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Effective {
+    /// The dotted key.
+    pub key: &'static str,
+    /// The value as it would be written in the file.
+    pub value: String,
+    /// The layer that set it.
+    pub origin: Origin,
+}
+
+/// What [`Config::load`] reads.
+#[derive(Clone, Debug, Default)]
+pub struct Sources {
+    /// The TOML file; it must exist when named.
+    pub file: Option<PathBuf>,
+    /// The environment: `CAPD_*` is read, and `XDG_STATE_HOME` and `HOME` for the default of `agent.dir`.
+    pub environment: Vec<(String, String)>,
+    /// Flags: dotted key and value, the value as in the environment.
+    pub overrides: Vec<(String, String)>,
+}
+
+impl Config {
+    /// Reads the file and lays the three sources over the defaults.
+    ///
+    /// **Errors:** every mistake found, each with file and line (or variable, or flag), key, and what is accepted.
+    pub fn load(sources: &Sources) -> Result<Self, Mistakes> {
+        let text = match &sources.file {
+            None => None,
+            Some(path) => Some(source::read(path).map_err(|mistake| Mistakes(vec![mistake]))?),
+        };
+        let file = sources.file.as_deref().zip(text.as_deref());
+        Self::layer(file, &sources.environment, &sources.overrides)
+    }
+
+    /// Lays file text, environment and flags over the defaults; touches no file.
+    ///
+    /// **Errors:** as [`Config::load`].
+    pub fn layer(
+        file: Option<(&Path, &str)>,
+        environment: &[(String, String)],
+        overrides: &[(String, String)],
+    ) -> Result<Self, Mistakes> {
+        let mut settings = source::Settings::default();
+        let mut mistakes = Vec::new();
+        if let Some((path, text)) = file {
+            source::from_file(path, text, &mut settings, &mut mistakes);
+        }
+        source::from_environment(environment, &mut settings, &mut mistakes);
+        source::from_overrides(overrides, &mut settings, &mut mistakes);
+        let config = check::build(&settings, environment, &mut mistakes);
+        match config {
+            Some(config) if mistakes.is_empty() => Ok(config),
+            _ => Err(Mistakes(mistakes)),
+        }
+    }
+
+    /// Every key in the table's order with its value and origin.
+    pub fn effective(&self) -> &[Effective] {
+        &self.effective
+    }
+}
+
+/// One mistake: where it stands, which key, what is wrong, and what is accepted there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mistake {
+    /// File and line, variable, or flag.
+    pub origin: Origin,
+    /// The dotted key; empty when the file is not TOML at all.
+    pub key: String,
+    /// What is wrong.
+    pub problem: String,
+    /// What is accepted in its place.
+    pub accepted: String,
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.origin)?;
+        if !self.key.is_empty() {
+            write!(f, "{}: ", self.key)?;
+        }
+        write!(f, "{}; accepted: {}", self.problem, self.accepted)
+    }
+}
+
+/// Every mistake of one configuration, one a line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mistakes(pub Vec<Mistake>);
+
+impl fmt::Display for Mistakes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, mistake) in self.0.iter().enumerate() {
+            if index > 0 {
+                writeln!(f)?;
+            }
+            write!(f, "{mistake}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Mistakes {}
+
+impl fmt::Display for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Quic => "quic",
+            Self::Tcp => "tcp",
+        })
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host.contains(':') {
+            write!(f, "{}://[{}]:{}", self.transport, self.host, self.port)
+        } else {
+            write!(f, "{}://{}:{}", self.transport, self.host, self.port)
+        }
+    }
+}
+
+impl std::str::FromStr for Address {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        value::address(text)
+    }
+}

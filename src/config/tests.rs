@@ -1,0 +1,290 @@
+use std::path::Path;
+
+use super::keys::{Fallback, KEYS, Kind};
+use super::*;
+
+const FILE: &str = "/etc/capd/capd.toml";
+
+fn env(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+    let mut all = vec![("HOME".to_owned(), "/home/a".to_owned()), ("PATH".to_owned(), "/bin".to_owned())];
+    all.extend(pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
+    all
+}
+
+fn flags(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+    pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+}
+
+fn file(text: &str) -> Result<Config, Mistakes> {
+    Config::layer(Some((Path::new(FILE), text)), &env(&[]), &[])
+}
+
+/// The one message that `text` gives.
+fn refused(text: &str) -> String {
+    let mistakes = file(text).expect_err("the file holds a mistake");
+    assert_eq!(mistakes.0.len(), 1, "{mistakes}");
+    mistakes.to_string()
+}
+
+#[track_caller]
+fn says(message: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(message.contains(part), "{message:?} does not say {part:?}");
+    }
+}
+
+#[test]
+fn nothing_set_gives_the_documented_defaults() {
+    let config = Config::layer(None, &env(&[]), &[]).unwrap();
+    assert_eq!(config.agent.dir, Path::new("/home/a/.local/state/capd"));
+    assert_eq!(config.agent.key_file, Path::new("/home/a/.local/state/capd/identity.key"));
+    assert_eq!(config.listen.unix.as_deref(), Some(Path::new("/home/a/.local/state/capd/capd.sock")));
+    assert_eq!(config.listen.token_file, Path::new("/home/a/.local/state/capd/token"));
+    assert_eq!((config.listen.quic, config.listen.tcp, config.listen.local_tcp), (None, None, None));
+    assert_eq!(config.peer.signatures, Signatures::Always);
+    assert_eq!(config.peer.admit, Admit::Listed);
+    assert_eq!(config.limits.msg_size_bytes_max, 16 * 1024 * 1024);
+    assert_eq!(config.timeouts.handshake_ms, 10_000);
+    assert_eq!(config.timeouts.drain_ms, 30_000);
+    assert_eq!(config.timeouts.call_ms, 60_000);
+    assert_eq!(config.quic.shared_streams, 4);
+    assert_eq!(config.quic.shared_stream_message_bytes_max, 65_536);
+    assert_eq!(config.log.level, LevelFilter::INFO);
+    assert!(config.effective().iter().all(|effective| effective.origin == Origin::Default));
+}
+
+#[test]
+fn every_key_is_read_from_the_file() {
+    let text = r#"
+        [agent]
+        name = "reviewer"
+        dir = "/var/lib/capd"
+        key_file = "keys/id"
+        capabilities = "capabilities.yaml"
+        did_documents = ["a.json", "/b.json"]
+        [listen]
+        quic = "0.0.0.0:7001"
+        tcp = "[::1]:7002"
+        unix = "off"
+        local_tcp = "127.0.0.1:7003"
+        token_file = "t"
+        [peer]
+        signatures = "channel"
+        admit = "listed"
+        refresh_ms = 5000
+        [[peers]]
+        did = "did:key:z6MkhaXgBZDvotDkL5257faiztiGiC2QtKLGpbnnEGta2doK"
+        addresses = ["quic://127.0.0.1:7001", "tcp://[::1]:7002", "quic://peer.example:9"]
+        [[peers]]
+        did = "did:web:example.org"
+        [limits]
+        msg_size_bytes_max = 0x200000
+        calls_in_flight_max = 10
+        calls_in_flight_per_peer_max = 5
+        links_max = 7
+        queue_bytes_max = 4194304
+        ledger_entries_max = 100
+        ledger_bytes_max = 4194304
+        ledger_idempotent_bytes_max = 0
+        [timeouts]
+        handshake_ms = 1000
+        drain_ms = 0
+        idle_ms = 9000
+        keep_alive_ms = 3000
+        call_ms = 2000
+        reconnect_initial_ms = 10
+        reconnect_max_ms = 20
+        [quic]
+        shared_streams = 2
+        shared_stream_message_bytes_max = 0
+        [log]
+        format = "json"
+        level = "debug"
+    "#;
+    let config = file(text).unwrap();
+    let unset: Vec<_> =
+        config.effective().iter().filter(|e| e.origin == Origin::Default).map(|e| e.key).collect();
+    assert_eq!(unset, Vec::<&str>::new());
+    assert_eq!(config.agent.key_file, Path::new("/etc/capd/keys/id"));
+    assert_eq!(config.agent.did_documents, [Path::new("/etc/capd/a.json"), Path::new("/b.json")]);
+    assert_eq!(config.listen.quic.unwrap().to_string(), "0.0.0.0:7001");
+    assert_eq!(config.listen.unix, None);
+    assert_eq!(config.peers.len(), 2);
+    let written: Vec<String> = config.peers[0].addresses.iter().map(ToString::to_string).collect();
+    assert_eq!(written, ["quic://127.0.0.1:7001", "tcp://[::1]:7002", "quic://peer.example:9"]);
+    assert_eq!(config.limits.msg_size_bytes_max, 2 * 1024 * 1024);
+    assert_eq!(config.peer.signatures, Signatures::Channel);
+    assert_eq!(config.log.format, LogFormat::Json);
+}
+
+#[test]
+fn a_flag_beats_the_environment_and_that_beats_the_file() {
+    let text = "[quic]\nshared_streams = 1\n[log]\nlevel = \"warn\"\n[timeouts]\ncall_ms = 1\n";
+    let environment = env(&[("CAPD_QUIC__SHARED_STREAMS", "2"), ("CAPD_LOG__LEVEL", "error")]);
+    let overrides = flags(&[("quic.shared_streams", "3")]);
+    let config = Config::layer(Some((Path::new(FILE), text)), &environment, &overrides).unwrap();
+    assert_eq!(config.quic.shared_streams, 3);
+    assert_eq!(config.log.level, LevelFilter::ERROR);
+    assert_eq!(config.timeouts.call_ms, 1);
+    let origin = |key: &str| config.effective().iter().find(|e| e.key == key).unwrap().origin.clone();
+    assert_eq!(origin("quic.shared_streams"), Origin::Flag("quic.shared_streams".into()));
+    assert_eq!(origin("log.level"), Origin::Environment("CAPD_LOG__LEVEL".into()));
+    assert_eq!(origin("timeouts.call_ms"), Origin::File { path: FILE.into(), line: 6 });
+}
+
+#[test]
+fn lists_outside_the_file_are_comma_separated() {
+    let environment = env(&[
+        ("CAPD_AGENT__DID_DOCUMENTS", "a.json, b.json"),
+        ("CAPD_PEERS", "did:key:z6Mk1@quic://127.0.0.1:1,did:key:z6Mk1@tcp://127.0.0.1:2,did:key:z6Mk2"),
+    ]);
+    let config = Config::layer(None, &environment, &[]).unwrap();
+    assert_eq!(config.agent.did_documents, [Path::new("a.json"), Path::new("b.json")]);
+    assert_eq!(config.peers.len(), 2);
+    assert_eq!(config.peers[0].addresses.len(), 2);
+    assert!(config.peers[1].addresses.is_empty());
+}
+
+#[test]
+fn an_unknown_key_is_refused_with_its_line_and_its_section_s_keys() {
+    says(
+        &refused("[log]\nformat = \"json\"\ncolour = true\n"),
+        &["/etc/capd/capd.toml:3:", "log.colour", "unknown key", "log.format, log.level"],
+    );
+    says(&refused("[loggs]\n"), &["capd.toml:1:", "loggs", "unknown key", "log.format"]);
+    says(&refused("[[peers]]\ndid = \"did:key:z1\"\n\nport = 3\n"), &["capd.toml:4:", "peers", "\"port\""]);
+    says(&refused("peer.signature = \"always\""), &["peer.signature:", "peer.signatures, peer.admit"]);
+}
+
+#[test]
+fn a_wrong_type_or_range_is_refused_with_what_is_accepted() {
+    says(
+        &refused("[limits]\n\nmsg_size_bytes_max = 1024\n"),
+        &[
+            "capd.toml:3:",
+            "limits.msg_size_bytes_max",
+            "1024 is below 1048576",
+            "bytes, an integer from 1048576",
+        ],
+    );
+    says(&refused("[limits]\nlinks_max = \"9\""), &["limits.links_max", "is a text", "a count, an integer"]);
+    says(
+        &refused("[timeouts]\ncall_ms = -1"),
+        &["timeouts.call_ms", "-1", "milliseconds, an integer from 1"],
+    );
+    says(&refused("[timeouts]\ncall_ms = 1.5"), &["1.5 is a float"]);
+    says(&refused("[timeouts]\ncall_ms = 99999999999999999999999"), &["timeouts.call_ms", "from 1 to"]);
+    says(&refused("[peer]\nsignatures = \"never\""), &["\"never\"", "\"always\", \"channel\""]);
+    says(&refused("[listen]\nquic = \"localhost:1\""), &["listen.quic", "IP:PORT"]);
+    says(
+        &refused("[listen]\nlocal_tcp = \"0.0.0.0:1\""),
+        &["listen.local_tcp", "not on loopback", "127.0.0.0/8"],
+    );
+    says(&refused("[agent]\nname = \"\""), &["agent.name", "A-Z"]);
+    says(
+        &refused("[agent]\ndid_documents = [\n\"a\",\n3]"),
+        &["capd.toml:4:", "3 is an integer", "a list of paths"],
+    );
+    says(&refused("[[peers]]\naddresses = []"), &["capd.toml:1:", "without did"]);
+    says(&refused("[[peers]]\ndid = \"key:z\""), &["capd.toml:2:", "not a DID"]);
+    for address in
+        ["127.0.0.1:1", "quic://h", "quic://h:0", "quic://:1", "http://h:1", "quic://[x]:1", "tcp://a b:1"]
+    {
+        let text = format!("[[peers]]\ndid = \"did:key:z\"\naddresses = [\n{address:?}]");
+        says(&refused(&text), &["capd.toml:4:", "not a peer's address", "quic://HOST:PORT"]);
+    }
+}
+
+#[test]
+fn text_that_is_no_toml_is_refused_with_its_line() {
+    says(&refused("[log]\nlevel = \n"), &["capd.toml:2:", "TOML"]);
+    says(&refused("[log]\nlevel = \"info\"\nlevel = \"warn\"\n"), &["capd.toml:3:", "duplicate key"]);
+}
+
+#[test]
+fn an_unknown_variable_or_flag_is_refused_and_known_others_are_left_alone() {
+    let environment = env(&[("CAPD_LOGG__LEVEL", "info"), ("CAPD_SOCKET", "/s"), ("CAPD_LOG", "debug")]);
+    let mistakes = Config::layer(None, &environment, &flags(&[("log.levels", "x")])).unwrap_err();
+    assert_eq!(mistakes.0.len(), 2, "{mistakes}");
+    says(
+        &mistakes.0[0].to_string(),
+        &["environment CAPD_LOGG__LEVEL", "unknown variable", "CAPD_LOG__LEVEL"],
+    );
+    says(&mistakes.0[1].to_string(), &["flag log.levels", "unknown key", "log.level"]);
+    let wrong = Config::layer(None, &env(&[("CAPD_LIMITS__LINKS_MAX", "many")]), &[]).unwrap_err();
+    says(
+        &wrong.to_string(),
+        &["environment CAPD_LIMITS__LINKS_MAX", "limits.links_max", "\"many\"", "a count"],
+    );
+}
+
+#[test]
+fn all_mistakes_are_told_at_once() {
+    let mistakes = file("[log]\nlevel = 1\nx = 2\n[quic]\nshared_streams = 0\n").unwrap_err();
+    assert_eq!(mistakes.0.len(), 3, "{mistakes}");
+    assert_eq!(mistakes.to_string().lines().count(), 3);
+}
+
+#[test]
+fn admitting_anybody_is_for_loopback_only() {
+    let text = "[listen]\nquic = \"127.0.0.1:1\"\ntcp = \"0.0.0.0:1\"\n[peer]\nadmit = \"any\"\n";
+    says(&refused(text), &["capd.toml:5:", "peer.admit", "0.0.0.0:1", "loopback"]);
+    assert_eq!(file(&text.replace("0.0.0.0", "[::1]")).unwrap().peer.admit, Admit::Any);
+}
+
+#[test]
+fn keys_that_contradict_each_other_are_refused_at_the_one_that_was_written() {
+    says(
+        &refused("[timeouts]\nkeep_alive_ms = 60000\n"),
+        &["capd.toml:2:", "timeouts.keep_alive_ms", "idle_ms"],
+    );
+    says(&refused("[timeouts]\nidle_ms = 10000\n"), &["capd.toml:2:", "timeouts.idle_ms", "keep_alive_ms"]);
+    says(&refused("[timeouts]\nreconnect_max_ms = 100\n"), &["timeouts.reconnect_max_ms"]);
+    says(&refused("[limits]\ncalls_in_flight_per_peer_max = 5000\n"), &["calls_in_flight_max = 4096"]);
+    says(
+        &refused("[limits]\nqueue_bytes_max = 1048576\n"),
+        &["limits.queue_bytes_max", "msg_size_bytes_max"],
+    );
+    says(&refused("[limits]\nledger_idempotent_bytes_max = 999999999\n"), &["limits.ledger_bytes_max"]);
+    let twice = "[[peers]]\ndid = \"did:key:z1\"\n[[peers]]\ndid = \"did:key:z1\"\n";
+    says(&refused(twice), &["peers", "stands twice"]);
+}
+
+#[test]
+fn no_state_directory_to_be_found_is_refused() {
+    let mistakes = Config::layer(None, &[], &[]).unwrap_err();
+    says(&mistakes.to_string(), &["agent.dir", "HOME"]);
+    let config = Config::layer(None, &env(&[("XDG_STATE_HOME", "/s")]), &[]).unwrap();
+    assert_eq!(config.agent.dir, Path::new("/s/capd"));
+    let config = Config::layer(None, &[], &flags(&[("agent.dir", "d")])).unwrap();
+    assert_eq!(config.agent.key_file, Path::new("d/identity.key"));
+}
+
+#[test]
+fn a_named_file_that_is_missing_or_too_large_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("capd.toml");
+    let sources = Sources { file: Some(path.clone()), environment: env(&[]), overrides: Vec::new() };
+    says(&Config::load(&sources).unwrap_err().to_string(), &["capd.toml", "cannot be opened"]);
+    std::fs::write(&path, "# ".repeat(600_000)).unwrap();
+    says(&Config::load(&sources).unwrap_err().to_string(), &["too large", "1048576 bytes"]);
+    std::fs::write(&path, "[agent]\nname = \"b\"\n").unwrap();
+    assert_eq!(Config::load(&sources).unwrap().agent.name, "b");
+}
+
+#[test]
+fn the_reference_names_every_key_once_with_unit_default_and_variable() {
+    let text = reference();
+    for key in KEYS {
+        let lines: Vec<&str> =
+            text.lines().filter(|l| l.starts_with(&format!("| `{}` |", key.path))).collect();
+        assert_eq!(lines.len(), 1, "{}", key.path);
+        says(lines[0], &[&key.variable(), &key.kind.accepted(), key.meaning]);
+        if let (Kind::Integer { min, max, .. }, Fallback::Integer(number)) = (key.kind, key.default) {
+            assert!((min..=max).contains(&number), "{}", key.path);
+            says(lines[0], &[&format!("`{number}`")]);
+        }
+        assert_eq!(lines[0].matches('|').count(), 6, "{}", key.path);
+    }
+    says(&text, &["CAPD_LISTEN__QUIC", "CAPD_SOCKET"]);
+}

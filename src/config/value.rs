@@ -1,0 +1,252 @@
+//! One TOML value or one text in; the value of its key's kind out, or what is wrong with it.
+
+use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use capd_proto::limits;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::keys::Kind;
+use super::{Address, Peer, Transport};
+
+/// A value of a key's kind.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Value {
+    /// [`Kind::Name`] and [`Kind::Choice`].
+    Text(String),
+    /// [`Kind::Integer`].
+    Integer(u64),
+    /// [`Kind::Path`] and [`Kind::PathOrOff`]; `None` is off.
+    Path(Option<PathBuf>),
+    /// [`Kind::Paths`].
+    Paths(Vec<PathBuf>),
+    /// [`Kind::Listener`] and [`Kind::LoopbackListener`]; `None` is off.
+    Listener(Option<SocketAddr>),
+    /// [`Kind::Peers`].
+    Peers(Vec<Peer>),
+}
+
+/// What is wrong, and for a TOML value the bytes of the part that is.
+pub(super) struct Problem {
+    pub(super) problem: String,
+    pub(super) span: Range<usize>,
+}
+
+/// Most bytes of an input quoted in a message.
+const QUOTED_BYTES_MAX: usize = 80;
+
+/// The value of a key in the file; relative paths are joined to `base`.
+pub(super) fn from_toml(kind: Kind, value: &Spanned<DeValue<'_>>, base: &Path) -> Result<Value, Problem> {
+    let at = |problem: String| Problem { problem, span: value.span() };
+    match (kind, value.get_ref()) {
+        (Kind::Integer { .. }, DeValue::Integer(number)) => {
+            let parsed = u64::from_str_radix(number.as_str(), number.radix());
+            integer(kind, parsed.ok(), number.as_str()).map_err(at)
+        }
+        (Kind::Paths, DeValue::Array(items)) => {
+            let paths = items.iter().map(|item| match item.get_ref() {
+                DeValue::String(text) => {
+                    path(text, base).map_err(|problem| Problem { problem, span: item.span() })
+                }
+                other => Err(Problem { problem: mistyped(other), span: item.span() }),
+            });
+            Ok(Value::Paths(paths.collect::<Result<_, _>>()?))
+        }
+        (Kind::Peers, DeValue::Array(items)) => {
+            let peers = items.iter().map(|item| match item.get_ref() {
+                DeValue::Table(table) => peer_table(table, item.span()),
+                other => Err(Problem { problem: mistyped(other), span: item.span() }),
+            });
+            Ok(Value::Peers(peers.collect::<Result<_, _>>()?))
+        }
+        (Kind::Integer { .. } | Kind::Paths | Kind::Peers, other) => Err(at(mistyped(other))),
+        (_, DeValue::String(text)) => word(kind, text, base).map_err(at),
+        (_, other) => Err(at(mistyped(other))),
+    }
+}
+
+/// The value of a key in the environment or a flag.
+pub(super) fn from_text(kind: Kind, text: &str) -> Result<Value, String> {
+    let here = Path::new("");
+    let items = || text.split(',').map(str::trim).filter(|item| !item.is_empty());
+    match kind {
+        Kind::Integer { .. } => integer(kind, text.parse().ok(), text),
+        Kind::Paths => Ok(Value::Paths(items().map(|item| path(item, here)).collect::<Result<_, _>>()?)),
+        Kind::Peers => {
+            let mut peers: Vec<Peer> = Vec::new();
+            for item in items() {
+                // A DID may hold no '@', so the first one ends it.
+                let (did, address) = item.split_once('@').map_or((item, None), |(did, at)| (did, Some(at)));
+                let did = peer_did(did)?;
+                let address = address.map(self::address).transpose()?;
+                match peers.iter_mut().find(|peer| peer.did == did) {
+                    Some(peer) => peer.addresses.extend(address),
+                    None => peers.push(Peer { did, addresses: address.into_iter().collect() }),
+                }
+            }
+            Ok(Value::Peers(peers))
+        }
+        Kind::Name
+        | Kind::Path
+        | Kind::PathOrOff
+        | Kind::Listener
+        | Kind::LoopbackListener
+        | Kind::Choice(_) => word(kind, text, here),
+    }
+}
+
+fn word(kind: Kind, text: &str, base: &Path) -> Result<Value, String> {
+    let off = text == "off";
+    match kind {
+        Kind::Name => {
+            let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+            let good = !text.is_empty() && text.len() <= 64 && text.chars().all(fits);
+            if good { Ok(Value::Text(text.into())) } else { Err(format!("{} is not a name", quoted(text))) }
+        }
+        Kind::Choice(words) if words.contains(&text) => Ok(Value::Text(text.into())),
+        Kind::Choice(_) => Err(format!("{} is not one of its words", quoted(text))),
+        Kind::PathOrOff if off => Ok(Value::Path(None)),
+        Kind::Path | Kind::PathOrOff => path(text, base).map(|path| Value::Path(Some(path))),
+        Kind::Listener | Kind::LoopbackListener if off => Ok(Value::Listener(None)),
+        Kind::Listener | Kind::LoopbackListener => match text.parse::<SocketAddr>() {
+            Err(_) => Err(format!("{} is not an IP address and port", quoted(text))),
+            Ok(at) if kind == Kind::LoopbackListener && !at.ip().is_loopback() => {
+                Err(format!("{at} is not on loopback"))
+            }
+            Ok(at) => Ok(Value::Listener(Some(at))),
+        },
+        Kind::Integer { .. } | Kind::Paths | Kind::Peers => Err(format!("{} is a text", quoted(text))),
+    }
+}
+
+fn integer(kind: Kind, number: Option<u64>, written: &str) -> Result<Value, String> {
+    let Kind::Integer { min, max, .. } = kind else { return Err(format!("{} is a number", quoted(written))) };
+    match number {
+        None => Err(format!("{} is not an integer of its range", quoted(written))),
+        Some(number) if number < min => Err(format!("{number} is below {min}")),
+        Some(number) if number > max => Err(format!("{number} is above {max}")),
+        Some(number) => Ok(Value::Integer(number)),
+    }
+}
+
+fn path(text: &str, base: &Path) -> Result<PathBuf, String> {
+    if text.is_empty() { Err("an empty path".into()) } else { Ok(base.join(text)) }
+}
+
+fn peer_table(table: &DeTable<'_>, span: Range<usize>) -> Result<Peer, Problem> {
+    let mut did = None;
+    let mut addresses = Vec::new();
+    for (key, value) in table {
+        let at = |problem: String| Problem { problem, span: value.span() };
+        match (key.get_ref().as_ref(), value.get_ref()) {
+            ("did", DeValue::String(text)) => did = Some(peer_did(text).map_err(at)?),
+            ("addresses", DeValue::Array(items)) => {
+                for item in items {
+                    let at = |problem: String| Problem { problem, span: item.span() };
+                    let DeValue::String(text) = item.get_ref() else {
+                        return Err(at(mistyped(item.get_ref())));
+                    };
+                    addresses.push(address(text).map_err(at)?);
+                }
+            }
+            ("did" | "addresses", other) => {
+                return Err(at(format!("{}: {}", key.get_ref(), mistyped(other))));
+            }
+            (unknown, _) => {
+                let problem = format!("unknown key {}", quoted(unknown));
+                return Err(Problem { problem, span: key.span() });
+            }
+        }
+    }
+    let did = did.ok_or(Problem { problem: "a peer without did".into(), span })?;
+    Ok(Peer { did, addresses })
+}
+
+fn peer_did(text: &str) -> Result<String, String> {
+    let mut parts = text.splitn(3, ':');
+    let scheme = parts.next() == Some("did");
+    let method = parts
+        .next()
+        .is_some_and(|m| !m.is_empty() && m.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit()));
+    let fits = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_' | b':' | b'%');
+    let rest = parts.next().is_some_and(|rest| !rest.is_empty() && rest.bytes().all(fits));
+    if scheme && method && rest && text.len() <= limits::DID_BYTES_MAX {
+        Ok(text.to_owned())
+    } else {
+        Err(format!("{} is not a DID", quoted(text)))
+    }
+}
+
+/// Reads `quic://HOST:PORT` or `tcp://HOST:PORT`.
+pub(super) fn address(text: &str) -> Result<Address, String> {
+    let wrong = |why: &str| format!("{} is not a peer's address: {why}", quoted(text));
+    let (transport, rest) = match text.split_once("://") {
+        Some(("quic", rest)) => (Transport::Quic, rest),
+        Some(("tcp", rest)) => (Transport::Tcp, rest),
+        _ => return Err(wrong("it begins with neither quic:// nor tcp://")),
+    };
+    let (host, port) = rest.rsplit_once(':').ok_or_else(|| wrong("no port"))?;
+    let port =
+        port.parse().ok().filter(|port| *port != 0).ok_or_else(|| wrong("the port is not 1 to 65535"))?;
+    let host = match host.strip_prefix('[').and_then(|inner| inner.strip_suffix(']')) {
+        Some(inner) if matches!(inner.parse(), Ok(IpAddr::V6(_))) => inner,
+        None if is_host(host) => host,
+        _ => return Err(wrong("no host")),
+    };
+    Ok(Address { transport, host: host.to_owned(), port })
+}
+
+fn is_host(host: &str) -> bool {
+    let fits = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_');
+    !host.is_empty() && host.len() <= 253 && host.bytes().all(fits)
+}
+
+fn mistyped(value: &DeValue<'_>) -> String {
+    match value {
+        DeValue::String(text) => format!("{} is a text", quoted(text)),
+        DeValue::Integer(number) => format!("{} is an integer", number.as_str()),
+        DeValue::Float(number) => format!("{} is a float", number.as_str()),
+        DeValue::Boolean(truth) => format!("{truth} is a boolean"),
+        DeValue::Datetime(_) => "this is a date".into(),
+        DeValue::Array(_) => "this is a list".into(),
+        DeValue::Table(_) => "this is a table".into(),
+    }
+}
+
+/// `text` in quotes, cut to a bounded length.
+pub(super) fn quoted(text: &str) -> String {
+    let mut end = text.len().min(QUOTED_BYTES_MAX);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    let dots = if end < text.len() { "…" } else { "" };
+    format!("{:?}{dots}", &text[..end])
+}
+
+impl Value {
+    /// The value as it would be written in the file.
+    pub(super) fn written(&self) -> String {
+        let list = |items: Vec<String>| format!("[{}]", items.join(", "));
+        match self {
+            Self::Text(text) => format!("{text:?}"),
+            Self::Integer(number) => number.to_string(),
+            Self::Path(None) | Self::Listener(None) => "\"off\"".into(),
+            Self::Path(Some(path)) => format!("{:?}", path.display().to_string()),
+            Self::Listener(Some(at)) => format!("\"{at}\""),
+            Self::Paths(paths) => {
+                list(paths.iter().map(|path| format!("{:?}", path.display().to_string())).collect())
+            }
+            Self::Peers(peers) => list(
+                peers
+                    .iter()
+                    .map(|peer| {
+                        let addresses = peer.addresses.iter().map(|at| format!("\"{at}\"")).collect();
+                        format!("{{ did = {:?}, addresses = {} }}", peer.did, list(addresses))
+                    })
+                    .collect(),
+            ),
+        }
+    }
+}
