@@ -1,1 +1,5 @@
-//! (being written)
+//! Frame payloads in, checked envelopes out; drafts in, sealed envelopes out (PROTOCOL 5).
+
+mod id;
+
+pub use id::{InvalidMessageId, MessageId};

@@ -20,12 +20,7 @@ pub enum TagPolicy {
 ///
 /// **Errors:** the first offending byte; code 1001. **Source:** PROTOCOL 5.
 pub fn check(bytes: &[u8]) -> Result<(), Error> {
-    let mut checker = Checker::new(bytes, TagPolicy::Anywhere);
-    let end = checker.item(0, 0)?;
-    if end < bytes.len() {
-        return Err(Error::new(end, ErrorKind::TrailingBytes));
-    }
-    Ok(())
+    Checker::new(bytes, TagPolicy::Anywhere).whole()
 }
 
 /// The strict walk behind [`check`], for decoders that check items as they meet them.
@@ -47,6 +42,31 @@ impl<'a> Checker<'a> {
     /// Where tags may stand in the items checked from here on.
     pub const fn set_tags(&mut self, tags: TagPolicy) {
         self.tags = tags;
+    }
+
+    /// Checks that the message is exactly one item.
+    pub fn whole(mut self) -> Result<(), Error> {
+        let end = self.item(0, 0)?;
+        self.end(end)
+    }
+
+    /// Checks that the message is exactly one map, and hands each checked key, with the offset and the depth of its
+    /// value, to `on_pair`, which checks the value and returns the offset behind it.
+    pub(crate) fn whole_map(
+        mut self,
+        on_pair: impl FnMut(&mut Self, &'a [u8], usize, usize) -> Result<usize, Error>,
+    ) -> Result<(), Error> {
+        let head = head_at(self.bytes, 0)?;
+        if head.major != 5 {
+            return Err(Error::new(0, ErrorKind::Expected("a map")));
+        }
+        self.items_left -= 1;
+        let end = self.pairs(0, head, 0, on_pair)?;
+        self.end(end)
+    }
+
+    fn end(&self, end: usize) -> Result<(), Error> {
+        if end < self.bytes.len() { Err(Error::new(end, ErrorKind::TrailingBytes)) } else { Ok(()) }
     }
 
     /// Checks the item at `start`, which stands inside `depth` containers, and returns the offset behind it.
@@ -109,6 +129,18 @@ impl<'a> Checker<'a> {
     }
 
     fn map(&mut self, start: usize, head: Head, depth: usize) -> Result<usize, Error> {
+        self.pairs(start, head, depth, |checker, key, at, depth| checker.map_value(at, key, depth))
+    }
+
+    #[inline]
+    fn pairs(
+        &mut self,
+        start: usize,
+        head: Head,
+        depth: usize,
+        mut on_pair: impl FnMut(&mut Self, &'a [u8], usize, usize) -> Result<usize, Error>,
+    ) -> Result<usize, Error> {
+        let bytes = self.bytes;
         let depth = enter(start, depth)?;
         let first_key = start + head.head_bytes;
         let mut at = first_key;
@@ -119,11 +151,11 @@ impl<'a> Checker<'a> {
             count = bounded(start, count)?;
             let key_start = at;
             at = self.item(at, depth)?;
-            let key = &self.bytes[key_start..at];
+            let key = &bytes[key_start..at];
             // Strictly ascending encodings in one form each cannot repeat; anything else is looked at again below.
             ascending = ascending && last_key < key && is_plain_key(key);
             last_key = key;
-            at = self.map_value(at, key, depth)?;
+            at = on_pair(self, key, at, depth)?;
         }
         if !ascending {
             self.unique_keys(first_key, at, count)?;
