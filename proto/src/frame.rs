@@ -236,7 +236,10 @@ const fn check_payload(frame_type: FrameType, payload_bytes: usize) -> Result<()
     match frame_type {
         FrameType::Ping | FrameType::Pong => Err(FrameError::PingTooLong { payload_bytes }),
         FrameType::AmpMessage | FrameType::Handshake | FrameType::Goaway | FrameType::Error => {
-            Err(FrameError::TooLong { length: (payload_bytes as u64).saturating_add(1), length_max: u32::MAX })
+            Err(FrameError::TooLong {
+                length: (payload_bytes as u64).saturating_add(1),
+                length_max: u32::MAX,
+            })
         }
     }
 }

@@ -98,8 +98,7 @@ impl<'a> HandshakeRequest<'a> {
 
     /// Appends the payload in deterministic encoding.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        let optional =
-            [self.did.is_some(), self.token.is_some(), self.extensions.is_some()].map(u64::from);
+        let optional = [self.did.is_some(), self.token.is_some(), self.extensions.is_some()].map(u64::from);
         let mut writer = Writer::new(out);
         writer.map(2 + optional.iter().sum::<u64>());
         if let Some(did) = &self.did {
@@ -164,8 +163,7 @@ impl<'a> HandshakeResponse<'a> {
 
     /// Appends the payload in deterministic encoding.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        let optional =
-            [self.error.is_some(), self.extensions.is_some(), self.did.is_some()].map(u64::from);
+        let optional = [self.error.is_some(), self.extensions.is_some(), self.did.is_some()].map(u64::from);
         let mut writer = Writer::new(out);
         writer.map(3 + optional.iter().sum::<u64>());
         if let Some(did) = &self.did {
@@ -304,10 +302,7 @@ fn texts<'a>(reader: &mut Reader<'a>) -> Result<Vec<Cow<'a, str>>, PayloadError>
     Ok(texts)
 }
 
-fn message_id(
-    name: &'static str,
-    reader: &mut Reader<'_>,
-) -> Result<[u8; MESSAGE_ID_BYTES], PayloadError> {
+fn message_id(name: &'static str, reader: &mut Reader<'_>) -> Result<[u8; MESSAGE_ID_BYTES], PayloadError> {
     let offset = reader.position();
     let bytes = reader.bytes()?;
     bytes.as_ref().try_into().map_err(|_| PayloadError::Field { name, expected: "16 bytes", offset })
