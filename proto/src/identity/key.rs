@@ -1,0 +1,206 @@
+//! A seed in, an Ed25519 identity with its `did:key` out; a DID or bytes in, a public key that verifies out.
+
+use std::fmt;
+
+use ed25519_dalek::{Signature, Signer, SigningKey, VerifyingKey};
+use thiserror::Error;
+use zeroize::Zeroizing;
+
+use super::authcrypt::{AgreementKey, AgreementSecret};
+use super::did::{Did, DidError};
+use crate::limits::SIGNATURE_BYTES;
+
+/// Bytes of a seed, of an Ed25519 public key and of an X25519 key.
+pub(super) const KEY_BYTES: usize = 32;
+
+/// Multicodec prefix of an Ed25519 public key. **Source:** PROTOCOL 2.
+const ED25519_CODEC: [u8; 2] = [0xed, 0x01];
+/// Multicodec prefix of an X25519 public key.
+const X25519_CODEC: [u8; 2] = [0xec, 0x01];
+/// Characters of a multibase key: `z`, then 34 bytes in base58, whose first byte keeps the length at 47.
+const MULTIBASE_BYTES_MAX: usize = 48;
+const DID_KEY_PREFIX: &str = "did:key:";
+
+/// An Ed25519 key pair and the DID it speaks for. The key is wiped when it is dropped and never printed.
+pub struct Identity {
+    signing: SigningKey,
+    did: Did,
+}
+
+impl Identity {
+    /// The identity of a 32-byte seed; its DID is the key's `did:key`.
+    pub fn from_seed(seed: [u8; 32]) -> Self {
+        let seed = Zeroizing::new(seed);
+        let signing = SigningKey::from_bytes(&seed);
+        let did = did_key(signing.verifying_key().as_bytes());
+        Self { signing, did }
+    }
+
+    /// The same key speaking for a DID of another method, whose document must name it.
+    #[must_use]
+    pub fn with_did(mut self, did: Did) -> Self {
+        self.did = did;
+        self
+    }
+
+    /// The DID that this identity writes into `from`.
+    pub const fn did(&self) -> &Did {
+        &self.did
+    }
+
+    /// The public half.
+    pub fn public_key(&self) -> PublicKey {
+        PublicKey(self.signing.verifying_key())
+    }
+
+    /// The Ed25519 signature of `message`.
+    pub fn sign(&self, message: &[u8]) -> [u8; SIGNATURE_BYTES] {
+        self.signing.sign(message).to_bytes()
+    }
+
+    /// The X25519 secret that belongs to [`PublicKey::agreement_key`].
+    pub fn agreement_secret(&self) -> AgreementSecret {
+        AgreementSecret::from_bytes(self.signing.to_scalar_bytes())
+    }
+}
+
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Identity").field("did", &self.did).finish_non_exhaustive()
+    }
+}
+
+/// An Ed25519 public key, decompressed once.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct PublicKey(VerifyingKey);
+
+impl PublicKey {
+    /// The key in its 32-byte encoding.
+    ///
+    /// **Errors:** bytes that are no point, not its canonical encoding, or a point of small order.
+    pub fn from_bytes(bytes: &[u8; 32]) -> Result<Self, KeyError> {
+        let key = VerifyingKey::from_bytes(bytes).map_err(|_| KeyError::NotAPoint)?;
+        // Each key has one spelling, so that one party has one DID.
+        if key.to_edwards().compress().as_bytes() != bytes {
+            return Err(KeyError::NotAPoint);
+        }
+        if key.is_weak() {
+            return Err(KeyError::Weak);
+        }
+        Ok(Self(key))
+    }
+
+    /// The key of a `did:key`; a fragment must name the same key.
+    ///
+    /// **Errors:** another method, or text that encodes no Ed25519 key. **Source:** PROTOCOL 2.
+    pub fn from_did(did: &str) -> Result<Self, KeyError> {
+        Did::check(did)?;
+        let key = did.strip_prefix(DID_KEY_PREFIX).ok_or(KeyError::Method)?;
+        let (key, fragment) = match key.split_once('#') {
+            Some((key, fragment)) => (key, Some(fragment)),
+            None => (key, None),
+        };
+        // AMP 001 8.9: a fragment means exactly that key.
+        if fragment.is_some_and(|fragment| fragment != key) {
+            return Err(KeyError::Fragment);
+        }
+        Self::from_multibase(key)
+    }
+
+    /// The key in multibase text: `z`, then base58btc over the multicodec prefix and the key.
+    pub(super) fn from_multibase(text: &str) -> Result<Self, KeyError> {
+        Self::from_bytes(&multibase_key(text, ED25519_CODEC)?)
+    }
+
+    /// The 32-byte encoding.
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        self.0.as_bytes()
+    }
+
+    /// The key's `did:key`.
+    pub fn did(&self) -> Did {
+        did_key(self.0.as_bytes())
+    }
+
+    /// Checks a signature, strictly: canonical, and neither half of small order.
+    ///
+    /// **Errors:** 1002 INVALID_SIGNATURE.
+    pub fn verify(&self, message: &[u8], signature: &[u8; SIGNATURE_BYTES]) -> Result<(), InvalidSignature> {
+        self.0.verify_strict(message, &Signature::from_bytes(signature)).map_err(|_| InvalidSignature)
+    }
+
+    /// The X25519 key of the same party: the image of this one under the birational map (RFC 7748 4.1).
+    pub fn agreement_key(&self) -> AgreementKey {
+        AgreementKey::of_point(self.0.to_montgomery().to_bytes())
+    }
+}
+
+impl fmt::Debug for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PublicKey({})", self.did())
+    }
+}
+
+/// A signature that does not fit the message and the key.
+///
+/// **Errors:** 1002 INVALID_SIGNATURE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("signature does not fit")]
+pub struct InvalidSignature;
+
+/// Text or bytes that are no key we take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum KeyError {
+    /// Text that is no DID.
+    #[error(transparent)]
+    Did(#[from] DidError),
+    /// A DID that is no `did:key`.
+    #[error("DID is not a did:key")]
+    Method,
+    /// A fragment that names another key than the DID does.
+    #[error("fragment names another key")]
+    Fragment,
+    /// Text that is not `z` and base58btc of a 34-byte multicodec key.
+    #[error("not a multibase key")]
+    Multibase,
+    /// A key of another kind than was asked for.
+    #[error("key of another kind")]
+    Codec,
+    /// Bytes that are not the encoding of a point on the curve.
+    #[error("not the encoding of a point")]
+    NotAPoint,
+    /// A point of small order, for which anybody can sign or agree.
+    #[error("point of small order")]
+    Weak,
+}
+
+impl AgreementKey {
+    pub(super) fn from_multibase(text: &str) -> Result<Self, KeyError> {
+        Self::from_bytes(multibase_key(text, X25519_CODEC)?)
+    }
+}
+
+fn did_key(public: &[u8; KEY_BYTES]) -> Did {
+    let mut prefixed = [0; 2 + KEY_BYTES];
+    prefixed[..2].copy_from_slice(&ED25519_CODEC);
+    prefixed[2..].copy_from_slice(public);
+    let mut text = String::with_capacity(DID_KEY_PREFIX.len() + MULTIBASE_BYTES_MAX);
+    text.push_str(DID_KEY_PREFIX);
+    text.push('z');
+    text.push_str(&bs58::encode(prefixed).into_string());
+    Did::trusted(text)
+}
+
+fn multibase_key(text: &str, codec: [u8; 2]) -> Result<[u8; KEY_BYTES], KeyError> {
+    // Decoding base58 costs the square of its length, so the length is looked at first.
+    if text.len() > MULTIBASE_BYTES_MAX {
+        return Err(KeyError::Codec);
+    }
+    let text = text.strip_prefix('z').ok_or(KeyError::Multibase)?;
+    let mut decoded = [0; MULTIBASE_BYTES_MAX];
+    let decoded_bytes = bs58::decode(text).onto(&mut decoded[..]).map_err(|_| KeyError::Multibase)?;
+    match decoded[..decoded_bytes].split_first_chunk::<2>() {
+        Some((prefix, key)) if *prefix == codec => key.try_into().map_err(|_| KeyError::Multibase),
+        Some(_) | None => Err(KeyError::Codec),
+    }
+}
