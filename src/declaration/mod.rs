@@ -1,0 +1,202 @@
+//! A `capabilities.yaml` in; the declared capabilities out, or every mistake with file, line and path.
+//!
+//! The file's shape is camelCase throughout:
+//!
+//! ```yaml
+//! version: 1
+//! agent: agent://pr-reviewer
+//! namespace: com.example
+//! transports:            # optional; `kind: amp` is ours, other kinds are read and reported as not served
+//!   - kind: amp
+//! capabilities:
+//!   - name: review-pr    # no dot: the namespace goes in front
+//!     version: "1.5.0"
+//!     command: [./review, --json]
+//!     timeoutMs: 60000
+//!     inputSchema: { $file: schemas/review.json }
+//! ```
+//!
+//! Without `namespace`, a name without a dot stands under `agent.<id>`, where `<id>` is the path of `agent://<id>`
+//! with its dots and dashes kept: the example would be `agent.pr-reviewer.review-pr`. Without `version` a capability
+//! is `1.0.0`. Without `command` it is declared and has no process provider; it is served once an agent on a local
+//! link provides it.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use capd_proto::capability::{CapabilityId, Range, Version};
+
+mod fields;
+mod read;
+#[cfg(test)]
+mod tests;
+mod yaml;
+
+/// Largest declaration, in bytes; ours.
+pub const DECLARATION_BYTES_MAX: u64 = 1024 * 1024;
+/// Largest schema document, in bytes; ours.
+pub const SCHEMA_BYTES_MAX: u64 = 256 * 1024;
+
+/// Everything one `capabilities.yaml` declares.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Declaration {
+    /// `agent`, as written.
+    pub agent: Option<String>,
+    /// The capabilities, in the file's order; no id stands twice.
+    pub capabilities: Vec<Declared>,
+    /// What was read and has no effect, one sentence each, with file and line.
+    pub warnings: Vec<String>,
+}
+
+/// One declared capability.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Declared {
+    /// Full name and version.
+    pub id: CapabilityId,
+    /// `description`.
+    pub description: Option<String>,
+    /// `timeoutMs`, in milliseconds.
+    pub timeout_ms: Option<u64>,
+    /// `idempotent`; false unless said.
+    pub idempotent: bool,
+    /// `since`, as written.
+    pub since: Option<String>,
+    /// `inputSchema`.
+    pub input_schema: Option<SchemaSource>,
+    /// `outputSchema`.
+    pub output_schema: Option<SchemaSource>,
+    /// `command`: program and arguments; at least the program.
+    pub command: Option<Vec<String>>,
+    /// `concurrency`: processes at once.
+    pub concurrency: Option<usize>,
+    /// `category`.
+    pub category: Option<String>,
+    /// `permissions`: what a caller must have been granted.
+    pub permissions: Vec<String>,
+    /// `rateLimit`.
+    pub rate_limit: Option<RateLimit>,
+    /// `retryPolicy`.
+    pub retry_policy: Option<RetryPolicy>,
+    /// `deprecated`; false unless said.
+    pub deprecated: bool,
+    /// `supportedRanges`: further versions it serves.
+    pub supported_ranges: Vec<Range>,
+    /// `minSchemaVersion`: the oldest version it serves.
+    pub min_schema_version: Option<Version>,
+    /// The line of its `name`.
+    pub line: usize,
+}
+
+/// A schema document's bytes and where they stand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SchemaSource {
+    /// JSON text: a `$file`'s bytes as they are, an inline schema as compact JSON in the file's key order.
+    pub bytes: Vec<u8>,
+    /// The file they stand in.
+    pub file: PathBuf,
+    /// The line they begin at.
+    pub line: usize,
+}
+
+/// `rateLimit`: so many calls in each period.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RateLimit {
+    /// Calls a period.
+    pub requests: u64,
+    /// The period as written: an integer and `ms`, `s`, `m`, `h` or `d`.
+    pub period: String,
+    /// The period, in milliseconds.
+    pub period_ms: u64,
+    /// Calls that may come at once.
+    pub burst: Option<u64>,
+}
+
+/// `retryPolicy`: how a caller's sidecar tries again. What is not said is PROTOCOL 8's.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RetryPolicy {
+    /// `maxAttempts`: tries in all.
+    pub max_attempts: Option<u32>,
+    /// `backoffMultiplier`: each pause over the one before.
+    pub backoff_multiplier: Option<f64>,
+    /// `initialDelayMs`: the first pause, in milliseconds.
+    pub initial_delay_ms: Option<u64>,
+    /// `maxDelayMs`: the longest pause, in milliseconds.
+    pub max_delay_ms: Option<u64>,
+    /// `retryOn`: names of errors that are worth another try.
+    pub retry_on: Vec<String>,
+}
+
+impl Declaration {
+    /// Reads `path` and the schema files it names.
+    ///
+    /// **Errors:** every mistake found, each with file, line, path in the document, and what is accepted.
+    pub fn load(path: &Path) -> Result<Self, Mistakes> {
+        let bytes = read::bounded(path, DECLARATION_BYTES_MAX).map_err(|problem| {
+            let accepted = format!("a readable YAML file of at most {DECLARATION_BYTES_MAX} bytes");
+            Mistakes(vec![Mistake { file: path.to_owned(), line: 0, at: String::new(), problem, accepted }])
+        })?;
+        match std::str::from_utf8(&bytes) {
+            Ok(text) => Self::parse(text, path),
+            Err(error) => Err(Mistakes(vec![Mistake {
+                file: path.to_owned(),
+                line: 1 + bytes[..error.valid_up_to()].iter().filter(|byte| **byte == b'\n').count(),
+                at: String::new(),
+                problem: "not UTF-8".into(),
+                accepted: "a YAML file in UTF-8".into(),
+            }])),
+        }
+    }
+
+    /// Reads a declaration's text; `path` names it in messages, and `$file` is relative to the folder it is in.
+    ///
+    /// **Errors:** as [`Declaration::load`].
+    pub fn parse(text: &str, path: &Path) -> Result<Self, Mistakes> {
+        read::declaration(text, path)
+    }
+}
+
+/// One mistake: file and line, the path in the document, what is wrong, and what is accepted there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mistake {
+    /// The file.
+    pub file: PathBuf,
+    /// The line, counted from 1; 0 is the file as a whole.
+    pub line: usize,
+    /// The path in the document, `capabilities[0].timeoutMs`; empty for the document itself.
+    pub at: String,
+    /// What is wrong.
+    pub problem: String,
+    /// What is accepted in its place.
+    pub accepted: String,
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:", self.file.display())?;
+        if self.line > 0 {
+            write!(f, "{}:", self.line)?;
+        }
+        if !self.at.is_empty() {
+            write!(f, " {}:", self.at)?;
+        }
+        write!(f, " {}; accepted: {}", self.problem, self.accepted)
+    }
+}
+
+/// Every mistake of one declaration, one a line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mistakes(pub Vec<Mistake>);
+
+impl fmt::Display for Mistakes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, mistake) in self.0.iter().enumerate() {
+            if index > 0 {
+                writeln!(f)?;
+            }
+            write!(f, "{mistake}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Mistakes {}

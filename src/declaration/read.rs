@@ -1,0 +1,358 @@
+//! A declaration's tree in; typed capabilities out, each rule of the file checked at the place it is broken.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::path::Path;
+
+use capd_proto::capability::{CapabilityId, CapabilityName, Range, Version};
+use capd_proto::limits;
+
+use super::fields::{Fields, Report, parsed};
+use super::yaml::{self, Node, Value, quoted};
+use super::{
+    Declaration, Declared, Mistake, Mistakes, RateLimit, RetryPolicy, SCHEMA_BYTES_MAX, SchemaSource,
+};
+
+/// Most capabilities of one file; ours.
+const CAPABILITIES_MAX: usize = 10_000;
+/// Most items of one list of words; ours.
+const WORDS_MAX: usize = 256;
+/// Most processes of one capability at once; ours.
+const CONCURRENCY_MAX: u64 = 1_024;
+/// Most calls of a rate limit; ours.
+const REQUESTS_MAX: u64 = 1_000_000_000;
+
+const FILE_KEYS: &[&str] = &["version", "agent", "namespace", "transports", "capabilities"];
+const CAPABILITY_KEYS: &[&str] = &[
+    "name",
+    "version",
+    "description",
+    "command",
+    "timeoutMs",
+    "idempotent",
+    "since",
+    "inputSchema",
+    "outputSchema",
+    "concurrency",
+    "category",
+    "permissions",
+    "rateLimit",
+    "retryPolicy",
+    "deprecated",
+    "supportedRanges",
+    "minSchemaVersion",
+];
+const VERSION_ACCEPTED: &str = "a version as a text: \"1.5.0\", \"2.1\", \"2.0.0-rc.1\"";
+const NAME_ACCEPTED: &str = "a word of A-Z a-z 0-9 and inner dashes, which the namespace goes before, or a whole name of \
+                             three such words or more, joined by dots";
+const AGENT_ACCEPTED: &str = "agent://<id>, <id> of words of A-Z a-z 0-9 and inner dashes, joined by dots";
+
+/// Reads a declaration's text.
+pub(super) fn declaration(text: &str, path: &Path) -> Result<Declaration, Mistakes> {
+    let root = yaml::parse(text).map_err(|wrong| {
+        Mistakes(vec![Mistake {
+            file: path.to_owned(),
+            line: wrong.line,
+            at: String::new(),
+            problem: wrong.problem,
+            accepted: "one YAML 1.2 document of texts, numbers, booleans, lists and mappings, each key once"
+                .into(),
+        }])
+    })?;
+    let mut report = Report { file: path, mistakes: Vec::new(), warnings: Vec::new() };
+    let declaration = file(&root, &mut report);
+    match declaration {
+        Some(declaration) if report.mistakes.is_empty() => {
+            Ok(Declaration { warnings: report.warnings, ..declaration })
+        }
+        _ => Err(Mistakes(report.mistakes)),
+    }
+}
+
+fn file(root: &Node, report: &mut Report<'_>) -> Option<Declaration> {
+    let fields = Fields::of(root, "", FILE_KEYS, report)?;
+    match fields.get("version").map(|node| (node, &node.value)) {
+        Some((_, Value::Integer(1))) => {}
+        Some((node, _)) => report.mistake(node.line, "version", node.is_a(), "the integer 1"),
+        None => report.mistake(fields.line, "version", "missing", "the integer 1"),
+    }
+    let agent = fields.text("agent", report);
+    let namespace = namespace(&fields, agent, report);
+    for (node, at) in fields.items("transports", WORDS_MAX, report) {
+        transport(node, &at, report);
+    }
+    if fields.get("capabilities").is_none() {
+        report.mistake(fields.line, "capabilities", "missing", "a list of capabilities");
+    }
+    let mut capabilities: Vec<Declared> = Vec::new();
+    let mut lines: BTreeMap<CapabilityId, usize> = BTreeMap::new();
+    for (node, at) in fields.items("capabilities", CAPABILITIES_MAX, report) {
+        let Some(declared) = capability(node, &at, namespace.as_deref(), report) else { continue };
+        if let Some(first) = lines.get(&declared.id) {
+            let problem = format!("{} stands twice, first in line {first}", declared.id);
+            report.mistake(declared.line, &format!("{at}.name"), problem, "each name and version once");
+            continue;
+        }
+        lines.insert(declared.id.clone(), declared.line);
+        capabilities.push(declared);
+    }
+    Some(Declaration { agent: agent.map(str::to_owned), capabilities, warnings: Vec::new() })
+}
+
+/// What goes before a name without a dot: `namespace`, else `agent.<id>` of `agent://<id>`.
+fn namespace(fields: &Fields<'_>, agent: Option<&str>, report: &mut Report<'_>) -> Option<String> {
+    let label_path = |text: &str| format!("{text}.x.x").parse::<CapabilityName>().is_ok();
+    if let Some(agent) = agent
+        && !agent.strip_prefix("agent://").is_some_and(label_path)
+    {
+        report.mistake(
+            fields.line_of("agent"),
+            "agent",
+            format!("{} is no agent", quoted(agent)),
+            AGENT_ACCEPTED,
+        );
+        return None;
+    }
+    if fields.get("namespace").is_none() {
+        return agent.and_then(|agent| agent.strip_prefix("agent://")).map(|id| format!("agent.{id}"));
+    }
+    let namespace = fields.text("namespace", report)?;
+    if format!("{namespace}.x").parse::<CapabilityName>().is_err() {
+        let problem = format!("{} is no namespace", quoted(namespace));
+        let accepted = "two words or more of A-Z a-z 0-9 and inner dashes, joined by dots: com.example";
+        report.mistake(fields.line_of("namespace"), "namespace", problem, accepted);
+        return None;
+    }
+    Some(namespace.to_owned())
+}
+
+fn transport(node: &Node, at: &str, report: &mut Report<'_>) {
+    let Value::Map(members) = &node.value else {
+        report.mistake(node.line, at, node.is_a(), "a mapping with kind");
+        return;
+    };
+    let kind = members.iter().find(|(key, _)| key.name == "kind").map(|(_, kind)| &kind.value);
+    match kind {
+        // The keys of other kinds are theirs to define; nothing here reads them.
+        Some(Value::Text(kind)) if kind != "amp" => {
+            let sentence = format!("transports of kind {} are read and not served", quoted(kind));
+            report.warning(node.line, at, &sentence);
+        }
+        Some(Value::Text(_)) => {
+            Fields::of(node, at, &["kind"], report);
+        }
+        _ => report.mistake(
+            node.line,
+            &format!("{at}.kind"),
+            "no kind",
+            "a text: amp, or another kind, not served",
+        ),
+    }
+}
+
+fn capability(node: &Node, at: &str, namespace: Option<&str>, report: &mut Report<'_>) -> Option<Declared> {
+    let fields = Fields::of(node, at, CAPABILITY_KEYS, report)?;
+    // Every field is read before a missing name ends the capability, so that all its mistakes are told.
+    let name = name(&fields, namespace, report);
+    let version = match fields.get("version") {
+        None => "1.0.0".parse::<Version>().ok(),
+        Some(_) => fields.parsed::<Version>("version", VERSION_ACCEPTED, report),
+    };
+    let command = fields.get("command").map(|command| {
+        let parts = fields.texts("command", WORDS_MAX, report);
+        if matches!(&command.value, Value::List(items) if items.is_empty()) {
+            let accepted = "a list of texts: the program, then its arguments";
+            report.mistake(command.line, &fields.path("command"), "an empty list", accepted);
+        }
+        parts
+    });
+    let supported_ranges = fields
+        .items("supportedRanges", WORDS_MAX, report)
+        .iter()
+        .filter_map(|(item, at)| parsed::<Range>(item, at, "a range as a text: \">=1.0.0 <2.0.0\"", report))
+        .collect();
+    let timeout_ms = fields.integer("timeoutMs", "milliseconds", 1, limits::TTL_MS_MAX, report);
+    let concurrency = fields.integer("concurrency", "a count", 1, CONCURRENCY_MAX, report);
+    let declared = Declared {
+        description: fields.text("description", report).map(str::to_owned),
+        timeout_ms,
+        idempotent: fields.truth("idempotent", report).unwrap_or(false),
+        since: fields.text("since", report).map(str::to_owned),
+        input_schema: schema(&fields, "inputSchema", report),
+        output_schema: schema(&fields, "outputSchema", report),
+        command,
+        concurrency: concurrency.and_then(|count| usize::try_from(count).ok()),
+        category: fields.text("category", report).map(str::to_owned),
+        permissions: fields.texts("permissions", WORDS_MAX, report),
+        rate_limit: rate_limit(&fields, report),
+        retry_policy: retry_policy(&fields, report),
+        deprecated: fields.truth("deprecated", report).unwrap_or(false),
+        supported_ranges,
+        min_schema_version: fields.parsed::<Version>("minSchemaVersion", VERSION_ACCEPTED, report),
+        line: fields.line_of("name"),
+        id: CapabilityId { name: name?, version: version? },
+    };
+    if declared.command.is_none() {
+        let sentence = format!("{} has no command: not served until a provider for it connects", declared.id);
+        report.warning(declared.line, at, &sentence);
+    }
+    Some(declared)
+}
+
+fn name(fields: &Fields<'_>, namespace: Option<&str>, report: &mut Report<'_>) -> Option<CapabilityName> {
+    let at = fields.path("name");
+    if fields.get("name").is_none() {
+        report.mistake(fields.line, &at, "missing", NAME_ACCEPTED);
+        return None;
+    }
+    let written = fields.text("name", report)?;
+    let full = match namespace {
+        Some(namespace) if !written.contains('.') => format!("{namespace}.{written}"),
+        None if !written.contains('.') => {
+            let problem =
+                format!("{} has no dot, and the file has neither namespace nor agent", quoted(written));
+            report.mistake(fields.line_of("name"), &at, problem, NAME_ACCEPTED);
+            return None;
+        }
+        Some(_) | None => written.to_owned(),
+    };
+    full.parse::<CapabilityName>()
+        .map_err(|error| {
+            report.mistake(fields.line_of("name"), &at, format!("{}: {error}", quoted(&full)), NAME_ACCEPTED);
+        })
+        .ok()
+}
+
+fn rate_limit(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<RateLimit> {
+    const PERIOD_ACCEPTED: &str = "an integer and ms, s, m, h or d as a text, up to 30 days: \"1m\"";
+    let fields = Fields::of(
+        fields.get("rateLimit")?,
+        &fields.path("rateLimit"),
+        &["requests", "period", "burst"],
+        report,
+    )?;
+    for required in ["requests", "period"] {
+        if fields.get(required).is_none() {
+            report.mistake(fields.line, &fields.path(required), "missing", "requests and period");
+        }
+    }
+    let requests = fields.integer("requests", "a count", 1, REQUESTS_MAX, report);
+    let burst = fields.integer("burst", "a count", 1, REQUESTS_MAX, report);
+    let period = fields.text("period", report)?;
+    let Some(period_ms) = period_ms(period) else {
+        let problem = format!("{} is no period", quoted(period));
+        report.mistake(fields.line_of("period"), &fields.path("period"), problem, PERIOD_ACCEPTED);
+        return None;
+    };
+    Some(RateLimit { requests: requests?, period: period.to_owned(), period_ms, burst })
+}
+
+fn period_ms(text: &str) -> Option<u64> {
+    let split = text.find(|c: char| !c.is_ascii_digit())?;
+    let (number, unit) = text.split_at(split);
+    let unit_ms = match unit {
+        "ms" => 1,
+        "s" => 1_000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
+        _ => return None,
+    };
+    let period_ms = number.parse::<u64>().ok()?.checked_mul(unit_ms)?;
+    (1..=limits::TTL_MS_MAX).contains(&period_ms).then_some(period_ms)
+}
+
+fn retry_policy(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<RetryPolicy> {
+    let known = ["maxAttempts", "backoffMultiplier", "initialDelayMs", "maxDelayMs", "retryOn"];
+    let fields = Fields::of(fields.get("retryPolicy")?, &fields.path("retryPolicy"), &known, report)?;
+    let attempts = fields.integer("maxAttempts", "tries in all", 1, 100, report);
+    let policy = RetryPolicy {
+        max_attempts: attempts.and_then(|attempts| u32::try_from(attempts).ok()),
+        backoff_multiplier: fields.number("backoffMultiplier", 1.0, 100.0, report),
+        initial_delay_ms: fields.integer("initialDelayMs", "milliseconds", 0, limits::TTL_MS_MAX, report),
+        max_delay_ms: fields.integer("maxDelayMs", "milliseconds", 0, limits::TTL_MS_MAX, report),
+        retry_on: fields.texts("retryOn", WORDS_MAX, report),
+    };
+    if let (Some(first), Some(longest)) = (policy.initial_delay_ms, policy.max_delay_ms)
+        && first > longest
+    {
+        let problem = format!("{longest} is below initialDelayMs = {first}");
+        report.mistake(
+            fields.line_of("maxDelayMs"),
+            &fields.path("maxDelayMs"),
+            problem,
+            "at least initialDelayMs",
+        );
+    }
+    Some(policy)
+}
+
+/// A schema's bytes: an inline document as JSON, or a `$file`'s bytes as they are.
+fn schema(fields: &Fields<'_>, key: &str, report: &mut Report<'_>) -> Option<SchemaSource> {
+    let node = fields.get(key)?;
+    let at = fields.path(key);
+    match &node.value {
+        Value::Map(members) if members.iter().any(|(key, _)| key.name == "$file") => {
+            let fields = Fields::of(node, &at, &["$file"], report)?;
+            let name = fields.text("$file", report)?;
+            schema_file(name, fields.line_of("$file"), &fields.path("$file"), report)
+        }
+        Value::Map(_) | Value::Bool(_) => {
+            let mut text = String::new();
+            node.write_json(&mut text);
+            if text.len() as u64 > SCHEMA_BYTES_MAX {
+                let problem = format!("{} bytes as JSON", text.len());
+                report.mistake(
+                    node.line,
+                    &at,
+                    problem,
+                    &format!("a schema of at most {SCHEMA_BYTES_MAX} bytes"),
+                );
+                return None;
+            }
+            Some(SchemaSource { bytes: text.into_bytes(), file: report.file.to_owned(), line: node.line })
+        }
+        Value::Null | Value::Integer(_) | Value::Float(_) | Value::Text(_) | Value::List(_) => {
+            report.mistake(
+                node.line,
+                &at,
+                node.is_a(),
+                "a JSON Schema: a mapping, true or false; or $file: PATH",
+            );
+            None
+        }
+    }
+}
+
+fn schema_file(name: &str, line: usize, at: &str, report: &mut Report<'_>) -> Option<SchemaSource> {
+    let path = report.file.parent().unwrap_or(Path::new("")).join(name);
+    let accepted =
+        format!("a readable JSON file of at most {SCHEMA_BYTES_MAX} bytes, relative to this file's folder");
+    match bounded(&path, SCHEMA_BYTES_MAX) {
+        Err(problem) => {
+            report.mistake(line, at, format!("{}: {problem}", path.display()), &accepted);
+            None
+        }
+        Ok(bytes) => match serde_json::from_slice::<serde_json::Value>(&bytes) {
+            Ok(serde_json::Value::Object(_) | serde_json::Value::Bool(_)) => {
+                Some(SchemaSource { bytes, file: path, line: 1 })
+            }
+            Ok(_) => {
+                report.mistake_in(path, 1, at, "no schema".into(), "a JSON Schema: an object, true or false");
+                None
+            }
+            Err(error) => {
+                report.mistake_in(path, error.line(), at, format!("not JSON: {error}"), "a JSON Schema");
+                None
+            }
+        },
+    }
+}
+
+/// A file's bytes, or why it cannot be had within `bytes_max`.
+pub(super) fn bounded(path: &Path, bytes_max: u64) -> Result<Vec<u8>, String> {
+    let file = std::fs::File::open(path).map_err(|error| format!("cannot be opened: {error}"))?;
+    let mut bytes = Vec::new();
+    file.take(bytes_max + 1).read_to_end(&mut bytes).map_err(|error| format!("cannot be read: {error}"))?;
+    if bytes.len() as u64 > bytes_max { Err("too large".into()) } else { Ok(bytes) }
+}
