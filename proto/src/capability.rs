@@ -8,12 +8,14 @@ use std::{fmt, str::FromStr};
 
 mod error;
 mod name;
+mod overlap;
 mod pattern;
 mod range;
 mod version;
 
 pub use error::{Error, ErrorKind};
 pub use name::CapabilityName;
+pub use overlap::common_versions;
 pub use pattern::{CapabilityPattern, Namespace};
 pub use range::{Comparator, Operator, Range};
 pub use version::Version;

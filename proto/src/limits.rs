@@ -46,6 +46,15 @@ pub const RANGE_BYTES_MAX: usize = 1_024;
 /// Most comparators in one range; ours, keeps matching constant.
 pub const RANGE_COMPARATORS_MAX: usize = 16;
 
+/// Most ranges or versions in one of a descriptor's lists; ours, keeps the choice among descriptors cheap.
+pub const DESCRIPTOR_RANGES_MAX: usize = 64;
+/// Most versions in one `acceptable`; ours, keeps the choice among descriptors cheap.
+pub const ACCEPTABLE_MAX: usize = 64;
+/// Most versions listed in the `details.available` of a 4003, newest first; ours.
+pub const AVAILABLE_MAX: usize = 64;
+/// Bytes of a session id. **Source:** PROTOCOL 7.5.
+pub const SESSION_ID_BYTES: usize = 16;
+
 /// Descriptors in one CAP_DECLARE when the query names no `limit`. **Source:** PROTOCOL 7.1.
 pub const QUERY_LIMIT_DEFAULT: u64 = 100;
 /// Most descriptors in one CAP_DECLARE page. **Source:** PROTOCOL 7.1.

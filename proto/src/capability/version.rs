@@ -61,6 +61,51 @@ impl Version {
         self.0.cmp(&other.0)
     }
 
+    /// The version without its pre-release and build; never before `self`.
+    pub(super) fn release(&self) -> Self {
+        Self::new(self.major(), self.minor(), self.patch())
+    }
+
+    /// The first release after this version's own numbers.
+    pub(super) fn next_release(&self) -> Option<Self> {
+        let (major, minor) = (self.major(), self.minor());
+        if let Some(patch) = self.patch().checked_add(1) {
+            return Some(Self::new(major, minor, patch));
+        }
+        match minor.checked_add(1) {
+            Some(minor) => Some(Self::new(major, minor, 0)),
+            None => Some(Self::new(major.checked_add(1)?, 0, 0)),
+        }
+    }
+
+    /// The last release before this version's own numbers.
+    pub(super) fn previous_release(&self) -> Option<Self> {
+        let (major, minor) = (self.major(), self.minor());
+        if let Some(patch) = self.patch().checked_sub(1) {
+            return Some(Self::new(major, minor, patch));
+        }
+        match minor.checked_sub(1) {
+            Some(minor) => Some(Self::new(major, minor, u64::MAX)),
+            None => Some(Self::new(major.checked_sub(1)?, u64::MAX, u64::MAX)),
+        }
+    }
+
+    /// The first pre-release of this version's own numbers.
+    pub(super) fn first_prerelease(&self) -> Option<Self> {
+        self.with_prerelease("0")
+    }
+
+    /// The pre-release that comes directly after this one: nothing sorts between `a` and `a.0`.
+    pub(super) fn next_prerelease(&self) -> Option<Self> {
+        if self.is_prerelease() { self.with_prerelease(&format!("{}.0", self.prerelease())) } else { None }
+    }
+
+    fn with_prerelease(&self, identifiers: &str) -> Option<Self> {
+        let mut version = self.release();
+        version.0.pre = Prerelease::new(identifiers).ok()?;
+        Some(version)
+    }
+
     /// Whether both have the same three numbers.
     pub(super) fn is_same_triple(&self, other: &Self) -> bool {
         (self.major(), self.minor(), self.patch()) == (other.major(), other.minor(), other.patch())
