@@ -1,0 +1,37 @@
+//! The kept fuzz corpora in; every claim of every fuzz target holds on them, on the stable toolchain.
+//!
+//! A crash that the fuzzer finds becomes a file here (`fuzz/corpus/TARGET/`) and a named test beside the code at
+//! fault.
+
+use std::path::Path;
+
+#[path = "../../fuzz/bodies/cbor.rs"]
+mod cbor;
+#[path = "../../fuzz/bodies/frame.rs"]
+mod frame;
+
+fn replay(target: &str, body: fn(&[u8])) {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus").join(target);
+    let entries = std::fs::read_dir(&dir).expect("the corpus is kept in the repository");
+    let mut files: Vec<_> = entries.map(|entry| entry.expect("the folder is readable").path()).collect();
+    files.sort();
+    assert!(!files.is_empty(), "no corpus for {target}");
+    for file in files {
+        let bytes = std::fs::read(&file).expect("the file is readable");
+        if let Err(panic) = std::panic::catch_unwind(|| body(&bytes)) {
+            eprintln!("with {}", file.display());
+            std::panic::resume_unwind(panic);
+        }
+    }
+    body(b"");
+}
+
+#[test]
+fn frame_claims_hold_on_the_corpus() {
+    replay("frame", frame::run);
+}
+
+#[test]
+fn cbor_claims_hold_on_the_corpus() {
+    replay("cbor", cbor::run);
+}
