@@ -1,0 +1,475 @@
+//! The parser's syntax tree in, the nodes of a program out.
+//!
+//! Rules are compiled on demand from the type rules that take no parameters; a generic rule is compiled once per set of
+//! arguments. A rule's node is reserved before its body is compiled, which is what lets rules refer to themselves.
+
+mod control;
+mod group;
+mod plan;
+mod recursion;
+
+use std::collections::BTreeMap;
+
+use cddl::ast::{GenericArgs, GroupEntry, Identifier, Rule, Type, Type1, Type2};
+use cddl::token::TagConstraint;
+
+use super::program::{Group, GroupId, Literal, NameId, Node, NodeId, Program, Ranges, RuleId};
+use super::{CompileError, source};
+
+/// Most nodes of one program; generic rules that instantiate themselves without end meet it.
+const NODES_MAX: usize = 65_536;
+/// Deepest nesting of rules within rules while compiling, for the same reason.
+const NESTING_MAX: usize = 256;
+
+/// RFC 8610 appendix D, except what [`core_type`] has.
+const PRELUDE: &str = "
+tdate = #6.0(tstr)
+time = #6.1(number)
+number = int / float
+biguint = #6.2(bstr)
+bignint = #6.3(bstr)
+bigint = biguint / bignint
+integer = int / bigint
+unsigned = uint / biguint
+decfrac = #6.4([e10: int, m: integer])
+bigfloat = #6.5([e2: int, m: integer])
+eb64url = #6.21(any)
+eb64legacy = #6.22(any)
+eb16 = #6.23(any)
+encoded-cbor = #6.24(bstr)
+uri = #6.32(tstr)
+b64url = #6.33(tstr)
+b64legacy = #6.34(tstr)
+regexp = #6.35(tstr)
+mime-message = #6.36(tstr)
+cbor-any = #6.55799(any)
+float16-32 = float16 / float32
+float32-64 = float32 / float64
+";
+
+pub(super) fn compile(text: &str) -> Result<Program, CompileError> {
+    let text = source::respell(text)?;
+    let parsed = cddl::cddl_from_str(&text, false).map_err(CompileError::Syntax)?;
+    let prelude = cddl::cddl_from_str(PRELUDE, false).map_err(CompileError::Syntax)?;
+    let mut compiler = Compiler::default();
+    compiler.define(&prelude.rules, PRELUDE, true)?;
+    compiler.define(&parsed.rules, &text, false)?;
+    compiler.rules()
+}
+
+/// What a name stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Named {
+    Type(NodeId),
+    Group(GroupId),
+}
+
+/// One right-hand side of a rule.
+#[derive(Clone, Copy)]
+enum Alternative<'a> {
+    Type(&'a Type<'a>),
+    Entry(&'a GroupEntry<'a>),
+}
+
+struct Definition<'a> {
+    params: Vec<&'a str>,
+    alternatives: Vec<Alternative<'a>>,
+    /// The text that spans in the syntax tree count in.
+    text: &'a str,
+    prelude: bool,
+    /// Some right-hand side came by `=`.
+    assigned: bool,
+}
+
+/// What is in force where a piece of text is compiled.
+#[derive(Default)]
+struct Scope<'a> {
+    rule: String,
+    text: &'a str,
+    params: BTreeMap<&'a str, Named>,
+    nesting: usize,
+}
+
+#[derive(Default)]
+struct Compiler<'a> {
+    definitions: BTreeMap<String, Definition<'a>>,
+    instances: BTreeMap<(String, Vec<Named>), Named>,
+    nodes: Vec<Node>,
+    groups: Vec<Group>,
+    names: Vec<String>,
+    /// Every map, with the rule that holds it.
+    maps: Vec<(NodeId, String)>,
+}
+
+impl<'a> Scope<'a> {
+    fn unsupported<T>(&self, construct: impl Into<String>) -> Result<T, CompileError> {
+        Err(CompileError::Unsupported { rule: self.rule.clone(), construct: construct.into() })
+    }
+
+    fn invalid<T>(&self, reason: impl Into<String>) -> Result<T, CompileError> {
+        Err(CompileError::Invalid { rule: self.rule.clone(), reason: reason.into() })
+    }
+}
+
+impl<'a> Compiler<'a> {
+    fn define(&mut self, rules: &'a [Rule<'a>], text: &'a str, prelude: bool) -> Result<(), CompileError> {
+        for rule in rules {
+            let (name, params, alternative, extends) = match rule {
+                Rule::Type { rule, .. } => (
+                    &rule.name,
+                    &rule.generic_params,
+                    Alternative::Type(&rule.value),
+                    rule.is_type_choice_alternate,
+                ),
+                Rule::Group { rule, .. } => (
+                    &rule.name,
+                    &rule.generic_params,
+                    Alternative::Entry(&rule.entry),
+                    rule.is_group_choice_alternate,
+                ),
+            };
+            let params: Vec<&str> = params.iter().flat_map(|p| &p.params).map(|p| p.param.ident).collect();
+            let name = name.to_string();
+            let scope = Scope { rule: name.clone(), ..Scope::default() };
+            if core_type(&name).is_some() {
+                return scope.invalid("redefines a name of the prelude");
+            }
+            let definition = self.definitions.entry(name).or_insert_with(|| Definition {
+                params: params.clone(),
+                alternatives: Vec::new(),
+                text,
+                prelude,
+                assigned: false,
+            });
+            if definition.prelude != prelude {
+                return scope.invalid("redefines a name of the prelude");
+            }
+            if !extends && !definition.alternatives.is_empty() {
+                return scope.invalid("is defined twice");
+            }
+            if definition.params != params {
+                return scope.invalid("is extended with other generic parameters");
+            }
+            definition.assigned |= !extends;
+            definition.alternatives.push(alternative);
+        }
+        Ok(())
+    }
+
+    /// Compiles every rule that can stand alone, and what those refer to.
+    fn rules(mut self) -> Result<Program, CompileError> {
+        let names: Vec<(String, bool)> = self
+            .definitions
+            .iter()
+            .filter(|(_, d)| d.params.is_empty())
+            .map(|(n, d)| (n.clone(), d.prelude))
+            .collect();
+        let mut rules = BTreeMap::new();
+        for (name, prelude) in names {
+            let scope = Scope { rule: name.clone(), ..Scope::default() };
+            if let Named::Type(node) = self.instance(&name, Vec::new(), &scope)?
+                && !prelude
+            {
+                rules.insert(name, RuleId(node));
+            }
+        }
+        let mut program =
+            Program { nodes: self.nodes, groups: self.groups, tables: Vec::new(), names: self.names, rules };
+        recursion::check(&program)?;
+        plan::tables(&mut program, &self.maps)?;
+        Ok(program)
+    }
+
+    fn add(&mut self, node: Node) -> NodeId {
+        // Equal literals share a node, so that generic rules which pass them on find their instance again.
+        if let Node::Literal(literal) = &node {
+            let same = |n: &Node| matches!(n, Node::Literal(other) if other == literal);
+            if let Some(at) = self.nodes.iter().position(same) {
+                return NodeId(at as u32);
+            }
+        }
+        self.nodes.push(node);
+        NodeId(self.nodes.len() as u32 - 1)
+    }
+
+    fn add_group(&mut self, group: Group) -> GroupId {
+        self.groups.push(group);
+        GroupId(self.groups.len() as u32 - 1)
+    }
+
+    /// The type or group that `name` stands for with these arguments.
+    fn instance(&mut self, name: &str, args: Vec<Named>, scope: &Scope<'a>) -> Result<Named, CompileError> {
+        let instance = (name.to_string(), args);
+        if let Some(known) = self.instances.get(&instance) {
+            return Ok(*known);
+        }
+        if scope.nesting > NESTING_MAX || self.nodes.len() > NODES_MAX {
+            return scope.invalid("is too large; a generic rule may instantiate itself without end");
+        }
+        if let Some(node) = core_type(name) {
+            let node = Named::Type(self.add(node));
+            self.instances.insert(instance, node);
+            return Ok(node);
+        }
+        let Some(definition) = self.definitions.get(name) else {
+            let socket = if name.starts_with("$$") {
+                Named::Group(self.add_group(Group::Never))
+            } else if name.starts_with('$') {
+                Named::Type(self.add(Node::Never))
+            } else {
+                return Err(CompileError::Undefined { rule: scope.rule.clone(), name: name.into() });
+            };
+            self.instances.insert(instance, socket);
+            return Ok(socket);
+        };
+        if definition.params.len() != instance.1.len() {
+            let (want, have) = (definition.params.len(), instance.1.len());
+            return scope.invalid(format!("`{name}` takes {want} generic arguments, not {have}"));
+        }
+        let inner = Scope {
+            rule: if definition.prelude { scope.rule.clone() } else { name.to_string() },
+            text: definition.text,
+            params: definition.params.iter().copied().zip(instance.1.iter().copied()).collect(),
+            nesting: scope.nesting + 1,
+        };
+        let alternatives = definition.alternatives.clone();
+        let prelude = definition.prelude;
+        if self.is_group(&alternatives, &inner) {
+            let reserved = self.add_group(Group::Pending);
+            self.instances.insert(instance, Named::Group(reserved));
+            let group = self.group_alternatives(&alternatives, &inner)?;
+            self.groups[reserved.0 as usize] = Group::Same(group);
+            return Ok(Named::Group(reserved));
+        }
+        let reserved = self.add(Node::Pending);
+        self.instances.insert(instance.clone(), Named::Type(reserved));
+        let mut choices = Vec::new();
+        for alternative in &alternatives {
+            match alternative {
+                Alternative::Type(value) => choices.push(self.type_(value, &inner)?),
+                Alternative::Entry(_) => return inner.invalid("is a type and a group"),
+            }
+        }
+        let body = self.choice(choices);
+        if prelude {
+            // The rule that names a prelude type is the one to report, so these get no node of their own.
+            self.instances.insert(instance, Named::Type(body));
+            return Ok(Named::Type(body));
+        }
+        let known = self.names.iter().position(|n| n == name);
+        let label = known.unwrap_or_else(|| {
+            self.names.push(name.to_string());
+            self.names.len() - 1
+        });
+        self.nodes[reserved.0 as usize] = Node::Rule { name: NameId(label as u32), body };
+        Ok(Named::Type(reserved))
+    }
+
+    fn choice(&mut self, mut choices: Vec<NodeId>) -> NodeId {
+        if choices.len() == 1 {
+            return choices.remove(0);
+        }
+        self.add(Node::Choice(choices.into()))
+    }
+
+    fn name(
+        &mut self,
+        ident: &Identifier<'a>,
+        args: Option<&'a GenericArgs<'a>>,
+        scope: &Scope<'a>,
+    ) -> Result<Named, CompileError> {
+        let mut compiled = Vec::new();
+        for arg in args.iter().flat_map(|a| &a.args) {
+            compiled.push(match single_name(&arg.arg) {
+                Some((ident, args)) => self.name(ident, args, scope)?,
+                None => Named::Type(self.type1(&arg.arg, scope)?),
+            });
+        }
+        if ident.socket.is_none()
+            && let Some(bound) = scope.params.get(ident.ident)
+        {
+            if !compiled.is_empty() {
+                return scope.invalid(format!("the parameter `{}` takes no arguments", ident.ident));
+            }
+            return Ok(*bound);
+        }
+        self.instance(&ident.to_string(), compiled, scope)
+    }
+
+    fn type_(&mut self, value: &'a Type<'a>, scope: &Scope<'a>) -> Result<NodeId, CompileError> {
+        if value.type_choices.is_empty() {
+            return scope.invalid("a type is missing");
+        }
+        let choices: Result<Vec<NodeId>, CompileError> =
+            value.type_choices.iter().map(|choice| self.type1(&choice.type1, scope)).collect();
+        Ok(self.choice(choices?))
+    }
+
+    fn type1(&mut self, value: &'a Type1<'a>, scope: &Scope<'a>) -> Result<NodeId, CompileError> {
+        let target = self.type2(&value.type2, scope)?;
+        match &value.operator {
+            None => Ok(target),
+            Some(operator) => self.operator(target, operator, scope),
+        }
+    }
+
+    fn type2(&mut self, value: &'a Type2<'a>, scope: &Scope<'a>) -> Result<NodeId, CompileError> {
+        let literal = match value {
+            Type2::IntValue { value, .. } => Literal::Int(*value as i128),
+            Type2::UintValue { value, .. } => Literal::Int(*value as i128),
+            Type2::FloatValue { value, .. } => Literal::Float(*value),
+            Type2::TextValue { value, .. } => Literal::Text(value.as_bytes().into()),
+            Type2::UTF8ByteString { value, .. }
+            | Type2::B16ByteString { value, .. }
+            | Type2::B64ByteString { value, .. } => Literal::Bytes(value.as_ref().into()),
+            Type2::Typename { ident, generic_args, .. } => {
+                return match self.name(ident, generic_args.as_ref(), scope)? {
+                    Named::Type(node) => Ok(node),
+                    Named::Group(_) => {
+                        scope.invalid(format!("the group `{ident}` stands where a type is wanted"))
+                    }
+                };
+            }
+            Type2::ParenthesizedType { pt, .. } => return self.type_(pt, scope),
+            Type2::Map { group, .. } => {
+                let group = self.group(group, scope)?;
+                let map = self.add(Node::Map { group, table: None });
+                self.maps.push((map, scope.rule.clone()));
+                return Ok(map);
+            }
+            Type2::Array { group, .. } => {
+                let group = self.group(group, scope)?;
+                return Ok(self.add(Node::Array(group)));
+            }
+            Type2::Unwrap { ident, generic_args, .. } => {
+                let named = self.name(ident, generic_args.as_ref(), scope)?;
+                return match self.unwrapped(named) {
+                    Some(Named::Type(content)) => Ok(content),
+                    Some(Named::Group(_)) => {
+                        scope.invalid(format!("`~{ident}` is a group where a type is wanted"))
+                    }
+                    None => {
+                        scope.invalid(format!("`~{ident}`: only a map, an array or a tag can be unwrapped"))
+                    }
+                };
+            }
+            Type2::ChoiceFromInlineGroup { group, .. } => {
+                let group = self.group(group, scope)?;
+                return self.enumeration(group, scope);
+            }
+            Type2::ChoiceFromGroup { ident, generic_args, .. } => {
+                return match self.name(ident, generic_args.as_ref(), scope)? {
+                    Named::Group(group) => self.enumeration(group, scope),
+                    Named::Type(_) => scope.invalid(format!("`&{ident}` wants a group")),
+                };
+            }
+            Type2::TaggedData { tag, t, span } => {
+                let written = scope.text.get(span.0..span.1).unwrap_or_default();
+                if !written.starts_with("#6") {
+                    return scope.unsupported(format!("`{written}`"));
+                }
+                return self.tagged(tag.as_ref(), t, scope);
+            }
+            Type2::DataMajorType { mt, constraint, span } => {
+                let written = scope.text.get(span.0..span.1).unwrap_or_default();
+                return self.major_type(*mt, constraint.as_ref(), written, scope);
+            }
+            Type2::Any { .. } => return Ok(self.add(Node::Any)),
+        };
+        Ok(self.add(Node::Literal(literal)))
+    }
+
+    fn tagged(
+        &mut self,
+        tag: Option<&TagConstraint<'a>>,
+        content: &'a Type<'a>,
+        scope: &Scope<'a>,
+    ) -> Result<NodeId, CompileError> {
+        let numbers = match tag {
+            None => None,
+            Some(TagConstraint::Literal(number)) => Some(Ranges([(*number, *number)].into())),
+            Some(TagConstraint::Type(text)) => Some(self.numbers(text, scope)?),
+        };
+        let content = match content.type_choices.is_empty() {
+            true => self.add(Node::Any),
+            false => self.type_(content, scope)?,
+        };
+        Ok(self.add(Node::Tag { numbers, content }))
+    }
+
+    fn major_type(
+        &mut self,
+        major: u8,
+        constraint: Option<&TagConstraint<'a>>,
+        written: &str,
+        scope: &Scope<'a>,
+    ) -> Result<NodeId, CompileError> {
+        if major > 7 || written.contains('(') {
+            return scope.unsupported(format!("`{written}`"));
+        }
+        let node = match (major, constraint) {
+            (_, None) => Node::Major(major),
+            (7, Some(TagConstraint::Literal(info @ 25..=27))) => Node::Initial(7 << 5 | *info as u8),
+            (7, Some(TagConstraint::Literal(value @ (0..=23 | 32..=255)))) => {
+                Node::Simple(Ranges([(*value, *value)].into()))
+            }
+            (7, Some(TagConstraint::Type(text))) => Node::Simple(self.numbers(text, scope)?),
+            (0..=5, Some(TagConstraint::Literal(info @ 0..=27))) => Node::Initial(major << 5 | *info as u8),
+            (_, Some(_)) => return scope.unsupported(format!("`{written}`")),
+        };
+        Ok(self.add(node))
+    }
+
+    /// The numbers of a `<type>` in a head, which the parser hands over as text (RFC 9682 3.2).
+    fn numbers(&mut self, text: &str, scope: &Scope<'a>) -> Result<Ranges, CompileError> {
+        // The text is a piece of the outer one: only literals, ranges and their choices keep their meaning alone.
+        let alone = super::program::Program::compile(&format!("numbers = {text}"))?;
+        let Some(RuleId(node)) = alone.rule("numbers") else {
+            return scope.unsupported(format!("`<{text}>`"));
+        };
+        let outer = std::mem::replace(&mut self.nodes, alone.nodes);
+        let ranges = self.ranges(node);
+        self.nodes = outer;
+        ranges.map_or_else(|| scope.unsupported(format!("`<{text}>`")), Ok)
+    }
+}
+
+/// `name` or `(name)` and nothing else.
+fn single_name<'a>(value: &'a Type1<'a>) -> Option<(&'a Identifier<'a>, Option<&'a GenericArgs<'a>>)> {
+    if value.operator.is_some() {
+        return None;
+    }
+    if let Type2::ParenthesizedType { pt, .. } = &value.type2 {
+        return match pt.type_choices.as_slice() {
+            [choice] => single_name(&choice.type1),
+            _ => None,
+        };
+    }
+    match &value.type2 {
+        Type2::Typename { ident, generic_args, .. } => Some((ident, generic_args.as_ref())),
+        _ => None,
+    }
+}
+
+/// The prelude types that are one node each. **Source:** RFC 8610 appendix D.
+fn core_type(name: &str) -> Option<Node> {
+    let simple = |low, high| Node::Simple(Ranges([(low, high)].into()));
+    Some(match name {
+        "any" => Node::Any,
+        "uint" => Node::Major(0),
+        "nint" => Node::Major(1),
+        "int" => Node::Int,
+        "bstr" | "bytes" => Node::Major(2),
+        "tstr" | "text" => Node::Major(3),
+        "float16" => Node::Initial(0xf9),
+        "float32" => Node::Initial(0xfa),
+        "float64" => Node::Initial(0xfb),
+        "float" => Node::Float,
+        "false" => simple(20, 20),
+        "true" => simple(21, 21),
+        "bool" => simple(20, 21),
+        "nil" | "null" => simple(22, 22),
+        "undefined" => simple(23, 23),
+        _ => return None,
+    })
+}

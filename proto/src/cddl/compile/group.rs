@@ -1,0 +1,223 @@
+//! Groups of the syntax tree in, groups of a program out.
+
+use cddl::ast::{
+    GenericArgs, Group as Grammar, GroupEntry, Identifier, MemberKey, Occur, Occurrence, Type, Type2,
+};
+use cddl::token::Value;
+
+use super::super::CompileError;
+use super::super::program::{Group, GroupId, Key, Literal, Node, NodeId};
+use super::{Alternative, Compiler, Named, Scope, single_name};
+
+impl<'a> Compiler<'a> {
+    /// Whether a rule with these right-hand sides is a group. A lone name in parentheses parses as a type.
+    pub(super) fn is_group(&self, alternatives: &[Alternative<'a>], scope: &Scope<'a>) -> bool {
+        alternatives.iter().any(|alternative| match alternative {
+            Alternative::Entry(_) => true,
+            Alternative::Type(value) => self.names_group(value, scope, 0),
+        })
+    }
+
+    fn names_group(&self, value: &Type<'a>, scope: &Scope<'a>, hops: usize) -> bool {
+        let [choice] = value.type_choices.as_slice() else {
+            return false;
+        };
+        let Some((ident, _)) = single_name(&choice.type1) else {
+            return false;
+        };
+        if let Some(bound) = scope.params.get(ident.ident) {
+            return matches!(bound, Named::Group(_));
+        }
+        let name = ident.to_string();
+        let Some(definition) = self.definitions.get(&name) else {
+            return name.starts_with("$$");
+        };
+        // Each hop is another rule, so more hops than rules is a circle, which `recursion` reports.
+        hops <= self.definitions.len()
+            && definition.alternatives.iter().any(|alternative| match alternative {
+                Alternative::Entry(_) => true,
+                Alternative::Type(value) => self.names_group(value, &Scope::default(), hops + 1),
+            })
+    }
+
+    pub(super) fn group_alternatives(
+        &mut self,
+        alternatives: &[Alternative<'a>],
+        scope: &Scope<'a>,
+    ) -> Result<GroupId, CompileError> {
+        let mut choices = Vec::new();
+        for alternative in alternatives {
+            choices.push(match alternative {
+                Alternative::Entry(entry) => self.entry(entry, scope)?,
+                Alternative::Type(value) => self.keyless(value, scope)?,
+            });
+        }
+        Ok(self.group_choice(choices))
+    }
+
+    fn group_choice(&mut self, mut choices: Vec<GroupId>) -> GroupId {
+        if choices.len() == 1 {
+            return choices.remove(0);
+        }
+        self.add_group(Group::Choice(choices.into()))
+    }
+
+    pub(super) fn group(
+        &mut self,
+        group: &'a Grammar<'a>,
+        scope: &Scope<'a>,
+    ) -> Result<GroupId, CompileError> {
+        let mut choices = Vec::new();
+        for choice in &group.group_choices {
+            let entries: Result<Vec<GroupId>, CompileError> =
+                choice.group_entries.iter().map(|(entry, _)| self.entry(entry, scope)).collect();
+            let mut entries = entries?;
+            choices.push(match entries.len() {
+                1 => entries.remove(0),
+                _ => self.add_group(Group::Sequence(entries.into())),
+            });
+        }
+        Ok(match choices.is_empty() {
+            true => self.add_group(Group::Sequence(Box::default())),
+            false => self.group_choice(choices),
+        })
+    }
+
+    fn entry(&mut self, entry: &'a GroupEntry<'a>, scope: &Scope<'a>) -> Result<GroupId, CompileError> {
+        match entry {
+            GroupEntry::InlineGroup { occur, group, .. } => {
+                let group = self.group(group, scope)?;
+                self.occurrence(occur.as_ref(), group, scope)
+            }
+            GroupEntry::TypeGroupname { ge, .. } => {
+                let group = self.named_entry(&ge.name, ge.generic_args.as_ref(), scope)?;
+                self.occurrence(ge.occur.as_ref(), group, scope)
+            }
+            GroupEntry::ValueMemberKey { ge, .. } => {
+                let group = match &ge.member_key {
+                    None => self.keyless(&ge.entry_type, scope)?,
+                    Some(key) => {
+                        let key = Some(self.key(key, scope)?);
+                        let value = self.type_(&ge.entry_type, scope)?;
+                        self.add_group(Group::Member { key, value })
+                    }
+                };
+                self.occurrence(ge.occur.as_ref(), group, scope)
+            }
+        }
+    }
+
+    fn named_entry(
+        &mut self,
+        ident: &Identifier<'a>,
+        args: Option<&'a GenericArgs<'a>>,
+        scope: &Scope<'a>,
+    ) -> Result<GroupId, CompileError> {
+        Ok(match self.name(ident, args, scope)? {
+            Named::Group(group) => group,
+            Named::Type(value) => self.add_group(Group::Member { key: None, value }),
+        })
+    }
+
+    /// An entry without a key: a named group, an unwrapped map or array, or the type of one array element.
+    fn keyless(&mut self, value: &'a Type<'a>, scope: &Scope<'a>) -> Result<GroupId, CompileError> {
+        if let [choice] = value.type_choices.as_slice() {
+            if let Some((ident, args)) = single_name(&choice.type1) {
+                return self.named_entry(ident, args, scope);
+            }
+            if let (Type2::Unwrap { ident, generic_args, .. }, None) =
+                (&choice.type1.type2, &choice.type1.operator)
+            {
+                let named = self.name(ident, generic_args.as_ref(), scope)?;
+                if let Some(Named::Group(group)) = self.unwrapped(named) {
+                    return Ok(group);
+                }
+            }
+        }
+        let value = self.type_(value, scope)?;
+        Ok(self.add_group(Group::Member { key: None, value }))
+    }
+
+    fn key(&mut self, key: &'a MemberKey<'a>, scope: &Scope<'a>) -> Result<Key, CompileError> {
+        let (literal, cut) = match key {
+            MemberKey::Type1 { t1, is_cut, .. } => {
+                return Ok(Key { node: self.type1(t1, scope)?, cut: *is_cut });
+            }
+            MemberKey::Bareword { ident, .. } => {
+                if ident.socket.is_some() {
+                    return scope.invalid(format!("`{ident}:` is no key; write `{ident} =>`"));
+                }
+                (Literal::Text(ident.ident.as_bytes().into()), true)
+            }
+            MemberKey::Value { value, .. } => match value {
+                Value::INT(value) => (Literal::Int(*value as i128), true),
+                Value::UINT(value) => (Literal::Int(*value as i128), true),
+                Value::FLOAT(value) => (Literal::Float(*value), true),
+                Value::TEXT(value) => (Literal::Text(value.as_bytes().into()), true),
+                Value::BYTE(_) => return scope.unsupported(format!("the key `{value}:`")),
+            },
+            MemberKey::NonMemberKey { .. } => {
+                return scope.unsupported("a key that is no type, bareword or value");
+            }
+        };
+        // RFC 8610 3.5.4: the colon includes the cut.
+        Ok(Key { node: self.add(Node::Literal(literal)), cut })
+    }
+
+    fn occurrence(
+        &mut self,
+        occurrence: Option<&Occurrence<'a>>,
+        group: GroupId,
+        scope: &Scope<'a>,
+    ) -> Result<GroupId, CompileError> {
+        let (least, most) = match occurrence.map(|o| o.occur) {
+            None => return Ok(group),
+            Some(Occur::Optional { .. }) => (0, 1),
+            Some(Occur::ZeroOrMore { .. }) => (0, u64::MAX),
+            Some(Occur::OneOrMore { .. }) => (1, u64::MAX),
+            Some(Occur::Exact { lower, upper, .. }) => {
+                (lower.unwrap_or(0) as u64, upper.map_or(u64::MAX, |n| n as u64))
+            }
+        };
+        if least > most {
+            return scope.invalid(format!("the occurrence `{least}*{most}` can never be met"));
+        }
+        Ok(self.add_group(Group::Occurs { least, most, group }))
+    }
+
+    /// What stands inside a map, an array or a tag (RFC 8610 3.7).
+    pub(super) fn unwrapped(&self, named: Named) -> Option<Named> {
+        let Named::Type(mut node) = named else {
+            return None;
+        };
+        while let Node::Rule { body, .. } = &self.nodes[node.0 as usize] {
+            node = *body;
+        }
+        match &self.nodes[node.0 as usize] {
+            Node::Array(group) | Node::Map { group, .. } => Some(Named::Group(*group)),
+            Node::Tag { content, .. } => Some(Named::Type(*content)),
+            _ => None,
+        }
+    }
+
+    /// RFC 8610 2.2.2.1: any of the values that the group's entries take.
+    pub(super) fn enumeration(&mut self, group: GroupId, scope: &Scope<'a>) -> Result<NodeId, CompileError> {
+        let mut values = Vec::new();
+        let mut pending = vec![group];
+        let mut seen = Vec::new();
+        while let Some(group) = pending.pop() {
+            if seen.contains(&group) {
+                continue;
+            }
+            seen.push(group);
+            match &self.groups[group.0 as usize] {
+                Group::Pending => return scope.invalid("enumerates a group that holds it"),
+                Group::Never => {}
+                Group::Same(group) | Group::Occurs { group, .. } => pending.push(*group),
+                Group::Sequence(groups) | Group::Choice(groups) => pending.extend(groups.iter().rev()),
+                Group::Member { value, .. } => values.push(*value),
+            }
+        }
+        Ok(self.choice(values))
+    }
+}

@@ -1,0 +1,223 @@
+//! What a CDDL text is compiled to: types as nodes, groups, and for most maps a table of their keys.
+
+use std::collections::BTreeMap;
+
+use super::regexp::Regexp;
+use super::{CompileError, Mismatch, compile, run};
+
+/// A compiled CDDL text.
+#[derive(Debug)]
+pub struct Program {
+    pub(super) nodes: Vec<Node>,
+    pub(super) groups: Vec<Group>,
+    pub(super) tables: Vec<Table>,
+    /// Names of rules, by [`NameId`].
+    pub(super) names: Vec<String>,
+    pub(super) rules: BTreeMap<String, RuleId>,
+}
+
+/// One type rule of a [`Program`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RuleId(pub(super) NodeId);
+
+impl Program {
+    /// Parses and compiles a CDDL text.
+    ///
+    /// **Errors:** [`CompileError`], naming the rule and the construct: syntax, undefined names, constructs that are
+    /// not supported, entries that could never match, and rules that refer to themselves without consuming input.
+    pub fn compile(text: &str) -> Result<Program, CompileError> {
+        compile::compile(text)
+    }
+
+    /// The type rule of that name; `None` for groups, generic rules, and names that no rule has.
+    pub fn rule(&self, name: &str) -> Option<RuleId> {
+        self.rules.get(name).copied()
+    }
+
+    /// Holds `bytes`, exactly one item, against `rule`.
+    ///
+    /// Text is not checked for UTF-8 nor maps for duplicate keys: [`crate::cbor::check`] does that once per message.
+    ///
+    /// **Errors:** [`Mismatch`]; bytes that are not well-formed where the rule looks at them are one too, as are bytes
+    /// that would need more work than their length allows.
+    pub fn run(&self, rule: RuleId, bytes: &[u8]) -> Result<(), Mismatch> {
+        run::run(self, rule, bytes)
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct NodeId(pub(super) u32);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct GroupId(pub(super) u32);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct NameId(pub(super) u32);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct TableId(pub(super) u32);
+
+/// Unsigned numbers, as inclusive ranges.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Ranges(pub(super) Box<[(u64, u64)]>);
+
+impl Ranges {
+    pub(super) fn contain(&self, value: u64) -> bool {
+        self.0.iter().any(|(low, high)| (*low..=*high).contains(&value))
+    }
+}
+
+/// A single value that a text spells out.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Literal {
+    Int(i128),
+    Float(f64),
+    Text(Box<[u8]>),
+    Bytes(Box<[u8]>),
+}
+
+/// One end of a numeric comparison.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Number {
+    Int(i128),
+    Float(f64),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Comparison {
+    Less,
+    LessOrEqual,
+    Greater,
+    GreaterOrEqual,
+}
+
+/// A type: what one data item may be.
+#[derive(Debug)]
+pub(super) enum Node {
+    /// Reserved while its rule is being compiled; never met by a run.
+    Pending,
+    Any,
+    /// A socket without plugs.
+    Never,
+    Rule {
+        name: NameId,
+        body: NodeId,
+    },
+    Major(u8),
+    /// Exactly this initial byte, so major type and additional information.
+    Initial(u8),
+    /// A simple value (major type 7, no float) out of these.
+    Simple(Ranges),
+    Int,
+    /// A float of any width.
+    Float,
+    IntRange(i128, i128),
+    FloatRange {
+        low: f64,
+        high: f64,
+        inclusive: bool,
+    },
+    Literal(Literal),
+    Choice(Box<[NodeId]>),
+    Both(NodeId, NodeId),
+    Except {
+        target: NodeId,
+        excluded: NodeId,
+    },
+    Size {
+        target: NodeId,
+        sizes: Ranges,
+    },
+    Bits {
+        target: NodeId,
+        bits: Ranges,
+    },
+    Compare {
+        target: NodeId,
+        comparison: Comparison,
+        bound: Number,
+    },
+    Regexp {
+        target: NodeId,
+        regexp: Box<Regexp>,
+    },
+    Cbor {
+        target: NodeId,
+        content: NodeId,
+    },
+    Tag {
+        numbers: Option<Ranges>,
+        content: NodeId,
+    },
+    Array(GroupId),
+    Map {
+        group: GroupId,
+        /// Set where the group's shape allows it; else the general matcher runs.
+        table: Option<TableId>,
+    },
+}
+
+/// A group: what a run of array elements or map members may be.
+#[derive(Debug)]
+pub(super) enum Group {
+    /// Reserved while its rule is being compiled; never met by a run.
+    Pending,
+    /// A socket without plugs.
+    Never,
+    /// Another group; the indirection lets group rules refer to themselves.
+    Same(GroupId),
+    Sequence(Box<[GroupId]>),
+    Choice(Box<[GroupId]>),
+    Occurs {
+        least: u64,
+        most: u64,
+        group: GroupId,
+    },
+    Member {
+        key: Option<Key>,
+        value: NodeId,
+    },
+}
+
+/// The key of a map member.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Key {
+    pub(super) node: NodeId,
+    /// RFC 8610 3.5.4: a member whose key fits belongs to this entry, whatever its value.
+    pub(super) cut: bool,
+}
+
+/// Most members of a map that a [`Table`] holds; more than that take the general matcher.
+pub(super) const TABLE_MEMBERS_MAX: usize = 128;
+/// Most entries after the named ones.
+pub(super) const TABLE_REST_MAX: usize = 4;
+/// Keys up to this many bytes are found through their length.
+pub(super) const TABLE_KEY_BYTES_MAX: usize = 64;
+
+/// A map whose entries are text keys, each at most once, followed by entries for all other keys.
+#[derive(Debug)]
+pub(super) struct Table {
+    /// Sorted by length of the key.
+    pub(super) members: Box<[Member]>,
+    /// `starts[n]..starts[n + 1]` are the members whose key has `n` bytes.
+    pub(super) starts: [u8; TABLE_KEY_BYTES_MAX + 2],
+    /// One bit for each member that must be there.
+    pub(super) required: u128,
+    pub(super) rest: Box<[Rest]>,
+}
+
+#[derive(Debug)]
+pub(super) struct Member {
+    pub(super) key: Box<[u8]>,
+    pub(super) key_node: NodeId,
+    pub(super) value: NodeId,
+    pub(super) cut: bool,
+}
+
+/// An entry of any number of members, such as `* tstr => any`.
+#[derive(Debug)]
+pub(super) struct Rest {
+    pub(super) key: Key,
+    pub(super) value: NodeId,
+    pub(super) least: u64,
+}

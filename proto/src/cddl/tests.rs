@@ -1,0 +1,31 @@
+use super::bodies::{Bodies, Shape, bodies};
+
+/// PROTOCOL 7, first paragraph.
+const SPOKEN: [u64; 18] = [
+    0x01, 0x02, 0x03, 0x09, 0x0a, 0x0b, 0x0f, 0x11, 0x12, 0x20, 0x21, 0x22, 0x23, 0x30, 0x31, 0x70, 0x71,
+    0x72,
+];
+
+#[test]
+fn each_message_type_has_a_rule_and_every_rule_compiles() {
+    let types: Vec<u64> = Bodies::messages().iter().map(|(typ, _)| *typ).collect();
+    assert_eq!(types, SPOKEN);
+    for (typ, name) in Bodies::messages() {
+        assert_eq!(bodies().rule(*typ), bodies().program().rule(name), "{typ:#x}");
+    }
+    for shape in Shape::ALL {
+        assert!(bodies().program().rule(shape.rule()).is_some(), "{shape:?}");
+    }
+    assert_eq!(bodies().rule(0x04), None);
+}
+
+#[test]
+fn the_plain_maps_run_by_table() {
+    use super::program::Node;
+    let program = bodies().program();
+    for name in ["cap-invoke-body", "descriptor", "hello-body", "cap-success", "cap-failure", "goaway"] {
+        let rule = program.rule(name).unwrap();
+        let Node::Rule { body, .. } = &program.nodes[rule.0.0 as usize] else { panic!("{name} is no rule") };
+        assert!(matches!(program.nodes[body.0 as usize], Node::Map { table: Some(_), .. }), "{name}");
+    }
+}
