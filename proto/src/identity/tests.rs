@@ -123,6 +123,38 @@ mod agreement {
     }
 
     #[test]
+    fn sealed_bytes_are_those_of_the_nacl_box() {
+        // The crypto_box vector that the PHP port of libsodium publishes.
+        let alice = AgreementSecret::from_bytes(hex(
+            "68f208412d8dd5db9d0c6d18512e86f0ec75665ab841372d57b042b27ef89d4c",
+        ));
+        let bob = AgreementSecret::from_bytes(hex(
+            "b581fb5ae182a16f603f39270d4e3b95bc008310b727a11dd4e784a0044d461b",
+        ));
+        assert_eq!(
+            bob.public_key().as_bytes(),
+            &hex("e8980c86e032f1eb2975052e8d65bddd15c3b59641174ec9678a53789d92c754")
+        );
+        let nonce = hex("69696ee955b62b73cd62bda875fc73d68219e0036b7a0b37");
+        let plaintext: [u8; 131] = hex("\
+             be075fc53c81f2d5cf141316ebeb0c7b5228c52a4c62cbd44b66849b64244ffce5ecbaaf33bd751a1ac728d4\
+             5e6c61296cdc3c01233561f41db66cce314adb310e3be8250c46f06dceea3a7fa1348057e2f6556ad6b1318a\
+             024a838f21af1fde048977eb48f59ffd4924ca1c60902e52f0a089bc76897040e082f937763848645e0705\
+             ");
+        let sealed: [u8; 147] = hex("\
+             c03f27d188ef650cd12936913137bb17ed4c98c2648939e2e1d2e855470a7b8c632cabfd5ab3b3c2d313dc8c\
+             9ecf5da173e1f9c318cdef1dced6d2519e695085e6b5c401a2bd5331442986c7076d412625497c4cb2fd94c6\
+             f103961033b2c930d7e82e0341f29d3879bd6ab9d881ea3a1f365d634e653c6e171aac7fc1e76934d23be6f0\
+             4a54010808dbf0f9bd30f63b68d026\
+             ");
+        let (mut out, mut opened) = (Vec::new(), Vec::new());
+        Authcrypt::new(&alice, &bob.public_key()).seal(&nonce, &plaintext, &mut out);
+        assert_eq!(out, sealed);
+        Authcrypt::new(&bob, &alice.public_key()).open(&nonce, &sealed, &mut opened).unwrap();
+        assert_eq!(opened, plaintext);
+    }
+
+    #[test]
     fn empty_payload_seals_and_opens() {
         let (alice, bob) = (identity(1), identity(2));
         let shared = Authcrypt::new(&alice.agreement_secret(), &bob.public_key().agreement_key());

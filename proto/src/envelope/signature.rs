@@ -1,0 +1,112 @@
+//! An envelope's signed fields and a key in, "the signature fits" or the refusal out.
+
+use std::borrow::Cow;
+
+use super::error::{EnvelopeError, EnvelopeErrorKind};
+use super::id::MessageId;
+use super::recipients::Recipients;
+use super::{Envelope, Payload, SignedForm};
+use crate::cbor::{self, Writer};
+use crate::identity::{Keyring, PublicKey};
+
+/// Names the protocol and its version inside every signature. **Source:** AMP 001 §8.1.
+const CONTEXT: &str = "AMP-v1";
+
+/// The fields that a signature covers, besides the body.
+pub(super) struct SignedFields<'a> {
+    pub(super) id: &'a MessageId,
+    pub(super) typ: u64,
+    pub(super) ts: u64,
+    pub(super) ttl: u64,
+    pub(super) from: &'a str,
+    pub(super) to: &'a Recipients<'a>,
+    pub(super) reply_to: Option<&'a [u8]>,
+    pub(super) thread_id: Option<&'a [u8]>,
+}
+
+impl SignedFields<'_> {
+    /// Appends the bytes that are signed; `body` is in the form that the signature covers.
+    ///
+    /// **Shape:** `["AMP-v1", h'', {id, typ, ts, ttl, from, to, ? reply_to, ? thread_id}, bstr(body)]`.
+    pub(super) fn write(&self, body: &[u8], out: &mut Vec<u8>) {
+        let optional = [self.reply_to.is_some(), self.thread_id.is_some()].map(u64::from);
+        let mut writer = Writer::new(out);
+        writer.array(4).text(CONTEXT).bytes(b"").map(6 + optional.iter().sum::<u64>());
+        writer.text("id").bytes(self.id.as_bytes()).text("to");
+        self.to.write(&mut writer);
+        writer.text("ts").uint(self.ts).text("ttl").uint(self.ttl).text("typ").uint(self.typ);
+        writer.text("from").text(self.from);
+        write_thread(&mut writer, self.reply_to, self.thread_id);
+        writer.bytes(body);
+    }
+}
+
+/// Appends the two optional fields that stand last in deterministic order.
+pub(super) fn write_thread(writer: &mut Writer<'_>, reply_to: Option<&[u8]>, thread_id: Option<&[u8]>) {
+    if let Some(reply_to) = reply_to {
+        writer.text("reply_to").bytes(reply_to);
+    }
+    if let Some(thread_id) = thread_id {
+        writer.text("thread_id").bytes(thread_id);
+    }
+}
+
+/// `body` in deterministic encoding; copied only when it is not.
+pub(super) fn deterministic(body: &[u8]) -> Result<Cow<'_, [u8]>, cbor::Error> {
+    if cbor::is_deterministic(body) {
+        return Ok(Cow::Borrowed(body));
+    }
+    let mut rewritten = Vec::new();
+    cbor::deterministic(body, &mut rewritten)?;
+    Ok(Cow::Owned(rewritten))
+}
+
+impl Envelope<'_> {
+    /// Checks the signature with `key`; `scratch` is overwritten and serves to be used again.
+    ///
+    /// **Errors:** 1002 for one that is missing or does not fit, 3001 while the body is encrypted.
+    /// **Source:** PROTOCOL 5, AMP 001 §8.2.
+    pub fn verify(&self, key: &PublicKey, scratch: &mut Vec<u8>) -> Result<(), EnvelopeError> {
+        let sig = self.sig.as_ref().ok_or(self.error(EnvelopeErrorKind::Unsigned))?;
+        self.signed_bytes(scratch)?;
+        key.verify(scratch, sig).map_err(|_| self.error(EnvelopeErrorKind::Signature))
+    }
+
+    /// Checks the signature with the key that `keyring` has for `from`.
+    ///
+    /// **Errors:** as [`verify`](Self::verify), and 3001 when there is no key. **Source:** PROTOCOL 5.
+    pub fn verify_from(&self, keyring: &mut Keyring, scratch: &mut Vec<u8>) -> Result<(), EnvelopeError> {
+        let key = keyring.resolve(&self.from).ok_or(self.error(EnvelopeErrorKind::NoKey))?;
+        self.verify(&key, scratch)
+    }
+
+    /// Overwrites `out` with the bytes that the signature covers.
+    ///
+    /// **Errors:** 3001 while the body is encrypted: only its plaintext is signed.
+    pub fn signed_bytes(&self, out: &mut Vec<u8>) -> Result<(), EnvelopeError> {
+        let body = match &self.payload {
+            Payload::Body(body) => *body,
+            Payload::Enc(_) => return Err(self.error(EnvelopeErrorKind::Decryption)),
+        };
+        let body = match self.signed {
+            // PROTOCOL 5: a body that is not in deterministic form is re-encoded for verification only.
+            SignedForm::Deterministic => {
+                deterministic(body).map_err(|error| EnvelopeError::cbor(error, Some(self.id)))?
+            }
+            SignedForm::AsSealed => Cow::Borrowed(body),
+        };
+        out.clear();
+        let fields = SignedFields {
+            id: &self.id,
+            typ: self.typ,
+            ts: self.ts,
+            ttl: self.ttl,
+            from: &self.from,
+            to: &self.to,
+            reply_to: self.reply_to.as_deref(),
+            thread_id: self.thread_id.as_deref(),
+        };
+        fields.write(&body, out);
+        Ok(())
+    }
+}
