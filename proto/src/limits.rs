@@ -76,6 +76,20 @@ pub const SHARED_STREAMS_DEFAULT: usize = 4;
 pub const QUIC_CODE_CANCEL: u32 = 0x4901;
 /// Bytes of finished idempotent results remembered, by default. **Source:** PROTOCOL 8.
 pub const LEDGER_IDEMPOTENT_BYTES_DEFAULT: usize = 64 * 1024 * 1024;
+/// The part of [`LEDGER_IDEMPOTENT_BYTES_DEFAULT`] that one peer may use, so that one cannot push out the others'.
+pub const LEDGER_IDEMPOTENT_BYTES_PER_PEER_DEFAULT: usize = LEDGER_IDEMPOTENT_BYTES_DEFAULT / 2;
+/// Bytes of finished results that may not be forgotten, past which calls that would add to them are refused; ours.
+pub const LEDGER_KEPT_BYTES_DEFAULT: usize = 256 * 1024 * 1024;
+/// The part of [`LEDGER_KEPT_BYTES_DEFAULT`] that one peer may use; ours.
+pub const LEDGER_KEPT_BYTES_PER_PEER_DEFAULT: usize = LEDGER_KEPT_BYTES_DEFAULT / 2;
+/// Calls remembered, running and finished; ours: some 300 bytes each.
+pub const LEDGER_CALLS_DEFAULT: usize = 1 << 20;
+/// The part of [`LEDGER_CALLS_DEFAULT`] that one peer may use; ours.
+pub const LEDGER_CALLS_PER_PEER_DEFAULT: usize = LEDGER_CALLS_DEFAULT / 2;
+/// Copies of one invoke that wait for its result; ours: the oldest gives way, since its link is the likeliest to be dead.
+pub const LEDGER_WAITERS_MAX: usize = 16;
+/// Calls that one sweep of the ledger forgets, so that no sweep holds up the calls that run; ours.
+pub const LEDGER_SWEEP_MAX: usize = 4_096;
 
 /// First retry's delay, in milliseconds; doubled each time. **Source:** PROTOCOL 8, AMP 001 16.3.
 pub const RETRY_INITIAL_DELAY_MS: u64 = 1_000;

@@ -1,0 +1,406 @@
+use proptest::prelude::*;
+
+use super::*;
+
+const NOW_MS: u64 = 1_000;
+const LATER_MS: u64 = 2_000;
+
+fn key(peer: u8, id: u8) -> Key {
+    Key { from: Did::parse(&format!("did:example:{peer}")).unwrap(), id: MessageId([id; 16]) }
+}
+
+fn invoke(peer: u8, id: u8, idempotent: bool) -> Invoke {
+    Invoke { key: key(peer, id), body: BodyDigest([0; 32]), expires_at_ms: LATER_MS, idempotent }
+}
+
+fn small() -> Limits {
+    Limits {
+        calls_max: 6,
+        calls_per_peer_max: 4,
+        kept_bytes_max: 30,
+        kept_bytes_per_peer_max: 20,
+        idempotent_bytes_max: 30,
+        idempotent_bytes_per_peer_max: 20,
+    }
+}
+
+fn ledger() -> Ledger<u32> {
+    Ledger::new(small())
+}
+
+fn bytes(length: usize) -> Bytes {
+    Bytes::from(vec![7; length])
+}
+
+fn run(ledger: &mut Ledger<u32>, invoke: Invoke, result_bytes: usize) {
+    let key = invoke.key.clone();
+    assert_eq!(ledger.admit(invoke, 0), Admission::New);
+    assert_eq!(
+        ledger.finish(&key, bytes(result_bytes), Answerer::Provider, NOW_MS),
+        Finish::Recorded(vec![0])
+    );
+}
+
+#[test]
+fn duplicate_attaches_while_running_and_replays_the_bytes_after() {
+    let mut ledger = ledger();
+    assert_eq!(ledger.admit(invoke(1, 1, false), 10), Admission::New);
+    assert_eq!(ledger.admit(invoke(1, 1, false), 11), Admission::Attached { displaced: None });
+    let result = Bytes::from_static(b"the envelope");
+    assert_eq!(
+        ledger.finish(&key(1, 1), result.clone(), Answerer::Provider, NOW_MS),
+        Finish::Recorded(vec![10, 11])
+    );
+    assert_eq!(ledger.admit(invoke(1, 1, false), 12), Admission::Replay { result, waiter: 12 });
+}
+
+#[test]
+fn other_body_under_the_same_id_conflicts_running_or_finished() {
+    let mut ledger = ledger();
+    let other = Invoke { body: BodyDigest([1; 32]), ..invoke(1, 1, false) };
+    let _ = ledger.admit(invoke(1, 1, false), 0);
+    assert_eq!(ledger.admit(other.clone(), 5), Admission::Conflict(5));
+    let _ = ledger.finish(&key(1, 1), bytes(1), Answerer::Provider, NOW_MS);
+    assert_eq!(ledger.admit(other, 6), Admission::Conflict(6));
+}
+
+#[test]
+fn same_id_of_another_sender_is_another_call() {
+    let mut ledger = ledger();
+    assert_eq!(ledger.admit(invoke(1, 1, false), 0), Admission::New);
+    assert_eq!(ledger.admit(invoke(2, 1, false), 0), Admission::New);
+}
+
+#[test]
+fn late_second_and_unknown_answers_are_told_apart() {
+    let mut ledger = ledger();
+    let _ = ledger.admit(invoke(1, 1, false), 0);
+    let _ = ledger.admit(invoke(1, 2, false), 0);
+    let _ = ledger.finish(&key(1, 1), bytes(1), Answerer::Provider, NOW_MS);
+    let _ = ledger.finish(&key(1, 2), bytes(1), Answerer::Sidecar, NOW_MS);
+    assert_eq!(ledger.finish(&key(1, 1), bytes(2), Answerer::Provider, NOW_MS), Finish::Second);
+    assert_eq!(ledger.finish(&key(1, 2), bytes(2), Answerer::Provider, NOW_MS), Finish::Late);
+    assert_eq!(ledger.finish(&key(1, 3), bytes(2), Answerer::Provider, NOW_MS), Finish::Unknown);
+    assert_eq!(ledger.finish(&key(3, 1), bytes(2), Answerer::Provider, NOW_MS), Finish::Unknown);
+    assert_eq!(ledger.admit(invoke(1, 1, false), 9), Admission::Replay { result: bytes(1), waiter: 9 });
+}
+
+#[test]
+fn withdrawn_call_may_be_tried_again_and_a_finished_one_cannot_be_withdrawn() {
+    let mut ledger = ledger();
+    let _ = ledger.admit(invoke(1, 1, false), 3);
+    let _ = ledger.admit(invoke(1, 1, false), 4);
+    assert_eq!(ledger.withdraw(&key(1, 1)), Some(vec![3, 4]));
+    assert_eq!(ledger.status(&key(1, 1)), Status::Unknown);
+    run(&mut ledger, invoke(1, 1, false), 1);
+    assert_eq!(ledger.withdraw(&key(1, 1)), None);
+    assert_eq!(ledger.status(&key(1, 1)), Status::Finished);
+}
+
+#[test]
+fn finished_call_is_kept_to_its_last_millisecond() {
+    let mut ledger = ledger();
+    run(&mut ledger, invoke(1, 1, false), 5);
+    assert_eq!(ledger.poll_timeout(), Some(LATER_MS + 1));
+    assert_eq!(ledger.sweep(LATER_MS), 0);
+    assert_eq!(ledger.sweep(LATER_MS + 1), 1);
+    assert_eq!((ledger.calls(), ledger.bytes(), ledger.poll_timeout()), (0, 0, None));
+    assert!(ledger.peers.is_empty() && ledger.forgettable.is_empty());
+}
+
+#[test]
+fn running_call_outlives_its_ttl_and_is_forgotten_when_it_finishes() {
+    let mut ledger = ledger();
+    let _ = ledger.admit(invoke(1, 1, false), 0);
+    assert_eq!(ledger.sweep(u64::MAX), 0);
+    assert_eq!(ledger.status(&key(1, 1)), Status::Executing);
+    assert_eq!(
+        ledger.finish(&key(1, 1), bytes(1), Answerer::Sidecar, LATER_MS + 1),
+        Finish::Recorded(vec![0])
+    );
+    assert_eq!((ledger.status(&key(1, 1)), ledger.calls()), (Status::Unknown, 0));
+}
+
+#[test]
+fn longer_ttl_of_a_copy_counts() {
+    let mut ledger = ledger();
+    run(&mut ledger, invoke(1, 1, false), 1);
+    let _ = ledger.admit(Invoke { expires_at_ms: 9_000, ..invoke(1, 1, false) }, 0);
+    let _ = ledger.admit(Invoke { expires_at_ms: 500, ..invoke(1, 1, false) }, 0);
+    assert_eq!(ledger.poll_timeout(), Some(9_001));
+    assert_eq!(ledger.sweep(9_000), 0);
+    assert_eq!(ledger.sweep(9_001), 1);
+}
+
+#[test]
+fn full_of_running_calls_refuses_new_ones_and_keeps_every_live_one() {
+    let mut ledger = ledger();
+    for id in 0..4 {
+        assert_eq!(ledger.admit(invoke(1, id, true), 0), Admission::New);
+    }
+    assert_eq!(ledger.admit(invoke(1, 9, true), 8), Admission::Full { bound: Bound::PeerCalls, waiter: 8 });
+    for id in 0..2 {
+        assert_eq!(ledger.admit(invoke(2, id, true), 0), Admission::New);
+    }
+    assert_eq!(ledger.admit(invoke(2, 9, true), 8), Admission::Full { bound: Bound::Calls, waiter: 8 });
+    assert_eq!(ledger.admit(invoke(3, 9, true), 8), Admission::Full { bound: Bound::Calls, waiter: 8 });
+    assert_eq!(ledger.admit(invoke(1, 0, true), 8), Admission::Attached { displaced: None });
+    assert_eq!(ledger.calls(), 6);
+}
+
+#[test]
+fn finished_idempotent_calls_give_way_to_new_ones_oldest_first() {
+    let mut ledger = ledger();
+    for id in 0..4 {
+        run(&mut ledger, invoke(1, id, true), 1);
+    }
+    assert_eq!(ledger.admit(invoke(1, 4, false), 0), Admission::New);
+    assert_eq!(ledger.status(&key(1, 0)), Status::Unknown);
+    assert_eq!(ledger.status(&key(1, 1)), Status::Finished);
+}
+
+#[test]
+fn finished_call_that_is_not_idempotent_is_never_pushed_out() {
+    let mut ledger = ledger();
+    for id in 0..4 {
+        run(&mut ledger, invoke(1, id, false), 1);
+    }
+    assert_eq!(ledger.admit(invoke(1, 4, true), 8), Admission::Full { bound: Bound::PeerCalls, waiter: 8 });
+    for id in 0..4 {
+        assert_eq!(ledger.status(&key(1, id)), Status::Finished);
+    }
+}
+
+#[test]
+fn idempotent_results_stay_within_their_bytes() {
+    let mut ledger = ledger();
+    run(&mut ledger, invoke(1, 1, true), 10);
+    run(&mut ledger, invoke(1, 2, true), 10);
+    run(&mut ledger, invoke(1, 3, true), 1);
+    assert_eq!((ledger.status(&key(1, 1)), ledger.bytes()), (Status::Unknown, 11), "the peer's own oldest");
+    run(&mut ledger, invoke(2, 1, true), 20);
+    assert_eq!((ledger.status(&key(1, 2)), ledger.bytes()), (Status::Unknown, 21), "the oldest of all");
+    run(&mut ledger, invoke(2, 2, true), 1_000);
+    assert_eq!(ledger.bytes(), 1, "a result above the budget is not remembered, and costs its peer's others");
+}
+
+#[test]
+fn kept_bytes_past_their_bound_refuse_only_calls_that_would_add_to_them() {
+    let mut ledger = ledger();
+    run(&mut ledger, invoke(1, 1, false), 25);
+    let refused = ledger.admit(invoke(1, 2, false), 8);
+    assert_eq!(refused, Admission::Full { bound: Bound::PeerKeptBytes, waiter: 8 });
+    assert_eq!(ledger.admit(invoke(1, 3, true), 0), Admission::New);
+    run(&mut ledger, invoke(2, 1, false), 5);
+    let refused = ledger.admit(invoke(3, 1, false), 8);
+    assert_eq!(refused, Admission::Full { bound: Bound::KeptBytes, waiter: 8 });
+}
+
+#[test]
+fn too_many_waiters_displace_the_oldest() {
+    let mut ledger = ledger();
+    let _ = ledger.admit(invoke(1, 1, false), 0);
+    for waiter in 1..LEDGER_WAITERS_MAX as u32 {
+        assert_eq!(ledger.admit(invoke(1, 1, false), waiter), Admission::Attached { displaced: None });
+    }
+    assert_eq!(ledger.admit(invoke(1, 1, false), 99), Admission::Attached { displaced: Some(0) });
+}
+
+#[test]
+fn sweep_takes_a_bounded_number_at_a_time() {
+    let mut ledger = Ledger::new(Limits::default());
+    for id in 0..LEDGER_SWEEP_MAX as u64 + 10 {
+        let key = Key { from: key(1, 0).from, id: MessageId::new(id, [0; 8]) };
+        let _ = ledger.admit(Invoke { key: key.clone(), ..invoke(1, 0, false) }, 0);
+        let _ = ledger.finish(&key, Bytes::new(), Answerer::Provider, NOW_MS);
+    }
+    assert_eq!(ledger.sweep(LATER_MS + 1), LEDGER_SWEEP_MAX);
+    assert!(ledger.poll_timeout().is_some_and(|due_ms| due_ms <= LATER_MS + 1));
+    assert_eq!(ledger.sweep(LATER_MS + 1), 10);
+}
+
+/// The ledger as one would write it without a thought for cost: one list, in the order of admission.
+#[derive(Default)]
+struct Reference {
+    calls: Vec<ReferenceCall>,
+    finished: u64,
+}
+
+#[derive(Clone)]
+struct ReferenceCall {
+    invoke: Invoke,
+    waiters: Vec<u32>,
+    /// Result, who answered, and which of all results it was.
+    result: Option<(Bytes, Answerer, u64)>,
+}
+
+impl Reference {
+    fn find(&mut self, key: &Key) -> Option<&mut ReferenceCall> {
+        self.calls.iter_mut().find(|call| call.invoke.key == *key)
+    }
+
+    fn bytes(&self, idempotent: bool, from: Option<&Did>) -> usize {
+        let counted = |call: &&ReferenceCall| {
+            call.invoke.idempotent == idempotent && from.is_none_or(|from| call.invoke.key.from == *from)
+        };
+        self.calls
+            .iter()
+            .filter(counted)
+            .filter_map(|call| call.result.as_ref())
+            .map(|done| done.0.len())
+            .sum()
+    }
+
+    fn push_out_oldest(&mut self, from: Option<&Did>) -> bool {
+        let oldest = self
+            .calls
+            .iter()
+            .filter(|call| call.invoke.idempotent && from.is_none_or(|from| call.invoke.key.from == *from))
+            .filter_map(|call| call.result.as_ref())
+            .map(|done| done.2)
+            .min();
+        let before = self.calls.len();
+        self.calls.retain(|call| call.result.is_none() || call.result.as_ref().map(|done| done.2) != oldest);
+        self.calls.len() < before
+    }
+
+    fn admit(&mut self, invoke: Invoke, waiter: u32) -> Admission<u32> {
+        if let Some(call) = self.find(&invoke.key) {
+            if call.invoke.body != invoke.body {
+                return Admission::Conflict(waiter);
+            }
+            call.invoke.expires_at_ms = call.invoke.expires_at_ms.max(invoke.expires_at_ms);
+            if let Some((result, ..)) = &call.result {
+                return Admission::Replay { result: result.clone(), waiter };
+            }
+            call.waiters.push(waiter);
+            let over = call.waiters.len() > LEDGER_WAITERS_MAX;
+            return Admission::Attached { displaced: over.then(|| call.waiters.remove(0)) };
+        }
+        let (limits, from) = (small(), invoke.key.from.clone());
+        let mine = self.calls.iter().filter(|call| call.invoke.key.from == from).count();
+        let full = |bound| Admission::Full { bound, waiter };
+        if !invoke.idempotent && self.bytes(false, None) >= limits.kept_bytes_max {
+            return full(Bound::KeptBytes);
+        }
+        if !invoke.idempotent && self.bytes(false, Some(&from)) >= limits.kept_bytes_per_peer_max {
+            return full(Bound::PeerKeptBytes);
+        }
+        if mine >= limits.calls_per_peer_max && !self.push_out_oldest(Some(&from)) {
+            return full(Bound::PeerCalls);
+        }
+        if self.calls.len() >= limits.calls_max && !self.push_out_oldest(None) {
+            return full(Bound::Calls);
+        }
+        self.calls.push(ReferenceCall { invoke, waiters: vec![waiter], result: None });
+        Admission::New
+    }
+
+    fn finish(&mut self, key: &Key, result: Bytes, by: Answerer, now_ms: u64) -> Finish<u32> {
+        let (finished, limits) = (self.finished, small());
+        let Some(call) = self.find(key) else { return Finish::Unknown };
+        match call.result {
+            Some((_, Answerer::Sidecar, _)) => return Finish::Late,
+            Some((_, Answerer::Provider, _)) => return Finish::Second,
+            None => {}
+        }
+        call.result = Some((result, by, finished));
+        let waiters = std::mem::take(&mut call.waiters);
+        if call.invoke.expires_at_ms < now_ms {
+            self.calls.retain(|call| call.invoke.key != *key);
+        }
+        self.finished += 1;
+        while self.bytes(true, Some(&key.from)) > limits.idempotent_bytes_per_peer_max {
+            self.push_out_oldest(Some(&key.from));
+        }
+        while self.bytes(true, None) > limits.idempotent_bytes_max {
+            self.push_out_oldest(None);
+        }
+        Finish::Recorded(waiters)
+    }
+
+    fn withdraw(&mut self, key: &Key) -> Option<Vec<u32>> {
+        let waiters = self.find(key).filter(|call| call.result.is_none())?.waiters.clone();
+        self.calls.retain(|call| call.invoke.key != *key);
+        Some(waiters)
+    }
+
+    fn sweep(&mut self, now_ms: u64) -> usize {
+        let before = self.calls.len();
+        self.calls.retain(|call| call.result.is_none() || call.invoke.expires_at_ms >= now_ms);
+        before - self.calls.len()
+    }
+
+    fn status(&mut self, key: &Key) -> Status {
+        match self.find(key).map(|call| call.result.is_some()) {
+            None => Status::Unknown,
+            Some(false) => Status::Executing,
+            Some(true) => Status::Finished,
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Operation {
+    Admit { peer: u8, id: u8, body: u8, ttl_ms: u64, idempotent: bool },
+    Finish { peer: u8, id: u8, bytes: usize, by_sidecar: bool },
+    Withdraw { peer: u8, id: u8 },
+    Sweep { pause_ms: u64 },
+}
+
+fn operation() -> impl Strategy<Value = Operation> {
+    let (peer, id) = (0_u8..3, 0_u8..8);
+    prop_oneof![
+        6 => (peer.clone(), id.clone(), 0_u8..8, 0_u64..40, any::<bool>()).prop_map(
+            |(peer, id, body, ttl_ms, idempotent)| Operation::Admit { peer, id, body: body / 7, ttl_ms, idempotent }
+        ),
+        6 => (peer.clone(), id.clone(), 0_usize..24, any::<bool>())
+            .prop_map(|(peer, id, bytes, by_sidecar)| Operation::Finish { peer, id, bytes, by_sidecar }),
+        1 => (peer, id).prop_map(|(peer, id)| Operation::Withdraw { peer, id }),
+        2 => (0_u64..20).prop_map(|pause_ms| Operation::Sweep { pause_ms }),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn ledger_does_what_the_naive_one_does(operations in proptest::collection::vec(operation(), 0..120)) {
+        let (mut ledger, mut reference) = (ledger(), Reference::default());
+        let (mut now_ms, mut waiter) = (NOW_MS, 0);
+        for operation in operations {
+            match operation {
+                Operation::Admit { peer, id, body, ttl_ms, idempotent } => {
+                    let invoke = Invoke {
+                        key: key(peer, id),
+                        body: BodyDigest([body; 32]),
+                        expires_at_ms: now_ms + ttl_ms,
+                        idempotent,
+                    };
+                    waiter += 1;
+                    prop_assert_eq!(ledger.admit(invoke.clone(), waiter), reference.admit(invoke, waiter));
+                }
+                Operation::Finish { peer, id, bytes: length, by_sidecar } => {
+                    let by = if by_sidecar { Answerer::Sidecar } else { Answerer::Provider };
+                    let ours = ledger.finish(&key(peer, id), bytes(length), by, now_ms);
+                    prop_assert_eq!(ours, reference.finish(&key(peer, id), bytes(length), by, now_ms));
+                }
+                Operation::Withdraw { peer, id } => {
+                    prop_assert_eq!(ledger.withdraw(&key(peer, id)), reference.withdraw(&key(peer, id)));
+                }
+                Operation::Sweep { pause_ms } => {
+                    now_ms += pause_ms;
+                    prop_assert_eq!(ledger.sweep(now_ms), reference.sweep(now_ms));
+                    prop_assert!(ledger.poll_timeout().is_none_or(|due_ms| due_ms > now_ms));
+                }
+            }
+            prop_assert_eq!(ledger.calls(), reference.calls.len());
+            prop_assert_eq!(ledger.bytes(), reference.bytes(true, None) + reference.bytes(false, None));
+            prop_assert!(ledger.calls() <= small().calls_max);
+            prop_assert!(ledger.idempotent_bytes <= small().idempotent_bytes_max);
+            for (peer, id) in (0..3).flat_map(|peer| (0..8).map(move |id| (peer, id))) {
+                prop_assert_eq!(ledger.status(&key(peer, id)), reference.status(&key(peer, id)));
+            }
+        }
+    }
+}
