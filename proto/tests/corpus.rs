@@ -9,6 +9,8 @@ use std::path::Path;
 mod cbor;
 #[path = "../../fuzz/bodies/frame.rs"]
 mod frame;
+#[path = "../../fuzz/bodies/link.rs"]
+mod link;
 
 fn replay(target: &str, body: fn(&[u8])) {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus").join(target);
@@ -34,4 +36,9 @@ fn frame_claims_hold_on_the_corpus() {
 #[test]
 fn cbor_claims_hold_on_the_corpus() {
     replay("cbor", cbor::run);
+}
+
+#[test]
+fn link_claims_hold_on_the_corpus() {
+    replay("link", link::run);
 }
