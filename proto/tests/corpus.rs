@@ -7,6 +7,8 @@ use std::path::Path;
 
 #[path = "../../fuzz/bodies/cbor.rs"]
 mod cbor;
+#[path = "../../fuzz/bodies/envelope.rs"]
+mod envelope;
 #[path = "../../fuzz/bodies/frame.rs"]
 mod frame;
 #[path = "../../fuzz/bodies/link.rs"]
@@ -41,4 +43,9 @@ fn cbor_claims_hold_on_the_corpus() {
 #[test]
 fn link_claims_hold_on_the_corpus() {
     replay("link", link::run);
+}
+
+#[test]
+fn envelope_claims_hold_on_the_corpus() {
+    replay("envelope", envelope::run);
 }
