@@ -110,6 +110,14 @@ impl<'a> Draft<'a> {
         self.write(&Sealed { sig, enc: None }, out);
     }
 
+    /// Appends the envelope with an empty `sig`, as an agent without a key writes it on its local link.
+    ///
+    /// **Source:** PROTOCOL 2.
+    pub fn write_unsigned(&self, out: &mut Vec<u8>) {
+        debug_assert_eq!(cbor::check(self.body), Ok(()));
+        self.write(&Sealed { sig: None, enc: None }, out);
+    }
+
     /// Appends the envelope with its body signed, then encrypted; a nonce must never serve twice between the same two
     /// parties.
     ///
