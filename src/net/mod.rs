@@ -1,1 +1,76 @@
-//! (being written)
+//! Sockets in, messages to a [`Service`] out; messages in, frames on the right stream out.
+//!
+//! Read it along one link: [`quic`], [`tcp`] and [`local`] make connections, [`dial`] keeps them up; `tls` proves who is
+//! there, from the seed in `key_file`. `driver` turns a connection into a [`Link`] with the help of `greeting`, and keeps
+//! it. `wire` cuts frames and writes batches, `outbox` is the queue in front of each stream, `exchange` serves QUIC's
+//! further streams.
+
+pub mod dial;
+pub mod local;
+pub mod quic;
+pub mod tcp;
+
+mod driver;
+mod exchange;
+mod greeting;
+mod host;
+mod key_file;
+mod link;
+mod outbox;
+mod settings;
+mod tls;
+mod wire;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use capd_proto::identity::Did;
+
+pub use driver::Clock;
+pub use host::Host;
+pub use key_file::{KeyFileError, Seed, load, load_or_create};
+pub use link::{CloseReason, Fault, Kind, Link, LinkId, Route};
+pub use outbox::SendError;
+pub use settings::Settings;
+pub use tls::CredentialsError;
+
+/// Somebody who asks for a link and has proven who it is.
+#[derive(Clone, Copy, Debug)]
+pub struct Newcomer<'a> {
+    /// Whose key it holds; on a local link the agent's own DID.
+    pub principal: &'a Did,
+    /// Who is at the other end, and over what.
+    pub kind: Kind,
+    /// Its address; a unix socket has none.
+    pub address: Option<SocketAddr>,
+}
+
+/// What a process does with its links.
+///
+/// Every method is called from the task that reads the link, so that nothing stands between a frame and its handling:
+/// they must not block. For one link they come in order: `on_open`, then messages and resets, then `on_close`; those of
+/// different streams of a QUIC link come from different tasks and may overlap.
+pub trait Service: Send + Sync + 'static {
+    /// Whether somebody who connected is let in. Everybody is, unless the service says otherwise.
+    fn admit(&self, newcomer: &Newcomer<'_>) -> bool {
+        let _everybody = newcomer;
+        true
+    }
+
+    /// A link is open.
+    fn on_open(&self, link: &Arc<Link>);
+
+    /// A message arrived: the raw bytes of one envelope, not yet looked at. Keep a clone of `route` while its call runs,
+    /// and answer there.
+    fn on_message(&self, link: &Arc<Link>, route: &Route, payload: Bytes);
+
+    /// The peer cancelled the single call that a stream of its own carries, by resetting it. **Source:** PROTOCOL 4.
+    fn on_reset(&self, link: &Arc<Link>, route: &Route);
+
+    /// A link that was open is closed; nothing more comes from it.
+    fn on_close(&self, link: &Arc<Link>, reason: &CloseReason);
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,470 @@
+//! A connection in, an open link and its end out: the one loop that reads, handles, drains and writes; the only clock.
+//!
+//! One task per link holds the machine of `capd-proto` and the control stream (or the one byte stream). It decodes
+//! frames to typed inputs, encodes the machine's outputs, and keeps its deadline. Once the link is open, messages pass
+//! the machine by: they go to the service as they came.
+
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use capd_proto::frame::{ErrorFrame, Frame, FrameType, Goaway};
+use capd_proto::limits::{EXT_CHANNEL_AUTH, MSG_SIZE_BYTES_FLOOR};
+use capd_proto::link::{self as machine, Input, Output, Role, Terms};
+use quinn::{ConnectionError, VarInt};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tracing::{debug, warn};
+
+use super::exchange::Exchanges;
+use super::greeting::{End, Greeter};
+use super::host::{Host, Permits};
+use super::link::{CloseReason, Fault, Flow, Identification, Kind, Link, Route, Stream};
+use super::outbox::SendError;
+use super::quic;
+use super::wire::{self, BoxRead, FrameReader, Sender};
+
+/// The time of day and the time that only moves forward.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    start: Instant,
+}
+
+impl Clock {
+    /// A clock whose monotonic time starts here.
+    pub fn start() -> Self {
+        Self { start: Instant::now() }
+    }
+
+    /// Monotonic time since the clock was started. **Units:** milliseconds.
+    pub fn monotonic_ms(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// The moment a monotonic time stands for. **Units:** milliseconds.
+    pub fn moment(&self, monotonic_ms: u64) -> Instant {
+        self.start + Duration::from_millis(monotonic_ms)
+    }
+
+    /// A moment that no link lives to see.
+    pub(super) fn far(&self) -> Instant {
+        self.start + Duration::from_secs(100 * 365 * 24 * 60 * 60)
+    }
+
+    /// The time of day, for envelopes. **Units:** milliseconds since 1970-01-01T00:00Z.
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "this is the clock that everything else is told the time by"
+    )]
+    pub fn wall_ms(&self) -> u64 {
+        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+/// A connection that is to become a link.
+pub(super) struct Opening {
+    pub(super) role: Role,
+    /// Who is there.
+    pub(super) end: End,
+    pub(super) receive: BoxRead,
+    pub(super) send: Sender,
+    /// Carries the exchange streams, on QUIC.
+    pub(super) connection: Option<quinn::Connection>,
+    pub(super) permits: Option<Permits>,
+    /// When HELLO must be done.
+    pub(super) deadline: Instant,
+}
+
+/// Drives a connection until it closes; returns once it is an open link. **Errors:** why it did not become one.
+pub(super) async fn open(host: &Arc<Host>, opening: Opening) -> Opened {
+    let (ready, opened) = oneshot::channel();
+    host.tasks.spawn(run(Arc::clone(host), opening, ready));
+    opened.await.unwrap_or_else(|_| Err(CloseReason::Broken("the driver ended".to_owned())))
+}
+
+/// The next connection, or `None` once the host shuts down.
+pub(super) async fn accept<T, F, A>(host: &Host, mut accept: F) -> Option<T>
+where
+    F: FnMut() -> A,
+    A: Future<Output = io::Result<T>>,
+{
+    loop {
+        match host.shutdown.run_until_cancelled(accept()).await? {
+            Ok(connection) => return Some(connection),
+            Err(error) => {
+                // Mostly a lack of descriptors, which passes; asking again at once would only burn time.
+                warn!(%error, "no connection accepted");
+                host.shutdown.run_until_cancelled(sleep(ACCEPT_PAUSE)).await?;
+            }
+        }
+    }
+}
+
+/// How opening a link ended.
+type Opened = Result<Arc<Link>, CloseReason>;
+
+async fn run(host: Arc<Host>, opening: Opening, ready: oneshot::Sender<Opened>) {
+    let (mut driver, mut sender) = Driver::new(host, opening, ready);
+    let outbox = Arc::clone(&driver.control.outbox);
+    let mut writing = pin!(wire::write_all(&mut sender, &outbox));
+    let reason = tokio::select! {
+        // Reading stands first: what the service answers while frames are read leaves in one write behind them.
+        biased;
+        reason = driver.drive() => reason,
+        written = &mut writing => driver.gone(match written {
+            // The writer ends by itself only when the peer stops QUIC's control stream.
+            Ok(()) => CloseReason::PeerClosed,
+            Err(error) => broken(driver.connection.as_ref(), &error),
+        }),
+    };
+    driver.flow.set_draining();
+    if reason.is_ours() {
+        driver.finish(writing).await;
+    }
+    driver.end(reason).await;
+}
+
+/// One link, from its connection to its end.
+struct Driver {
+    host: Arc<Host>,
+    machine: machine::Link,
+    greeter: Greeter,
+    reader: FrameReader<BoxRead>,
+    flow: Arc<Flow>,
+    control: Arc<Stream>,
+    connection: Option<quinn::Connection>,
+    permits: Option<Permits>,
+    link: Option<Arc<Link>>,
+    ready: Option<oneshot::Sender<Opened>>,
+    said_goaway: bool,
+    /// The last ERROR frame, which is why the peer closes if it closes next.
+    reported: Option<Fault>,
+}
+
+impl Driver {
+    fn new(host: Arc<Host>, opening: Opening, ready: oneshot::Sender<Opened>) -> (Self, Sender) {
+        let Opening { role, end, receive, send, connection, permits, deadline } = opening;
+        let now_ms = host.clock.monotonic_ms();
+        let config = config(&host, role, &end, deadline);
+        let machine = match role {
+            Role::Client => machine::Link::client(config, now_ms),
+            Role::Server => machine::Link::server(config, now_ms),
+        };
+        let flow = Flow::new(&host.settings);
+        let driver = Self {
+            machine,
+            greeter: Greeter::new(Arc::clone(&host), role, end),
+            // PROTOCOL 3: until HANDSHAKE settles the maximum, nothing needs more than every peer must take.
+            reader: FrameReader::new(receive, MSG_SIZE_BYTES_FLOOR),
+            control: Stream::shared(&flow),
+            flow,
+            connection,
+            permits,
+            link: None,
+            ready: Some(ready),
+            said_goaway: false,
+            reported: None,
+            host,
+        };
+        (driver, send)
+    }
+
+    /// Reads and handles until the link is to close; says why.
+    async fn drive(&mut self) -> CloseReason {
+        let host = Arc::clone(&self.host);
+        let flow = Arc::clone(&self.flow);
+        let route = Route::uncounted(Arc::clone(&self.control));
+        let mut armed = host.clock.far();
+        let mut timer = pin!(sleep_until(armed));
+        loop {
+            if let Some(reason) = self.settle(&route) {
+                return reason;
+            }
+            // A deadline that moved away is found out when the timer fires, which costs less than moving the timer.
+            if self.deadline() < armed {
+                armed = self.deadline();
+                timer.as_mut().reset(armed);
+            }
+            tokio::select! {
+                biased;
+                () = flow.wake.notified() => {
+                    if let Some(reason) = self.grant() {
+                        return reason;
+                    }
+                }
+                () = host.shutdown.cancelled(), if !self.said_goaway => self.drain(),
+                filled = self.reader.fill() => match filled {
+                    Ok(true) => self.input(Input::Heard),
+                    // PROTOCOL 3: bytes that end inside a frame are no frame.
+                    Ok(false) if self.reader.is_cut() => self.malformed(Fault::invalid("the bytes ended inside a frame")),
+                    Ok(false) => return self.gone(CloseReason::PeerClosed),
+                    Err(error) => return self.gone(broken(self.connection.as_ref(), &error)),
+                },
+                accepted = accept_stream(self.connection.as_ref()), if self.link.is_some() => match accepted {
+                    Ok((send, receive)) => self.serve(send, receive),
+                    Err(error) => return self.gone(lost(&error)),
+                },
+                () = &mut timer => {
+                    self.input(Input::Timeout);
+                    armed = self.deadline();
+                    timer.as_mut().reset(armed);
+                }
+            }
+        }
+    }
+
+    /// Handles the frames that have arrived whole and does what the machine says; gives the reason if it is to close.
+    fn settle(&mut self, route: &Route) -> Option<CloseReason> {
+        loop {
+            if let Some(reason) = self.outputs() {
+                return Some(reason);
+            }
+            match self.reader.next() {
+                Ok(Some(frame)) => self.frame(frame, route),
+                Ok(None) => return None,
+                Err(error) => self.malformed(error.into()),
+            }
+        }
+    }
+
+    fn frame(&mut self, Frame { frame_type, payload }: Frame, route: &Route) {
+        if let (FrameType::AmpMessage, Some(link)) = (frame_type, &self.link) {
+            self.host.service.on_message(link, route, payload);
+            return;
+        }
+        let input = match frame_type {
+            FrameType::AmpMessage => self.greeter.read(&payload),
+            FrameType::Handshake => self.greeter.read_handshake(&payload),
+            FrameType::Ping => Ok(Input::Ping(payload.clone())),
+            FrameType::Pong => Ok(Input::Pong(payload.clone())),
+            FrameType::Goaway => Goaway::decode(&payload).map(Input::Goaway).map_err(Fault::from),
+            FrameType::Error => ErrorFrame::decode(&payload).map(Input::ErrorFrame).map_err(Fault::from),
+        };
+        match input {
+            Ok(input) => {
+                if let Input::ErrorFrame(error) = &input {
+                    self.reported = Some(Fault::reported(error));
+                }
+                self.input(input);
+            }
+            Err(fault) => self.malformed(fault),
+        }
+    }
+
+    fn input(&mut self, input: Input<'_>) {
+        self.machine.handle(input, self.host.clock.monotonic_ms());
+    }
+
+    fn malformed(&mut self, fault: Fault) {
+        self.input(Input::Malformed { code: fault.code, message: fault.message });
+    }
+
+    fn drain(&mut self) {
+        self.said_goaway = true;
+        self.input(Input::InFlight(self.flow.in_flight()));
+        self.input(Input::Drain { reason: 0 });
+    }
+
+    /// Does what the rest of the daemon asked for; gives the reason if that is to close.
+    fn grant(&mut self) -> Option<CloseReason> {
+        let wishes = self.flow.take_wishes();
+        match wishes.close {
+            Some(CloseReason::Fault(fault)) => self.malformed(fault),
+            Some(reason) => return Some(reason),
+            None => {}
+        }
+        if wishes.drain {
+            self.drain();
+        } else {
+            self.input(Input::InFlight(self.flow.in_flight()));
+        }
+        None
+    }
+
+    /// Does what the machine says, in order; gives the reason if that is to close.
+    fn outputs(&mut self) -> Option<CloseReason> {
+        while let Some(output) = self.machine.poll_output() {
+            let sent = match output {
+                Output::Opened(terms) => {
+                    self.opened(&terms);
+                    Ok(())
+                }
+                Output::Draining { by_peer } => {
+                    debug!(by_peer, "draining");
+                    self.flow.set_draining();
+                    Ok(())
+                }
+                // Messages on an open link pass the machine by; one before is a violation, never delivered.
+                Output::Deliver { .. } => Ok(()),
+                Output::PeerError { code } => {
+                    warn!(code, remote = self.greeter.remote(), "the peer reports an error");
+                    Ok(())
+                }
+                Output::Close(reason) => return Some(self.reason(reason)),
+                output => match self.greeter.write(output) {
+                    Some((frame_type, payload)) => self.control.send_frame(frame_type, &payload),
+                    None => Ok(()),
+                },
+            };
+            if sent == Err(SendError::Full) {
+                return Some(CloseReason::Local("the peer does not read its control stream".to_owned()));
+            }
+        }
+        None
+    }
+
+    fn opened(&mut self, terms: &Terms) {
+        let Some(principal) = self.greeter.principal() else { return };
+        self.reader.set_frame_length_max(terms.max_msg_size);
+        self.flow.set_frame_length_max(terms.max_msg_size);
+        if let Some(permits) = &mut self.permits {
+            permits.opening = None;
+        }
+        let exchanges = self.connection.as_ref().map(|connection| {
+            quic::widen(connection, &self.host.settings);
+            Exchanges::new(connection.clone(), Arc::clone(&self.host.service), &self.host.settings)
+        });
+        let identification = Identification {
+            role: self.machine.role(),
+            kind: self.greeter.kind(),
+            principal,
+            remote: self.greeter.remote().to_owned(),
+            channel_auth: !self.greeter.kind().is_local()
+                && terms.extensions.iter().any(|name| name == EXT_CHANNEL_AUTH),
+        };
+        let link = Link::new(identification, Arc::clone(&self.flow), Arc::clone(&self.control), exchanges);
+        debug!(?link, "open");
+        self.link = Some(Arc::clone(&link));
+        self.host.service.on_open(&link);
+        let is_wanted = self.ready.take().is_some_and(|ready| ready.send(Ok(Arc::clone(&link))).is_ok());
+        if !is_wanted && link.role() == Role::Client {
+            link.close(CloseReason::Local("nobody waits for the link any more".to_owned()));
+        }
+    }
+
+    fn serve(&self, send: quinn::SendStream, receive: quinn::RecvStream) {
+        if let Some(link) = &self.link {
+            Exchanges::accept(link, &self.host.service, send, receive);
+        }
+    }
+
+    fn deadline(&self) -> Instant {
+        self.machine
+            .poll_timeout()
+            .map_or_else(|| self.host.clock.far(), |due_ms| self.host.clock.moment(due_ms))
+    }
+
+    /// The reason why the peer is gone: its ERROR frame, if it sent one.
+    fn gone(&mut self, otherwise: CloseReason) -> CloseReason {
+        self.reported.take().map_or(otherwise, CloseReason::PeerFault)
+    }
+
+    fn reason(&mut self, reason: machine::CloseReason) -> CloseReason {
+        match reason {
+            machine::CloseReason::Drained => CloseReason::Drained,
+            machine::CloseReason::DrainTimeout { .. } => CloseReason::DrainTimedOut,
+            machine::CloseReason::HandshakeTimeout => CloseReason::OpenTimedOut,
+            machine::CloseReason::IdleTimeout => CloseReason::Silent,
+            machine::CloseReason::Refused(why) => CloseReason::Refused(why.to_owned()),
+            machine::CloseReason::RefusedByPeer(why) => CloseReason::RefusedByPeer(why),
+            machine::CloseReason::Violation { code, message } => CloseReason::Fault(Fault { code, message }),
+            machine::CloseReason::PeerError(_)
+            | machine::CloseReason::PeerGoaway(_)
+            | machine::CloseReason::TransportClosed => self.gone(CloseReason::PeerClosed),
+        }
+    }
+
+    /// Writes what is queued on every stream and waits, for a while, until the peer has it.
+    async fn finish(&mut self, writing: impl Future<Output = io::Result<()>>) {
+        self.control.outbox.close();
+        self.flow.finish.cancel();
+        self.flow.tasks.close();
+        let written = async { tokio::join!(writing, self.flow.tasks.wait()).0 };
+        // A peer that does not take the last frames in time does without.
+        let _given_up = timeout(CLOSE_TIMEOUT, written).await;
+    }
+
+    async fn end(mut self, reason: CloseReason) {
+        debug!(remote = self.greeter.remote(), %reason, "closed");
+        self.control.outbox.abort();
+        self.flow.tasks.close();
+        if !reason.is_ours() {
+            // Answers that arrived before the end are handed up before the end is.
+            let _late = timeout(CLOSE_TIMEOUT, self.flow.tasks.wait()).await;
+        }
+        if let Some(connection) = &self.connection {
+            let code = match &reason {
+                CloseReason::Fault(fault) => fault.code.0,
+                _ => 0,
+            };
+            connection.close(VarInt::from_u32(code), b"");
+            self.flow.tasks.wait().await;
+        }
+        let lingers = reason.is_ours() && self.connection.is_none();
+        match (self.link.take(), self.ready.take()) {
+            (Some(link), _) => self.host.service.on_close(&link, &reason),
+            // Nobody may be waiting any more, and then nobody needs to know.
+            (None, Some(ready)) => drop(ready.send(Err(reason))),
+            (None, None) => {}
+        }
+        self.flow.closed.cancel();
+        if lingers {
+            self.reader.linger().await;
+        }
+    }
+}
+
+fn config(host: &Host, role: Role, end: &End, deadline: Instant) -> machine::Config {
+    let settings = &host.settings;
+    let milliseconds = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+    let is_quic = end.kind == Kind::PeerQuic;
+    let offers_channel_auth = settings.channel_auth && !end.kind.is_local();
+    machine::Config {
+        max_msg_size: settings.msg_size_bytes_max,
+        // A server says who it is, which a client on a local link cannot know otherwise.
+        did: host.did().filter(|_| role == Role::Server).map(ToString::to_string),
+        token: end
+            .token
+            .as_ref()
+            .filter(|_| role == Role::Client)
+            .map(|token| machine::Token(token.expose().to_vec())),
+        extensions: if offers_channel_auth { vec![EXT_CHANNEL_AUTH.to_owned()] } else { Vec::new() },
+        handshake_timeout_ms: milliseconds(deadline.saturating_duration_since(Instant::now())),
+        drain_timeout_ms: milliseconds(settings.drain_timeout),
+        // QUIC keeps its own watch, over all streams.
+        idle_timeout_ms: (!is_quic).then(|| milliseconds(settings.idle_timeout)),
+        keep_alive_ms: (!is_quic).then(|| milliseconds(settings.keep_alive_interval)),
+        ..machine::Config::default()
+    }
+}
+
+async fn accept_stream(
+    connection: Option<&quinn::Connection>,
+) -> Result<(quinn::SendStream, quinn::RecvStream), ConnectionError> {
+    match connection {
+        Some(connection) => connection.accept_bi().await,
+        None => std::future::pending().await,
+    }
+}
+
+fn broken(connection: Option<&quinn::Connection>, error: &io::Error) -> CloseReason {
+    match connection.and_then(quinn::Connection::close_reason) {
+        Some(error) => lost(&error),
+        None => CloseReason::Broken(error.to_string()),
+    }
+}
+
+fn lost(error: &ConnectionError) -> CloseReason {
+    match error {
+        ConnectionError::ApplicationClosed(_) => CloseReason::PeerClosed,
+        ConnectionError::TimedOut => CloseReason::Silent,
+        error => CloseReason::Broken(error.to_string()),
+    }
+}
+
+/// Pause after a connection could not be accepted.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Longest wait for the last frames to reach the peer.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);

@@ -1,0 +1,307 @@
+//! Requests in, exchange streams out: which QUIC stream a message takes, and the task that serves each stream.
+
+use std::pin::pin;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use capd_proto::frame::{ErrorFrame, FrameType};
+use quinn::VarInt;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, warn};
+
+use super::Service;
+use super::link::{CloseReason, Fault, Link, Route, Stream};
+use super::outbox::{Outbox, SendError};
+use super::settings::Settings;
+use super::wire::{self, CANCEL, FrameReader};
+
+/// The exchange streams of one QUIC link. **Source:** PROTOCOL 4.
+pub(super) struct Exchanges {
+    connection: quinn::Connection,
+    service: Arc<dyn Service>,
+    /// The long-lived streams that this side opened.
+    shared: Mutex<Vec<Arc<Stream>>>,
+    shared_max: usize,
+    shared_message_bytes_max: usize,
+}
+
+impl Exchanges {
+    pub(super) fn new(connection: quinn::Connection, service: Arc<dyn Service>, settings: &Settings) -> Self {
+        Self {
+            connection,
+            service,
+            shared: Mutex::default(),
+            shared_max: settings.shared_streams.max(1),
+            shared_message_bytes_max: settings.shared_message_bytes_max,
+        }
+    }
+
+    /// Queues `payload` on the stream that fits it. **Errors:** [`SendError`].
+    pub(super) fn request(&self, link: &Arc<Link>, payload: Bytes) -> Result<Route, SendError> {
+        if link.is_closed() {
+            return Err(SendError::Closed);
+        }
+        if payload.len() > self.shared_message_bytes_max {
+            let stream = Stream::single(link.flow());
+            let route = Route::counted(&stream);
+            stream.send(&payload)?;
+            // The peer sees the end of the stream behind the request: it carries a single call.
+            stream.outbox.close();
+            self.open(link, stream);
+            return Ok(route);
+        }
+        let stream = self.quietest(link);
+        let route = Route::counted(&stream);
+        stream.send(&payload)?;
+        Ok(route)
+    }
+
+    /// The shared stream with the fewest calls in flight; one more is opened when none is idle and there may be more.
+    fn quietest(&self, link: &Arc<Link>) -> Arc<Stream> {
+        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        shared.retain(|stream| !stream.outbox.is_closed());
+        let quietest = shared.iter().min_by_key(|stream| stream.calls.load(Ordering::Relaxed));
+        match quietest {
+            Some(stream) if shared.len() == self.shared_max || stream.calls.load(Ordering::Relaxed) == 0 => {
+                Arc::clone(stream)
+            }
+            _ => {
+                let stream = Stream::shared(link.flow());
+                shared.push(Arc::clone(&stream));
+                self.open(link, Arc::clone(&stream));
+                stream
+            }
+        }
+    }
+
+    /// Opens `stream` at the peer and serves it; frames queue until the peer grants the stream.
+    fn open(&self, link: &Arc<Link>, stream: Arc<Stream>) {
+        let connection = self.connection.clone();
+        let service = Arc::clone(&self.service);
+        let link = Arc::clone(link);
+        let flow = Arc::clone(link.flow());
+        flow.tasks.spawn(async move {
+            let opened = tokio::select! {
+                opened = connection.open_bi() => opened,
+                () = set(stream.cancel.as_ref()) => return stream.outbox.abort(),
+            };
+            match opened {
+                Ok((send, receive)) => serve(link, service, stream, send, receive, Opener::Here).await,
+                Err(error) => {
+                    debug!(%error, "no exchange stream");
+                    stream.outbox.abort();
+                }
+            }
+        });
+    }
+
+    /// Serves a stream that the peer opened.
+    pub(super) fn accept(
+        link: &Arc<Link>,
+        service: &Arc<dyn Service>,
+        send: quinn::SendStream,
+        receive: quinn::RecvStream,
+    ) {
+        let stream = Stream::shared(link.flow());
+        link.flow().tasks.spawn(serve(
+            Arc::clone(link),
+            Arc::clone(service),
+            stream,
+            send,
+            receive,
+            Opener::Peer,
+        ));
+    }
+}
+
+/// Which side opened a stream; only the opener's reset means that a call is cancelled.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Opener {
+    Here,
+    Peer,
+}
+
+/// Reads and writes one exchange stream until both halves have ended.
+///
+/// The reading half stands first: answers that the service gives while it reads leave together behind it.
+async fn serve(
+    link: Arc<Link>,
+    service: Arc<dyn Service>,
+    stream: Arc<Stream>,
+    send: quinn::SendStream,
+    receive: quinn::RecvStream,
+    opener: Opener,
+) {
+    let outbox = Arc::clone(&stream.outbox);
+    let cancel = stream.cancel.clone();
+    let finish = link.flow().finish.clone();
+    // The writer must not keep the stream alive: it ends when the last route and the reader are gone.
+    let observed = Arc::downgrade(&stream);
+    let writing = async {
+        let ended = write(send, &outbox, cancel.as_ref(), &finish).await;
+        outbox.abort();
+        if ended == WriteEnd::CancelledByPeer
+            && opener == Opener::Peer
+            && let Some(stream) = observed.upgrade()
+        {
+            reset(&link, service.as_ref(), &stream);
+        }
+    };
+    let reading = async {
+        read(&link, service.as_ref(), stream, receive, opener).await;
+        if opener == Opener::Here {
+            // No answer can come on it any more, so no request may go.
+            outbox.close();
+        }
+    };
+    tokio::join!(biased; reading, writing);
+}
+
+/// Frames of one stream to the service, until the stream ends.
+async fn read(
+    link: &Arc<Link>,
+    service: &dyn Service,
+    stream: Arc<Stream>,
+    receive: quinn::RecvStream,
+    opener: Opener,
+) {
+    let cancel = stream.cancel.clone();
+    let finish = link.flow().finish.clone();
+    let mut reader = FrameReader::new(receive, link.flow().frame_length_max());
+    let route = Route::uncounted(Arc::clone(&stream));
+    loop {
+        if let Err(reason) = deliver(link, service, &stream, &route, &mut reader) {
+            return link.close(reason);
+        }
+        let filled = tokio::select! {
+            biased;
+            () = set(cancel.as_ref()) => {
+                // A stream that has ended needs no stop.
+                let _ended = reader.receive_mut().stop(CANCEL);
+                return;
+            }
+            () = finish.cancelled() => return,
+            filled = reader.fill() => filled,
+        };
+        match filled {
+            Ok(true) => {}
+            // PROTOCOL 3: bytes that end inside a frame are no frame.
+            Ok(false) if reader.is_cut() => {
+                return link.close(CloseReason::Fault(Fault::invalid("the stream ended inside a frame")));
+            }
+            Ok(false) => return,
+            Err(error) => {
+                if wire::is_cancelled_by_peer(&error) && opener == Opener::Peer {
+                    reset(link, service, &stream);
+                }
+                return;
+            }
+        }
+    }
+}
+
+/// Hands every frame that has arrived whole to the service.
+fn deliver(
+    link: &Arc<Link>,
+    service: &dyn Service,
+    stream: &Stream,
+    route: &Route,
+    reader: &mut FrameReader<quinn::RecvStream>,
+) -> Result<(), CloseReason> {
+    while let Some(frame) = reader.next().map_err(Fault::from)? {
+        match frame.frame_type {
+            FrameType::AmpMessage => {
+                stream.received.fetch_add(1, Ordering::Relaxed);
+                service.on_message(link, route, frame.payload);
+            }
+            FrameType::Error => {
+                let error = ErrorFrame::decode(&frame.payload).map_err(Fault::from)?;
+                warn!(?link, code = error.code, "the peer reports an error");
+            }
+            // PROTOCOL 4: these belong on the control stream.
+            FrameType::Handshake | FrameType::Ping | FrameType::Pong | FrameType::Goaway => {
+                return Err(Fault::invalid("only messages belong on an exchange stream").into());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Tells the service once that the peer cancelled the stream's call; on a stream of several it means nothing.
+fn reset(link: &Arc<Link>, service: &dyn Service, stream: &Arc<Stream>) {
+    // PROTOCOL 4: on shared streams a call is cancelled by message.
+    if stream.received.load(Ordering::Relaxed) == 1 && !stream.is_reset.swap(true, Ordering::Relaxed) {
+        service.on_reset(link, &Route::uncounted(Arc::clone(stream)));
+    }
+}
+
+/// Why a sending half ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum WriteEnd {
+    Done,
+    CancelledByPeer,
+}
+
+/// Batches of the outbox to the stream, until the outbox is closed and the peer has it all, or either side gives up.
+async fn write(
+    mut send: quinn::SendStream,
+    outbox: &Outbox,
+    cancel: Option<&CancellationToken>,
+    finish: &CancellationToken,
+) -> WriteEnd {
+    let mut stopped = pin!(send.stopped());
+    let mut is_finishing = false;
+    loop {
+        let batch = tokio::select! {
+            biased;
+            () = set(cancel) => break,
+            end = &mut stopped => return WriteEnd::of(end),
+            () = finish.cancelled(), if !is_finishing => {
+                outbox.close();
+                is_finishing = true;
+                continue;
+            }
+            batch = outbox.batch() => batch,
+        };
+        let Some(mut batch) = batch else {
+            // A stream that the peer stopped meanwhile is as good as finished.
+            let _stopped = send.finish();
+            tokio::select! {
+                biased;
+                () = set(cancel) => break,
+                end = &mut stopped => return WriteEnd::of(end),
+            }
+        };
+        let written = tokio::select! {
+            biased;
+            () = set(cancel) => break,
+            written = send.write_all_chunks(&mut batch.chunks) => written,
+        };
+        match written {
+            Ok(()) => {}
+            Err(quinn::WriteError::Stopped(code)) => return WriteEnd::of(Ok(Some(code))),
+            Err(_) => return WriteEnd::Done,
+        }
+    }
+    // PROTOCOL 4: a reset with this code cancels the call; a stream that has ended needs none.
+    let _ended = send.reset(CANCEL);
+    WriteEnd::Done
+}
+
+impl WriteEnd {
+    fn of(stopped: Result<Option<VarInt>, quinn::StoppedError>) -> Self {
+        match stopped {
+            Ok(Some(code)) if code == CANCEL => Self::CancelledByPeer,
+            Ok(_) | Err(_) => Self::Done,
+        }
+    }
+}
+
+/// Waits for a token that may not be there.
+async fn set(token: Option<&CancellationToken>) {
+    match token {
+        Some(token) => token.cancelled().await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,137 @@
+//! Settings, identity and a service in, what every link of this process shares out: clock, permits, tasks, shutdown.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use capd_proto::identity::{Did, Identity};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::Service;
+use super::driver::Clock;
+use super::key_file::Seed;
+use super::settings::Settings;
+use super::tls::{Credentials, CredentialsError};
+
+/// Where links of one process meet: each is opened for its service and ends with it.
+pub struct Host {
+    pub(super) settings: Settings,
+    pub(super) clock: Clock,
+    pub(super) service: Arc<dyn Service>,
+    pub(super) owner: Owner,
+    /// The socket that peers connect to, which is also the one they are dialled from.
+    quic: Mutex<Option<quinn::Endpoint>>,
+    pub(super) tasks: TaskTracker,
+    pub(super) shutdown: CancellationToken,
+    links: Arc<Semaphore>,
+    opening: Arc<Semaphore>,
+}
+
+/// Whose process this is.
+pub(super) enum Owner {
+    /// A sidecar: it has the agent's key and speaks to peers.
+    Sidecar { identity: Arc<Identity>, credentials: Credentials },
+    /// An agent: it has no key and speaks only to its own sidecar.
+    Agent,
+}
+
+/// The right to be one of `links_max`, and until HELLO is done one of `links_opening_max`.
+pub(super) struct Permits {
+    _link: OwnedSemaphorePermit,
+    pub(super) opening: Option<OwnedSemaphorePermit>,
+}
+
+impl Host {
+    /// A sidecar's side: its links prove and sign with the identity of `seed`.
+    ///
+    /// **Errors:** no certificate can be made of the seed.
+    pub fn sidecar(
+        settings: Settings,
+        seed: &Seed,
+        service: Arc<dyn Service>,
+    ) -> Result<Arc<Self>, CredentialsError> {
+        let owner =
+            Owner::Sidecar { identity: Arc::new(seed.identity()), credentials: Credentials::new(seed)? };
+        Ok(Self::new(settings, owner, service))
+    }
+
+    /// An agent's side: it can only connect to its own sidecar, which signs for it.
+    pub fn agent(settings: Settings, service: Arc<dyn Service>) -> Arc<Self> {
+        Self::new(settings, Owner::Agent, service)
+    }
+
+    fn new(settings: Settings, owner: Owner, service: Arc<dyn Service>) -> Arc<Self> {
+        let links = Arc::new(Semaphore::new(settings.links_max));
+        let opening = Arc::new(Semaphore::new(settings.links_opening_max));
+        Arc::new(Self {
+            settings,
+            clock: Clock::start(),
+            service,
+            owner,
+            quic: Mutex::default(),
+            tasks: TaskTracker::new(),
+            shutdown: CancellationToken::new(),
+            links,
+            opening,
+        })
+    }
+
+    /// The clock that this host's links go by.
+    pub const fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    /// The DID of the sidecar's identity; an agent's host has none.
+    pub fn did(&self) -> Option<&Did> {
+        match &self.owner {
+            Owner::Sidecar { identity, .. } => Some(identity.did()),
+            Owner::Agent => None,
+        }
+    }
+
+    /// Takes no more links, stops dialling, and drains the links there are; [`Host::ended`] says when that is done.
+    pub fn shut_down(&self) {
+        self.shutdown.cancel();
+        self.tasks.close();
+    }
+
+    /// Waits until everything that [`Host::shut_down`] ends has ended, at the latest after the drain timeout and a little.
+    pub async fn ended(&self) {
+        self.tasks.wait().await;
+        let endpoint = self.quic().take();
+        if let Some(endpoint) = endpoint {
+            endpoint.close(quinn::VarInt::from_u32(0), b"");
+            endpoint.wait_idle().await;
+        }
+    }
+
+    /// The socket peers are dialled from, once one listens.
+    pub(super) fn quic(&self) -> MutexGuard<'_, Option<quinn::Endpoint>> {
+        // It is set and taken whole, so a panic leaves nothing half done.
+        self.quic.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The right to open one more link for somebody who connected, if there is room.
+    pub(super) fn permits(&self) -> Option<Permits> {
+        let opening = Arc::clone(&self.opening).try_acquire_owned().ok()?;
+        let link = Arc::clone(&self.links).try_acquire_owned().ok()?;
+        Some(Permits { _link: link, opening: Some(opening) })
+    }
+
+    /// The credentials for peer links. **Errors:** an agent's host has none.
+    pub(super) fn credentials(&self) -> std::io::Result<&Credentials> {
+        match &self.owner {
+            Owner::Sidecar { credentials, .. } => Ok(credentials),
+            Owner::Agent => {
+                Err(std::io::Error::new(std::io::ErrorKind::Unsupported, "an agent speaks to no peers"))
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Host").field("did", &self.did()).finish_non_exhaustive()
+    }
+}

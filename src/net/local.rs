@@ -1,0 +1,233 @@
+//! Unix and loopback connections in, local links out: the way between an agent and its own sidecar (PROTOCOL 1).
+//!
+//! A unix socket is open to its owner alone by its mode; loopback TCP is open to whoever shows the token.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::net::UnixListener as StdUnixListener;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use capd_proto::link::Role;
+use sha2::{Digest, Sha256};
+use socket2::{Domain, SockAddr, Socket, Type};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::time::{Instant, timeout_at};
+use tracing::{debug, warn};
+
+use super::dial::ConnectError;
+use super::driver::{self, Opening};
+use super::greeting::End;
+use super::host::{Host, Permits};
+use super::link::{CloseReason, Kind, Link};
+use super::wire::Sender;
+
+/// The secret that opens a loopback TCP link; never printed.
+#[derive(Clone)]
+pub struct Token(Vec<u8>);
+
+impl Token {
+    /// A token of these bytes.
+    pub fn new(bytes: impl Into<Vec<u8>>) -> Self {
+        Self(bytes.into())
+    }
+
+    /// The secret bytes, for HANDSHAKE.
+    pub(super) fn expose(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Whether `shown` is this token, in a time that does not tell how much of it is right.
+    pub(super) fn is(&self, shown: &[u8]) -> bool {
+        // Digests have one length and differ anywhere, so comparing all their bytes tells nothing about the token.
+        let (ours, theirs) = (Sha256::digest(&self.0), Sha256::digest(shown));
+        let difference = ours.iter().zip(theirs.iter()).fold(0, |difference, (a, b)| difference | (a ^ b));
+        std::hint::black_box(difference) == 0
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(..)")
+    }
+}
+
+/// Takes links of the agent at the unix socket `path` until the host shuts down.
+///
+/// The socket has mode 0600 from its first moment. A socket file that nobody listens on is replaced; the file is
+/// removed at the end.
+///
+/// **Errors:** somebody listens there already, the path is no socket, or the system refuses.
+pub fn listen_unix(host: &Arc<Host>, path: &Path) -> io::Result<()> {
+    let (listener, file) = bind_unix(path)?;
+    let host = Arc::clone(host);
+    let tasks = host.tasks.clone();
+    tasks.spawn(async move {
+        let _file = file;
+        while let Some((stream, _)) = driver::accept(&host, || listener.accept()).await {
+            let Some(permits) = host.permits() else {
+                debug!("no room for one more link");
+                continue;
+            };
+            let deadline = Instant::now() + host.settings.handshake_timeout;
+            let remote = stream
+                .peer_cred()
+                .ok()
+                .and_then(|peer| peer.pid())
+                .map_or_else(String::new, |pid| format!(" pid {pid}"));
+            let end = End::local(Kind::LocalUnix, format!("unix{remote}"));
+            serve(&host, opening(Role::Server, end, stream.into_split(), deadline, Some(permits)));
+        }
+    });
+    Ok(())
+}
+
+/// Takes links of the agent at loopback `address` from whoever shows `token`, until the host shuts down; returns the
+/// address bound.
+///
+/// **Errors:** the address is not loopback or cannot be bound.
+pub async fn listen_tcp(host: &Arc<Host>, address: SocketAddr, token: Token) -> io::Result<SocketAddr> {
+    if !address.ip().is_loopback() {
+        // PROTOCOL 4: TLS is required except on loopback and unix sockets.
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("{address} is not a loopback address"),
+        ));
+    }
+    let listener = TcpListener::bind(address).await?;
+    let bound = listener.local_addr()?;
+    let host = Arc::clone(host);
+    let tasks = host.tasks.clone();
+    tasks.spawn(async move {
+        while let Some((stream, remote)) = driver::accept(&host, || listener.accept()).await {
+            let Some(permits) = host.permits() else {
+                debug!(%remote, "no room for one more link");
+                continue;
+            };
+            let deadline = Instant::now() + host.settings.handshake_timeout;
+            // The option only saves time; a socket that is already gone shows that when it is read.
+            let _unset = stream.set_nodelay(true);
+            let end = End::loopback(remote, token.clone());
+            serve(&host, opening(Role::Server, end, stream.into_split(), deadline, Some(permits)));
+        }
+    });
+    Ok(bound)
+}
+
+/// Opens a link to the sidecar at the unix socket `path`. **Errors:** [`ConnectError`].
+pub async fn connect_unix(host: &Arc<Host>, path: &Path) -> Result<Arc<Link>, ConnectError> {
+    let deadline = Instant::now() + host.settings.handshake_timeout;
+    let stream = timeout_at(deadline, UnixStream::connect(path))
+        .await
+        .map_err(|_elapsed| CloseReason::OpenTimedOut)??;
+    let end = End::local(Kind::LocalUnix, path.display().to_string());
+    Ok(driver::open(host, opening(Role::Client, end, stream.into_split(), deadline, None)).await?)
+}
+
+/// Opens a link to the sidecar at loopback `address`, showing `token`. **Errors:** [`ConnectError`].
+pub async fn connect_tcp(
+    host: &Arc<Host>,
+    address: SocketAddr,
+    token: Token,
+) -> Result<Arc<Link>, ConnectError> {
+    let deadline = Instant::now() + host.settings.handshake_timeout;
+    let stream = timeout_at(deadline, TcpStream::connect(address))
+        .await
+        .map_err(|_elapsed| CloseReason::OpenTimedOut)??;
+    stream.set_nodelay(true)?;
+    let end = End::loopback(address, token);
+    Ok(driver::open(host, opening(Role::Client, end, stream.into_split(), deadline, None)).await?)
+}
+
+fn opening<R, W>(
+    role: Role,
+    end: End,
+    (receive, send): (R, W),
+    deadline: Instant,
+    permits: Option<Permits>,
+) -> Opening
+where
+    R: AsyncRead + Send + Unpin + 'static,
+    W: AsyncWrite + Send + Unpin + 'static,
+{
+    let (receive, send) = (Box::new(receive), Sender::Bytes(Box::new(send)));
+    Opening { role, end, receive, send, connection: None, permits, deadline }
+}
+
+fn serve(host: &Arc<Host>, opening: Opening) {
+    let (host, tasks) = (Arc::clone(host), host.tasks.clone());
+    tasks.spawn(async move {
+        let remote = opening.end.remote.clone();
+        if let Err(reason) = driver::open(&host, opening).await {
+            debug!(%remote, %reason, "no link");
+        }
+    });
+}
+
+/// A bound socket's file, removed when dropped if it is still the same file.
+struct SocketFile {
+    path: PathBuf,
+    identity: (u64, u64),
+}
+
+impl SocketFile {
+    fn identity(path: &Path) -> io::Result<(u64, u64)> {
+        std::fs::symlink_metadata(path).map(|file| (file.dev(), file.ino()))
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if Self::identity(&self.path).is_ok_and(|found| found == self.identity)
+            && let Err(error) = std::fs::remove_file(&self.path)
+        {
+            warn!(path = %self.path.display(), %error, "the socket file stays");
+        }
+    }
+}
+
+fn bind_unix(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
+    remove_stale(path)?;
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    // The file that bind makes takes the socket's own mode, so it is never open to others, not even for a moment.
+    rustix::fs::fchmod(&socket, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR)?;
+    socket.bind(&SockAddr::unix(path)?)?;
+    let file = SocketFile { path: path.to_owned(), identity: SocketFile::identity(path)? };
+    let mode = std::fs::symlink_metadata(path)?.mode() & 0o777;
+    if mode & 0o077 != 0 {
+        return Err(io::Error::other(format!(
+            "the socket came out with mode {mode:03o}, which others may use"
+        )));
+    }
+    socket.listen(BACKLOG)?;
+    socket.set_nonblocking(true)?;
+    let listener = UnixListener::from_std(StdUnixListener::from(std::os::fd::OwnedFd::from(socket)))?;
+    Ok((listener, file))
+}
+
+fn remove_stale(path: &Path) -> io::Result<()> {
+    let found = match std::fs::symlink_metadata(path) {
+        Ok(found) => found,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    if !found.file_type().is_socket() {
+        return Err(io::Error::new(
+            io::ErrorKind::AlreadyExists,
+            format!("{} is not a socket", path.display()),
+        ));
+    }
+    match std::os::unix::net::UnixStream::connect(path) {
+        Ok(_) => {
+            Err(io::Error::new(io::ErrorKind::AddrInUse, format!("somebody listens on {}", path.display())))
+        }
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path),
+        Err(error) => Err(error),
+    }
+}
+
+/// Connections the system keeps waiting for us.
+const BACKLOG: i32 = 128;

@@ -1,0 +1,258 @@
+//! Frames in from anywhere, batches out to one writer: the bounded queue in front of each stream's sending half.
+//!
+//! The writer takes everything that is queued at one wake-up, so frames queued while it was busy leave together.
+//! Small frames are copied behind each other into one buffer; a large payload is queued as it is.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::{BufMut, Bytes, BytesMut};
+use capd_proto::limits::FRAME_HEADER_BYTES;
+use tokio::sync::Notify;
+
+/// Why a message was not queued. Nothing of it was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SendError {
+    /// The stream's or the link's queue is full: the peer reads more slowly than we write.
+    #[error("the link's queue is full")]
+    Full,
+    /// The link, or the stream that the answer belongs on, is closed.
+    #[error("the link is closed")]
+    Closed,
+    /// The link is draining and takes no new requests.
+    #[error("the link is draining")]
+    Draining,
+    /// The message is larger than both sides agreed to.
+    #[error("{bytes} bytes are more than the {bytes_max} that the peer takes")]
+    TooLarge {
+        /// Length of frame type and payload.
+        bytes: usize,
+        /// Largest such length on this link.
+        bytes_max: usize,
+    },
+}
+
+/// Bytes that all streams of a link may have waiting together.
+#[derive(Debug)]
+pub(super) struct Budget {
+    used: AtomicUsize,
+    bytes_max: usize,
+}
+
+impl Budget {
+    pub(super) const fn new(bytes_max: usize) -> Self {
+        Self { used: AtomicUsize::new(0), bytes_max }
+    }
+
+    fn take(&self, bytes: usize) -> bool {
+        let within = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= self.bytes_max);
+        self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).is_ok()
+    }
+
+    fn give_back(&self, bytes: usize) {
+        self.used.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+/// The queue of one stream.
+#[derive(Debug)]
+pub(super) struct Outbox {
+    queue: Mutex<Queue>,
+    wake: Notify,
+    budget: Arc<Budget>,
+    frames_max: usize,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    /// Finished pieces, in order.
+    chunks: Vec<Bytes>,
+    /// The piece that small frames are still added to; it comes after all of `chunks`.
+    tail: BytesMut,
+    frames: usize,
+    bytes: usize,
+    closed: bool,
+}
+
+/// Everything that was queued at one wake-up. Its bytes count against the budget until it is dropped.
+pub(super) struct Batch {
+    /// The bytes to write, in order.
+    pub(super) chunks: Vec<Bytes>,
+    bytes: usize,
+    budget: Arc<Budget>,
+}
+
+impl Drop for Batch {
+    fn drop(&mut self) {
+        self.budget.give_back(self.bytes);
+    }
+}
+
+impl Outbox {
+    /// An open queue of at most `frames_max` frames within `budget`.
+    pub(super) fn new(budget: Arc<Budget>, frames_max: usize) -> Self {
+        Self { queue: Mutex::default(), wake: Notify::new(), budget, frames_max }
+    }
+
+    /// Queues one frame. **Errors:** [`SendError::Full`] and [`SendError::Closed`].
+    pub(super) fn push(&self, header: [u8; FRAME_HEADER_BYTES], payload: &Bytes) -> Result<(), SendError> {
+        let bytes = header.len() + payload.len();
+        let mut queue = self.queue();
+        if queue.closed {
+            return Err(SendError::Closed);
+        }
+        if queue.frames == self.frames_max || !self.budget.take(bytes) {
+            return Err(SendError::Full);
+        }
+        queue.frames += 1;
+        queue.bytes += bytes;
+        let is_copied = payload.len() <= COPIED_BYTES_MAX;
+        let tail_bytes = if is_copied { bytes } else { header.len() };
+        if queue.tail.capacity() - queue.tail.len() < tail_bytes {
+            queue.tail.reserve(tail_bytes.max(TAIL_BYTES_MIN));
+        }
+        queue.tail.put_slice(&header);
+        if is_copied {
+            queue.tail.put_slice(payload);
+        } else {
+            let head = queue.tail.split().freeze();
+            queue.chunks.push(head);
+            queue.chunks.push(payload.clone());
+        }
+        drop(queue);
+        self.wake.notify_one();
+        Ok(())
+    }
+
+    /// Takes no more frames; the writer still writes what is queued.
+    pub(super) fn close(&self) {
+        self.queue().closed = true;
+        self.wake.notify_one();
+    }
+
+    /// Takes no more frames and forgets the queued ones.
+    pub(super) fn abort(&self) {
+        let forgotten = {
+            let mut queue = self.queue();
+            queue.closed = true;
+            self.take_all(&mut queue)
+        };
+        drop(forgotten);
+        self.wake.notify_one();
+    }
+
+    /// Whether frames are no longer taken.
+    pub(super) fn is_closed(&self) -> bool {
+        self.queue().closed
+    }
+
+    /// Waits for frames; `None` once the queue is closed and empty. For the one writer; cancelling loses nothing.
+    pub(super) async fn batch(&self) -> Option<Batch> {
+        loop {
+            {
+                let mut queue = self.queue();
+                if queue.frames > 0 {
+                    return Some(self.take_all(&mut queue));
+                }
+                if queue.closed {
+                    return None;
+                }
+            }
+            self.wake.notified().await;
+        }
+    }
+
+    fn take_all(&self, queue: &mut Queue) -> Batch {
+        if !queue.tail.is_empty() {
+            let tail = queue.tail.split().freeze();
+            queue.chunks.push(tail);
+        }
+        queue.frames = 0;
+        Batch {
+            chunks: std::mem::take(&mut queue.chunks),
+            bytes: std::mem::take(&mut queue.bytes),
+            budget: Arc::clone(&self.budget),
+        }
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        // A panic while the lock was held leaves at worst a frame less in the queue.
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Outbox {
+    fn drop(&mut self) {
+        self.abort();
+    }
+}
+
+/// Largest payload that is copied behind others; from here on a piece of its own costs less than the copy.
+const COPIED_BYTES_MAX: usize = 16 * 1024;
+/// Bytes the buffer for small frames grows by at least.
+const TAIL_BYTES_MIN: usize = 2 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEADER: [u8; FRAME_HEADER_BYTES] = [9; FRAME_HEADER_BYTES];
+
+    fn outbox(bytes_max: usize, frames_max: usize) -> Outbox {
+        Outbox::new(Arc::new(Budget::new(bytes_max)), frames_max)
+    }
+
+    #[tokio::test]
+    async fn small_frames_leave_as_one_piece_and_large_payloads_uncopied() {
+        let outbox = outbox(1 << 20, 10);
+        let large = Bytes::from(vec![7; COPIED_BYTES_MAX + 1]);
+        outbox.push(HEADER, &Bytes::from_static(b"a")).unwrap();
+        outbox.push(HEADER, &Bytes::from_static(b"b")).unwrap();
+        outbox.push(HEADER, &large).unwrap();
+        outbox.push(HEADER, &Bytes::from_static(b"c")).unwrap();
+        let batch = outbox.batch().await.unwrap();
+        let lengths: Vec<_> = batch.chunks.iter().map(Bytes::len).collect();
+        assert_eq!(lengths, [6 + 6 + 5, large.len(), 6]);
+        assert_eq!(batch.chunks[1].as_ptr(), large.as_ptr());
+    }
+
+    #[tokio::test]
+    async fn bytes_count_until_their_batch_is_written() {
+        let outbox = outbox(12, 10);
+        let payload = Bytes::from_static(b"a");
+        outbox.push(HEADER, &payload).unwrap();
+        let batch = outbox.batch().await.unwrap();
+        outbox.push(HEADER, &payload).unwrap();
+        assert_eq!(outbox.push(HEADER, &payload), Err(SendError::Full));
+        drop(batch);
+        assert_eq!(outbox.push(HEADER, &payload), Ok(()));
+    }
+
+    #[tokio::test]
+    async fn a_full_queue_says_so_and_recovers() {
+        let outbox = outbox(1 << 20, 2);
+        let payload = Bytes::from_static(b"a");
+        outbox.push(HEADER, &payload).unwrap();
+        outbox.push(HEADER, &payload).unwrap();
+        assert_eq!(outbox.push(HEADER, &payload), Err(SendError::Full));
+        drop(outbox.batch().await);
+        assert_eq!(outbox.push(HEADER, &payload), Ok(()));
+    }
+
+    #[tokio::test]
+    async fn a_closed_queue_is_written_to_its_end_and_an_aborted_one_is_not() {
+        let closed = outbox(1 << 20, 2);
+        closed.push(HEADER, &Bytes::new()).unwrap();
+        closed.close();
+        assert_eq!(closed.push(HEADER, &Bytes::new()), Err(SendError::Closed));
+        assert!(closed.batch().await.is_some());
+        assert!(closed.batch().await.is_none());
+
+        let budget = Arc::new(Budget::new(1 << 20));
+        let aborted = Outbox::new(Arc::clone(&budget), 2);
+        aborted.push(HEADER, &Bytes::new()).unwrap();
+        aborted.abort();
+        assert!(aborted.batch().await.is_none());
+        assert_eq!(budget.used.load(Ordering::Relaxed), 0);
+    }
+}

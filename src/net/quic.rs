@@ -1,0 +1,186 @@
+//! QUIC connections in, peer links out: one UDP socket that takes links and dials them (PROTOCOL 4, QUIC binding).
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::sync::Arc;
+
+use capd_proto::identity::Did;
+use capd_proto::limits::MSG_SIZE_BYTES_FLOOR;
+use capd_proto::link::Role;
+use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
+use quinn::{
+    ClientConfig, Connection, Endpoint, EndpointConfig, IdleTimeout, Incoming, ServerConfig, TokioRuntime,
+    TransportConfig, VarInt,
+};
+use rustls::pki_types::CertificateDer;
+use socket2::SockRef;
+use tokio::time::{Instant, timeout_at};
+use tracing::debug;
+
+use super::dial::ConnectError;
+use super::driver::{self, Opening};
+use super::greeting::End;
+use super::host::{Host, Permits};
+use super::link::{CloseReason, Kind, Link};
+use super::settings::Settings;
+use super::tls;
+use super::wire::Sender;
+
+/// Takes links of peers at `address` until the host shuts down; returns the address bound. Links dialled later leave
+/// from the same socket where they can.
+///
+/// **Errors:** the address cannot be bound, the host has no identity, or it listens already.
+pub fn listen(host: &Arc<Host>, address: SocketAddr) -> io::Result<SocketAddr> {
+    let crypto = QuicServerConfig::try_from(host.credentials()?.server()).map_err(io::Error::other)?;
+    let mut config = ServerConfig::with_crypto(Arc::new(crypto));
+    config.transport_config(transport(&host.settings));
+    config.max_incoming(host.settings.links_opening_max);
+    let endpoint = bind(address, Some(config), &host.settings)?;
+    let bound = endpoint.local_addr()?;
+    if host.quic().is_some() {
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, "the host listens already"));
+    }
+    *host.quic() = Some(endpoint.clone());
+    let host = Arc::clone(host);
+    let tasks = host.tasks.clone();
+    tasks.spawn(async move {
+        loop {
+            let incoming = tokio::select! {
+                () = host.shutdown.cancelled() => break,
+                incoming = endpoint.accept() => incoming,
+            };
+            let Some(incoming) = incoming else { break };
+            let Some(permits) = host.permits() else {
+                debug!(remote = %incoming.remote_address(), "no room for one more link");
+                incoming.refuse();
+                continue;
+            };
+            let host = Arc::clone(&host);
+            let tasks = host.tasks.clone();
+            tasks.spawn(async move {
+                let remote = incoming.remote_address();
+                if let Err(reason) = serve(&host, incoming, permits).await {
+                    debug!(%remote, %reason, "no link");
+                }
+            });
+        }
+        endpoint.set_server_config(None);
+    });
+    Ok(bound)
+}
+
+/// Opens a link to the peer at `address`, which must be `pin` when one is given.
+///
+/// **Errors:** [`ConnectError`]; nothing is left behind then.
+pub async fn connect(
+    host: &Arc<Host>,
+    address: SocketAddr,
+    pin: Option<&Did>,
+) -> Result<Arc<Link>, ConnectError> {
+    let deadline = Instant::now() + host.settings.handshake_timeout;
+    let (config, pinned) = host.credentials()?.client(pin).map_err(io::Error::other)?;
+    let crypto = QuicClientConfig::try_from(config).map_err(io::Error::other)?;
+    let mut config = ClientConfig::new(Arc::new(crypto));
+    config.transport_config(transport(&host.settings));
+    let listening = host.quic().clone();
+    let endpoint = match listening {
+        Some(endpoint) if reaches(endpoint.local_addr()?, address) => endpoint,
+        _ => bind(unspecified(address), None, &host.settings)?,
+    };
+    let connecting = endpoint.connect_with(config, address, SERVER_NAME).map_err(io::Error::other)?;
+    let connection = match timeout_at(deadline, connecting).await {
+        Ok(Ok(connection)) => connection,
+        Ok(Err(error)) => return Err(ConnectError::of(error.into(), pin, &pinned)),
+        Err(_elapsed) => return Err(CloseReason::OpenTimedOut.into()),
+    };
+    // PROTOCOL 4: the client's first bidirectional stream is the control stream.
+    let control = connection.open_bi().await.map_err(io::Error::from)?;
+    let opening = opening(connection, control, Role::Client, deadline, None)?;
+    Ok(driver::open(host, opening).await?)
+}
+
+async fn serve(host: &Arc<Host>, incoming: Incoming, permits: Permits) -> Result<Arc<Link>, ConnectError> {
+    let deadline = Instant::now() + host.settings.handshake_timeout;
+    let accepting = async {
+        let connection = incoming.accept()?.await?;
+        let control = connection.accept_bi().await?;
+        Ok((connection, control))
+    };
+    let (connection, control) = match timeout_at(deadline, accepting).await {
+        Ok(accepted) => accepted.map_err(|error: quinn::ConnectionError| io::Error::from(error))?,
+        Err(_elapsed) => return Err(CloseReason::OpenTimedOut.into()),
+    };
+    let opening = opening(connection, control, Role::Server, deadline, Some(permits))?;
+    Ok(driver::open(host, opening).await?)
+}
+
+fn opening(
+    connection: Connection,
+    (send, receive): (quinn::SendStream, quinn::RecvStream),
+    role: Role,
+    deadline: Instant,
+    permits: Option<Permits>,
+) -> io::Result<Opening> {
+    Ok(Opening {
+        role,
+        end: End::peer(Kind::PeerQuic, principal(&connection)?, connection.remote_address()),
+        receive: Box::new(receive),
+        send: Sender::Quic(send),
+        connection: Some(connection),
+        permits,
+        deadline,
+    })
+}
+
+fn principal(connection: &Connection) -> io::Result<Did> {
+    let identity = connection
+        .peer_identity()
+        .and_then(|identity| identity.downcast::<Vec<CertificateDer<'static>>>().ok());
+    tls::principal(&identity.unwrap_or_default()).map_err(io::Error::other)
+}
+
+/// The windows a link has once it is open; until then it has [`OPENING_WINDOW_BYTES`].
+pub(super) fn widen(connection: &Connection, settings: &Settings) {
+    connection.set_receive_window(settings.link_window_bytes.into());
+}
+
+fn transport(settings: &Settings) -> Arc<TransportConfig> {
+    let mut config = TransportConfig::default();
+    // A duration beyond QUIC's range is one that never passes.
+    config.max_idle_timeout(IdleTimeout::try_from(settings.idle_timeout).ok());
+    config.keep_alive_interval(Some(settings.keep_alive_interval));
+    config.max_concurrent_bidi_streams(settings.streams_max.into());
+    config.max_concurrent_uni_streams(VarInt::from_u32(0));
+    config.datagram_receive_buffer_size(None);
+    config.stream_receive_window(settings.stream_window_bytes.into());
+    config.receive_window(OPENING_WINDOW_BYTES.into());
+    config.send_window(settings.link_window_bytes.into());
+    Arc::new(config)
+}
+
+fn bind(address: SocketAddr, config: Option<ServerConfig>, settings: &Settings) -> io::Result<Endpoint> {
+    let socket = UdpSocket::bind(address)?;
+    let options = SockRef::from(&socket);
+    // The system caps what it grants; a smaller buffer costs speed under bursts, never correctness.
+    let _smaller = options.set_recv_buffer_size(settings.udp_buffer_bytes);
+    let _smaller = options.set_send_buffer_size(settings.udp_buffer_bytes);
+    Endpoint::new(EndpointConfig::default(), config, socket, Arc::new(TokioRuntime))
+}
+
+/// Whether a socket bound to `local` can send to `remote`.
+fn reaches(local: SocketAddr, remote: SocketAddr) -> bool {
+    local.is_ipv4() == remote.is_ipv4()
+        && (local.ip().is_unspecified() || local.ip().is_loopback() == remote.ip().is_loopback())
+}
+
+const fn unspecified(remote: SocketAddr) -> SocketAddr {
+    match remote {
+        SocketAddr::V4(_) => SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0),
+        SocketAddr::V6(_) => SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0),
+    }
+}
+
+/// The name a TLS client must give; nobody reads it (PROTOCOL 2: names carry no meaning).
+const SERVER_NAME: &str = "capd.invalid";
+/// Bytes a peer may have on the way to us before HELLO is done.
+const OPENING_WINDOW_BYTES: u32 = 2 * MSG_SIZE_BYTES_FLOOR;

@@ -1,0 +1,77 @@
+//! What the owner may choose about links, as the daemon hands it over; every field has a unit and a default.
+
+use std::time::Duration;
+
+use capd_proto::limits::{
+    DRAIN_TIMEOUT_MS_DEFAULT, HANDSHAKE_TIMEOUT_MS_DEFAULT, MSG_SIZE_BYTES_DEFAULT,
+    SHARED_STREAM_MESSAGE_BYTES_MAX, SHARED_STREAMS_DEFAULT,
+};
+
+/// Limits, times and sizes of every link.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Largest frame taken, in bytes of its `length`. **Source:** PROTOCOL 3.
+    pub msg_size_bytes_max: u32,
+    /// Time for the transport's and our own handshake and HELLO together. **Source:** PROTOCOL 4.
+    pub handshake_timeout: Duration,
+    /// Time for calls in flight to end while draining. **Source:** PROTOCOL 4.
+    pub drain_timeout: Duration,
+    /// Silence after which a PING is sent.
+    pub keep_alive_interval: Duration,
+    /// Silence after which the other side counts as gone; longer than `keep_alive_interval`.
+    pub idle_timeout: Duration,
+    /// Most links at once that others opened.
+    pub links_max: usize,
+    /// Most of them that may be opening, that is before HELLO is done.
+    pub links_opening_max: usize,
+    /// Most frames waiting on one stream.
+    pub outbox_frames_max: usize,
+    /// Most bytes waiting on one link, over all its streams.
+    pub outbox_bytes_max: usize,
+    /// Long-lived exchange streams of a QUIC link. **Source:** PROTOCOL 4.
+    pub shared_streams: usize,
+    /// Largest message, in bytes, that goes on a shared stream. **Source:** PROTOCOL 4.
+    pub shared_message_bytes_max: usize,
+    /// Most exchange streams a peer may have open on one QUIC link.
+    pub streams_max: u32,
+    /// Bytes a peer may have on the way to us on one QUIC stream.
+    pub stream_window_bytes: u32,
+    /// Bytes a peer may have on the way to us, and we to it, on one QUIC link.
+    pub link_window_bytes: u32,
+    /// Bytes asked of the system for each UDP socket's buffers; it may grant fewer.
+    pub udp_buffer_bytes: usize,
+    /// Whether peer links offer the extension `channel-auth`. **Source:** PROTOCOL 5.
+    pub channel_auth: bool,
+    /// The name shown in HELLO's `agent_info`.
+    pub agent_name: String,
+    /// First pause before a lost peer is dialled again; doubled each time.
+    pub redial_delay_min: Duration,
+    /// Longest pause between two tries to reach a peer.
+    pub redial_delay_max: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            msg_size_bytes_max: MSG_SIZE_BYTES_DEFAULT,
+            handshake_timeout: Duration::from_millis(HANDSHAKE_TIMEOUT_MS_DEFAULT),
+            drain_timeout: Duration::from_millis(DRAIN_TIMEOUT_MS_DEFAULT),
+            keep_alive_interval: Duration::from_secs(15),
+            idle_timeout: Duration::from_secs(45),
+            links_max: 4_096,
+            links_opening_max: 256,
+            outbox_frames_max: 16_384,
+            outbox_bytes_max: 4 * MSG_SIZE_BYTES_DEFAULT as usize,
+            shared_streams: SHARED_STREAMS_DEFAULT,
+            shared_message_bytes_max: SHARED_STREAM_MESSAGE_BYTES_MAX,
+            streams_max: 1_024,
+            stream_window_bytes: 8 * 1024 * 1024,
+            link_window_bytes: 32 * 1024 * 1024,
+            udp_buffer_bytes: 4 * 1024 * 1024,
+            channel_auth: false,
+            agent_name: "capd".to_owned(),
+            redial_delay_min: Duration::from_millis(250),
+            redial_delay_max: Duration::from_secs(30),
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! TCP connections in, peer links out: the frames of a link on one TLS byte stream (PROTOCOL 4, TCP binding).
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use capd_proto::identity::Did;
+use capd_proto::link::Role;
+use rustls::pki_types::ServerName;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::{Instant, timeout_at};
+use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
+use tracing::debug;
+
+use super::dial::ConnectError;
+use super::driver::{self, Opening};
+use super::greeting::End;
+use super::host::{Host, Permits};
+use super::link::{CloseReason, Kind, Link};
+use super::tls;
+use super::wire::Sender;
+
+/// Takes links of peers at `address` until the host shuts down; returns the address bound.
+///
+/// **Errors:** the address cannot be bound, or the host has no identity.
+pub async fn listen(host: &Arc<Host>, address: SocketAddr) -> io::Result<SocketAddr> {
+    let acceptor = TlsAcceptor::from(host.credentials()?.server());
+    let listener = TcpListener::bind(address).await?;
+    let bound = listener.local_addr()?;
+    let host = Arc::clone(host);
+    let tasks = host.tasks.clone();
+    tasks.spawn(async move {
+        while let Some((stream, remote)) = driver::accept(&host, || listener.accept()).await {
+            let Some(permits) = host.permits() else {
+                debug!(%remote, "no room for one more link");
+                continue;
+            };
+            let (host, acceptor) = (Arc::clone(&host), acceptor.clone());
+            let tasks = host.tasks.clone();
+            tasks.spawn(async move {
+                if let Err(reason) = serve(&host, acceptor, stream, remote, permits).await {
+                    debug!(%remote, %reason, "no link");
+                }
+            });
+        }
+    });
+    Ok(bound)
+}
+
+/// Opens a link to the peer at `address`, which must be `pin` when one is given.
+///
+/// **Errors:** [`ConnectError`]; nothing is left behind then.
+pub async fn connect(
+    host: &Arc<Host>,
+    address: SocketAddr,
+    pin: Option<&Did>,
+) -> Result<Arc<Link>, ConnectError> {
+    let deadline = Instant::now() + host.settings.handshake_timeout;
+    let (config, pinned) = host.credentials()?.client(pin).map_err(io::Error::other)?;
+    let connecting = async {
+        let stream = TcpStream::connect(address).await?;
+        stream.set_nodelay(true)?;
+        let name = ServerName::IpAddress(address.ip().into());
+        TlsConnector::from(config).connect(name, stream).await
+    };
+    let stream = match timeout_at(deadline, connecting).await {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => return Err(ConnectError::of(error, pin, &pinned)),
+        Err(_elapsed) => return Err(CloseReason::OpenTimedOut.into()),
+    };
+    let opening = opening(TlsStream::Client(stream), address, Role::Client, deadline, None)?;
+    Ok(driver::open(host, opening).await?)
+}
+
+async fn serve(
+    host: &Arc<Host>,
+    acceptor: TlsAcceptor,
+    stream: TcpStream,
+    remote: SocketAddr,
+    permits: Permits,
+) -> Result<Arc<Link>, ConnectError> {
+    let deadline = Instant::now() + host.settings.handshake_timeout;
+    stream.set_nodelay(true)?;
+    let stream = match timeout_at(deadline, acceptor.accept(stream)).await {
+        Ok(stream) => stream?,
+        Err(_elapsed) => return Err(CloseReason::OpenTimedOut.into()),
+    };
+    let opening = opening(TlsStream::Server(stream), remote, Role::Server, deadline, Some(permits))?;
+    Ok(driver::open(host, opening).await?)
+}
+
+fn opening(
+    stream: TlsStream<TcpStream>,
+    remote: SocketAddr,
+    role: Role,
+    deadline: Instant,
+    permits: Option<Permits>,
+) -> io::Result<Opening> {
+    let (_, session) = stream.get_ref();
+    let principal =
+        tls::principal(session.peer_certificates().unwrap_or_default()).map_err(io::Error::other)?;
+    let (receive, send) = tokio::io::split(stream);
+    Ok(Opening {
+        role,
+        end: End::peer(Kind::PeerTcp, principal, remote),
+        receive: Box::new(receive),
+        send: Sender::Bytes(Box::new(send)),
+        connection: None,
+        permits,
+        deadline,
+    })
+}

@@ -1,0 +1,87 @@
+//! What stops a peer that is slow, silent, or too many.
+
+use bytes::Bytes;
+use capd_proto::frame::FrameType;
+
+use super::super::SendError;
+use super::bytes_peer::BytesPeer;
+use super::*;
+
+#[tokio::test]
+async fn a_peer_that_does_not_read_fills_the_queue_and_costs_no_more() {
+    let small = Settings { outbox_bytes_max: 1 << 20, ..settings() };
+    let (mut sidecar, mut peer, link) = BytesPeer::open(small).await;
+    let payload = Bytes::from(vec![7; 10_000]);
+    let mut sent = 0;
+    // The writer takes its turn between, until the system's buffers are full as well.
+    let refused = loop {
+        match link.notify(payload.clone()) {
+            Ok(()) => sent += 1,
+            Err(error) => {
+                tokio::task::yield_now().await;
+                if link.notify(payload.clone()) == Err(SendError::Full) {
+                    break error;
+                }
+                sent += 1;
+            }
+        }
+        assert!(sent < 10_000, "nothing bounds the queue");
+    };
+    assert_eq!(refused, SendError::Full);
+
+    // Once the peer reads again everything that was taken arrives, and there is room again.
+    for _ in 0..sent {
+        assert_eq!(peer.frame().await.unwrap().payload, payload);
+    }
+    link.notify(Bytes::from_static(b"again")).unwrap();
+    assert_eq!(&peer.frame().await.unwrap().payload[..], b"again");
+    assert!(sidecar.end.events.try_recv().is_err(), "the link is still open");
+}
+
+#[tokio::test]
+async fn a_message_above_the_agreed_size_is_not_sent() {
+    let (_sidecar, _peer, link) = BytesPeer::open(settings()).await;
+    let bytes_max = link.message_bytes_max();
+    assert_eq!(bytes_max, (1 << 24) - 1);
+    let payload = Bytes::from(vec![0; bytes_max + 1]);
+    assert_eq!(link.notify(payload), Err(SendError::TooLarge { bytes: bytes_max + 1, bytes_max }));
+}
+
+#[tokio::test]
+async fn a_peer_that_says_nothing_is_dropped_at_the_deadline() {
+    let hurried = Settings { handshake_timeout: Duration::from_millis(80), ..settings() };
+    let (mut sidecar, mut silent) = BytesPeer::connect(hurried).await;
+    let mut half_way = sidecar.connect().await;
+    half_way.handshake().await;
+    for peer in [&mut silent, &mut half_way] {
+        // An ERROR may say why; what matters is that the connection ends.
+        while let Some(frame) = peer.frame().await {
+            assert_eq!(frame.frame_type, FrameType::Error);
+        }
+    }
+    assert!(sidecar.end.events.try_recv().is_err(), "no link came about");
+}
+
+#[tokio::test]
+async fn a_peer_that_falls_silent_is_closed_at_the_idle_timeout() {
+    let brisk = Settings {
+        keep_alive_interval: Duration::from_millis(40),
+        idle_timeout: Duration::from_millis(150),
+        ..settings()
+    };
+    let (mut sidecar, mut peer, _link) = BytesPeer::open(brisk).await;
+    assert_eq!(peer.frame().await.unwrap().frame_type, FrameType::Ping);
+    assert_eq!(sidecar.end.closed().await, CloseReason::Silent);
+}
+
+#[tokio::test]
+async fn one_connection_too_many_is_dropped_and_room_comes_back() {
+    let narrow = Settings { links_max: 1, ..settings() };
+    let (mut sidecar, first, link) = BytesPeer::open(narrow).await;
+    assert!(!sidecar.connect().await.answers().await);
+    drop(first);
+    assert_eq!(sidecar.end.closed().await, CloseReason::PeerClosed);
+    link.closed().await;
+    // The permit comes back when the driver has ended, which is just behind the last word to the service.
+    while !sidecar.connect().await.answers().await {}
+}

@@ -1,0 +1,322 @@
+//! What a link does between two ends, alike on every transport.
+
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use capd_proto::link::Role;
+
+use super::super::dial::{self, Address, Transport};
+use super::super::local::{self, Token};
+use super::super::{Kind, Link, SendError, quic, tcp};
+use super::*;
+
+/// Two ends with one open link between them.
+struct Pair {
+    server: End,
+    client: End,
+    served: Arc<Link>,
+    link: Arc<Link>,
+    _dir: Option<tempfile::TempDir>,
+}
+
+impl Pair {
+    async fn open(kind: Kind) -> Self {
+        Self::open_with(kind, settings(), settings()).await
+    }
+
+    async fn open_with(kind: Kind, server_settings: Settings, client_settings: Settings) -> Self {
+        let mut server = End::sidecar_with(1, server_settings);
+        let mut dir = None;
+        let (mut client, link) = match kind {
+            Kind::PeerQuic => {
+                let client = End::sidecar_with(2, client_settings);
+                let address = quic::listen(&server.host, LOOPBACK).unwrap();
+                let link = quic::connect(&client.host, address, Some(&server.did())).await.unwrap();
+                (client, link)
+            }
+            Kind::PeerTcp => {
+                let client = End::sidecar_with(2, client_settings);
+                let address = tcp::listen(&server.host, LOOPBACK).await.unwrap();
+                let link = tcp::connect(&client.host, address, Some(&server.did())).await.unwrap();
+                (client, link)
+            }
+            Kind::LocalUnix => {
+                let client = End::agent();
+                let path = dir.insert(tempfile::tempdir().unwrap()).path().join("s");
+                local::listen_unix(&server.host, &path).unwrap();
+                let link = local::connect_unix(&client.host, &path).await.unwrap();
+                (client, link)
+            }
+            Kind::LocalTcp => {
+                let client = End::agent();
+                let token = Token::new(*b"secret");
+                let address = local::listen_tcp(&server.host, LOOPBACK, token.clone()).await.unwrap();
+                let link = local::connect_tcp(&client.host, address, token).await.unwrap();
+                (client, link)
+            }
+        };
+        let served = server.opened().await;
+        assert!(Arc::ptr_eq(&client.opened().await, &link));
+        Self { server, client, served, link, _dir: dir }
+    }
+
+    async fn end(self) {
+        self.client.shut_down().await;
+        self.server.shut_down().await;
+    }
+}
+
+const KINDS: [Kind; 4] = [Kind::PeerQuic, Kind::PeerTcp, Kind::LocalUnix, Kind::LocalTcp];
+const LOOPBACK: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
+
+#[tokio::test]
+async fn a_link_opens_on_every_transport_and_knows_its_ends() {
+    for kind in KINDS {
+        let pair = Pair::open(kind).await;
+        assert_eq!((pair.served.kind(), pair.link.kind()), (kind, kind));
+        assert_eq!((pair.served.role(), pair.link.role()), (Role::Server, Role::Client));
+        assert_eq!(*pair.link.principal(), pair.server.did());
+        let expected = if kind.is_local() { pair.server.did() } else { pair.client.did() };
+        assert_eq!(*pair.served.principal(), expected);
+        assert!(!pair.link.is_draining() && !pair.link.is_closed());
+        pair.end().await;
+    }
+}
+
+#[tokio::test]
+async fn a_request_is_answered_on_every_transport_both_ways() {
+    for kind in KINDS {
+        let mut pair = Pair::open(kind).await;
+        let route = pair.link.request(Bytes::from_static(b"?from the client")).unwrap();
+        assert_eq!(pair.link.in_flight(), 1);
+        let (answer, answer_route) = pair.client.message().await;
+        assert_eq!(&answer[..], b"!from the client");
+        assert!(answer_route.is_same(&route));
+        drop((route, answer_route));
+        assert_eq!(pair.link.in_flight(), 0);
+
+        drop(pair.served.request(Bytes::from_static(b"?from the server")).unwrap());
+        assert_eq!(&pair.server.message().await.0[..], b"!from the server");
+        pair.end().await;
+    }
+}
+
+#[tokio::test]
+async fn a_hundred_requests_at_once_are_all_answered() {
+    for kind in KINDS {
+        let mut pair = Pair::open(kind).await;
+        let requests: Vec<_> = (0..100).map(|n| format!("?{n}")).collect();
+        let routes: Vec<_> =
+            requests.iter().map(|request| pair.link.request(request.clone().into()).unwrap()).collect();
+        assert_eq!(pair.link.in_flight(), 100);
+        let mut answers = Vec::new();
+        for _ in 0..100 {
+            answers
+                .push(String::from_utf8(pair.client.message().await.0.to_vec()).unwrap().replace('!', "?"));
+        }
+        answers.sort_by_key(|answer| answer[1..].parse::<u32>().unwrap());
+        assert_eq!(answers, requests);
+        drop(routes);
+        pair.end().await;
+    }
+}
+
+#[tokio::test]
+async fn small_quic_requests_share_four_streams() {
+    let pair = Pair::open(Kind::PeerQuic).await;
+    let routes: Vec<_> = (0..12).map(|_| pair.link.request(Bytes::from_static(b"hold")).unwrap()).collect();
+    let mut streams: Vec<&Route> = Vec::new();
+    for route in &routes {
+        if !streams.iter().any(|stream| stream.is_same(route)) {
+            streams.push(route);
+        }
+    }
+    assert_eq!(streams.len(), 4);
+    for stream in streams {
+        assert_eq!(routes.iter().filter(|route| route.is_same(stream)).count(), 3);
+    }
+    drop(routes);
+    pair.end().await;
+}
+
+#[tokio::test]
+async fn a_large_request_has_a_stream_of_its_own_that_ends_with_the_answer() {
+    let mut pair = Pair::open(Kind::PeerQuic).await;
+    pair.server.hold();
+    let mut large = vec![b'.'; 1 << 20];
+    large[0] = b'?';
+    let small = pair.link.request(Bytes::from_static(b"?small")).unwrap();
+    let route = pair.link.request(large.clone().into()).unwrap();
+    assert!(!route.is_same(&small));
+    let mut received = [pair.server.message().await, pair.server.message().await];
+    received.sort_by_key(|(payload, _)| payload.len());
+    let [(small_received, small_answer), (large_received, large_answer)] = received;
+    assert_eq!(&small_received[..], b"?small");
+    assert_eq!(large_received, large);
+    large_answer.send(Bytes::from_static(b"done")).unwrap();
+    assert_eq!(&pair.client.message().await.0[..], b"done");
+    drop(large_answer);
+    // The request's side ended with the request, so nothing more goes on it.
+    assert_eq!(route.send(Bytes::new()), Err(SendError::Closed));
+    drop((route, small, small_answer));
+    pair.end().await;
+}
+
+#[tokio::test]
+async fn a_large_request_crosses_every_transport() {
+    for kind in KINDS {
+        let mut pair = Pair::open(kind).await;
+        let mut large: Vec<u8> = (0..3 << 20).map(|n: u32| (n >> 3) as u8).collect();
+        large[0] = b'?';
+        let route = pair.link.request(large.clone().into()).unwrap();
+        large[0] = b'!';
+        assert!(pair.client.message().await.0 == large, "{kind}");
+        drop(route);
+        pair.end().await;
+    }
+}
+
+#[tokio::test]
+async fn cancelling_a_large_request_resets_its_stream_and_the_service_is_told_once() {
+    let mut pair = Pair::open(Kind::PeerQuic).await;
+    pair.server.hold();
+    let route = pair.link.request(Bytes::from(vec![b'?'; 200_000])).unwrap();
+    let (_, received) = pair.server.message().await;
+    assert!(route.cancel());
+    match pair.server.next().await {
+        Event::Reset(reset) => assert!(reset.is_same(&received)),
+        other => panic!("expected a reset, got {other:?}"),
+    }
+    drop((route, received));
+    // The link is as good as before.
+    drop(pair.link.request(Bytes::from_static(b"small")).unwrap());
+    assert_eq!(&pair.server.message().await.0[..], b"small");
+    pair.end().await;
+}
+
+#[tokio::test]
+async fn a_request_on_a_shared_stream_is_not_cancelled_by_reset() {
+    for kind in KINDS {
+        let pair = Pair::open(kind).await;
+        let route = pair.link.request(Bytes::from_static(b"small")).unwrap();
+        assert!(!route.cancel());
+        drop(route);
+        pair.end().await;
+    }
+}
+
+#[tokio::test]
+async fn a_draining_link_takes_no_request_and_ends_when_the_last_answer_is_out() {
+    for kind in KINDS {
+        let mut pair = Pair::open(kind).await;
+        pair.server.hold();
+        let route = pair.link.request(Bytes::from_static(b"?long")).unwrap();
+        let (_, received) = pair.server.message().await;
+        pair.served.drain();
+        while !pair.link.is_draining() {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(pair.link.request(Bytes::from_static(b"?late")).unwrap_err(), SendError::Draining);
+        assert_eq!(pair.served.request(Bytes::from_static(b"?late")).unwrap_err(), SendError::Draining);
+        received.send(Bytes::from_static(b"the answer")).unwrap();
+        drop(received);
+        let (answer, answer_route) = pair.client.message().await;
+        assert_eq!(&answer[..], b"the answer", "{kind}");
+        drop((route, answer_route));
+        assert_eq!(pair.server.closed().await, CloseReason::Drained, "{kind}");
+        assert!(
+            matches!(pair.client.closed().await, CloseReason::Drained | CloseReason::PeerClosed),
+            "{kind}"
+        );
+        pair.end().await;
+    }
+}
+
+#[tokio::test]
+async fn draining_ends_at_its_timeout_with_calls_in_flight() {
+    let hurried = Settings { drain_timeout: Duration::from_millis(50), ..settings() };
+    for kind in KINDS {
+        let mut pair = Pair::open_with(kind, hurried.clone(), settings()).await;
+        pair.server.hold();
+        let _route = pair.link.request(Bytes::from_static(b"?long")).unwrap();
+        let _received = pair.server.message().await;
+        pair.served.drain();
+        assert_eq!(pair.server.closed().await, CloseReason::DrainTimedOut, "{kind}");
+        pair.end().await;
+    }
+}
+
+#[tokio::test]
+async fn both_sides_learn_that_a_link_was_closed() {
+    for kind in KINDS {
+        let mut pair = Pair::open(kind).await;
+        pair.link.close(CloseReason::Local("enough".to_owned()));
+        assert_eq!(pair.client.closed().await, CloseReason::Local("enough".to_owned()), "{kind}");
+        assert_eq!(pair.server.closed().await, CloseReason::PeerClosed, "{kind}");
+        assert!(pair.link.is_closed());
+        assert_eq!(pair.link.notify(Bytes::new()), Err(SendError::Closed), "{kind}");
+        pair.end().await;
+    }
+}
+
+#[tokio::test]
+async fn a_link_without_calls_outlives_its_idle_timeout_by_pings() {
+    let brisk = Settings {
+        keep_alive_interval: Duration::from_millis(40),
+        idle_timeout: Duration::from_millis(200),
+        ..settings()
+    };
+    for kind in KINDS {
+        let mut pair = Pair::open_with(kind, brisk.clone(), brisk.clone()).await;
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        assert!(!pair.link.is_closed() && !pair.served.is_closed(), "{kind}");
+        drop(pair.link.request(Bytes::from_static(b"?still there")).unwrap());
+        assert_eq!(&pair.client.message().await.0[..], b"!still there");
+        pair.end().await;
+    }
+}
+
+#[tokio::test]
+async fn a_lost_peer_is_dialled_again_until_it_is_back() {
+    for transport in [Transport::Quic, Transport::Tcp] {
+        let listen = async |end: &End, address| match transport {
+            Transport::Quic => quic::listen(&end.host, address),
+            Transport::Tcp => tcp::listen(&end.host, address).await,
+        };
+        let eager = Settings {
+            redial_delay_min: Duration::from_millis(10),
+            redial_delay_max: Duration::from_millis(40),
+            ..settings()
+        };
+        let mut server = End::sidecar(1);
+        let address = listen(&server, LOOPBACK).await.unwrap();
+        let mut client = End::sidecar_with(2, eager);
+        // The first address leads nowhere: port 1 is nobody's.
+        let dead = Address { transport: Transport::Tcp, host: "127.0.0.1".to_owned(), port: 1 };
+        let live = Address { transport, host: address.ip().to_string(), port: address.port() };
+        dial::keep_connected(&client.host, server.did(), vec![dead, live]);
+        server.opened().await;
+        client.opened().await;
+        server.shut_down().await;
+        assert!(matches!(client.closed().await, CloseReason::PeerClosed | CloseReason::Drained));
+
+        let mut again = End::sidecar(1);
+        // The system takes the socket back a moment after its last user is gone.
+        while listen(&again, address).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+        again.opened().await;
+        client.opened().await;
+        client.shut_down().await;
+        again.shut_down().await;
+    }
+}
+
+#[tokio::test]
+async fn shutting_down_drains_every_link() {
+    let mut pair = Pair::open(Kind::PeerQuic).await;
+    pair.server.shut_down().await;
+    assert_eq!(pair.server.closed().await, CloseReason::Drained);
+    assert!(matches!(pair.client.closed().await, CloseReason::Drained | CloseReason::PeerClosed));
+    pair.client.shut_down().await;
+}
