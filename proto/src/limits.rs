@@ -97,6 +97,10 @@ pub const RETRY_INITIAL_DELAY_MS: u64 = 1_000;
 pub const RETRY_DELAY_MS_MAX: u64 = 60_000;
 /// Tries in all. **Source:** PROTOCOL 8, AMP 001 16.3.
 pub const RETRY_ATTEMPTS_MAX: u32 = 5;
+/// Tries in all that a descriptor's `retry_policy` may ask for; ours, since a provider must not make callers its load.
+pub const RETRY_ATTEMPTS_POLICY_MAX: u32 = 20;
+/// Shortest delay before a retry, in milliseconds; ours, for the same reason.
+pub const RETRY_DELAY_MS_MIN: u64 = 10;
 
 /// Protocol version of HANDSHAKE and of envelopes. **Source:** PROTOCOL 4, 5.
 pub const PROTOCOL_VERSION: u64 = 1;

@@ -1,0 +1,395 @@
+//! Answers, lost links, a cancel and the time in; tries, and one result for the agent out (PROTOCOL 8, caller side).
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::code::Code;
+
+use super::{Jitter, RetryPolicy};
+
+/// Which of a call's ids: 0 is the first; each retry under a new id adds one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Generation(pub u32);
+
+/// What happened to a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Input {
+    /// The invoke asked for by [`Output::Send`] went out.
+    Sent,
+    /// PROCESSING, PROGRESS or INPUT_REQUIRED came.
+    Notice {
+        /// Whose `reply_to` it carries.
+        generation: Generation,
+    },
+    /// CAP_RESULT came, checked.
+    Result {
+        /// Whose `reply_to` it carries.
+        generation: Generation,
+        /// The error's code, or `None` for success.
+        error: Option<Code>,
+    },
+    /// ERROR came, or the sidecar itself cannot send the call (no route, too large, no capacity).
+    Error {
+        /// Whose `reply_to` it carries.
+        generation: Generation,
+        /// Its code.
+        code: Code,
+        /// Its `retry`, if it has one; else the code decides.
+        retry: Option<bool>,
+        /// The pause that it asks for, if it does. **Units:** milliseconds.
+        retry_after_ms: Option<u64>,
+    },
+    /// The link that the invoke went out on is gone.
+    LinkLost,
+    /// The agent cancels the call.
+    Cancel,
+    /// The executor does not know the call that [`Output::SendCancel`] named.
+    CancelUnknown,
+    /// The time that [`Caller::poll_timeout`] named may have come.
+    Timeout,
+}
+
+/// What the daemon is to do, in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// Send the invoke as soon as there is a link, then say [`Input::Sent`]. Under the id that the generation had
+    /// before; a generation seen for the first time gets a new one.
+    Send {
+        /// Which id.
+        generation: Generation,
+        /// Which try, from 1.
+        attempt: u32,
+    },
+    /// Nothing to do until then, for the log. **Units:** milliseconds.
+    Pause {
+        /// When the next try is made.
+        until_ms: u64,
+        /// Which id it will have.
+        generation: Generation,
+    },
+    /// Pass the message just handled on to the agent.
+    Relay,
+    /// Send REQUEST `cancel` for this id (or reset its stream), if there is a link.
+    SendCancel {
+        /// Which id.
+        generation: Generation,
+    },
+    /// Give the agent its one answer; the call is done.
+    Deliver(Delivery),
+    /// Drop the message just handled.
+    Drop,
+    /// Drop the CAP_RESULT just handled and answer it with ERROR 4001.
+    RefuseResult,
+}
+
+/// The agent's one answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// The CAP_RESULT just handled.
+    Result,
+    /// The ERROR just handled.
+    Error,
+    /// A CAP_RESULT error that this sidecar makes, since nobody else will:
+    /// 5003 when the deadline passes without an answer; 2002 when there was no link to ask on, or an idempotent call's
+    /// links kept breaking; 5902 when they did and whether the call took effect is unknown; 4901 when the agent
+    /// cancelled a call that no executor can be asked about.
+    Own(Code),
+}
+
+/// Where a call stands on the caller's side.
+///
+/// ```text
+///             Idle ──────── Sent ───────► AwaitResult ──┐ Notice: relay
+///              │                            ▲   │   ▲───┘ Cancel: tell the executor, try no more
+///              │                       Sent │   │ retryable ERROR or link lost: the same id
+///              │                            │   │ CAP_RESULT error named in retry_on, if idempotent: a new id
+///              │ retryable              Resending│
+///              │ ERROR           time came ▲   ▼
+///              └────────────────────────── Pausing
+///
+///   any state ── CAP_RESULT or ERROR that is not tried again, deadline, ─► Done (absorbing)
+///                Cancel where no executor can be asked
+/// ```
+///
+/// **Source:** PROTOCOL 8; AMP 001 16.3.
+#[derive(Clone, Copy, Debug)]
+enum State {
+    /// Not out yet: waits for a link.
+    Idle(Tries),
+    /// Out, and not answered.
+    AwaitResult { tries: Tries, cancelled: bool },
+    /// Waits for the time of the next try.
+    Pausing { tries: Tries, until_ms: u64 },
+    /// The next try waits for a link.
+    Resending(Tries),
+    /// The agent has its answer.
+    Done,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Tries {
+    generation: Generation,
+    attempt: u32,
+    /// A copy under the present id went out on a link that broke, so the executor may have run it.
+    unanswered: bool,
+}
+
+/// One call's machine on the caller's side.
+#[derive(Debug)]
+pub struct Caller {
+    policy: Arc<RetryPolicy>,
+    idempotent: bool,
+    deadline_ms: u64,
+    state: State,
+    outputs: VecDeque<Output>,
+}
+
+impl Caller {
+    /// A call to be made; the first output is [`Output::Send`].
+    ///
+    /// `deadline_ms` is when the agent gets an answer at the latest, so it leaves time for the executor's own timeout
+    /// to come back. **Units:** milliseconds, on the clock of [`Caller::handle`].
+    pub fn new(policy: Arc<RetryPolicy>, idempotent: bool, deadline_ms: u64) -> Self {
+        let tries = Tries { generation: Generation(0), attempt: 1, unanswered: false };
+        let outputs = VecDeque::from([Output::Send { generation: tries.generation, attempt: 1 }]);
+        Self { policy, idempotent, deadline_ms, state: State::Idle(tries), outputs }
+    }
+
+    /// Takes in what happened. `jitter` is fresh randomness; it is used if a pause begins. **Units:** milliseconds.
+    pub fn handle(&mut self, input: Input, now_ms: u64, jitter: Jitter) {
+        let mut step = Step {
+            policy: &self.policy,
+            idempotent: self.idempotent,
+            deadline_ms: self.deadline_ms,
+            now_ms,
+            jitter,
+            out: &mut self.outputs,
+        };
+        self.state = match self.state {
+            State::Idle(tries) => unsent(tries, State::Idle(tries), input, &mut step),
+            State::AwaitResult { tries, cancelled: false } => await_result(tries, input, &mut step),
+            State::AwaitResult { tries, cancelled: true } => await_cancelled(tries, input, &mut step),
+            State::Pausing { tries, until_ms } => pausing(tries, until_ms, input, &mut step),
+            State::Resending(tries) => unsent(tries, State::Resending(tries), input, &mut step),
+            State::Done => done(input, &mut step),
+        };
+    }
+
+    /// What to do next, until `None`.
+    pub fn poll_output(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    /// When to come back with [`Input::Timeout`]. **Units:** milliseconds, on the clock of [`Caller::handle`].
+    pub fn poll_timeout(&self) -> Option<u64> {
+        match self.state {
+            State::Idle(_) | State::AwaitResult { .. } | State::Resending(_) => Some(self.deadline_ms),
+            State::Pausing { until_ms, .. } => Some(until_ms.min(self.deadline_ms)),
+            State::Done => None,
+        }
+    }
+
+    /// The id that counts: answers to an older one are late.
+    pub fn generation(&self) -> Option<Generation> {
+        match self.state {
+            State::Idle(tries) | State::Resending(tries) => Some(tries.generation),
+            State::AwaitResult { tries, .. } | State::Pausing { tries, .. } => Some(tries.generation),
+            State::Done => None,
+        }
+    }
+
+    /// Whether the agent has its answer.
+    pub fn is_done(&self) -> bool {
+        matches!(self.state, State::Done)
+    }
+
+    /// The state's name, for logs and lists.
+    pub fn state_name(&self) -> &'static str {
+        match self.state {
+            State::Idle(_) => "Idle",
+            State::AwaitResult { .. } => "AwaitResult",
+            State::Pausing { .. } => "Pausing",
+            State::Resending(_) => "Resending",
+            State::Done => "Done",
+        }
+    }
+}
+
+/// Idle and Resending: the invoke waits for a link.
+fn unsent(tries: Tries, stay: State, input: Input, step: &mut Step<'_>) -> State {
+    match input {
+        Input::Sent => State::AwaitResult { tries, cancelled: false },
+        Input::Notice { .. } => step.drop(stay),
+        // To an earlier copy of the same id, or faster than the word that this one went out.
+        Input::Result { generation, error } if generation == tries.generation => step.result(tries, error),
+        Input::Result { .. } => step.refuse(stay),
+        Input::Error { generation, code, retry, retry_after_ms } if generation == tries.generation => {
+            step.error(tries, code, retry, retry_after_ms)
+        }
+        Input::Error { .. } => step.drop(stay),
+        Input::LinkLost | Input::CancelUnknown => stay,
+        Input::Cancel => step.cancel_unsent(tries),
+        Input::Timeout => step.timeout(tries.unanswered, stay),
+    }
+}
+
+fn await_result(tries: Tries, input: Input, step: &mut Step<'_>) -> State {
+    let stay = State::AwaitResult { tries, cancelled: false };
+    match input {
+        Input::Sent | Input::CancelUnknown => stay,
+        Input::Notice { generation } => step.relay(generation == tries.generation, stay),
+        Input::Result { generation, error } if generation == tries.generation => step.result(tries, error),
+        Input::Result { .. } => step.refuse(stay),
+        Input::Error { generation, code, retry, retry_after_ms } if generation == tries.generation => {
+            step.error(tries, code, retry, retry_after_ms)
+        }
+        Input::Error { .. } => step.drop(stay),
+        Input::LinkLost => step.lost(Tries { unanswered: true, ..tries }),
+        Input::Cancel => {
+            step.out.push_back(Output::SendCancel { generation: tries.generation });
+            State::AwaitResult { tries, cancelled: true }
+        }
+        Input::Timeout => step.timeout(true, stay),
+    }
+}
+
+/// The executor was told to cancel: whatever it answers ends the call, and nothing is tried again.
+fn await_cancelled(tries: Tries, input: Input, step: &mut Step<'_>) -> State {
+    let stay = State::AwaitResult { tries, cancelled: true };
+    match input {
+        Input::Sent | Input::Cancel => stay,
+        Input::Notice { generation } => step.relay(generation == tries.generation, stay),
+        Input::Result { generation, .. } if generation == tries.generation => step.deliver(Delivery::Result),
+        Input::Result { .. } => step.refuse(stay),
+        Input::Error { generation, .. } if generation == tries.generation => step.deliver(Delivery::Error),
+        Input::Error { .. } => step.drop(stay),
+        Input::LinkLost | Input::CancelUnknown => step.deliver(Delivery::Own(Code::CANCELLED)),
+        Input::Timeout if step.now_ms >= step.deadline_ms => step.deliver(Delivery::Own(Code::CANCELLED)),
+        Input::Timeout => stay,
+    }
+}
+
+fn pausing(tries: Tries, until_ms: u64, input: Input, step: &mut Step<'_>) -> State {
+    let stay = State::Pausing { tries, until_ms };
+    match input {
+        Input::Sent | Input::LinkLost | Input::CancelUnknown => stay,
+        Input::Notice { .. } => step.drop(stay),
+        // An answer to an earlier copy of the same id is the call's answer.
+        Input::Result { generation, error } if generation == tries.generation && tries.unanswered => {
+            step.result(tries, error)
+        }
+        Input::Result { .. } => step.refuse(stay),
+        // The next try asks again in any case.
+        Input::Error { .. } => step.drop(stay),
+        Input::Cancel => step.cancel_unsent(tries),
+        Input::Timeout if step.now_ms >= until_ms && step.now_ms < step.deadline_ms => {
+            step.out.push_back(Output::Send { generation: tries.generation, attempt: tries.attempt });
+            State::Resending(tries)
+        }
+        Input::Timeout => step.timeout(true, stay),
+    }
+}
+
+fn done(input: Input, step: &mut Step<'_>) -> State {
+    match input {
+        // PROTOCOL 8: a CAP_RESULT whose `reply_to` matches nothing pending: ERROR 4001 back, dropped.
+        Input::Result { .. } => step.refuse(State::Done),
+        Input::Notice { .. } | Input::Error { .. } => step.drop(State::Done),
+        Input::Sent | Input::LinkLost | Input::Cancel | Input::CancelUnknown | Input::Timeout => State::Done,
+    }
+}
+
+struct Step<'a> {
+    policy: &'a RetryPolicy,
+    idempotent: bool,
+    deadline_ms: u64,
+    now_ms: u64,
+    jitter: Jitter,
+    out: &'a mut VecDeque<Output>,
+}
+
+impl Step<'_> {
+    fn deliver(&mut self, delivery: Delivery) -> State {
+        self.out.push_back(Output::Deliver(delivery));
+        State::Done
+    }
+
+    fn relay(&mut self, current: bool, stay: State) -> State {
+        self.out.push_back(if current { Output::Relay } else { Output::Drop });
+        stay
+    }
+
+    fn drop(&mut self, stay: State) -> State {
+        self.out.push_back(Output::Drop);
+        stay
+    }
+
+    fn refuse(&mut self, stay: State) -> State {
+        self.out.push_back(Output::RefuseResult);
+        stay
+    }
+
+    fn result(&mut self, tries: Tries, error: Option<Code>) -> State {
+        // PROTOCOL 8: under a new id after a CAP_RESULT error that the policy names, and only if idempotent.
+        let again = error.is_some_and(|code| self.idempotent && self.policy.names(code));
+        let next = Tries { generation: Generation(tries.generation.0 + 1), unanswered: false, ..tries };
+        match again.then(|| self.pause(next, None)).flatten() {
+            Some(pausing) => pausing,
+            None => self.deliver(Delivery::Result),
+        }
+    }
+
+    fn error(&mut self, tries: Tries, code: Code, retry: Option<bool>, retry_after_ms: Option<u64>) -> State {
+        // PROTOCOL 8: under the same id after an ERROR marked retryable.
+        let again = retry.unwrap_or(code.is_retryable());
+        match again.then(|| self.pause(tries, retry_after_ms)).flatten() {
+            Some(pausing) => pausing,
+            None => self.deliver(Delivery::Error),
+        }
+    }
+
+    fn lost(&mut self, tries: Tries) -> State {
+        // PROTOCOL 8: under the same id when no answer came.
+        match self.pause(tries, None) {
+            Some(pausing) => pausing,
+            None if self.idempotent => self.deliver(Delivery::Own(Code::ENDPOINT_UNREACHABLE)),
+            None => self.deliver(Delivery::Own(Code::INTERRUPTED)),
+        }
+    }
+
+    /// The pause before the next try, or `None` when none is left within the call's deadline.
+    fn pause(&mut self, tries: Tries, retry_after_ms: Option<u64>) -> Option<State> {
+        if !self.policy.allows(tries.attempt) {
+            return None;
+        }
+        let delay_ms =
+            self.policy.delay_ms(tries.attempt, self.jitter).max(retry_after_ms.unwrap_or_default()).max(1);
+        let until_ms = self.now_ms.saturating_add(delay_ms);
+        if until_ms >= self.deadline_ms {
+            return None;
+        }
+        let tries = Tries { attempt: tries.attempt + 1, ..tries };
+        self.out.push_back(Output::Pause { until_ms, generation: tries.generation });
+        Some(State::Pausing { tries, until_ms })
+    }
+
+    /// A cancel while nothing is out: an executor that lost its link to us may still run an earlier copy.
+    fn cancel_unsent(&mut self, tries: Tries) -> State {
+        if tries.unanswered {
+            self.out.push_back(Output::SendCancel { generation: tries.generation });
+        }
+        self.deliver(Delivery::Own(Code::CANCELLED))
+    }
+
+    /// `asked` tells a call that had its chance from one that never found a link.
+    fn timeout(&mut self, asked: bool, stay: State) -> State {
+        if self.now_ms < self.deadline_ms {
+            return stay;
+        }
+        let code = if asked { Code::TIMEOUT } else { Code::ENDPOINT_UNREACHABLE };
+        self.deliver(Delivery::Own(code))
+    }
+}
+
+#[cfg(test)]
+mod tests;

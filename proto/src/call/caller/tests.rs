@@ -1,0 +1,237 @@
+use std::fmt::Write as _;
+
+use proptest::prelude::*;
+
+use super::*;
+
+const DEADLINE_MS: u64 = 20_000;
+
+fn policy() -> RetryPolicy {
+    RetryPolicy::default().with_retry_on(vec![Code::INTERNAL_ERROR])
+}
+
+/// An input by a short name, its time, and the generation that "old" means.
+fn input(name: &str, current: Generation) -> (Input, u64) {
+    let old = Generation(current.0.wrapping_sub(1));
+    let error =
+        |generation, code, retry, retry_after_ms| Input::Error { generation, code, retry, retry_after_ms };
+    let input = match name {
+        "Sent" => Input::Sent,
+        "Notice" => Input::Notice { generation: current },
+        "Notice old" => Input::Notice { generation: old },
+        "Result success" => Input::Result { generation: current, error: None },
+        "Result 5001" => Input::Result { generation: current, error: Some(Code::INTERNAL_ERROR) },
+        "Result 5003" => Input::Result { generation: current, error: Some(Code::TIMEOUT) },
+        "Result old" => Input::Result { generation: old, error: None },
+        "Error 5004" => error(current, Code::OVERLOADED, None, None),
+        "Error 5004 after 3s" => error(current, Code::OVERLOADED, Some(true), Some(3_000)),
+        "Error 5004 after 30s" => error(current, Code::OVERLOADED, Some(true), Some(30_000)),
+        "Error 5004 final" => error(current, Code::OVERLOADED, Some(false), None),
+        "Error 3001" => error(current, Code::UNAUTHORIZED, None, None),
+        "Error old" => error(old, Code::OVERLOADED, None, None),
+        "LinkLost" => Input::LinkLost,
+        "Cancel" => Input::Cancel,
+        "CancelUnknown" => Input::CancelUnknown,
+        "Timeout 0.999s" => return (Input::Timeout, 999),
+        "Timeout 1s" => return (Input::Timeout, 1_000),
+        "Timeout 20s" => return (Input::Timeout, DEADLINE_MS),
+        other => panic!("no such input: {other}"),
+    };
+    (input, 0)
+}
+
+const INPUTS: &[&str] = &[
+    "Sent",
+    "Notice",
+    "Notice old",
+    "Result success",
+    "Result 5001",
+    "Result 5003",
+    "Result old",
+    "Error 5004",
+    "Error 5004 after 3s",
+    "Error 5004 after 30s",
+    "Error 5004 final",
+    "Error 3001",
+    "Error old",
+    "LinkLost",
+    "Cancel",
+    "CancelUnknown",
+    "Timeout 0.999s",
+    "Timeout 1s",
+    "Timeout 20s",
+];
+
+fn drain(caller: &mut Caller) -> Vec<Output> {
+    std::iter::from_fn(|| caller.poll_output()).collect()
+}
+
+fn feed(caller: &mut Caller, name: &str) -> Vec<Output> {
+    let (input, now_ms) = input(name, caller.generation().unwrap_or(Generation(0)));
+    caller.handle(input, now_ms, Jitter::NONE);
+    drain(caller)
+}
+
+fn caller_after(policy: RetryPolicy, idempotent: bool, steps: &[&str]) -> Caller {
+    let mut caller = Caller::new(Arc::new(policy), idempotent, DEADLINE_MS);
+    drain(&mut caller);
+    for step in steps {
+        feed(&mut caller, step);
+    }
+    caller
+}
+
+fn shown(output: &Output) -> String {
+    match output {
+        Output::Send { generation, attempt } => format!("send id {} try {attempt}", generation.0),
+        Output::Pause { until_ms, generation } => format!("pause until {until_ms} for id {}", generation.0),
+        Output::Relay => "relay".to_owned(),
+        Output::SendCancel { generation } => format!("send cancel of id {}", generation.0),
+        Output::Deliver(Delivery::Result) => "deliver the result".to_owned(),
+        Output::Deliver(Delivery::Error) => "deliver the ERROR".to_owned(),
+        Output::Deliver(Delivery::Own(code)) => format!("deliver own {code}"),
+        Output::Drop => "drop".to_owned(),
+        Output::RefuseResult => "drop, answer ERROR 4001".to_owned(),
+    }
+}
+
+#[test]
+fn every_state_meets_every_input() {
+    let once = || policy().with_attempts_max(1);
+    let states: &[(&str, RetryPolicy, bool, &[&str])] = &[
+        ("Idle", policy(), true, &[]),
+        ("AwaitResult idempotent", policy(), true, &["Sent"]),
+        ("AwaitResult not idempotent", policy(), false, &["Sent"]),
+        ("AwaitResult idempotent, last try", once(), true, &["Sent"]),
+        ("AwaitResult not idempotent, last try", once(), false, &["Sent"]),
+        ("AwaitResult cancelled", policy(), true, &["Sent", "Cancel"]),
+        ("Pausing after a retryable ERROR", policy(), true, &["Sent", "Error 5004"]),
+        ("Pausing after a lost link", policy(), true, &["Sent", "LinkLost"]),
+        ("Pausing before a new id", policy(), true, &["Sent", "Result 5001"]),
+        ("Resending after a retryable ERROR", policy(), true, &["Sent", "Error 5004", "Timeout 1s"]),
+        ("Resending after a lost link", policy(), true, &["Sent", "LinkLost", "Timeout 1s"]),
+        ("Done", policy(), true, &["Sent", "Result success"]),
+    ];
+    let mut table = String::new();
+    for (state, policy, idempotent, steps) in states {
+        writeln!(table, "{state}").unwrap();
+        for name in INPUTS {
+            let mut caller = caller_after(policy.clone(), *idempotent, steps);
+            assert_eq!(
+                caller.state_name(),
+                state.split(' ').next().unwrap(),
+                "{steps:?} leads to its heading"
+            );
+            let outputs: Vec<_> = feed(&mut caller, name).iter().map(shown).collect();
+            let line = format!("    {name:<21}→ {:<12} {}", caller.state_name(), outputs.join("; "));
+            writeln!(table, "{}", line.trim_end()).unwrap();
+        }
+        writeln!(table).unwrap();
+    }
+    let mut settings = insta::Settings::clone_current();
+    settings.set_omit_expression(true);
+    settings.bind(|| insta::assert_snapshot!("caller", table));
+}
+
+#[test]
+fn tries_under_the_same_id_until_the_attempts_are_spent() {
+    let mut caller = caller_after(policy(), true, &["Sent"]);
+    let mut now_ms = 0;
+    for (attempt, pause_ms) in [(2, 1_000), (3, 2_000), (4, 4_000), (5, 8_000)] {
+        caller.handle(Input::LinkLost, now_ms, Jitter::NONE);
+        now_ms += pause_ms;
+        assert_eq!(caller.poll_timeout(), Some(now_ms));
+        drain(&mut caller);
+        caller.handle(Input::Timeout, now_ms, Jitter::NONE);
+        assert_eq!(drain(&mut caller), [Output::Send { generation: Generation(0), attempt }]);
+        caller.handle(Input::Sent, now_ms, Jitter::NONE);
+    }
+    caller.handle(Input::LinkLost, now_ms, Jitter::NONE);
+    assert_eq!(drain(&mut caller), [Output::Deliver(Delivery::Own(Code::ENDPOINT_UNREACHABLE))]);
+}
+
+#[test]
+fn no_try_begins_at_or_after_the_deadline() {
+    let mut caller = Caller::new(Arc::new(policy()), true, 1_000);
+    drain(&mut caller);
+    caller.handle(Input::Sent, 0, Jitter::NONE);
+    let overloaded =
+        Input::Error { generation: Generation(0), code: Code::OVERLOADED, retry: None, retry_after_ms: None };
+    caller.handle(overloaded, 0, Jitter::NONE);
+    assert_eq!(drain(&mut caller), [Output::Deliver(Delivery::Error)]);
+}
+
+#[test]
+fn result_of_the_old_id_is_refused_once_a_new_id_is_tried() {
+    let mut caller = caller_after(policy(), true, &["Sent", "Result 5001", "Timeout 1s", "Sent"]);
+    assert_eq!(caller.generation(), Some(Generation(1)));
+    assert_eq!(feed(&mut caller, "Result old"), [Output::RefuseResult]);
+    assert_eq!(feed(&mut caller, "Result success"), [Output::Deliver(Delivery::Result)]);
+    assert_eq!(feed(&mut caller, "Result success"), [Output::RefuseResult]);
+}
+
+#[test]
+fn error_result_is_tried_again_only_if_idempotent() {
+    for (idempotent, state) in [(true, "Pausing"), (false, "Done")] {
+        assert_eq!(caller_after(policy(), idempotent, &["Sent", "Result 5001"]).state_name(), state);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1_000))]
+
+    #[test]
+    fn agent_gets_one_answer_by_the_deadline(
+        idempotent in any::<bool>(),
+        attempts_max in 0_u32..8,
+        initial_delay_ms in 0_u64..3_000,
+        steps in proptest::collection::vec((0..INPUTS.len(), 0_u64..4_000, any::<u32>(), 0_u8..3), 0..60),
+    ) {
+        let policy = policy().with_attempts_max(attempts_max).with_initial_delay_ms(initial_delay_ms);
+        let mut caller = Caller::new(Arc::new(policy), idempotent, DEADLINE_MS);
+        let (mut now_ms, mut answers, mut attempts, mut generation) = (0, 0, 0, Generation(0));
+        let mut observe = |caller: &mut Caller, now_ms: u64| {
+            for output in drain(caller) {
+                match output {
+                    Output::Deliver(_) => answers += 1,
+                    Output::Send { generation: sent, attempt } => {
+                        attempts += 1;
+                        assert_eq!(attempt, attempts, "tries are counted without gaps");
+                        assert!(now_ms < DEADLINE_MS && answers == 0);
+                        assert!(sent == generation || (idempotent && sent.0 == generation.0 + 1));
+                        generation = sent;
+                    }
+                    Output::Pause { until_ms, .. } => assert!(until_ms > now_ms && until_ms < DEADLINE_MS),
+                    Output::Relay | Output::SendCancel { .. } => assert_eq!(answers, 0),
+                    Output::Drop | Output::RefuseResult => {}
+                }
+            }
+            assert!(answers <= 1 && attempts <= attempts_max.max(1));
+            assert_eq!(answers == 1, caller.is_done());
+        };
+        observe(&mut caller, 0);
+        for (index, pause_ms, jitter, kind) in steps {
+            let (input, _) = input(INPUTS[index], caller.generation().unwrap_or(Generation(0)));
+            let input = match (kind, caller.poll_timeout()) {
+                (0, Some(due_ms)) => {
+                    now_ms = now_ms.max(due_ms);
+                    Input::Timeout
+                }
+                (1, _) => Input::Sent,
+                _ => {
+                    now_ms += pause_ms;
+                    input
+                }
+            };
+            caller.handle(input, now_ms, Jitter(jitter));
+            observe(&mut caller, now_ms);
+            if input == Input::Timeout {
+                prop_assert!(caller.poll_timeout().is_none_or(|due_ms| due_ms > now_ms));
+            }
+        }
+        caller.handle(Input::Timeout, DEADLINE_MS.max(now_ms), Jitter(0));
+        observe(&mut caller, DEADLINE_MS.max(now_ms));
+        prop_assert!(caller.is_done());
+        prop_assert_eq!(caller.poll_timeout(), None);
+    }
+}
