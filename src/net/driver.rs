@@ -174,6 +174,7 @@ impl Driver {
     /// Reads and handles until the link is to close; says why.
     async fn drive(&mut self) -> CloseReason {
         let host = Arc::clone(&self.host);
+        let shutdown = host.shutdown.child_token();
         let flow = Arc::clone(&self.flow);
         let route = Route::uncounted(Arc::clone(&self.control));
         let mut armed = host.clock.far();
@@ -194,7 +195,7 @@ impl Driver {
                         return reason;
                     }
                 }
-                () = host.shutdown.cancelled(), if !self.said_goaway => self.drain(),
+                () = shutdown.cancelled(), if !self.said_goaway => self.drain(),
                 filled = self.reader.fill() => match filled {
                     Ok(true) => self.input(Input::Heard),
                     // PROTOCOL 3: bytes that end inside a frame are no frame.
@@ -402,6 +403,7 @@ impl Driver {
             connection.close(VarInt::from_u32(code), b"");
             self.flow.tasks.wait().await;
         }
+        self.flow.set_over();
         let lingers = reason.is_ours() && self.connection.is_none();
         match (self.link.take(), self.ready.take()) {
             (Some(link), _) => self.host.service.on_close(&link, &reason),

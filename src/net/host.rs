@@ -24,8 +24,31 @@ pub struct Host {
     quic: Mutex<Option<quinn::Endpoint>>,
     pub(super) tasks: TaskTracker,
     pub(super) shutdown: CancellationToken,
+    peers: Room,
+    locals: Room,
+}
+
+/// Room for links that others open; peers cannot take the agent's.
+struct Room {
     links: Arc<Semaphore>,
     opening: Arc<Semaphore>,
+    opening_max: usize,
+}
+
+impl Room {
+    fn new(settings: &Settings) -> Self {
+        Self {
+            links: Arc::new(Semaphore::new(settings.links_max)),
+            opening: Arc::new(Semaphore::new(settings.links_opening_max)),
+            opening_max: settings.links_opening_max,
+        }
+    }
+
+    fn permits(&self) -> Option<Permits> {
+        let opening = Arc::clone(&self.opening).try_acquire_owned().ok()?;
+        let link = Arc::clone(&self.links).try_acquire_owned().ok()?;
+        Some(Permits { _link: link, opening: Some(opening) })
+    }
 }
 
 /// Whose process this is.
@@ -62,8 +85,7 @@ impl Host {
     }
 
     fn new(settings: Settings, owner: Owner, service: Arc<dyn Service>) -> Arc<Self> {
-        let links = Arc::new(Semaphore::new(settings.links_max));
-        let opening = Arc::new(Semaphore::new(settings.links_opening_max));
+        let (peers, locals) = (Room::new(&settings), Room::new(&settings));
         Arc::new(Self {
             settings,
             clock: Clock::start(),
@@ -72,8 +94,8 @@ impl Host {
             quic: Mutex::default(),
             tasks: TaskTracker::new(),
             shutdown: CancellationToken::new(),
-            links,
-            opening,
+            peers,
+            locals,
         })
     }
 
@@ -112,11 +134,19 @@ impl Host {
         self.quic.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The right to open one more link for somebody who connected, if there is room.
-    pub(super) fn permits(&self) -> Option<Permits> {
-        let opening = Arc::clone(&self.opening).try_acquire_owned().ok()?;
-        let link = Arc::clone(&self.links).try_acquire_owned().ok()?;
-        Some(Permits { _link: link, opening: Some(opening) })
+    /// The right of somebody who connected to become a peer link, if there is room.
+    pub(super) fn peer_permits(&self) -> Option<Permits> {
+        self.peers.permits()
+    }
+
+    /// The right of somebody who connected to become a local link, if there is room.
+    pub(super) fn local_permits(&self) -> Option<Permits> {
+        self.locals.permits()
+    }
+
+    /// Whether so many peers are opening links that whoever else comes shall first prove its address.
+    pub(super) fn is_crowded(&self) -> bool {
+        self.peers.opening.available_permits() < self.peers.opening_max / 2
     }
 
     /// The credentials for peer links. **Errors:** an agent's host has none.

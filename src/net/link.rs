@@ -316,9 +316,9 @@ impl Link {
         self.flow.closed.cancelled().await;
     }
 
-    /// Whether the link is closed.
+    /// Whether the link is closed: it takes no message and none comes from it.
     pub fn is_closed(&self) -> bool {
-        self.flow.closed.is_cancelled()
+        self.flow.is_over.load(Ordering::Acquire)
     }
 
     pub(super) const fn flow(&self) -> &Arc<Flow> {
@@ -471,6 +471,8 @@ pub(super) struct Flow {
     message_bytes_max: AtomicUsize,
     in_flight: AtomicUsize,
     is_draining: AtomicBool,
+    /// Set just before the service is told of the end, so that no request begins behind its back.
+    is_over: AtomicBool,
     wishes: Mutex<Wishes>,
     /// Wakes the driver: a wish was made, or draining may be done.
     pub(super) wake: Notify,
@@ -498,6 +500,7 @@ impl Flow {
             message_bytes_max: AtomicUsize::new(settings.msg_size_bytes_max as usize - 1),
             in_flight: AtomicUsize::new(0),
             is_draining: AtomicBool::new(false),
+            is_over: AtomicBool::new(false),
             wishes: Mutex::default(),
             wake: Notify::new(),
             finish: CancellationToken::new(),
@@ -528,6 +531,11 @@ impl Flow {
     /// Refuses requests from here on.
     pub(super) fn set_draining(&self) {
         self.is_draining.store(true, Ordering::Release);
+    }
+
+    /// Refuses everything from here on.
+    pub(super) fn set_over(&self) {
+        self.is_over.store(true, Ordering::Release);
     }
 
     pub(super) fn is_draining(&self) -> bool {

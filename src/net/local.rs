@@ -68,7 +68,7 @@ pub fn listen_unix(host: &Arc<Host>, path: &Path) -> io::Result<()> {
     tasks.spawn(async move {
         let _file = file;
         while let Some((stream, _)) = driver::accept(&host, || listener.accept()).await {
-            let Some(permits) = host.permits() else {
+            let Some(permits) = host.local_permits() else {
                 debug!("no room for one more link");
                 continue;
             };
@@ -103,7 +103,7 @@ pub async fn listen_tcp(host: &Arc<Host>, address: SocketAddr, token: Token) -> 
     let tasks = host.tasks.clone();
     tasks.spawn(async move {
         while let Some((stream, remote)) = driver::accept(&host, || listener.accept()).await {
-            let Some(permits) = host.permits() else {
+            let Some(permits) = host.local_permits() else {
                 debug!(%remote, "no room for one more link");
                 continue;
             };

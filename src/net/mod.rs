@@ -62,7 +62,7 @@ pub trait Service: Send + Sync + 'static {
     fn on_open(&self, link: &Arc<Link>);
 
     /// A message arrived: the raw bytes of one envelope, not yet looked at. Keep a clone of `route` while its call runs,
-    /// and answer there.
+    /// and answer there. `payload` is a view of a receive buffer of up to 64 KiB: what is kept for long is better copied.
     fn on_message(&self, link: &Arc<Link>, route: &Route, payload: Bytes);
 
     /// The peer cancelled the single call that a stream of its own carries, by resetting it. **Source:** PROTOCOL 4.

@@ -50,7 +50,14 @@ pub fn listen(host: &Arc<Host>, address: SocketAddr) -> io::Result<SocketAddr> {
                 incoming = endpoint.accept() => incoming,
             };
             let Some(incoming) = incoming else { break };
-            let Some(permits) = host.permits() else {
+            if host.is_crowded() && incoming.may_retry() {
+                // It is told to come again with a token, which a forged address never receives.
+                if let Err(error) = incoming.retry() {
+                    debug!(%error, "no retry");
+                }
+                continue;
+            }
+            let Some(permits) = host.peer_permits() else {
                 debug!(remote = %incoming.remote_address(), "no room for one more link");
                 incoming.refuse();
                 continue;

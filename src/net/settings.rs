@@ -20,9 +20,9 @@ pub struct Settings {
     pub keep_alive_interval: Duration,
     /// Silence after which the other side counts as gone; longer than `keep_alive_interval`.
     pub idle_timeout: Duration,
-    /// Most links at once that others opened.
+    /// Most links at once that peers opened; as many again may be local ones.
     pub links_max: usize,
-    /// Most of them that may be opening, that is before HELLO is done.
+    /// Most of either that may be opening, that is before HELLO is done.
     pub links_opening_max: usize,
     /// Most frames waiting on one stream.
     pub outbox_frames_max: usize,

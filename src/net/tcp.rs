@@ -31,7 +31,7 @@ pub async fn listen(host: &Arc<Host>, address: SocketAddr) -> io::Result<SocketA
     let tasks = host.tasks.clone();
     tasks.spawn(async move {
         while let Some((stream, remote)) = driver::accept(&host, || listener.accept()).await {
-            let Some(permits) = host.permits() else {
+            let Some(permits) = host.peer_permits() else {
                 debug!(%remote, "no room for one more link");
                 continue;
             };

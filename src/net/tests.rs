@@ -4,6 +4,7 @@ mod bytes_peer;
 mod limits;
 mod links;
 mod local;
+mod peers;
 mod refusals;
 
 use std::sync::Arc;

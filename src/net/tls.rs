@@ -17,7 +17,7 @@ use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{NoServerSessionStorage, ParsedCertificate};
 use rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName as Subject, Error, OtherError,
-    PeerIncompatible, PeerMisbehaved, ServerConfig, SignatureScheme, version,
+    PeerMisbehaved, ServerConfig, SignatureScheme, version,
 };
 
 use super::key_file::Seed;
@@ -179,7 +179,7 @@ impl ServerCertVerifier for ServerPin {
         _cert: &CertificateDer<'_>,
         _dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        Err(PeerIncompatible::ServerDoesNotSupportTls12Or13.into())
+        Err(refused("TLS 1.3 is required"))
     }
 
     fn verify_tls13_signature(
@@ -222,7 +222,7 @@ impl ClientCertVerifier for ClientIdentity {
         _cert: &CertificateDer<'_>,
         _dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        Err(PeerIncompatible::Tls13RequiredForQuic.into())
+        Err(refused("TLS 1.3 is required"))
     }
 
     fn verify_tls13_signature(

@@ -5,23 +5,38 @@ use std::path::{Path, PathBuf};
 use bytes::BytesMut;
 use capd_proto::cbor::Writer;
 use capd_proto::code::Code;
+use capd_proto::envelope::{Draft, Ext, MessageId, Recipients};
 use capd_proto::frame::{
     Decoder, ErrorFrame, Frame, FrameType, Goaway, HandshakeRequest, HandshakeResponse, encode,
 };
+use capd_proto::identity::Identity;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
-use super::super::local;
+use super::super::wire::{BoxRead, BoxWrite};
+use super::super::{Clock, local};
 use super::*;
 
-/// The other end of a local link, byte by byte.
+/// The other end of a link, byte by byte.
 pub(super) struct BytesPeer {
-    stream: UnixStream,
+    receive: BoxRead,
+    send: BoxWrite,
     buffer: BytesMut,
-    did: String,
+    /// Who it says it is, and for whom its messages are.
+    pub(super) from: String,
+    pub(super) to: String,
+    /// What it signs with; nothing on a local link.
+    pub(super) identity: Option<Identity>,
 }
 
 impl BytesPeer {
+    /// A peer on halves of any transport that says and signs as the identity of `seed`.
+    pub(super) fn peer(receive: BoxRead, send: BoxWrite, seed: [u8; 32], to: String) -> Self {
+        let identity = Identity::from_seed(seed);
+        let from = identity.did().to_string();
+        Self { receive, send, buffer: BytesMut::new(), from, to, identity: Some(identity) }
+    }
+
     /// A sidecar with `settings` and a connection to it on which nothing was said.
     pub(super) async fn connect(settings: Settings) -> (Sidecar, Self) {
         let end = End::sidecar_with(1, settings);
@@ -44,13 +59,21 @@ impl BytesPeer {
     }
 
     pub(super) async fn handshake(&mut self) {
+        self.handshake_with(None).await;
+    }
+
+    /// A HANDSHAKE that names `extension`; gives the extensions that the answer names.
+    pub(super) async fn handshake_with(&mut self, extension: Option<&str>) -> Vec<String> {
         let mut request = Vec::new();
-        HandshakeRequest { version: 1, max_msg_size: 1 << 24, ..HandshakeRequest::default() }
+        let extensions = extension.map(|name| vec![name.into()]);
+        HandshakeRequest { version: 1, max_msg_size: 1 << 24, extensions, ..HandshakeRequest::default() }
             .encode(&mut request);
         self.write(FrameType::Handshake, &request).await;
         let frame = self.frame().await.unwrap();
         assert_eq!(frame.frame_type, FrameType::Handshake);
-        assert!(HandshakeResponse::decode(&frame.payload).unwrap().accepted);
+        let response = HandshakeResponse::decode(&frame.payload).unwrap();
+        assert!(response.accepted);
+        response.extensions.into_iter().flatten().map(|name| name.into_owned()).collect()
     }
 
     /// Whether the other side answers at all, rather than end the connection.
@@ -58,7 +81,7 @@ impl BytesPeer {
         let mut ping = Vec::new();
         encode(FrameType::Ping, b"", &mut ping).unwrap();
         // The connection may have ended already.
-        self.stream.write_all(&ping).await.is_ok() && self.frame().await.is_some()
+        self.send.write_all(&ping).await.is_ok() && self.frame().await.is_some()
     }
 
     /// A HELLO as an agent writes it.
@@ -68,24 +91,28 @@ impl BytesPeer {
         })
     }
 
-    /// An envelope of type `typ` as an agent writes it.
+    /// An envelope of type `typ`, signed if there is something to sign with.
     pub(super) fn envelope(&self, typ: u64, body: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
-        let ts = super::super::driver::Clock::start().wall_ms();
-        let mut id = [7; 16];
-        id[..8].copy_from_slice(&ts.to_be_bytes());
+        let ts = Clock::start().wall_ms();
+        let mut encoded = Vec::new();
+        body(&mut Writer::new(&mut encoded));
+        let draft = Draft {
+            id: MessageId::new(ts, [7; 8]),
+            typ,
+            ts,
+            ttl: 60_000,
+            from: &self.from,
+            to: Recipients::one(&self.to),
+            reply_to: None,
+            thread_id: None,
+            body: &encoded,
+            ext: Ext::None,
+        };
         let mut out = Vec::new();
-        let mut writer = Writer::new(&mut out);
-        writer.map(9);
-        writer.text("v").uint(1);
-        writer.text("id").bytes(&id);
-        writer.text("to").text(&self.did);
-        writer.text("ts").uint(ts);
-        writer.text("sig").bytes(&[]);
-        writer.text("ttl").uint(60_000);
-        writer.text("typ").uint(typ);
-        writer.text("body");
-        body(&mut writer);
-        writer.text("from").text(&self.did);
+        match &self.identity {
+            Some(identity) => draft.seal(identity, true, &mut out),
+            None => draft.write_unsigned(&mut out),
+        }
         out
     }
 
@@ -96,7 +123,7 @@ impl BytesPeer {
     }
 
     pub(super) async fn write_raw(&mut self, bytes: &[u8]) {
-        timeout(PATIENCE, self.stream.write_all(bytes)).await.unwrap().unwrap();
+        timeout(PATIENCE, self.send.write_all(bytes)).await.unwrap().unwrap();
     }
 
     /// The next frame, or `None` at the end.
@@ -105,7 +132,7 @@ impl BytesPeer {
             if let Some(frame) = Decoder::new(1 << 24).decode(&mut self.buffer).unwrap() {
                 return Some(frame);
             }
-            if timeout(PATIENCE, self.stream.read_buf(&mut self.buffer)).await.unwrap().unwrap_or(0) == 0 {
+            if timeout(PATIENCE, self.receive.read_buf(&mut self.buffer)).await.unwrap().unwrap_or(0) == 0 {
                 assert!(self.buffer.is_empty(), "bytes end inside a frame");
                 return None;
             }
@@ -133,7 +160,16 @@ pub(super) struct Sidecar {
 impl Sidecar {
     pub(super) async fn connect(&self) -> BytesPeer {
         let stream = UnixStream::connect(&self.path as &Path).await.unwrap();
-        BytesPeer { stream, buffer: BytesMut::new(), did: self.end.did().to_string() }
+        let (receive, send) = stream.into_split();
+        let did = self.end.did().to_string();
+        BytesPeer {
+            receive: Box::new(receive),
+            send: Box::new(send),
+            buffer: BytesMut::new(),
+            from: did.clone(),
+            to: did,
+            identity: None,
+        }
     }
 }
 
@@ -164,7 +200,7 @@ async fn bytes_that_are_no_frame_are_1001_and_the_end() {
 async fn bytes_that_end_inside_a_frame_are_1001() {
     let (mut sidecar, mut peer, _link) = BytesPeer::open(settings()).await;
     peer.write_raw(&[0, 0, 0, 9, 1, 2, 3]).await;
-    peer.stream.shutdown().await.unwrap();
+    peer.send.shutdown().await.unwrap();
     assert_eq!(peer.error_and_end().await.0, Code::INVALID_MESSAGE);
     assert!(matches!(sidecar.end.closed().await, CloseReason::Fault(_)));
 }
@@ -188,12 +224,18 @@ async fn a_bad_envelope_before_hello_is_told_its_code() {
     peer.write(FrameType::AmpMessage, &[0xa0]).await;
     assert_eq!(peer.error_and_end().await.0, Code::INVALID_MESSAGE);
 
+    let stranger = "did:key:z6MkhaXgBZDvotDkL5257faiztiGiC2QtKLGpbnnEGta2doK";
     let (_sidecar, mut peer) = BytesPeer::connect(settings()).await;
     peer.handshake().await;
-    peer.did = "did:key:z6MkhaXgBZDvotDkL5257faiztiGiC2QtKLGpbnnEGta2doK".to_owned();
+    peer.from = stranger.to_owned();
     peer.write(FrameType::AmpMessage, &peer.hello()).await;
-    let (code, _) = peer.error_and_end().await;
-    assert!([Code::UNAUTHORIZED, Code::RECIPIENT_NOT_FOUND].contains(&code), "{code}");
+    assert_eq!(peer.error_and_end().await.0, Code::UNAUTHORIZED);
+
+    let (_sidecar, mut peer) = BytesPeer::connect(settings()).await;
+    peer.handshake().await;
+    peer.to = stranger.to_owned();
+    peer.write(FrameType::AmpMessage, &peer.hello()).await;
+    assert_eq!(peer.error_and_end().await.0, Code::RECIPIENT_NOT_FOUND);
 }
 
 #[tokio::test]
