@@ -19,7 +19,7 @@ use super::{CompileError, source};
 /// Most nodes of one program; generic rules that instantiate themselves without end meet it.
 const NODES_MAX: usize = 65_536;
 /// Deepest nesting of rules within rules while compiling, for the same reason.
-const NESTING_MAX: usize = 256;
+const NESTING_MAX: usize = 64;
 
 /// RFC 8610 appendix D, except what [`core_type`] has.
 const PRELUDE: &str = "
@@ -77,8 +77,6 @@ struct Definition<'a> {
     /// The text that spans in the syntax tree count in.
     text: &'a str,
     prelude: bool,
-    /// Some right-hand side came by `=`.
-    assigned: bool,
 }
 
 /// What is in force where a piece of text is compiled.
@@ -139,7 +137,6 @@ impl<'a> Compiler<'a> {
                 alternatives: Vec::new(),
                 text,
                 prelude,
-                assigned: false,
             });
             if definition.prelude != prelude {
                 return scope.invalid("redefines a name of the prelude");
@@ -150,7 +147,6 @@ impl<'a> Compiler<'a> {
             if definition.params != params {
                 return scope.invalid("is extended with other generic parameters");
             }
-            definition.assigned |= !extends;
             definition.alternatives.push(alternative);
         }
         Ok(())

@@ -212,6 +212,8 @@ pub(super) struct Member {
     pub(super) key_node: NodeId,
     pub(super) value: NodeId,
     pub(super) cut: bool,
+    /// Its place in the text.
+    pub(super) place: u8,
 }
 
 /// An entry of any number of members, such as `* tstr => any`.

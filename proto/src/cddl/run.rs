@@ -97,8 +97,17 @@ type Matched = Result<usize, Miss>;
 impl Run<'_> {
     #[cold]
     fn note(&mut self, progress: usize, offset: usize, expected: Expected) {
-        if self.quiet == 0 && self.failure.is_none_or(|known| known.progress <= progress) {
-            self.failure = Some(Failure { progress, offset, rule: self.rule, expected });
+        self.keep(Failure { progress, offset, rule: self.rule, expected });
+    }
+
+    /// Keeps the failure that is to be reported.
+    fn keep(&mut self, failure: Failure) {
+        // Of two failures at one place the later names the wider choice; that nothing fits there says least.
+        let weak = matches!(failure.expected, Expected::Nothing);
+        let further =
+            |known: Failure| known.progress < failure.progress || known.progress == failure.progress && !weak;
+        if self.quiet == 0 && self.failure.is_none_or(further) {
+            self.failure = Some(failure);
         }
     }
 

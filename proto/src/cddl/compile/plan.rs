@@ -93,12 +93,18 @@ fn table(program: &Program, entries: &[Entry]) -> Option<Table> {
     for entry in entries {
         match text_key(program, entry.key.node) {
             // Keys of a map are distinct, so an entry for one text takes one member at most.
-            Some(key) if entry.least <= 1 && entry.most >= 1 && rest.is_empty() => {
+            Some(key)
+                if members.len() < TABLE_MEMBERS_MAX
+                    && entry.least <= 1
+                    && entry.most >= 1
+                    && rest.is_empty() =>
+            {
                 let member = Member {
                     key: key.into(),
                     key_node: entry.key.node,
                     value: entry.value,
                     cut: entry.key.cut,
+                    place: members.len() as u8,
                 };
                 members.push((member, entry.least == 1));
             }
@@ -108,7 +114,7 @@ fn table(program: &Program, entries: &[Entry]) -> Option<Table> {
             Some(_) | None => return None,
         }
     }
-    if members.len() > TABLE_MEMBERS_MAX || rest.len() > TABLE_REST_MAX {
+    if rest.len() > TABLE_REST_MAX {
         return None;
     }
     members.sort_by(|(a, _), (b, _)| (a.key.len(), &a.key).cmp(&(b.key.len(), &b.key)));

@@ -7,6 +7,8 @@ use super::{Expected, Matched, Miss, Run};
 /// A place among the elements of an array.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Cursor {
+    /// Where the array starts.
+    array: usize,
     at: usize,
     /// Elements to come; `None` where a break ends them.
     left: Option<u64>,
@@ -14,25 +16,21 @@ struct Cursor {
 
 impl Run<'_> {
     pub(super) fn array(&mut self, group: GroupId, at: usize, head: &Head, depth: usize) -> Matched {
-        let start = Cursor { at: head.next, left: (!head.is_indefinite()).then_some(head.argument) };
-        let end = match self.elements(group, start, depth) {
-            Ok(end) => end,
-            // A cut belongs to the map that it stands in; the array just does not match.
-            Err(Miss::Cut) => return Err(Miss::No),
-            Err(miss) => return Err(miss),
-        };
-        if !self.at_end(end, at)? {
+        let start =
+            Cursor { array: at, at: head.next, left: (!head.is_indefinite()).then_some(head.argument) };
+        let end = self.elements(group, start, depth)?;
+        if !self.at_end(end)? {
             self.note(end.at, end.at, Expected::Nothing);
             return Err(Miss::No);
         }
         Ok(end.at + usize::from(end.left.is_none()))
     }
 
-    fn at_end(&mut self, cursor: Cursor, array: usize) -> Result<bool, Miss> {
+    fn at_end(&mut self, cursor: Cursor) -> Result<bool, Miss> {
         match (cursor.left, self.bytes.get(cursor.at)) {
             (Some(left), _) => Ok(left == 0),
             (None, Some(byte)) => Ok(*byte == BREAK),
-            (None, None) => Err(self.stop(array, Expected::WellFormed)),
+            (None, None) => Err(self.stop(cursor.array, Expected::WellFormed)),
         }
     }
 
@@ -61,15 +59,12 @@ impl Run<'_> {
                 self.deeper(cursor.at, |run| run.repeated(*least, *most, *group, cursor, depth))
             }
             Group::Member { value, .. } => {
-                if self.at_end(cursor, cursor.at)? {
-                    self.note(cursor.at, cursor.at, Expected::Element);
+                if self.at_end(cursor)? {
+                    self.note(cursor.at, cursor.array, Expected::Element);
                     return Err(Miss::No);
                 }
-                let at = match self.item(*value, cursor.at, depth) {
-                    Err(Miss::Cut) => return Err(Miss::No),
-                    result => result?,
-                };
-                Ok(Cursor { at, left: cursor.left.map(|left| left - 1) })
+                let at = self.item(*value, cursor.at, depth)?;
+                Ok(Cursor { at, left: cursor.left.map(|left| left - 1), ..cursor })
             }
         }
     }

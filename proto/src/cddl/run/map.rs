@@ -183,22 +183,42 @@ impl Run<'_> {
         key: Key,
         value: NodeId,
         member: Member,
-        depth: usize,
+        pool: &Pool<'_>,
         key_fits: &mut bool,
     ) -> Result<bool, Miss> {
         self.quiet += 1;
-        let matched = self.item(key.node, member.key_at, depth);
+        let matched = self.item(key.node, member.key_at, pool.depth);
         self.quiet -= 1;
         match matched {
             Ok(_) => *key_fits = true,
             Err(Miss::No | Miss::Cut) => return Ok(false),
             Err(Miss::Stop) => return Err(Miss::Stop),
         }
-        match self.item(value, member.value_at, depth) {
-            Ok(_) => Ok(true),
-            // RFC 8610 3.5.4: the cut locks the member in, so the map as a whole does not match.
-            Err(Miss::No | Miss::Cut) if key.cut => Err(Miss::Cut),
-            Err(Miss::No | Miss::Cut) => Ok(false),
+        if !key.cut {
+            return match self.item(value, member.value_at, pool.depth) {
+                Ok(_) => Ok(true),
+                Err(Miss::No | Miss::Cut) => Ok(false),
+                Err(Miss::Stop) => Err(Miss::Stop),
+            };
+        }
+        let before = self.failure.take();
+        match self.item(value, member.value_at, pool.depth) {
+            Ok(_) => {
+                let within = self.failure.take();
+                self.failure = before;
+                if let Some(within) = within {
+                    self.keep(within);
+                }
+                Ok(true)
+            }
+            // RFC 8610 3.5.4: the cut locks the member in, so the map as a whole does not match, and this is why.
+            Err(Miss::No | Miss::Cut) => {
+                match &mut self.failure {
+                    Some(failure) => failure.progress = failure.progress.max(pool.end),
+                    None => self.failure = before,
+                }
+                Err(Miss::Cut)
+            }
             Err(Miss::Stop) => Err(Miss::Stop),
         }
     }
@@ -208,7 +228,7 @@ impl Run<'_> {
         let mut key_fits = false;
         for at in 0..pool.members.len() {
             let member = pool.members[at];
-            if member.taken || !self.fits(key, value, member, pool.depth, &mut key_fits)? {
+            if member.taken || !self.fits(key, value, member, pool, &mut key_fits)? {
                 continue;
             }
             pool.members[at].taken = true;
@@ -243,7 +263,7 @@ impl Run<'_> {
         let mut key_fits = false;
         for at in 0..pool.members.len() {
             let member = pool.members[at];
-            if member.taken || !self.fits(key, value, member, pool.depth, &mut key_fits)? {
+            if member.taken || !self.fits(key, value, member, pool, &mut key_fits)? {
                 continue;
             }
             count += 1;

@@ -42,8 +42,13 @@ impl Run<'_> {
         }
         let missing = table.required & !seen;
         if missing != 0 {
-            let member = &table.members[missing.trailing_zeros() as usize];
-            self.note(position, at, Expected::Member(member.key_node));
+            let missing = table.members.iter().enumerate().filter(|(slot, _)| missing >> slot & 1 == 1);
+            let first = missing.map(|(_, member)| member).min_by_key(|member| member.place);
+            self.note(
+                position,
+                at,
+                first.map_or(Expected::Nothing, |member| Expected::Member(member.key_node)),
+            );
             return Err(Miss::No);
         }
         if let Some(rest) = table.rest.iter().zip(counts).position(|(rest, count)| count < rest.least) {

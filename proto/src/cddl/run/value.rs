@@ -127,7 +127,7 @@ impl Run<'_> {
             Ok(inner_end) if inner_end == inner.len() => Ok(end),
             Ok(_) | Err(Miss::No | Miss::Cut) => {
                 if let (Some(failure), false) = (failure, head.is_indefinite()) {
-                    self.note(failure.progress, failure.offset, failure.expected);
+                    self.keep(failure);
                 }
                 Err(self.no(at, id))
             }
