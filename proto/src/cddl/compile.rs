@@ -6,6 +6,7 @@
 mod control;
 mod group;
 mod plan;
+mod prelude;
 mod recursion;
 
 use std::collections::BTreeMap;
@@ -13,39 +14,14 @@ use std::collections::BTreeMap;
 use cddl::ast::{GenericArgs, GroupEntry, Identifier, Rule, Type, Type1, Type2};
 use cddl::token::TagConstraint;
 
-use super::program::{Group, GroupId, Literal, NameId, Node, NodeId, Program, Ranges, RuleId};
+use super::program::{Group, GroupId, Literal, NameId, Node, NodeId, Program, Ranges, RuleId, Scalar};
 use super::{CompileError, source};
+use prelude::{PRELUDE, core_type};
 
 /// Most nodes of one program; generic rules that instantiate themselves without end meet it.
 const NODES_MAX: usize = 65_536;
 /// Deepest nesting of rules within rules while compiling, for the same reason.
 const NESTING_MAX: usize = 64;
-
-/// RFC 8610 appendix D, except what [`core_type`] has.
-const PRELUDE: &str = "
-tdate = #6.0(tstr)
-time = #6.1(number)
-number = int / float
-biguint = #6.2(bstr)
-bignint = #6.3(bstr)
-bigint = biguint / bignint
-integer = int / bigint
-unsigned = uint / biguint
-decfrac = #6.4([e10: int, m: integer])
-bigfloat = #6.5([e2: int, m: integer])
-eb64url = #6.21(any)
-eb64legacy = #6.22(any)
-eb16 = #6.23(any)
-encoded-cbor = #6.24(bstr)
-uri = #6.32(tstr)
-b64url = #6.33(tstr)
-b64legacy = #6.34(tstr)
-regexp = #6.35(tstr)
-mime-message = #6.36(tstr)
-cbor-any = #6.55799(any)
-float16-32 = float16 / float32
-float32-64 = float32 / float64
-";
 
 pub(super) fn compile(text: &str) -> Result<Program, CompileError> {
     let text = source::respell(text)?;
@@ -177,9 +153,9 @@ impl<'a> Compiler<'a> {
     }
 
     fn add(&mut self, node: Node) -> NodeId {
-        // Equal literals share a node, so that generic rules which pass them on find their instance again.
-        if let Node::Literal(literal) = &node {
-            let same = |n: &Node| matches!(n, Node::Literal(other) if other == literal);
+        // Equal values share a node, so that generic rules which pass them on find their instance again.
+        if let Node::Scalar(scalar) = &node {
+            let same = |n: &Node| matches!(n, Node::Scalar(other) if other == scalar);
             if let Some(at) = self.nodes.iter().position(same) {
                 return NodeId(at as u32);
             }
@@ -372,7 +348,7 @@ impl<'a> Compiler<'a> {
             }
             Type2::Any { .. } => return Ok(self.add(Node::Any)),
         };
-        Ok(self.add(Node::Literal(literal)))
+        Ok(self.add(Node::Scalar(Scalar::Literal(literal))))
     }
 
     fn tagged(
@@ -405,12 +381,16 @@ impl<'a> Compiler<'a> {
         }
         let node = match (major, constraint) {
             (_, None) => Node::Major(major),
-            (7, Some(TagConstraint::Literal(info @ 25..=27))) => Node::Initial(7 << 5 | *info as u8),
-            (7, Some(TagConstraint::Literal(value @ (0..=23 | 32..=255)))) => {
-                Node::Simple(Ranges([(*value, *value)].into()))
+            (7, Some(TagConstraint::Literal(info @ 25..=27))) => {
+                Node::Scalar(Scalar::Initial(7 << 5 | *info as u8))
             }
-            (7, Some(TagConstraint::Type(text))) => Node::Simple(self.numbers(text, scope)?),
-            (0..=5, Some(TagConstraint::Literal(info @ 0..=27))) => Node::Initial(major << 5 | *info as u8),
+            (7, Some(TagConstraint::Literal(value @ (0..=23 | 32..=255)))) => {
+                Node::Scalar(Scalar::Simple(Ranges([(*value, *value)].into())))
+            }
+            (7, Some(TagConstraint::Type(text))) => Node::Scalar(Scalar::Simple(self.numbers(text, scope)?)),
+            (0..=5, Some(TagConstraint::Literal(info @ 0..=27))) => {
+                Node::Scalar(Scalar::Initial(major << 5 | *info as u8))
+            }
             (_, Some(_)) => return scope.unsupported(format!("`{written}`")),
         };
         Ok(self.add(node))
@@ -441,31 +421,8 @@ fn single_name<'a>(value: &'a Type1<'a>) -> Option<(&'a Identifier<'a>, Option<&
             _ => None,
         };
     }
-    match &value.type2 {
-        Type2::Typename { ident, generic_args, .. } => Some((ident, generic_args.as_ref())),
-        _ => None,
+    if let Type2::Typename { ident, generic_args, .. } = &value.type2 {
+        return Some((ident, generic_args.as_ref()));
     }
-}
-
-/// The prelude types that are one node each. **Source:** RFC 8610 appendix D.
-fn core_type(name: &str) -> Option<Node> {
-    let simple = |low, high| Node::Simple(Ranges([(low, high)].into()));
-    Some(match name {
-        "any" => Node::Any,
-        "uint" => Node::Major(0),
-        "nint" => Node::Major(1),
-        "int" => Node::Int,
-        "bstr" | "bytes" => Node::Major(2),
-        "tstr" | "text" => Node::Major(3),
-        "float16" => Node::Initial(0xf9),
-        "float32" => Node::Initial(0xfa),
-        "float64" => Node::Initial(0xfb),
-        "float" => Node::Float,
-        "false" => simple(20, 20),
-        "true" => simple(21, 21),
-        "bool" => simple(20, 21),
-        "nil" | "null" => simple(22, 22),
-        "undefined" => simple(23, 23),
-        _ => return None,
-    })
+    None
 }

@@ -45,6 +45,30 @@ impl Program {
     }
 }
 
+/// The node itself, past the rules that only name it.
+pub(super) fn resolved(nodes: &[Node], mut id: NodeId) -> &Node {
+    // A circle of names alone is refused; one still being compiled ends in `Node::Pending`.
+    for _ in 0..nodes.len() {
+        match &nodes[id.0 as usize] {
+            Node::Rule { body, .. } => id = *body,
+            node @ (Node::Pending
+            | Node::Any
+            | Node::Never
+            | Node::Major(_)
+            | Node::Int
+            | Node::Scalar(_)
+            | Node::Choice(_)
+            | Node::Both(..)
+            | Node::Except { .. }
+            | Node::Constrained { .. }
+            | Node::Tag { .. }
+            | Node::Array(_)
+            | Node::Map { .. }) => return node,
+        }
+    }
+    &Node::Pending
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct NodeId(pub(super) u32);
 
@@ -91,6 +115,34 @@ pub(super) enum Comparison {
     GreaterOrEqual,
 }
 
+/// Types that a head, or a head and a string, decide.
+#[derive(Debug, PartialEq)]
+pub(super) enum Scalar {
+    /// Exactly this initial byte, so major type and additional information.
+    Initial(u8),
+    /// A simple value (major type 7, no float) out of these.
+    Simple(Ranges),
+    /// A float of any width.
+    Float,
+    IntRange(i128, i128),
+    FloatRange {
+        low: f64,
+        high: f64,
+        inclusive: bool,
+    },
+    Literal(Literal),
+}
+
+/// The part of a control operator that its target leaves to check.
+#[derive(Debug)]
+pub(super) enum Constraint {
+    Size(Ranges),
+    Bits(Ranges),
+    Compare(Comparison, Number),
+    Regexp(Box<Regexp>),
+    Cbor(NodeId),
+}
+
 /// A type: what one data item may be.
 #[derive(Debug)]
 pub(super) enum Node {
@@ -104,46 +156,18 @@ pub(super) enum Node {
         body: NodeId,
     },
     Major(u8),
-    /// Exactly this initial byte, so major type and additional information.
-    Initial(u8),
-    /// A simple value (major type 7, no float) out of these.
-    Simple(Ranges),
     Int,
-    /// A float of any width.
-    Float,
-    IntRange(i128, i128),
-    FloatRange {
-        low: f64,
-        high: f64,
-        inclusive: bool,
-    },
-    Literal(Literal),
+    Scalar(Scalar),
     Choice(Box<[NodeId]>),
     Both(NodeId, NodeId),
     Except {
         target: NodeId,
         excluded: NodeId,
     },
-    Size {
+    /// What matches `target` and meets the constraint as well.
+    Constrained {
         target: NodeId,
-        sizes: Ranges,
-    },
-    Bits {
-        target: NodeId,
-        bits: Ranges,
-    },
-    Compare {
-        target: NodeId,
-        comparison: Comparison,
-        bound: Number,
-    },
-    Regexp {
-        target: NodeId,
-        regexp: Box<Regexp>,
-    },
-    Cbor {
-        target: NodeId,
-        content: NodeId,
+        constraint: Constraint,
     },
     Tag {
         numbers: Option<Ranges>,

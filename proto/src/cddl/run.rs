@@ -230,20 +230,11 @@ impl Run<'_> {
                 self.item(*content, head.next, depth + 1)
             }
             Node::Never | Node::Pending => Err(self.no(at, id)),
-            Node::Size { target, .. }
-            | Node::Bits { target, .. }
-            | Node::Compare { target, .. }
-            | Node::Regexp { target, .. }
-            | Node::Cbor { target, .. } => {
+            Node::Constrained { target, constraint } => {
                 let end = self.item(*target, at, depth)?;
-                self.constrained(id, at, end, depth)
+                self.constrained(id, constraint, at, end, depth)
             }
-            Node::Initial(_)
-            | Node::Simple(_)
-            | Node::Float
-            | Node::IntRange(..)
-            | Node::FloatRange { .. }
-            | Node::Literal(_) => self.scalar(id, at),
+            Node::Scalar(scalar) => self.scalar(id, scalar, at),
         }
     }
 

@@ -505,6 +505,6 @@ fn a_mismatch_names_rule_path_and_offset() {
     assert_eq!((mismatch.rule.as_str(), mismatch.path.as_str()), ("goaway", "/7"));
     assert_eq!(bodies().check(0x04, b"\xa0"), Err(BodyError::UnknownType(4)));
     for (typ, rule) in Bodies::messages() {
-        assert_eq!(bodies().check(*typ, b"\xff").is_err(), true, "{rule}");
+        assert!(bodies().check(*typ, b"\xff").is_err(), "{rule}");
     }
 }

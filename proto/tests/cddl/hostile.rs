@@ -1,7 +1,5 @@
 //! Bytes that try to make a run panic, overflow its stack, or take longer than their length allows.
 
-use std::time::{Duration, Instant};
-
 use super::{edn, run};
 use capd_proto::cddl::Program;
 
@@ -90,14 +88,14 @@ fn deep_nesting_ends_at_the_bound() {
 
 #[test]
 fn ambiguous_schemas_take_bounded_work() {
-    let started = Instant::now();
     // Each level is tried by three alternatives, so a matcher without a bound would take 3^60 tries.
     let mut deep = vec![2];
     for _ in 0..60 {
         deep.insert(0, 0x82);
         deep.extend(b"\x61z");
     }
-    assert!(run("a = [a, \"x\"] / [a, \"y\"] / [a, \"w\"] / 2", &deep).is_err());
+    let mismatch = run("a = [a, \"x\"] / [a, \"y\"] / [a, \"w\"] / 2", &deep).unwrap_err();
+    assert!(mismatch.expected.contains("steps"), "{mismatch:?}");
     // Every entry fits every member and one of the entries none of the values.
     let members: Vec<String> = (0..60).map(|n| format!("{n}: 1")).collect();
     let map = edn(&format!("{{{}}}", members.join(", ")));
@@ -110,7 +108,6 @@ fn ambiguous_schemas_take_bounded_work() {
     let long = edn(&format!("[{}]", "1, ".repeat(60_000)));
     _ = run("a = [g] g = (int, ? g)", &long);
     assert_eq!(run("a = [* (int // tstr)]", &long), Ok(()));
-    assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
 }
 
 #[test]

@@ -4,7 +4,9 @@ use cddl::ast::{Operator, RangeCtlOp};
 use cddl::token::ControlOperator;
 
 use super::super::CompileError;
-use super::super::program::{Comparison, Literal, Node, NodeId, Number, Ranges};
+use super::super::program::{
+    Comparison, Constraint, Literal, Node, NodeId, Number, Ranges, Scalar, resolved,
+};
 use super::super::regexp::Regexp;
 use super::{Compiler, Scope};
 
@@ -42,13 +44,13 @@ impl<'a> Compiler<'a> {
                 let sizes = self
                     .ranges(controller)
                     .map_or_else(|| scope.invalid("`.size` wants unsigned numbers"), Ok)?;
-                Node::Size { target, sizes }
+                Node::Constrained { target, constraint: Constraint::Size(sizes) }
             }
             ControlOperator::BITS => {
                 let bits = self
                     .ranges(controller)
                     .map_or_else(|| scope.invalid("`.bits` wants unsigned numbers"), Ok)?;
-                Node::Bits { target, bits }
+                Node::Constrained { target, constraint: Constraint::Bits(bits) }
             }
             ControlOperator::REGEXP => {
                 let Some(Literal::Text(text)) = self.literal(controller) else {
@@ -58,9 +60,9 @@ impl<'a> Compiler<'a> {
                 let regexp = Regexp::compile(&text).or_else(|reason| {
                     scope.unsupported(format!("the regular expression \"{text}\" ({reason})"))
                 })?;
-                Node::Regexp { target, regexp: Box::new(regexp) }
+                Node::Constrained { target, constraint: Constraint::Regexp(Box::new(regexp)) }
             }
-            ControlOperator::CBOR => Node::Cbor { target, content: controller },
+            ControlOperator::CBOR => Node::Constrained { target, constraint: Constraint::Cbor(controller) },
             ControlOperator::WITHIN | ControlOperator::AND => Node::Both(target, controller),
             ControlOperator::LT => self.comparison(target, Comparison::Less, controller, scope)?,
             ControlOperator::LE => self.comparison(target, Comparison::LessOrEqual, controller, scope)?,
@@ -75,18 +77,18 @@ impl<'a> Compiler<'a> {
             }
             // RFC 8610 3.8.6: a default says what absence means; it does not narrow the type.
             ControlOperator::DEFAULT | ControlOperator::FEATURE => return Ok(target),
-            ControlOperator::PLUS => Node::Literal(
+            ControlOperator::PLUS => Node::Scalar(Scalar::Literal(
                 self.sum(target, controller)
                     .map_or_else(|| scope.invalid("`.plus` wants two numbers"), Ok)?,
-            ),
-            ControlOperator::CAT => Node::Literal(
+            )),
+            ControlOperator::CAT => Node::Scalar(Scalar::Literal(
                 self.joined(target, controller, false)
                     .map_or_else(|| scope.invalid("`.cat` wants two strings"), Ok)?,
-            ),
-            ControlOperator::DET => Node::Literal(
+            )),
+            ControlOperator::DET => Node::Scalar(Scalar::Literal(
                 self.joined(target, controller, true)
                     .map_or_else(|| scope.invalid("`.det` wants two strings"), Ok)?,
-            ),
+            )),
             ControlOperator::CBORSEQ
             | ControlOperator::PCRE
             | ControlOperator::ABNF
@@ -122,13 +124,13 @@ impl<'a> Compiler<'a> {
                 if low > high {
                     return scope.invalid("a range that holds nothing");
                 }
-                Node::IntRange(low, high)
+                Node::Scalar(Scalar::IntRange(low, high))
             }
             (Some(Literal::Float(low)), Some(Literal::Float(high))) => {
                 if low > high || (low == high && !inclusive) {
                     return scope.invalid("a range that holds nothing");
                 }
-                Node::FloatRange { low, high, inclusive }
+                Node::Scalar(Scalar::FloatRange { low, high, inclusive })
             }
             _ => return scope.invalid("a range wants two integers or two floats"),
         };
@@ -149,41 +151,42 @@ impl<'a> Compiler<'a> {
                 return scope.invalid("`.lt`, `.le`, `.gt` and `.ge` want a number");
             }
         };
-        Ok(Node::Compare { target, comparison, bound })
+        Ok(Node::Constrained { target, constraint: Constraint::Compare(comparison, bound) })
     }
 
     /// The value of a type that has only one.
     fn literal(&self, node: NodeId) -> Option<Literal> {
-        match &self.nodes[node.0 as usize] {
-            Node::Literal(literal) => Some(literal.clone()),
-            Node::Rule { body, .. } => self.literal(*body),
-            _ => None,
+        if let Node::Scalar(Scalar::Literal(literal)) = resolved(&self.nodes, node) {
+            return Some(literal.clone());
         }
+        None
     }
 
     fn is_single(&self, node: NodeId) -> bool {
-        match &self.nodes[node.0 as usize] {
-            Node::Literal(_) => true,
-            Node::Simple(values) => matches!(values.0.as_ref(), [(low, high)] if low == high),
-            Node::Rule { body, .. } => self.is_single(*body),
-            _ => false,
-        }
+        let node = resolved(&self.nodes, node);
+        let value = |ranges: &Ranges| matches!(ranges.0.as_ref(), [(low, high)] if low == high);
+        matches!(node, Node::Scalar(Scalar::Literal(_)))
+            || matches!(node, Node::Scalar(Scalar::Simple(values)) if value(values))
     }
 
     /// The unsigned numbers of a type that is made of nothing else.
     pub(super) fn ranges(&self, node: NodeId) -> Option<Ranges> {
-        let unsigned = |value: i128| u64::try_from(value).ok();
-        match &self.nodes[node.0 as usize] {
-            Node::Major(0) => Some(Ranges([(0, u64::MAX)].into())),
-            Node::Literal(Literal::Int(value)) => unsigned(*value).map(|v| Ranges([(v, v)].into())),
-            Node::IntRange(low, high) => Some(Ranges([(unsigned(*low)?, unsigned(*high)?)].into())),
-            Node::Choice(choices) => {
-                let parts: Option<Vec<Ranges>> = choices.iter().map(|choice| self.ranges(*choice)).collect();
-                Some(Ranges(parts?.into_iter().flat_map(|part| part.0).collect()))
-            }
-            Node::Rule { body, .. } => self.ranges(*body),
-            _ => None,
+        let node = resolved(&self.nodes, node);
+        let between = |low: i128, high: i128| {
+            let (low, high) = (u64::try_from(low).ok()?, u64::try_from(high).ok()?);
+            Some(Ranges([(low, high)].into()))
+        };
+        if let Node::Choice(choices) = node {
+            let parts: Option<Vec<Ranges>> = choices.iter().map(|choice| self.ranges(*choice)).collect();
+            return Some(Ranges(parts?.into_iter().flat_map(|part| part.0).collect()));
         }
+        if let Node::Scalar(Scalar::Literal(Literal::Int(value))) = node {
+            return between(*value, *value);
+        }
+        if let Node::Scalar(Scalar::IntRange(low, high)) = node {
+            return between(*low, *high);
+        }
+        matches!(node, Node::Major(0)).then(|| Ranges([(0, u64::MAX)].into()))
     }
 
     /// RFC 9165 2.1: the sum has the kind of the left-hand side.
@@ -193,7 +196,7 @@ impl<'a> Compiler<'a> {
             (Literal::Int(a), Literal::Float(b)) => Some(Literal::Int(a.checked_add(b as i128)?)),
             (Literal::Float(a), Literal::Int(b)) => Some(Literal::Float(a + b as f64)),
             (Literal::Float(a), Literal::Float(b)) => Some(Literal::Float(a + b)),
-            _ => None,
+            (Literal::Text(_) | Literal::Bytes(_), _) | (_, Literal::Text(_) | Literal::Bytes(_)) => None,
         }
     }
 

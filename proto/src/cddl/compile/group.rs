@@ -6,7 +6,7 @@ use cddl::ast::{
 use cddl::token::Value;
 
 use super::super::CompileError;
-use super::super::program::{Group, GroupId, Key, Literal, Node, NodeId};
+use super::super::program::{Group, GroupId, Key, Literal, Node, NodeId, Scalar, resolved};
 use super::{Alternative, Compiler, Named, Scope, single_name};
 
 impl<'a> Compiler<'a> {
@@ -161,7 +161,7 @@ impl<'a> Compiler<'a> {
             }
         };
         // RFC 8610 3.5.4: the colon includes the cut.
-        Ok(Key { node: self.add(Node::Literal(literal)), cut })
+        Ok(Key { node: self.add(Node::Scalar(Scalar::Literal(literal))), cut })
     }
 
     fn occurrence(
@@ -187,17 +187,17 @@ impl<'a> Compiler<'a> {
 
     /// What stands inside a map, an array or a tag (RFC 8610 3.7).
     pub(super) fn unwrapped(&self, named: Named) -> Option<Named> {
-        let Named::Type(mut node) = named else {
+        let Named::Type(node) = named else {
             return None;
         };
-        while let Node::Rule { body, .. } = &self.nodes[node.0 as usize] {
-            node = *body;
+        let node = resolved(&self.nodes, node);
+        if let Node::Array(group) | Node::Map { group, .. } = node {
+            return Some(Named::Group(*group));
         }
-        match &self.nodes[node.0 as usize] {
-            Node::Array(group) | Node::Map { group, .. } => Some(Named::Group(*group)),
-            Node::Tag { content, .. } => Some(Named::Type(*content)),
-            _ => None,
+        if let Node::Tag { content, .. } = node {
+            return Some(Named::Type(*content));
         }
+        None
     }
 
     /// RFC 8610 2.2.2.1: any of the values that the group's entries take.

@@ -5,8 +5,8 @@
 
 use super::super::CompileError;
 use super::super::program::{
-    Group, GroupId, Key, Literal, Member, Node, NodeId, Program, Rest, TABLE_KEY_BYTES_MAX,
-    TABLE_MEMBERS_MAX, TABLE_REST_MAX, Table, TableId,
+    Group, GroupId, Key, Literal, Member, Node, NodeId, Program, Rest, Scalar, TABLE_KEY_BYTES_MAX,
+    TABLE_MEMBERS_MAX, TABLE_REST_MAX, Table, TableId, resolved,
 };
 
 /// `maps` are the map nodes, each with the rule that holds it.
@@ -141,9 +141,8 @@ fn table(program: &Program, entries: &[Entry]) -> Option<Table> {
 }
 
 fn text_key(program: &Program, node: NodeId) -> Option<&[u8]> {
-    match &program.nodes[node.0 as usize] {
-        Node::Literal(Literal::Text(text)) => Some(text),
-        Node::Rule { body, .. } => text_key(program, *body),
-        _ => None,
+    if let Node::Scalar(Scalar::Literal(Literal::Text(text))) = resolved(&program.nodes, node) {
+        return Some(text);
     }
+    None
 }

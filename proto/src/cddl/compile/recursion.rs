@@ -91,11 +91,7 @@ impl Walk<'_> {
                 self.node(*target)?;
                 self.node(*excluded)?;
             }
-            Node::Size { target, .. }
-            | Node::Bits { target, .. }
-            | Node::Compare { target, .. }
-            | Node::Regexp { target, .. }
-            | Node::Cbor { target, .. } => self.node(*target)?,
+            Node::Constrained { target, .. } => self.node(*target)?,
             // These consume a head, or nothing refers onward from them.
             Node::Tag { .. }
             | Node::Array(_)
@@ -104,13 +100,8 @@ impl Walk<'_> {
             | Node::Any
             | Node::Never
             | Node::Major(_)
-            | Node::Initial(_)
-            | Node::Simple(_)
             | Node::Int
-            | Node::Float
-            | Node::IntRange(..)
-            | Node::FloatRange { .. }
-            | Node::Literal(_) => {}
+            | Node::Scalar(_) => {}
         }
         self.nodes[id.0 as usize] = Mark::Done;
         Ok(())

@@ -110,7 +110,7 @@ fn skip_within(bytes: &[u8], mut at: usize, nested: usize) -> Option<usize> {
         left -= 1;
         at = match head.major {
             4 | 5 if head.is_indefinite() => skip_indefinite(bytes, head.next, head.major == 5, nested + 1)?,
-            4 | 5 | 6 => {
+            4..=6 => {
                 let items = match head.major {
                     4 => head.argument,
                     5 => head.argument.checked_mul(2)?,

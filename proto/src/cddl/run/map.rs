@@ -5,7 +5,7 @@
 
 use std::cell::Cell;
 
-use super::super::program::{Group, GroupId, Key, Literal, Node, NodeId};
+use super::super::program::{Group, GroupId, Key, Literal, Node, NodeId, Scalar, resolved};
 use super::head::{BREAK, Head};
 use super::{Expected, Matched, Miss, Run};
 
@@ -327,11 +327,11 @@ impl Run<'_> {
         })
     }
 
+    /// Whether a key fits one member at most.
     fn is_literal(&self, node: NodeId) -> bool {
-        match &self.program.nodes[node.0 as usize] {
-            Node::Literal(Literal::Text(_) | Literal::Bytes(_) | Literal::Int(_)) => true,
-            Node::Rule { body, .. } => self.is_literal(*body),
-            _ => false,
-        }
+        matches!(
+            resolved(&self.program.nodes, node),
+            Node::Scalar(Scalar::Literal(Literal::Text(_) | Literal::Bytes(_) | Literal::Int(_)))
+        )
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::super::Mismatch;
-use super::super::program::{Comparison, Literal, Node, NodeId, Number, Program, Ranges};
+use super::super::program::{Comparison, Constraint, Literal, Node, NodeId, Number, Program, Ranges, Scalar};
 use super::head::{BREAK, chunks, head, skip};
 use super::{Expected, Run};
 
@@ -40,10 +40,10 @@ pub(super) fn mismatch(run: &Run<'_>) -> Mismatch {
 }
 
 fn rule_name(program: &Program, node: NodeId) -> String {
-    match &program.nodes[node.0 as usize] {
-        Node::Rule { name, .. } => program.names[name.0 as usize].clone(),
-        _ => String::new(),
+    if let Node::Rule { name, .. } = &program.nodes[node.0 as usize] {
+        return program.names[name.0 as usize].clone();
     }
+    String::new()
 }
 
 fn describe(program: &Program, node: NodeId, nested: usize) -> String {
@@ -51,35 +51,17 @@ fn describe(program: &Program, node: NodeId, nested: usize) -> String {
     match &program.nodes[node.0 as usize] {
         Node::Any => "any".into(),
         Node::Never | Node::Pending => "nothing (an empty socket)".into(),
-        Node::Rule { name, body } => match &program.nodes[body.0 as usize] {
+        Node::Rule { name, body } => {
             // A name says more than a list of its alternatives, but not more than a value or a core type.
-            Node::Literal(_) | Node::Major(_) | Node::Int => part(body),
-            _ => program.names[name.0 as usize].clone(),
-        },
+            let plain =
+                matches!(&program.nodes[body.0 as usize], Node::Scalar(_) | Node::Major(_) | Node::Int);
+            if plain { part(body) } else { program.names[name.0 as usize].clone() }
+        }
         Node::Major(major) => ["uint", "nint", "bstr", "tstr", "an array", "a map", "a tag", "#7"]
             [usize::from(*major & 7)]
         .into(),
-        Node::Initial(first) => match first {
-            0xf9 => "float16".into(),
-            0xfa => "float32".into(),
-            0xfb => "float64".into(),
-            other => format!("#{}.{}", other >> 5, other & 31),
-        },
-        Node::Simple(values) => match values.0.as_ref() {
-            [(20, 20)] => "false".into(),
-            [(21, 21)] => "true".into(),
-            [(20, 21)] => "bool".into(),
-            [(22, 22)] => "null".into(),
-            [(23, 23)] => "undefined".into(),
-            _ => format!("#7.<{}>", numbers(values)),
-        },
         Node::Int => "int".into(),
-        Node::Float => "float".into(),
-        Node::IntRange(low, high) => format!("{low}..{high}"),
-        Node::FloatRange { low, high, inclusive } => {
-            format!("{low}{}{high}", if *inclusive { ".." } else { "..." })
-        }
-        Node::Literal(literal) => literal_text(literal),
+        Node::Scalar(scalar) => scalar_text(scalar),
         Node::Choice(_) if nested > 1 => "…".into(),
         Node::Choice(choices) => {
             let mut parts: Vec<String> = choices.iter().take(ALTERNATIVES_MAX).map(part).collect();
@@ -90,27 +72,52 @@ fn describe(program: &Program, node: NodeId, nested: usize) -> String {
         }
         Node::Both(left, right) => format!("{} .and {}", part(left), part(right)),
         Node::Except { target, excluded } => format!("{} .ne {}", part(target), part(excluded)),
-        Node::Size { target, sizes } => format!("{} .size {}", part(target), numbers(sizes)),
-        Node::Bits { target, bits } => format!("{} .bits {}", part(target), numbers(bits)),
-        Node::Compare { target, comparison, bound } => {
-            let operator = match comparison {
-                Comparison::Less => ".lt",
-                Comparison::LessOrEqual => ".le",
-                Comparison::Greater => ".gt",
-                Comparison::GreaterOrEqual => ".ge",
-            };
-            let bound = match bound {
-                Number::Int(value) => value.to_string(),
-                Number::Float(value) => value.to_string(),
-            };
-            format!("{} {operator} {bound}", part(target))
-        }
-        Node::Regexp { target, regexp } => format!("{} .regexp \"{}\"", part(target), regexp.text()),
-        Node::Cbor { target, content } => format!("{} .cbor {}", part(target), part(content)),
+        Node::Constrained { target, constraint } => match constraint {
+            Constraint::Size(sizes) => format!("{} .size {}", part(target), numbers(sizes)),
+            Constraint::Bits(bits) => format!("{} .bits {}", part(target), numbers(bits)),
+            Constraint::Compare(comparison, bound) => {
+                let operator = match comparison {
+                    Comparison::Less => ".lt",
+                    Comparison::LessOrEqual => ".le",
+                    Comparison::Greater => ".gt",
+                    Comparison::GreaterOrEqual => ".ge",
+                };
+                let bound = match bound {
+                    Number::Int(value) => value.to_string(),
+                    Number::Float(value) => value.to_string(),
+                };
+                format!("{} {operator} {bound}", part(target))
+            }
+            Constraint::Regexp(regexp) => format!("{} .regexp \"{}\"", part(target), regexp.text()),
+            Constraint::Cbor(content) => format!("{} .cbor {}", part(target), part(content)),
+        },
         Node::Tag { numbers: None, content } => format!("#6({})", part(content)),
         Node::Tag { numbers: Some(tags), content } => format!("#6.{}({})", numbers(tags), part(content)),
         Node::Array(_) => "an array".into(),
         Node::Map { .. } => "a map".into(),
+    }
+}
+
+fn scalar_text(scalar: &Scalar) -> String {
+    match scalar {
+        Scalar::Initial(0xf9) => "float16".into(),
+        Scalar::Initial(0xfa) => "float32".into(),
+        Scalar::Initial(0xfb) => "float64".into(),
+        Scalar::Initial(other) => format!("#{}.{}", other >> 5, other & 31),
+        Scalar::Simple(values) => match values.0.as_ref() {
+            [(20, 20)] => "false".into(),
+            [(21, 21)] => "true".into(),
+            [(20, 21)] => "bool".into(),
+            [(22, 22)] => "null".into(),
+            [(23, 23)] => "undefined".into(),
+            _ => format!("#7.<{}>", numbers(values)),
+        },
+        Scalar::Float => "float".into(),
+        Scalar::IntRange(low, high) => format!("{low}..{high}"),
+        Scalar::FloatRange { low, high, inclusive } => {
+            format!("{low}{}{high}", if *inclusive { ".." } else { "..." })
+        }
+        Scalar::Literal(literal) => literal_text(literal),
     }
 }
 

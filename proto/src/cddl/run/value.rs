@@ -2,31 +2,31 @@
 
 use std::cmp::Ordering;
 
-use super::super::program::{Comparison, Literal, Node, NodeId, Number, Ranges};
+use super::super::program::{Comparison, Constraint, Literal, NodeId, Number, Ranges, Scalar};
 use super::head::{Head, chunks};
 use super::{Expected, Matched, Miss, Run};
 
 impl Run<'_> {
-    pub(super) fn scalar(&mut self, id: NodeId, at: usize) -> Matched {
+    pub(super) fn scalar(&mut self, id: NodeId, scalar: &Scalar, at: usize) -> Matched {
         let head = self.head(at)?;
-        let program = self.program;
-        let fits = match &program.nodes[id.0 as usize] {
-            Node::Initial(first) => {
+        let fits = match scalar {
+            Scalar::Initial(first) => {
                 if self.bytes[at] != *first {
                     return Err(self.no(at, id));
                 }
                 return self.skip(at);
             }
-            Node::Simple(values) => head.major == 7 && head.info <= 24 && values.contain(head.argument),
-            Node::Float => float(&head).is_some(),
-            Node::IntRange(low, high) => integer(&head).is_some_and(|value| (*low..=*high).contains(&value)),
-            Node::FloatRange { low, high, inclusive } => float(&head)
+            Scalar::Simple(values) => head.major == 7 && head.info <= 24 && values.contain(head.argument),
+            Scalar::Float => float(&head).is_some(),
+            Scalar::IntRange(low, high) => {
+                integer(&head).is_some_and(|value| (*low..=*high).contains(&value))
+            }
+            Scalar::FloatRange { low, high, inclusive } => float(&head)
                 .is_some_and(|value| *low <= value && (value < *high || *inclusive && value == *high)),
-            Node::Literal(Literal::Int(wanted)) => integer(&head) == Some(*wanted),
-            Node::Literal(Literal::Float(wanted)) => float(&head).is_some_and(|value| value == *wanted),
-            Node::Literal(Literal::Text(wanted)) => return self.string(id, at, &head, 3, wanted),
-            Node::Literal(Literal::Bytes(wanted)) => return self.string(id, at, &head, 2, wanted),
-            _ => false,
+            Scalar::Literal(Literal::Int(wanted)) => integer(&head) == Some(*wanted),
+            Scalar::Literal(Literal::Float(wanted)) => float(&head).is_some_and(|value| value == *wanted),
+            Scalar::Literal(Literal::Text(wanted)) => return self.string(id, at, &head, 3, wanted),
+            Scalar::Literal(Literal::Bytes(wanted)) => return self.string(id, at, &head, 2, wanted),
         };
         if fits { Ok(head.next) } else { Err(self.no(at, id)) }
     }
@@ -47,17 +47,23 @@ impl Run<'_> {
     }
 
     /// The part of a control that its target leaves to check, on the item `at..end`.
-    pub(super) fn constrained(&mut self, id: NodeId, at: usize, end: usize, depth: usize) -> Matched {
+    pub(super) fn constrained(
+        &mut self,
+        id: NodeId,
+        constraint: &Constraint,
+        at: usize,
+        end: usize,
+        depth: usize,
+    ) -> Matched {
         let head = self.head(at)?;
-        let program = self.program;
-        let fits = match &program.nodes[id.0 as usize] {
-            Node::Size { sizes, .. } => match head.major {
+        let fits = match constraint {
+            Constraint::Size(sizes) => match head.major {
                 // RFC 8610 3.8.1: an unsigned integer of n bytes is below 256^n.
                 0 => sizes.0.iter().any(|(_, most)| *most >= 8 || head.argument < 1 << (8 * *most)),
                 2 | 3 => sizes.contain(chunks(self.bytes, at).map(|chunk| chunk.len() as u64).sum()),
                 _ => false,
             },
-            Node::Bits { bits, .. } => match head.major {
+            Constraint::Bits(bits) => match head.major {
                 0 => set_bits(&head.argument.to_le_bytes(), 0, bits),
                 2 => {
                     let mut before = 0;
@@ -69,7 +75,7 @@ impl Run<'_> {
                 }
                 _ => false,
             },
-            Node::Compare { comparison, bound, .. } => {
+            Constraint::Compare(comparison, bound) => {
                 compare(&head, *bound).is_some_and(|order| match comparison {
                     Comparison::Less => order.is_lt(),
                     Comparison::LessOrEqual => order.is_le(),
@@ -77,7 +83,7 @@ impl Run<'_> {
                     Comparison::GreaterOrEqual => order.is_ge(),
                 })
             }
-            Node::Regexp { regexp, .. } if head.major == 3 => {
+            Constraint::Regexp(regexp) if head.major == 3 => {
                 if head.is_indefinite() {
                     let text: Vec<u8> = chunks(self.bytes, at).flatten().copied().collect();
                     regexp.matches(&text)
@@ -85,10 +91,10 @@ impl Run<'_> {
                     regexp.matches(&self.bytes[head.next..end])
                 }
             }
-            Node::Cbor { content, .. } if head.major == 2 => {
+            Constraint::Cbor(content) if head.major == 2 => {
                 return self.embedded(*content, id, at, &head, end, depth);
             }
-            _ => false,
+            Constraint::Regexp(_) | Constraint::Cbor(_) => false,
         };
         if fits { Ok(end) } else { Err(self.no(at, id)) }
     }
