@@ -1,0 +1,416 @@
+//! What one version of a capability is and promises: read once, kept whole, passed on unchanged.
+
+use std::{borrow::Cow, sync::Arc};
+
+use super::{
+    body::{
+        BodyError, Contradiction, MapWriter, ShapeError, read_array, read_bytes, read_map, read_texts,
+        required,
+    },
+    schema_ref::SchemaSource,
+};
+use crate::{
+    capability::{self, CapabilityId, Range, Version},
+    cbor::{self, Reader},
+    cddl::bodies::{Shape, bodies},
+    limits::DESCRIPTOR_RANGES_MAX,
+    negotiate::Served,
+};
+
+/// A descriptor: typed where we look at it, and whole in its bytes.
+///
+/// **Shape:** a map; the fields are listed in PROTOCOL 7.2, unknown ones are kept. **Source:** PROTOCOL 7.2.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Descriptor {
+    raw: Arc<[u8]>,
+    /// Its name and own version.
+    pub id: CapabilityId,
+    /// Which versions it serves.
+    pub served: Served,
+    /// What `params` must fit; without one they may be any CBOR.
+    pub input_schema: Option<SchemaSource>,
+    /// What a result must fit; without one it may be any CBOR.
+    pub output_schema: Option<SchemaSource>,
+    /// Whether running a call twice does no harm.
+    pub idempotent: bool,
+    /// How long a call may run. **Units:** milliseconds.
+    pub timeout_ms: Option<u64>,
+    /// What a caller needs.
+    pub permissions: Vec<String>,
+    /// How often it may be called.
+    pub rate_limit: Option<RateLimit>,
+    /// How a caller's sidecar tries again.
+    pub retry_policy: Option<RetryPolicy>,
+    /// What it does, for a human.
+    pub description: Option<String>,
+    /// What kind of thing it is.
+    pub category: Option<String>,
+    /// The version that it first came with.
+    pub since: Option<String>,
+    /// The hash of the contract it was declared with.
+    pub static_hash: Option<[u8; 32]>,
+    /// The hash of the line of contracts that it continues.
+    pub lineage: Option<[u8; 32]>,
+}
+
+/// How often a capability may be called.
+///
+/// **Shape:** `{"requests": uint, "period": tstr, ? "burst": uint}`. **Source:** PROTOCOL 7.2.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct RateLimit {
+    /// Calls in each period.
+    pub requests: u64,
+    /// The period, as it was declared.
+    pub period: String,
+    /// Calls at once.
+    pub burst: Option<u64>,
+}
+
+/// How a caller's sidecar tries again; what is not said is PROTOCOL 8's.
+///
+/// **Shape:** a map with text keys; a field of another type than this build reads counts as not said.
+/// **Source:** PROTOCOL 7.2, 8.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RetryPolicy {
+    /// Tries in all.
+    pub max_attempts: Option<u64>,
+    /// How much longer each pause is than the one before.
+    pub backoff_multiplier: Option<f64>,
+    /// The first pause. **Units:** milliseconds.
+    pub initial_delay_ms: Option<u64>,
+    /// The longest pause. **Units:** milliseconds.
+    pub max_delay_ms: Option<u64>,
+    /// Errors of a result that are worth another try.
+    pub retry_on: Vec<String>,
+}
+
+impl Descriptor {
+    /// Checks and reads a descriptor that stands alone.
+    ///
+    /// **Errors:** 1001 for its bytes or shape, 4001 when it contradicts itself.
+    pub fn decode(bytes: &[u8]) -> Result<Self, BodyError> {
+        cbor::check(bytes)?;
+        bodies().check_shape(Shape::Descriptor, bytes).map_err(|error| ShapeError::Rule(Box::new(error)))?;
+        Self::from_checked(bytes)
+    }
+
+    /// Reads a descriptor whose shape has been checked.
+    pub(super) fn from_checked(bytes: &[u8]) -> Result<Self, BodyError> {
+        let fields = Fields::read(&mut Reader::new(bytes))?;
+        let raw = if cbor::is_deterministic(bytes) {
+            Arc::from(bytes)
+        } else {
+            // PROTOCOL 5: what we write is deterministic, and this goes into messages of ours.
+            let mut sorted = Vec::with_capacity(bytes.len());
+            cbor::deterministic(bytes, &mut sorted)?;
+            Arc::from(sorted)
+        };
+        fields.into_descriptor(raw)
+    }
+
+    /// The whole descriptor in deterministic CBOR, unknown fields included.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.raw
+    }
+
+    /// The raw value of a field, known or not.
+    pub fn field(&self, name: &str) -> Option<&[u8]> {
+        let mut found = None;
+        let mut reader = Reader::new(&self.raw);
+        read_map(&mut reader, |key, reader| {
+            let value = reader.skip()?;
+            if key == name {
+                found = Some(value);
+            }
+            Ok(())
+        })
+        .ok()?;
+        found
+    }
+}
+
+/// A descriptor's fields as they came, checked for shape only.
+#[derive(Default)]
+pub(super) struct Fields<'a> {
+    id: Option<Cow<'a, str>>,
+    name: Option<Cow<'a, str>>,
+    version: Option<Cow<'a, str>>,
+    input_schema: Option<SchemaSource>,
+    output_schema: Option<SchemaSource>,
+    supported_ranges: Vec<Cow<'a, str>>,
+    deprecated_ranges: Vec<Cow<'a, str>>,
+    deprecated_versions: Vec<Cow<'a, str>>,
+    min_schema_version: Option<Cow<'a, str>>,
+    description: Option<Cow<'a, str>>,
+    category: Option<Cow<'a, str>>,
+    since: Option<Cow<'a, str>>,
+    idempotent: bool,
+    timeout_ms: Option<u64>,
+    permissions: Vec<Cow<'a, str>>,
+    rate_limit: Option<RateLimit>,
+    retry_policy: Option<RetryPolicy>,
+    static_hash: Option<[u8; 32]>,
+    lineage: Option<[u8; 32]>,
+}
+
+impl<'a> Fields<'a> {
+    pub(super) fn read(reader: &mut Reader<'a>) -> Result<Self, BodyError> {
+        let mut fields = Self::default();
+        read_map(reader, |key, reader| fields.read_field(key, reader))?;
+        if fields.id.is_none() {
+            return Err(ShapeError::Missing("id").into());
+        }
+        Ok(fields)
+    }
+
+    fn read_field(&mut self, key: &str, reader: &mut Reader<'a>) -> Result<(), BodyError> {
+        match key {
+            "id" => self.id = Some(reader.text()?),
+            "name" => self.name = Some(reader.text()?),
+            "version" => self.version = Some(reader.text()?),
+            "input_schema" => self.input_schema = Some(SchemaSource::read(reader)?),
+            "output_schema" => self.output_schema = Some(SchemaSource::read(reader)?),
+            "supported_ranges" => self.supported_ranges = read_texts(reader)?,
+            "deprecated_ranges" => self.deprecated_ranges = read_texts(reader)?,
+            "deprecated_versions" => self.deprecated_versions = read_texts(reader)?,
+            "min_schema_version" => self.min_schema_version = Some(reader.text()?),
+            // Kept in the raw bytes; nothing here looks at it.
+            "descriptor_sig" => drop(reader.bytes()?),
+            "description" => self.description = Some(reader.text()?),
+            "category" => self.category = Some(reader.text()?),
+            "since" => self.since = Some(reader.text()?),
+            "idempotent" => self.idempotent = reader.bool()?,
+            "timeout_ms" => self.timeout_ms = Some(reader.uint()?),
+            "permissions" => self.permissions = read_texts(reader)?,
+            "rate_limit" => self.rate_limit = Some(RateLimit::read(reader)?),
+            "retry_policy" => self.retry_policy = Some(RetryPolicy::read(reader)?),
+            "static_hash" => self.static_hash = Some(read_bytes(reader, "static_hash", "32 bytes")?),
+            "lineage" => self.lineage = Some(read_bytes(reader, "lineage", "32 bytes")?),
+            _ => drop(reader.skip()?),
+        }
+        Ok(())
+    }
+
+    fn into_descriptor(self, raw: Arc<[u8]>) -> Result<Descriptor, BodyError> {
+        let id = self.agreed_id()?;
+        let mut served = Served::only(id.version.clone());
+        served.supported_ranges = parse_list("supported_ranges", &self.supported_ranges)?;
+        served.deprecated_ranges = parse_list("deprecated_ranges", &self.deprecated_ranges)?;
+        served.deprecated_versions = parse_list("deprecated_versions", &self.deprecated_versions)?;
+        if let Some(text) = &self.min_schema_version {
+            let floor: Version = text.parse().map_err(Contradiction::in_field("min_schema_version"))?;
+            // PROTOCOL 7.5: nothing below min_schema_version is served, so this one would serve nothing of its own.
+            if floor > id.version {
+                return Err(Contradiction::FloorAboveVersion.into());
+            }
+            served.min_schema_version = Some(floor);
+        }
+        // A descriptor that calls its own version deprecated is so for every version it serves.
+        served.deprecated = served.deprecates(&id.version);
+        let owned = |text: Option<Cow<'_, str>>| text.map(Cow::into_owned);
+        Ok(Descriptor {
+            raw,
+            id,
+            served,
+            input_schema: self.input_schema,
+            output_schema: self.output_schema,
+            idempotent: self.idempotent,
+            timeout_ms: self.timeout_ms,
+            permissions: self.permissions.into_iter().map(Cow::into_owned).collect(),
+            rate_limit: self.rate_limit,
+            retry_policy: self.retry_policy,
+            description: owned(self.description),
+            category: owned(self.category),
+            since: owned(self.since),
+            static_hash: self.static_hash,
+            lineage: self.lineage,
+        })
+    }
+
+    /// PROTOCOL 7.2: `name` and `version` must agree with `id`, else 4001.
+    fn agreed_id(&self) -> Result<CapabilityId, BodyError> {
+        let text = required(self.id.as_deref(), "id")?;
+        let id: CapabilityId = text.parse().map_err(Contradiction::in_field("id"))?;
+        if self.name.as_deref().is_some_and(|name| name != id.name.as_str()) {
+            return Err(Contradiction::IdDisagrees { field: "name" }.into());
+        }
+        if let Some(text) = &self.version {
+            let version: Version = text.parse().map_err(Contradiction::in_field("version"))?;
+            if version != id.version {
+                return Err(Contradiction::IdDisagrees { field: "version" }.into());
+            }
+        }
+        Ok(id)
+    }
+}
+
+fn parse_list<T>(field: &'static str, texts: &[Cow<'_, str>]) -> Result<Vec<T>, BodyError>
+where
+    T: std::str::FromStr<Err = capability::Error>,
+{
+    if texts.len() > DESCRIPTOR_RANGES_MAX {
+        return Err(Contradiction::TooMany { field, max: DESCRIPTOR_RANGES_MAX }.into());
+    }
+    texts.iter().map(|text| text.parse().map_err(Contradiction::in_field(field))).collect()
+}
+
+impl RateLimit {
+    fn read(reader: &mut Reader<'_>) -> Result<Self, BodyError> {
+        let (mut requests, mut period, mut burst) = (None, None, None);
+        read_map(reader, |key, reader| {
+            match key {
+                "requests" => requests = Some(reader.uint()?),
+                "period" => period = Some(reader.text()?.into_owned()),
+                "burst" => burst = Some(reader.uint()?),
+                _ => drop(reader.skip()?),
+            }
+            Ok(())
+        })?;
+        Ok(Self { requests: required(requests, "requests")?, period: required(period, "period")?, burst })
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        let mut map = MapWriter::new(out);
+        map.uint_if("burst", self.burst);
+        map.text("period", &self.period);
+        map.uint("requests", self.requests);
+    }
+}
+
+impl RetryPolicy {
+    fn read(reader: &mut Reader<'_>) -> Result<Self, BodyError> {
+        let mut policy = Self::default();
+        read_map(reader, |key, reader| {
+            let mut value = Reader::new(reader.skip()?);
+            match key {
+                "max_attempts" => policy.max_attempts = value.uint().ok(),
+                "backoff_multiplier" => {
+                    let whole = value.int().map(|whole| whole as f64);
+                    policy.backoff_multiplier = whole.or_else(|_| value.float()).ok();
+                }
+                "initial_delay_ms" => policy.initial_delay_ms = value.uint().ok(),
+                "max_delay_ms" => policy.max_delay_ms = value.uint().ok(),
+                "retry_on" => {
+                    let texts = read_array(&mut value, |value| Ok(value.text()?.into_owned()));
+                    policy.retry_on = texts.unwrap_or_default();
+                }
+                _ => {}
+            }
+            Ok(())
+        })?;
+        Ok(policy)
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        let mut map = MapWriter::new(out);
+        map.texts_if("retry_on", &self.retry_on);
+        map.uint_if("max_attempts", self.max_attempts);
+        map.uint_if("max_delay_ms", self.max_delay_ms);
+        map.uint_if("initial_delay_ms", self.initial_delay_ms);
+        if let Some(multiplier) = self.backoff_multiplier {
+            map.key("backoff_multiplier").float(multiplier);
+        }
+    }
+}
+
+/// The parts of a descriptor that a provider declares; what is empty or `None` is left out.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "the fields are those of Descriptor")]
+pub struct DescriptorDraft {
+    pub id: CapabilityId,
+    pub input_schema: Option<SchemaSource>,
+    pub output_schema: Option<SchemaSource>,
+    pub supported_ranges: Vec<Range>,
+    pub deprecated_ranges: Vec<Range>,
+    pub deprecated_versions: Vec<Version>,
+    /// Writes the own version among the deprecated ones, which deprecates the whole descriptor.
+    pub deprecated: bool,
+    pub min_schema_version: Option<Version>,
+    /// One CBOR item.
+    pub notes: Option<Vec<u8>>,
+    pub description: Option<String>,
+    pub category: Option<String>,
+    pub since: Option<String>,
+    pub idempotent: Option<bool>,
+    pub timeout_ms: Option<u64>,
+    pub permissions: Vec<String>,
+    pub rate_limit: Option<RateLimit>,
+    pub retry_policy: Option<RetryPolicy>,
+    pub static_hash: Option<[u8; 32]>,
+    pub lineage: Option<[u8; 32]>,
+}
+
+impl DescriptorDraft {
+    /// A descriptor of which only the id is known.
+    pub const fn new(id: CapabilityId) -> Self {
+        Self {
+            id,
+            input_schema: None,
+            output_schema: None,
+            supported_ranges: Vec::new(),
+            deprecated_ranges: Vec::new(),
+            deprecated_versions: Vec::new(),
+            deprecated: false,
+            min_schema_version: None,
+            notes: None,
+            description: None,
+            category: None,
+            since: None,
+            idempotent: None,
+            timeout_ms: None,
+            permissions: Vec::new(),
+            rate_limit: None,
+            retry_policy: None,
+            static_hash: None,
+            lineage: None,
+        }
+    }
+
+    /// The descriptor.
+    ///
+    /// **Errors:** 4001 when the parts contradict each other, or a list is too long.
+    pub fn finish(&self) -> Result<Descriptor, BodyError> {
+        let mut raw = Vec::new();
+        self.encode(&mut raw);
+        Descriptor::decode(&raw)
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        let mut deprecated_versions = self.deprecated_versions.clone();
+        if self.deprecated && !deprecated_versions.contains(&self.id.version) {
+            deprecated_versions.push(self.id.version.clone());
+        }
+        let mut map = MapWriter::new(out);
+        map.text("id", &self.id.to_string());
+        map.text("name", self.id.name.as_str());
+        map.raw_if("notes", self.notes.as_deref());
+        map.text_if("since", self.since.as_deref());
+        map.bytes_if("lineage", self.lineage.as_ref());
+        map.text("version", &self.id.version.to_string());
+        map.text_if("category", self.category.as_deref());
+        map.bool_if("idempotent", self.idempotent);
+        if let Some(limit) = &self.rate_limit {
+            limit.encode(map.key_then("rate_limit"));
+        }
+        map.uint_if("timeout_ms", self.timeout_ms);
+        map.text_if("description", self.description.as_deref());
+        map.texts_if("permissions", &self.permissions);
+        map.bytes_if("static_hash", self.static_hash.as_ref());
+        if let Some(schema) = &self.input_schema {
+            schema.encode(map.key_then("input_schema"));
+        }
+        if let Some(policy) = &self.retry_policy {
+            policy.encode(map.key_then("retry_policy"));
+        }
+        if let Some(schema) = &self.output_schema {
+            schema.encode(map.key_then("output_schema"));
+        }
+        map.displays_if("supported_ranges", &self.supported_ranges);
+        map.displays_if("deprecated_ranges", &self.deprecated_ranges);
+        map.text_if(
+            "min_schema_version",
+            self.min_schema_version.as_ref().map(Version::to_string).as_deref(),
+        );
+        map.displays_if("deprecated_versions", &deprecated_versions);
+    }
+}

@@ -1,0 +1,146 @@
+//! HELLO, HELLO_ACK and HELLO_REJECT: the versions of both sides, before a link is open.
+
+use std::borrow::Cow;
+
+use super::{
+    Type,
+    body::{self, BodyError, MapWriter, read_map, read_texts, required, write_texts},
+};
+use crate::cbor::Reader;
+
+/// The body of HELLO.
+///
+/// **Shape:** `{"versions": [+ tstr], ? "extensions": [* tstr], ? "agent_info": agent-info}`. **Source:** PROTOCOL 4.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hello<'a> {
+    /// The client's versions, most wanted first; at least one.
+    pub versions: Vec<Cow<'a, str>>,
+    /// The client's extensions.
+    pub extensions: Vec<Cow<'a, str>>,
+    /// Who says hello; never for a decision.
+    pub agent_info: Option<AgentInfo<'a>>,
+}
+
+/// Who says hello. **Shape:** `{"name": tstr, ? "implementation": tstr}`. **Source:** PROTOCOL 4.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AgentInfo<'a> {
+    /// The agent's name.
+    pub name: Cow<'a, str>,
+    /// What it runs.
+    pub implementation: Option<Cow<'a, str>>,
+}
+
+impl<'a> Hello<'a> {
+    /// Checks and reads the body. **Errors:** 1001.
+    pub fn decode(body: &'a [u8]) -> Result<Self, BodyError> {
+        body::check(Type::Hello, body)?;
+        Self::read(body)
+    }
+
+    pub(super) fn read(body: &'a [u8]) -> Result<Self, BodyError> {
+        let (mut versions, mut extensions, mut agent_info) = (None, Vec::new(), None);
+        let mut reader = Reader::new(body);
+        read_map(&mut reader, |key, reader| {
+            match key {
+                "versions" => versions = Some(read_texts(reader)?),
+                "extensions" => extensions = read_texts(reader)?,
+                "agent_info" => agent_info = Some(AgentInfo::read(reader)?),
+                _ => drop(reader.skip()?),
+            }
+            Ok(())
+        })?;
+        let versions = required(versions.filter(|versions| !versions.is_empty()), "versions")?;
+        Ok(Self { versions, extensions, agent_info })
+    }
+
+    /// Appends the body.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let mut map = MapWriter::new(out);
+        write_texts(&mut map.key("versions"), &self.versions);
+        if let Some(info) = &self.agent_info {
+            let mut map = MapWriter::new(map.key_then("agent_info"));
+            map.text("name", &info.name);
+            map.text_if("implementation", info.implementation.as_deref());
+        }
+        map.texts_if("extensions", &self.extensions);
+    }
+}
+
+impl<'a> AgentInfo<'a> {
+    fn read(reader: &mut Reader<'a>) -> Result<Self, BodyError> {
+        let (mut name, mut implementation) = (None, None);
+        read_map(reader, |key, reader| {
+            match key {
+                "name" => name = Some(reader.text()?),
+                "implementation" => implementation = Some(reader.text()?),
+                _ => drop(reader.skip()?),
+            }
+            Ok(())
+        })?;
+        Ok(Self { name: required(name, "name")?, implementation })
+    }
+}
+
+/// The body of HELLO_ACK. **Shape:** `{"selected": tstr}`. **Source:** PROTOCOL 4.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HelloAck<'a> {
+    /// The first of the client's versions that the server speaks.
+    pub selected: Cow<'a, str>,
+}
+
+impl<'a> HelloAck<'a> {
+    /// Checks and reads the body. **Errors:** 1001.
+    pub fn decode(body: &'a [u8]) -> Result<Self, BodyError> {
+        body::check(Type::HelloAck, body)?;
+        Self::read(body)
+    }
+
+    pub(super) fn read(body: &'a [u8]) -> Result<Self, BodyError> {
+        let mut selected = None;
+        read_map(&mut Reader::new(body), |key, reader| {
+            match key {
+                "selected" => selected = Some(reader.text()?),
+                _ => drop(reader.skip()?),
+            }
+            Ok(())
+        })?;
+        Ok(Self { selected: required(selected, "selected")? })
+    }
+
+    /// Appends the body.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        MapWriter::new(out).text("selected", &self.selected);
+    }
+}
+
+/// The body of HELLO_REJECT. **Shape:** `{? "reason": tstr}`. **Source:** PROTOCOL 4.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HelloReject<'a> {
+    /// Why, for a human.
+    pub reason: Option<Cow<'a, str>>,
+}
+
+impl<'a> HelloReject<'a> {
+    /// Checks and reads the body. **Errors:** 1001.
+    pub fn decode(body: &'a [u8]) -> Result<Self, BodyError> {
+        body::check(Type::HelloReject, body)?;
+        Self::read(body)
+    }
+
+    pub(super) fn read(body: &'a [u8]) -> Result<Self, BodyError> {
+        let mut reason = None;
+        read_map(&mut Reader::new(body), |key, reader| {
+            match key {
+                "reason" => reason = Some(reader.text()?),
+                _ => drop(reader.skip()?),
+            }
+            Ok(())
+        })?;
+        Ok(Self { reason })
+    }
+
+    /// Appends the body.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        MapWriter::new(out).text_if("reason", self.reason.as_deref());
+    }
+}

@@ -1,0 +1,285 @@
+//! REQUEST and RESPONSE: operations beside calls, which are agreeing on a version and cancelling a call.
+
+use std::borrow::Cow;
+
+use super::{
+    Type,
+    body::{
+        self, BodyError, Contradiction, MapWriter, read_bytes, read_map, read_texts, required, wrong_value,
+    },
+    invoke::parse_preferences,
+};
+use crate::{
+    capability::{CapabilityName, Version},
+    cbor::Reader,
+    envelope::MessageId,
+    limits::{MESSAGE_ID_BYTES, SESSION_ID_BYTES},
+    negotiate::{SessionId, Want},
+};
+
+/// The body of REQUEST; `op` says which operation. **Source:** PROTOCOL 7.5, 7.6.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Request<'a> {
+    /// Agree on a version and pin it. **Shape:** `"op": "negotiate"`.
+    Negotiate(NegotiateRequest<'a>),
+    /// Cancel a call. **Shape:** `{"op": "cancel", "target": bstr .size 16}`.
+    Cancel {
+        /// The call's id.
+        target: MessageId,
+    },
+    /// An operation that we do not know; well-shaped, and a 4001 to answer.
+    Other {
+        /// Its name.
+        op: Cow<'a, str>,
+    },
+}
+
+/// A question for a session.
+///
+/// **Shape:** `{"op": "negotiate", "capability": name, ? "preferred_version": version, ? "acceptable_versions":
+/// [* version], ? "range": range}`. **Source:** PROTOCOL 7.5.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NegotiateRequest<'a> {
+    /// The capability's name.
+    pub capability: Cow<'a, str>,
+    /// The version wanted most.
+    pub preferred_version: Option<Cow<'a, str>>,
+    /// Versions that will do, most wanted first.
+    pub acceptable_versions: Vec<Cow<'a, str>>,
+    /// Otherwise the highest of these.
+    pub range: Option<Cow<'a, str>>,
+}
+
+impl NegotiateRequest<'_> {
+    /// The capability and the versions that are wanted of it.
+    ///
+    /// **Errors:** 4001 for text that is no name, version or range, or too many versions.
+    pub fn want(&self) -> Result<(CapabilityName, Want), BodyError> {
+        let name = self.capability.parse().map_err(Contradiction::in_field("capability"))?;
+        let negotiate = parse_preferences(
+            ("preferred_version", self.preferred_version.as_deref()),
+            ("acceptable_versions", &self.acceptable_versions),
+            self.range.as_deref(),
+        )?;
+        Ok((name, Want::Negotiate(negotiate)))
+    }
+}
+
+impl<'a> Request<'a> {
+    /// Checks and reads the body. **Errors:** 1001.
+    pub fn decode(body: &'a [u8]) -> Result<Self, BodyError> {
+        body::check(Type::Request, body)?;
+        Self::read(body)
+    }
+
+    pub(super) fn read(body: &'a [u8]) -> Result<Self, BodyError> {
+        match read_op(body)? {
+            op if op == "negotiate" => Self::read_negotiate(body),
+            op if op == "cancel" => read_cancel(body).map(|(target, _)| Self::Cancel { target }),
+            op if op == "accept" => Err(wrong_value(&Reader::new(body), "op", "one that asks")),
+            op => Ok(Self::Other { op }),
+        }
+    }
+
+    fn read_negotiate(body: &'a [u8]) -> Result<Self, BodyError> {
+        let mut request = NegotiateRequest::default();
+        let mut capability = None;
+        read_map(&mut Reader::new(body), |key, reader| {
+            match key {
+                "capability" => capability = Some(reader.text()?),
+                "preferred_version" => request.preferred_version = Some(reader.text()?),
+                "acceptable_versions" => request.acceptable_versions = read_texts(reader)?,
+                "range" => request.range = Some(reader.text()?),
+                _ => drop(reader.skip()?),
+            }
+            Ok(())
+        })?;
+        request.capability = required(capability, "capability")?;
+        Ok(Self::Negotiate(request))
+    }
+
+    /// Appends the body.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let mut map = MapWriter::new(out);
+        match self {
+            Self::Negotiate(request) => {
+                map.text("op", "negotiate");
+                map.text_if("range", request.range.as_deref());
+                map.text("capability", &request.capability);
+                map.text_if("preferred_version", request.preferred_version.as_deref());
+                map.texts_if("acceptable_versions", &request.acceptable_versions);
+            }
+            Self::Cancel { target } => {
+                map.text("op", "cancel");
+                map.bytes("target", target.as_bytes());
+            }
+            Self::Other { op } => map.text("op", op),
+        }
+    }
+}
+
+/// The body of RESPONSE; `op` says which operation it answers. **Source:** PROTOCOL 7.5, 7.6.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Response<'a> {
+    /// A version is agreed on. **Shape:** `"op": "accept"`.
+    Accept(Accept<'a>),
+    /// What became of a cancel. **Shape:** `{"op": "cancel", "target": bstr .size 16, "state": tstr}`.
+    Cancel {
+        /// The call's id.
+        target: MessageId,
+        /// How the call stands.
+        state: CancelState,
+    },
+    /// An operation that we do not know.
+    Other {
+        /// Its name.
+        op: Cow<'a, str>,
+    },
+}
+
+/// A session that was agreed on.
+///
+/// **Shape:** `{"op": "accept", "capability": name, "agreed_version": version, "session_id": bstr .size 16,
+/// "expires_at": uint}`. **Source:** PROTOCOL 7.5.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Accept<'a> {
+    /// The capability's name.
+    pub capability: Cow<'a, str>,
+    /// The version that calls of this session get.
+    pub agreed_version: Cow<'a, str>,
+    /// What those calls carry.
+    pub session_id: SessionId,
+    /// When the session ends. **Units:** milliseconds since the Unix epoch.
+    pub expires_at: u64,
+}
+
+impl Accept<'_> {
+    /// The capability and the version agreed on.
+    ///
+    /// **Errors:** 4001 for text that is no name or version.
+    pub fn agreement(&self) -> Result<(CapabilityName, Version), BodyError> {
+        let name = self.capability.parse().map_err(Contradiction::in_field("capability"))?;
+        let version = self.agreed_version.parse().map_err(Contradiction::in_field("agreed_version"))?;
+        Ok((name, version))
+    }
+}
+
+/// How a call stands that was to be cancelled. **Source:** PROTOCOL 7.6.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CancelState {
+    /// It ends as soon as it can.
+    Cancelling,
+    /// It had ended before.
+    Finished,
+    /// There is no such call of this caller.
+    Unknown,
+}
+
+impl CancelState {
+    /// The state as it stands in a RESPONSE.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Cancelling => "cancelling",
+            Self::Finished => "finished",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+impl<'a> Response<'a> {
+    /// Checks and reads the body. **Errors:** 1001.
+    pub fn decode(body: &'a [u8]) -> Result<Self, BodyError> {
+        body::check(Type::Response, body)?;
+        Self::read(body)
+    }
+
+    pub(super) fn read(body: &'a [u8]) -> Result<Self, BodyError> {
+        match read_op(body)? {
+            op if op == "accept" => Self::read_accept(body),
+            op if op == "cancel" => {
+                let (target, state) = read_cancel(body)?;
+                Ok(Self::Cancel { target, state: required(state, "state")? })
+            }
+            op if op == "negotiate" => Err(wrong_value(&Reader::new(body), "op", "one that answers")),
+            op => Ok(Self::Other { op }),
+        }
+    }
+
+    fn read_accept(body: &'a [u8]) -> Result<Self, BodyError> {
+        let (mut capability, mut agreed_version, mut session_id, mut expires_at) = (None, None, None, None);
+        read_map(&mut Reader::new(body), |key, reader| {
+            match key {
+                "capability" => capability = Some(reader.text()?),
+                "agreed_version" => agreed_version = Some(reader.text()?),
+                "session_id" => {
+                    session_id = Some(read_bytes::<SESSION_ID_BYTES>(reader, "session_id", "16 bytes")?);
+                }
+                "expires_at" => expires_at = Some(reader.uint()?),
+                _ => drop(reader.skip()?),
+            }
+            Ok(())
+        })?;
+        Ok(Self::Accept(Accept {
+            capability: required(capability, "capability")?,
+            agreed_version: required(agreed_version, "agreed_version")?,
+            session_id: SessionId(required(session_id, "session_id")?),
+            expires_at: required(expires_at, "expires_at")?,
+        }))
+    }
+
+    /// Appends the body.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let mut map = MapWriter::new(out);
+        match self {
+            Self::Accept(accept) => {
+                map.text("op", "accept");
+                map.text("capability", &accept.capability);
+                map.uint("expires_at", accept.expires_at);
+                map.bytes("session_id", &accept.session_id.0);
+                map.text("agreed_version", &accept.agreed_version);
+            }
+            Self::Cancel { target, state } => {
+                map.text("op", "cancel");
+                map.text("state", state.as_str());
+                map.bytes("target", target.as_bytes());
+            }
+            Self::Other { op } => map.text("op", op),
+        }
+    }
+}
+
+/// The operation; the keys of a map stand in any order, so it is looked for before the rest is read.
+fn read_op(body: &[u8]) -> Result<Cow<'_, str>, BodyError> {
+    let mut op = None;
+    read_map(&mut Reader::new(body), |key, reader| {
+        match key {
+            "op" => op = Some(reader.text()?),
+            _ => drop(reader.skip()?),
+        }
+        Ok(())
+    })?;
+    required(op, "op")
+}
+
+fn read_cancel(body: &[u8]) -> Result<(MessageId, Option<CancelState>), BodyError> {
+    let (mut target, mut state) = (None, None);
+    read_map(&mut Reader::new(body), |key, reader| {
+        match key {
+            "target" => target = Some(read_bytes::<MESSAGE_ID_BYTES>(reader, "target", "16 bytes")?),
+            "state" => state = Some(reader.skip()?),
+            _ => drop(reader.skip()?),
+        }
+        Ok(())
+    })?;
+    let state = match state {
+        // In a REQUEST it is a field like any other that we do not know.
+        Some(raw) => match Reader::new(raw).text().as_deref() {
+            Ok("cancelling") => Some(CancelState::Cancelling),
+            Ok("finished") => Some(CancelState::Finished),
+            Ok("unknown") => Some(CancelState::Unknown),
+            _ => None,
+        },
+        None => None,
+    };
+    Ok((MessageId(required(target, "target")?), state))
+}
