@@ -129,6 +129,7 @@ enum State {
 #[derive(Clone, Copy, Debug)]
 struct Tries {
     generation: Generation,
+    /// Tries asked for so far, by [`Output::Send`].
     attempt: u32,
     /// A copy under the present id went out on a link that broke, so the executor may have run it.
     unanswered: bool,
@@ -283,6 +284,7 @@ fn pausing(tries: Tries, until_ms: u64, input: Input, step: &mut Step<'_>) -> St
         Input::Error { .. } => step.drop(stay),
         Input::Cancel => step.cancel_unsent(tries),
         Input::Timeout if step.now_ms >= until_ms && step.now_ms < step.deadline_ms => {
+            let tries = Tries { attempt: tries.attempt + 1, ..tries };
             step.out.push_back(Output::Send { generation: tries.generation, attempt: tries.attempt });
             State::Resending(tries)
         }
@@ -368,7 +370,6 @@ impl Step<'_> {
         if until_ms >= self.deadline_ms {
             return None;
         }
-        let tries = Tries { attempt: tries.attempt + 1, ..tries };
         self.out.push_back(Output::Pause { until_ms, generation: tries.generation });
         Some(State::Pausing { tries, until_ms })
     }

@@ -171,6 +171,13 @@ fn result_of_the_old_id_is_refused_once_a_new_id_is_tried() {
 }
 
 #[test]
+fn pause_cut_short_by_an_error_result_does_not_count_as_a_try() {
+    let mut caller = caller_after(policy().with_attempts_max(2), true, &["Sent", "LinkLost", "Result 5001"]);
+    caller.handle(Input::Timeout, 2_000, Jitter::NONE);
+    assert_eq!(drain(&mut caller), [Output::Send { generation: Generation(1), attempt: 2 }]);
+}
+
+#[test]
 fn error_result_is_tried_again_only_if_idempotent() {
     for (idempotent, state) in [(true, "Pausing"), (false, "Done")] {
         assert_eq!(caller_after(policy(), idempotent, &["Sent", "Result 5001"]).state_name(), state);
