@@ -5,6 +5,8 @@
 
 use std::path::Path;
 
+#[path = "../../fuzz/bodies/body.rs"]
+mod body;
 #[path = "../../fuzz/bodies/cbor.rs"]
 mod cbor;
 #[path = "../../fuzz/bodies/envelope.rs"]
@@ -48,4 +50,9 @@ fn link_claims_hold_on_the_corpus() {
 #[test]
 fn envelope_claims_hold_on_the_corpus() {
     replay("envelope", envelope::run);
+}
+
+#[test]
+fn body_claims_hold_on_the_corpus() {
+    replay("body", body::run);
 }
