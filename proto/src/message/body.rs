@@ -174,9 +174,10 @@ pub(super) fn read_bytes<const N: usize>(
 
 /// Reads an integer or float of any width, and says only that there is one.
 pub(super) fn read_number(reader: &mut Reader<'_>) -> Result<(), BodyError> {
-    match reader.kind()? {
-        Kind::Float => drop(reader.float()?),
-        _ => drop(reader.int()?),
+    if reader.kind()? == Kind::Float {
+        reader.float()?;
+    } else {
+        reader.int()?;
     }
     Ok(())
 }
