@@ -10,8 +10,9 @@ use capd_proto::identity::Did;
 use tokio::time::{Instant, sleep};
 use tracing::{debug, info, warn};
 
+use super::close::CloseReason;
 use super::host::Host;
-use super::link::{CloseReason, Link};
+use super::link::Link;
 use super::tls::ServerPin;
 use super::{quic, tcp};
 

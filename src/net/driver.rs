@@ -4,6 +4,8 @@
 //! frames to typed inputs, encodes the machine's outputs, and keeps its deadline. Once the link is open, messages pass
 //! the machine by: they go to the service as they came.
 
+mod clock;
+
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
@@ -17,51 +19,17 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::{debug, warn};
 
+pub use clock::Clock;
+
+use super::close::{CloseReason, Fault};
 use super::exchange::Exchanges;
-use super::greeting::{End, Greeter};
+use super::greeting::{End, Greeter, config};
 use super::host::{Host, Permits};
-use super::link::{CloseReason, Fault, Flow, Identification, Kind, Link, Route, Stream};
+use super::link::{Identification, Link, Route};
 use super::outbox::SendError;
 use super::quic;
+use super::stream::{Flow, Stream};
 use super::wire::{self, BoxRead, FrameReader, Sender};
-
-/// The time of day and the time that only moves forward.
-#[derive(Clone, Copy, Debug)]
-pub struct Clock {
-    start: Instant,
-}
-
-impl Clock {
-    /// A clock whose monotonic time starts here.
-    pub fn start() -> Self {
-        Self { start: Instant::now() }
-    }
-
-    /// Monotonic time since the clock was started. **Units:** milliseconds.
-    pub fn monotonic_ms(&self) -> u64 {
-        u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX)
-    }
-
-    /// The moment a monotonic time stands for. **Units:** milliseconds.
-    pub fn moment(&self, monotonic_ms: u64) -> Instant {
-        self.start + Duration::from_millis(monotonic_ms)
-    }
-
-    /// A moment that no link lives to see.
-    pub(super) fn far(&self) -> Instant {
-        self.start + Duration::from_secs(100 * 365 * 24 * 60 * 60)
-    }
-
-    /// The time of day, for envelopes. **Units:** milliseconds since 1970-01-01T00:00Z.
-    #[allow(
-        clippy::disallowed_methods,
-        reason = "this is the clock that everything else is told the time by"
-    )]
-    pub fn wall_ms(&self) -> u64 {
-        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-    }
-}
 
 /// A connection that is to become a link.
 pub(super) struct Opening {
@@ -415,30 +383,6 @@ impl Driver {
         if lingers {
             self.reader.linger().await;
         }
-    }
-}
-
-fn config(host: &Host, role: Role, end: &End, deadline: Instant) -> machine::Config {
-    let settings = &host.settings;
-    let milliseconds = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-    let is_quic = end.kind == Kind::PeerQuic;
-    let offers_channel_auth = settings.channel_auth && !end.kind.is_local();
-    machine::Config {
-        max_msg_size: settings.msg_size_bytes_max,
-        // A server says who it is, which a client on a local link cannot know otherwise.
-        did: host.did().filter(|_| role == Role::Server).map(ToString::to_string),
-        token: end
-            .token
-            .as_ref()
-            .filter(|_| role == Role::Client)
-            .map(|token| machine::Token(token.expose().to_vec())),
-        extensions: if offers_channel_auth { vec![EXT_CHANNEL_AUTH.to_owned()] } else { Vec::new() },
-        handshake_timeout_ms: milliseconds(deadline.saturating_duration_since(Instant::now())),
-        drain_timeout_ms: milliseconds(settings.drain_timeout),
-        // QUIC keeps its own watch, over all streams.
-        idle_timeout_ms: (!is_quic).then(|| milliseconds(settings.idle_timeout)),
-        keep_alive_ms: (!is_quic).then(|| milliseconds(settings.keep_alive_interval)),
-        ..machine::Config::default()
     }
 }
 

@@ -11,9 +11,11 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use super::Service;
-use super::link::{CloseReason, Fault, Link, Route, Stream};
+use super::close::{CloseReason, Fault};
+use super::link::{Link, Route};
 use super::outbox::{Outbox, SendError};
 use super::settings::Settings;
+use super::stream::Stream;
 use super::wire::{self, CANCEL, FrameReader};
 
 /// The exchange streams of one QUIC link. **Source:** PROTOCOL 4.
@@ -61,11 +63,9 @@ impl Exchanges {
     fn quietest(&self, link: &Arc<Link>) -> Arc<Stream> {
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         shared.retain(|stream| !stream.outbox.is_closed());
-        let quietest = shared.iter().min_by_key(|stream| stream.calls.load(Ordering::Relaxed));
+        let quietest = shared.iter().min_by_key(|stream| stream.calls());
         match quietest {
-            Some(stream) if shared.len() == self.shared_max || stream.calls.load(Ordering::Relaxed) == 0 => {
-                Arc::clone(stream)
-            }
+            Some(stream) if shared.len() == self.shared_max || stream.calls() == 0 => Arc::clone(stream),
             _ => {
                 let stream = Stream::shared(link.flow());
                 shared.push(Arc::clone(&stream));

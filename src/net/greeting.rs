@@ -6,19 +6,22 @@
 use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
-use capd_proto::cbor::{Reader, Writer};
 use capd_proto::code::Code;
 use capd_proto::envelope::{Draft, Envelope, Ext, MessageId, Recipients};
 use capd_proto::frame::{ErrorFrame, FrameType, Goaway, HandshakeRequest, HandshakeResponse};
 use capd_proto::identity::{Did, PublicKey};
 use capd_proto::limits::EXT_CHANNEL_AUTH;
-use capd_proto::link::{Input, Output, Role};
+use capd_proto::link::{self as machine, Input, Output, Role};
+use capd_proto::message::{AgentInfo, Hello, HelloAck, HelloReject, Type};
+use tokio::time::Instant;
 
 use super::Newcomer;
+use super::close::Fault;
 use super::host::{Host, Owner};
-use super::link::{Fault, Kind};
+use super::link::Kind;
 use super::local::Token;
 
 /// Who is at the other end of a connection, as far as the transport knows.
@@ -158,20 +161,18 @@ impl Greeter {
             envelope.verify(&key, &mut Vec::new())?;
         }
         let body = envelope.body().ok_or_else(|| Fault::invalid("HELLO is not encrypted"))?;
-        match envelope.typ {
-            HELLO => {
+        match Type::from_code(envelope.typ) {
+            Some(Type::Hello) => {
                 self.hello = Some(envelope.id);
-                Ok(Input::Hello { versions: read_versions(body)? })
+                Ok(Input::Hello { versions: Hello::decode(body)?.versions })
             }
-            HELLO_ACK => {
+            Some(Type::HelloAck) => {
                 self.check_answer(&envelope)?;
-                let selected = read_text(body, "selected")?
-                    .ok_or_else(|| Fault::invalid("HELLO_ACK lacks `selected`"))?;
-                Ok(Input::HelloAck { selected })
+                Ok(Input::HelloAck { selected: HelloAck::decode(body)?.selected })
             }
-            HELLO_REJECT => {
+            Some(Type::HelloReject) => {
                 self.check_answer(&envelope)?;
-                Ok(Input::HelloReject { reason: read_text(body, "reason")? })
+                Ok(Input::HelloReject { reason: HelloReject::decode(body)?.reason })
             }
             _ => Ok(Input::Message),
         }
@@ -197,13 +198,27 @@ impl Greeter {
                 FrameType::Handshake
             }
             Output::SendHello { versions } => {
-                return self.message(HELLO, &hello_body(&versions, &self.host.settings.agent_name));
+                let hello = Hello {
+                    versions: versions.into_iter().map(Cow::Owned).collect(),
+                    extensions: Vec::new(),
+                    agent_info: Some(AgentInfo {
+                        name: self.host.settings.agent_name.as_str().into(),
+                        implementation: Some(IMPLEMENTATION.into()),
+                    }),
+                };
+                let mut body = Vec::new();
+                hello.encode(&mut body);
+                return self.message(Type::Hello, &body);
             }
             Output::SendHelloAck { selected } => {
-                return self.message(HELLO_ACK, &text_body("selected", &selected));
+                let mut body = Vec::new();
+                HelloAck { selected: selected.into() }.encode(&mut body);
+                return self.message(Type::HelloAck, &body);
             }
             Output::SendHelloReject { reason } => {
-                return self.message(HELLO_REJECT, &text_body("reason", &reason));
+                let mut body = Vec::new();
+                HelloReject { reason: Some(reason.into()) }.encode(&mut body);
+                return self.message(Type::HelloReject, &body);
             }
             Output::SendError { code, message } => {
                 ErrorFrame { code: u64::from(code.0), message: message.into(), msg_id: None }
@@ -228,25 +243,27 @@ impl Greeter {
     }
 
     /// One of the three HELLO messages, sealed for the other side.
-    fn message(&mut self, typ: u64, body: &[u8]) -> Option<(FrameType, Bytes)> {
+    fn message(&mut self, typ: Type, body: &[u8]) -> Option<(FrameType, Bytes)> {
         let (ours, theirs) = (self.ours()?, self.principal()?);
         let ts = self.host.clock.wall_ms();
         let mut random = [0; 8];
         // The id need not be hard to guess, only new: it is matched on this link alone.
         let _predictable = getrandom::fill(&mut random);
         let id = MessageId::new(ts, random);
-        let answered = match typ {
-            HELLO => self.hello.insert(id).to_owned(),
-            _ => self.hello?,
+        let answered = if typ == Type::Hello {
+            self.hello = Some(id);
+            None
+        } else {
+            self.hello
         };
         let draft = Draft {
             id,
-            typ,
+            typ: typ.code(),
             ts,
             ttl: HELLO_TTL_MS,
             from: ours.as_str(),
             to: Recipients::one(theirs.as_str()),
-            reply_to: (typ != HELLO).then_some(answered.as_bytes()),
+            reply_to: answered.as_ref().map(|id| &id.as_bytes()[..]),
             thread_id: None,
             body,
             ext: Ext::None,
@@ -261,68 +278,36 @@ impl Greeter {
     }
 }
 
+/// What this side brings to a link whose HELLO must be done at `deadline`.
+pub(super) fn config(host: &Host, role: Role, end: &End, deadline: Instant) -> machine::Config {
+    let settings = &host.settings;
+    let milliseconds = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+    let is_quic = end.kind == Kind::PeerQuic;
+    let offers_channel_auth = settings.channel_auth && !end.kind.is_local();
+    machine::Config {
+        max_msg_size: settings.msg_size_bytes_max,
+        // A server says who it is, which a client on a local link cannot know otherwise.
+        did: host.did().filter(|_| role == Role::Server).map(ToString::to_string),
+        token: end
+            .token
+            .as_ref()
+            .filter(|_| role == Role::Client)
+            .map(|token| machine::Token(token.expose().to_vec())),
+        extensions: if offers_channel_auth { vec![EXT_CHANNEL_AUTH.to_owned()] } else { Vec::new() },
+        handshake_timeout_ms: milliseconds(deadline.saturating_duration_since(Instant::now())),
+        drain_timeout_ms: milliseconds(settings.drain_timeout),
+        // QUIC keeps its own watch, over all streams.
+        idle_timeout_ms: (!is_quic).then(|| milliseconds(settings.idle_timeout)),
+        keep_alive_ms: (!is_quic).then(|| milliseconds(settings.keep_alive_interval)),
+        ..machine::Config::default()
+    }
+}
+
 fn unauthorized(message: &str) -> Fault {
     Fault { code: Code::UNAUTHORIZED, message: message.to_owned() }
 }
 
-fn hello_body(versions: &[String], agent_name: &str) -> Vec<u8> {
-    let mut body = Vec::new();
-    let mut writer = Writer::new(&mut body);
-    writer.map(2).text("versions").array(versions.len() as u64);
-    for version in versions {
-        writer.text(version);
-    }
-    writer.text("agent_info").map(2).text("name").text(agent_name);
-    writer.text("implementation").text(concat!("capd/", env!("CARGO_PKG_VERSION")));
-    body
-}
-
-fn text_body(key: &str, value: &str) -> Vec<u8> {
-    let mut body = Vec::new();
-    Writer::new(&mut body).map(1).text(key).text(value);
-    body
-}
-
-fn read_versions(body: &[u8]) -> Result<Vec<Cow<'_, str>>, Fault> {
-    let mut versions = Vec::new();
-    let mut reader = Reader::new(body);
-    let mut left = reader.map().map_err(ill_formed)?;
-    while reader.has_next(&mut left) {
-        if reader.text().map_err(ill_formed)? != "versions" {
-            reader.skip().map_err(ill_formed)?;
-            continue;
-        }
-        let mut left = reader.array().map_err(ill_formed)?;
-        while reader.has_next(&mut left) {
-            versions.push(reader.text().map_err(ill_formed)?);
-        }
-    }
-    if versions.is_empty() {
-        return Err(Fault::invalid("HELLO lacks `versions`"));
-    }
-    Ok(versions)
-}
-
-fn read_text<'a>(body: &'a [u8], wanted: &str) -> Result<Option<Cow<'a, str>>, Fault> {
-    let mut reader = Reader::new(body);
-    let mut left = reader.map().map_err(ill_formed)?;
-    let mut found = None;
-    while reader.has_next(&mut left) {
-        if reader.text().map_err(ill_formed)? == wanted {
-            found = Some(reader.text().map_err(ill_formed)?);
-        } else {
-            reader.skip().map_err(ill_formed)?;
-        }
-    }
-    Ok(found)
-}
-
-fn ill_formed(error: capd_proto::cbor::Error) -> Fault {
-    Fault::invalid(error.to_string())
-}
-
-const HELLO: u64 = 0x70;
-const HELLO_ACK: u64 = 0x71;
-const HELLO_REJECT: u64 = 0x72;
 /// How long a HELLO or its answer is valid; longer than any handshake may take.
 const HELLO_TTL_MS: u64 = 60_000;
+/// What HELLO says that we run.
+const IMPLEMENTATION: &str = concat!("capd/", env!("CARGO_PKG_VERSION"));

@@ -4,22 +4,17 @@
 //! or went on; while a route is held, its call counts as in flight, which is what choosing a stream and draining go by.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use capd_proto::code::Code;
-use capd_proto::envelope::EnvelopeError;
-use capd_proto::frame::{self, ErrorFrame, FrameError, FrameType, PayloadError};
 use capd_proto::identity::Did;
 use capd_proto::link::Role;
-use tokio::sync::Notify;
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
+use super::close::CloseReason;
 use super::exchange::Exchanges;
-use super::outbox::{Budget, Outbox, SendError};
-use super::settings::Settings;
+use super::outbox::SendError;
+use super::stream::{Flow, Stream};
 
 /// Names a link within this process, for logs and tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -70,112 +65,6 @@ impl fmt::Display for Kind {
             Self::LocalUnix => "unix",
             Self::LocalTcp => "local-tcp",
         })
-    }
-}
-
-/// A breach of the protocol that a link does not survive: what the peer is told in an ERROR frame.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{code}: {message}")]
-pub struct Fault {
-    /// The wire code.
-    pub code: Code,
-    /// Why, in words that quote no secret.
-    pub message: String,
-}
-
-impl Fault {
-    /// A 1001 with this reason.
-    pub(super) fn invalid(message: impl Into<String>) -> Self {
-        Self { code: Code::INVALID_MESSAGE, message: message.into() }
-    }
-
-    /// What an ERROR frame says.
-    pub(super) fn reported(error: &ErrorFrame<'_>) -> Self {
-        Self {
-            code: Code(u32::try_from(error.code).unwrap_or(u32::MAX)),
-            message: error.message.clone().into_owned(),
-        }
-    }
-}
-
-impl From<FrameError> for Fault {
-    fn from(error: FrameError) -> Self {
-        Self { code: error.code(), message: error.to_string() }
-    }
-}
-
-impl From<PayloadError> for Fault {
-    fn from(error: PayloadError) -> Self {
-        Self { code: error.code(), message: error.to_string() }
-    }
-}
-
-impl From<EnvelopeError> for Fault {
-    fn from(error: EnvelopeError) -> Self {
-        Self { code: error.code(), message: error.to_string() }
-    }
-}
-
-/// Why a link closed, or never opened.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CloseReason {
-    /// Drained: nothing was in flight any more.
-    #[error("drained")]
-    Drained,
-    /// The time for draining ran out with calls in flight.
-    #[error("calls were still in flight when the time for draining ran out")]
-    DrainTimedOut,
-    /// This side ended it.
-    #[error("closed here: {0}")]
-    Local(String),
-    /// The peer broke the protocol.
-    #[error("the peer broke the protocol: {0}")]
-    Fault(Fault),
-    /// The peer sent an ERROR frame.
-    #[error("the peer reported {0}")]
-    PeerFault(Fault),
-    /// This side did not let the peer in.
-    #[error("refused: {0}")]
-    Refused(String),
-    /// The peer did not let this side in.
-    #[error("refused by the peer: {0}")]
-    RefusedByPeer(String),
-    /// Handshake and HELLO did not finish in time.
-    #[error("handshake and HELLO did not finish in time")]
-    OpenTimedOut,
-    /// Nothing was heard of the peer for the idle timeout.
-    #[error("the peer fell silent")]
-    Silent,
-    /// The peer ended the connection in good order.
-    #[error("the peer closed the link")]
-    PeerClosed,
-    /// The connection broke.
-    #[error("the connection broke: {0}")]
-    Broken(String),
-}
-
-impl CloseReason {
-    /// Whether this side ends the link, so that the peer is there to take the last frames.
-    pub(super) const fn is_ours(&self) -> bool {
-        match self {
-            Self::Drained
-            | Self::DrainTimedOut
-            | Self::Local(_)
-            | Self::Fault(_)
-            | Self::Refused(_)
-            | Self::OpenTimedOut => true,
-            Self::PeerFault(_)
-            | Self::RefusedByPeer(_)
-            | Self::Silent
-            | Self::PeerClosed
-            | Self::Broken(_) => false,
-        }
-    }
-}
-
-impl From<Fault> for CloseReason {
-    fn from(fault: Fault) -> Self {
-        Self::Fault(fault)
     }
 }
 
@@ -318,7 +207,7 @@ impl Link {
 
     /// Whether the link is closed: it takes no message and none comes from it.
     pub fn is_closed(&self) -> bool {
-        self.flow.is_over.load(Ordering::Acquire)
+        self.flow.is_over()
     }
 
     pub(super) const fn flow(&self) -> &Arc<Flow> {
@@ -344,8 +233,7 @@ pub struct Route {
 impl Route {
     /// A route that counts as a call in flight.
     pub(super) fn counted(stream: &Arc<Stream>) -> Self {
-        stream.calls.fetch_add(1, Ordering::Relaxed);
-        stream.flow.in_flight.fetch_add(1, Ordering::AcqRel);
+        stream.begin_call();
         Self { stream: Arc::clone(stream), is_counted: true }
     }
 
@@ -388,10 +276,7 @@ impl Clone for Route {
 impl Drop for Route {
     fn drop(&mut self) {
         if self.is_counted {
-            self.stream.calls.fetch_sub(1, Ordering::Relaxed);
-            if self.stream.flow.in_flight.fetch_sub(1, Ordering::AcqRel) == 1 {
-                self.stream.flow.idle();
-            }
+            self.stream.end_call();
         }
     }
 }
@@ -399,166 +284,5 @@ impl Drop for Route {
 impl fmt::Debug for Route {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Route").field("is_counted", &self.is_counted).finish_non_exhaustive()
-    }
-}
-
-/// One stream of a link: its queue and what it carries.
-pub(super) struct Stream {
-    pub(super) outbox: Arc<Outbox>,
-    pub(super) flow: Arc<Flow>,
-    /// Calls in flight, as held routes.
-    pub(super) calls: AtomicUsize,
-    /// Messages received on it.
-    pub(super) received: AtomicUsize,
-    /// Whether the service was told of a reset.
-    pub(super) is_reset: AtomicBool,
-    /// Set on a stream that this side opened for a single call.
-    pub(super) cancel: Option<CancellationToken>,
-}
-
-impl Stream {
-    /// A stream that carries many calls, or that the peer opened.
-    pub(super) fn shared(flow: &Arc<Flow>) -> Arc<Self> {
-        Self::new(flow, None)
-    }
-
-    /// A stream that this side opens for a single call.
-    pub(super) fn single(flow: &Arc<Flow>) -> Arc<Self> {
-        Self::new(flow, Some(CancellationToken::new()))
-    }
-
-    fn new(flow: &Arc<Flow>, cancel: Option<CancellationToken>) -> Arc<Self> {
-        Arc::new(Self {
-            outbox: Arc::new(Outbox::new(Arc::clone(&flow.budget), flow.frames_max)),
-            flow: Arc::clone(flow),
-            calls: AtomicUsize::new(0),
-            received: AtomicUsize::new(0),
-            is_reset: AtomicBool::new(false),
-            cancel,
-        })
-    }
-
-    /// Queues one message. **Errors:** [`SendError`].
-    pub(super) fn send(&self, payload: &Bytes) -> Result<(), SendError> {
-        let bytes_max = self.flow.message_bytes_max();
-        if payload.len() > bytes_max {
-            return Err(SendError::TooLarge { bytes: payload.len(), bytes_max });
-        }
-        self.send_frame(FrameType::AmpMessage, payload)
-    }
-
-    /// Queues one frame of any type. **Errors:** [`SendError::Full`], [`SendError::Closed`].
-    pub(super) fn send_frame(&self, frame_type: FrameType, payload: &Bytes) -> Result<(), SendError> {
-        let header = frame::encode_header(frame_type, payload.len()).map_err(|_| SendError::TooLarge {
-            bytes: payload.len(),
-            bytes_max: self.flow.message_bytes_max(),
-        })?;
-        self.outbox.push(header, payload)
-    }
-}
-
-impl Drop for Stream {
-    fn drop(&mut self) {
-        self.outbox.close();
-    }
-}
-
-/// What a link's streams, routes and driver share.
-pub(super) struct Flow {
-    budget: Arc<Budget>,
-    frames_max: usize,
-    /// Largest message, without its frame's header; both sides' smaller one once HANDSHAKE is done.
-    message_bytes_max: AtomicUsize,
-    in_flight: AtomicUsize,
-    is_draining: AtomicBool,
-    /// Set just before the service is told of the end, so that no request begins behind its back.
-    is_over: AtomicBool,
-    wishes: Mutex<Wishes>,
-    /// Wakes the driver: a wish was made, or draining may be done.
-    pub(super) wake: Notify,
-    /// Set when stream writers are to write what they have and finish.
-    pub(super) finish: CancellationToken,
-    /// Set when the link is closed and the service knows.
-    pub(super) closed: CancellationToken,
-    /// The tasks of the link's exchange streams.
-    pub(super) tasks: TaskTracker,
-}
-
-/// What the rest of the daemon asks of a link's driver.
-#[derive(Debug, Default)]
-pub(super) struct Wishes {
-    pub(super) drain: bool,
-    pub(super) close: Option<CloseReason>,
-}
-
-impl Flow {
-    /// The state of a link that is opening.
-    pub(super) fn new(settings: &Settings) -> Arc<Self> {
-        Arc::new(Self {
-            budget: Arc::new(Budget::new(settings.outbox_bytes_max)),
-            frames_max: settings.outbox_frames_max,
-            message_bytes_max: AtomicUsize::new(settings.msg_size_bytes_max as usize - 1),
-            in_flight: AtomicUsize::new(0),
-            is_draining: AtomicBool::new(false),
-            is_over: AtomicBool::new(false),
-            wishes: Mutex::default(),
-            wake: Notify::new(),
-            finish: CancellationToken::new(),
-            closed: CancellationToken::new(),
-            tasks: TaskTracker::new(),
-        })
-    }
-
-    /// Bounds messages by the frame `length` that both sides agreed to, which counts the type besides the payload.
-    pub(super) fn set_frame_length_max(&self, bytes: u32) {
-        self.message_bytes_max.store((bytes as usize).saturating_sub(1), Ordering::Relaxed);
-    }
-
-    /// Largest frame `length` that both sides agreed to.
-    pub(super) fn frame_length_max(&self) -> u32 {
-        u32::try_from(self.message_bytes_max() + 1).unwrap_or(u32::MAX)
-    }
-
-    pub(super) fn message_bytes_max(&self) -> usize {
-        self.message_bytes_max.load(Ordering::Relaxed)
-    }
-
-    /// Takes what was asked since the last look.
-    pub(super) fn take_wishes(&self) -> Wishes {
-        std::mem::take(&mut *self.wishes())
-    }
-
-    /// Refuses requests from here on.
-    pub(super) fn set_draining(&self) {
-        self.is_draining.store(true, Ordering::Release);
-    }
-
-    /// Refuses everything from here on.
-    pub(super) fn set_over(&self) {
-        self.is_over.store(true, Ordering::Release);
-    }
-
-    pub(super) fn is_draining(&self) -> bool {
-        self.is_draining.load(Ordering::Acquire)
-    }
-
-    pub(super) fn in_flight(&self) -> usize {
-        self.in_flight.load(Ordering::Acquire)
-    }
-
-    fn wish(&self, change: impl FnOnce(&mut Wishes)) {
-        change(&mut self.wishes());
-        self.wake.notify_one();
-    }
-
-    fn idle(&self) {
-        if self.is_draining() {
-            self.wake.notify_one();
-        }
-    }
-
-    fn wishes(&self) -> MutexGuard<'_, Wishes> {
-        // A wish is made by single assignments, so a panic leaves none half made.
-        self.wishes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -18,11 +18,12 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::time::{Instant, timeout_at};
 use tracing::{debug, warn};
 
+use super::close::CloseReason;
 use super::dial::ConnectError;
 use super::driver::{self, Opening};
 use super::greeting::End;
 use super::host::{Host, Permits};
-use super::link::{CloseReason, Kind, Link};
+use super::link::{Kind, Link};
 use super::wire::Sender;
 
 /// The secret that opens a loopback TCP link; never printed.

@@ -2,7 +2,7 @@
 //!
 //! Read it along one link: [`quic`], [`tcp`] and [`local`] make connections, [`dial`] keeps them up; `tls` proves who is
 //! there, from the seed in `key_file`. `driver` turns a connection into a [`Link`] with the help of `greeting`, and keeps
-//! it. `wire` cuts frames and writes batches, `outbox` is the queue in front of each stream, `exchange` serves QUIC's
+//! it. `wire` cuts frames and writes batches, `stream` and its `outbox` are the way to a writer, `exchange` serves QUIC's
 //! further streams.
 
 pub mod dial;
@@ -10,6 +10,7 @@ pub mod local;
 pub mod quic;
 pub mod tcp;
 
+mod close;
 mod driver;
 mod exchange;
 mod greeting;
@@ -18,6 +19,7 @@ mod key_file;
 mod link;
 mod outbox;
 mod settings;
+mod stream;
 mod tls;
 mod wire;
 
@@ -27,10 +29,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use capd_proto::identity::Did;
 
+pub use close::{CloseReason, Fault};
 pub use driver::Clock;
 pub use host::Host;
 pub use key_file::{KeyFileError, Seed, load, load_or_create};
-pub use link::{CloseReason, Fault, Kind, Link, LinkId, Route};
+pub use link::{Kind, Link, LinkId, Route};
 pub use outbox::SendError;
 pub use settings::Settings;
 pub use tls::CredentialsError;

@@ -17,11 +17,12 @@ use socket2::SockRef;
 use tokio::time::{Instant, timeout_at};
 use tracing::debug;
 
+use super::close::CloseReason;
 use super::dial::ConnectError;
 use super::driver::{self, Opening};
 use super::greeting::End;
 use super::host::{Host, Permits};
-use super::link::{CloseReason, Kind, Link};
+use super::link::{Kind, Link};
 use super::settings::Settings;
 use super::tls;
 use super::wire::Sender;

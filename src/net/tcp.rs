@@ -12,11 +12,12 @@ use tokio::time::{Instant, timeout_at};
 use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
 use tracing::debug;
 
+use super::close::CloseReason;
 use super::dial::ConnectError;
 use super::driver::{self, Opening};
 use super::greeting::End;
 use super::host::{Host, Permits};
-use super::link::{CloseReason, Kind, Link};
+use super::link::{Kind, Link};
 use super::tls;
 use super::wire::Sender;
 

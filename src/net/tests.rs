@@ -15,8 +15,7 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::link::{CloseReason, Link, Route};
-use super::{Host, Seed, Service, Settings};
+use super::{CloseReason, Host, Link, Route, Seed, Service, Settings};
 
 /// What a service was told.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use bytes::BytesMut;
 use capd_proto::cbor::Writer;
 use capd_proto::code::Code;
-use capd_proto::envelope::{Draft, Ext, MessageId, Recipients};
+use capd_proto::envelope::{Draft, Envelope, Ext, MessageId, Recipients};
 use capd_proto::frame::{
     Decoder, ErrorFrame, Frame, FrameType, Goaway, HandshakeRequest, HandshakeResponse, encode,
 };
@@ -236,6 +236,30 @@ async fn a_bad_envelope_before_hello_is_told_its_code() {
     peer.to = stranger.to_owned();
     peer.write(FrameType::AmpMessage, &peer.hello()).await;
     assert_eq!(peer.error_and_end().await.0, Code::RECIPIENT_NOT_FOUND);
+}
+
+#[tokio::test]
+async fn a_hello_of_the_wrong_shape_is_1001_and_one_of_unknown_versions_is_rejected() {
+    let (_sidecar, mut peer) = BytesPeer::connect(settings()).await;
+    peer.handshake().await;
+    let hello = peer.envelope(0x70, |body| {
+        body.map(1).text("versions").array(0);
+    });
+    peer.write(FrameType::AmpMessage, &hello).await;
+    assert_eq!(peer.error_and_end().await.0, Code::INVALID_MESSAGE);
+
+    let (_sidecar, mut peer) = BytesPeer::connect(settings()).await;
+    peer.handshake().await;
+    let hello = peer.envelope(0x70, |body| {
+        body.map(1).text("versions").array(2).text("9.0").text("8.0");
+    });
+    peer.write(FrameType::AmpMessage, &hello).await;
+    let frame = peer.frame().await.unwrap();
+    assert_eq!(frame.frame_type, FrameType::AmpMessage);
+    let answer = Envelope::decode(&frame.payload).unwrap();
+    assert_eq!(answer.typ, 0x72);
+    assert_eq!(answer.reply_id(), Some(Envelope::decode(&hello).unwrap().id));
+    assert_eq!(peer.frame().await, None);
 }
 
 #[tokio::test]

@@ -1,0 +1,192 @@
+//! Messages in, frames in a queue out: one stream of a link, and what all of a link's streams share.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use capd_proto::frame::{self, FrameType};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::close::CloseReason;
+use super::outbox::{Budget, Outbox, SendError};
+use super::settings::Settings;
+
+/// One stream of a link: its queue and what it carries.
+pub(super) struct Stream {
+    pub(super) outbox: Arc<Outbox>,
+    pub(super) flow: Arc<Flow>,
+    /// Calls in flight, as held routes.
+    calls: AtomicUsize,
+    /// Messages received on it.
+    pub(super) received: AtomicUsize,
+    /// Whether the service was told of a reset.
+    pub(super) is_reset: AtomicBool,
+    /// Set on a stream that this side opened for a single call.
+    pub(super) cancel: Option<CancellationToken>,
+}
+
+impl Stream {
+    /// A stream that carries many calls, or that the peer opened.
+    pub(super) fn shared(flow: &Arc<Flow>) -> Arc<Self> {
+        Self::new(flow, None)
+    }
+
+    /// A stream that this side opens for a single call.
+    pub(super) fn single(flow: &Arc<Flow>) -> Arc<Self> {
+        Self::new(flow, Some(CancellationToken::new()))
+    }
+
+    fn new(flow: &Arc<Flow>, cancel: Option<CancellationToken>) -> Arc<Self> {
+        Arc::new(Self {
+            outbox: Arc::new(Outbox::new(Arc::clone(&flow.budget), flow.frames_max)),
+            flow: Arc::clone(flow),
+            calls: AtomicUsize::new(0),
+            received: AtomicUsize::new(0),
+            is_reset: AtomicBool::new(false),
+            cancel,
+        })
+    }
+
+    /// Counts a call in flight.
+    pub(super) fn begin_call(&self) {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        self.flow.in_flight.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Counts a call as ended; the last one of a draining link wakes its driver.
+    pub(super) fn end_call(&self) {
+        self.calls.fetch_sub(1, Ordering::Relaxed);
+        if self.flow.in_flight.fetch_sub(1, Ordering::AcqRel) == 1 && self.flow.is_draining() {
+            self.flow.wake.notify_one();
+        }
+    }
+
+    /// Calls in flight on this stream.
+    pub(super) fn calls(&self) -> usize {
+        self.calls.load(Ordering::Relaxed)
+    }
+
+    /// Queues one message. **Errors:** [`SendError`].
+    pub(super) fn send(&self, payload: &Bytes) -> Result<(), SendError> {
+        let bytes_max = self.flow.message_bytes_max();
+        if payload.len() > bytes_max {
+            return Err(SendError::TooLarge { bytes: payload.len(), bytes_max });
+        }
+        self.send_frame(FrameType::AmpMessage, payload)
+    }
+
+    /// Queues one frame of any type. **Errors:** [`SendError::Full`], [`SendError::Closed`].
+    pub(super) fn send_frame(&self, frame_type: FrameType, payload: &Bytes) -> Result<(), SendError> {
+        let header = frame::encode_header(frame_type, payload.len()).map_err(|_| SendError::TooLarge {
+            bytes: payload.len(),
+            bytes_max: self.flow.message_bytes_max(),
+        })?;
+        self.outbox.push(header, payload)
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.outbox.close();
+    }
+}
+
+/// What a link's streams, routes and driver share.
+pub(super) struct Flow {
+    budget: Arc<Budget>,
+    frames_max: usize,
+    /// Largest message, without its frame's header; both sides' smaller one once HANDSHAKE is done.
+    message_bytes_max: AtomicUsize,
+    in_flight: AtomicUsize,
+    is_draining: AtomicBool,
+    /// Set just before the service is told of the end, so that no request begins behind its back.
+    is_over: AtomicBool,
+    wishes: Mutex<Wishes>,
+    /// Wakes the driver: a wish was made, or draining may be done.
+    pub(super) wake: Notify,
+    /// Set when stream writers are to write what they have and finish.
+    pub(super) finish: CancellationToken,
+    /// Set when the link is closed and the service knows.
+    pub(super) closed: CancellationToken,
+    /// The tasks of the link's exchange streams.
+    pub(super) tasks: TaskTracker,
+}
+
+/// What the rest of the daemon asks of a link's driver.
+#[derive(Debug, Default)]
+pub(super) struct Wishes {
+    pub(super) drain: bool,
+    pub(super) close: Option<CloseReason>,
+}
+
+impl Flow {
+    /// The state of a link that is opening.
+    pub(super) fn new(settings: &Settings) -> Arc<Self> {
+        Arc::new(Self {
+            budget: Arc::new(Budget::new(settings.outbox_bytes_max)),
+            frames_max: settings.outbox_frames_max,
+            message_bytes_max: AtomicUsize::new(settings.msg_size_bytes_max as usize - 1),
+            in_flight: AtomicUsize::new(0),
+            is_draining: AtomicBool::new(false),
+            is_over: AtomicBool::new(false),
+            wishes: Mutex::default(),
+            wake: Notify::new(),
+            finish: CancellationToken::new(),
+            closed: CancellationToken::new(),
+            tasks: TaskTracker::new(),
+        })
+    }
+
+    /// Bounds messages by the frame `length` that both sides agreed to, which counts the type besides the payload.
+    pub(super) fn set_frame_length_max(&self, bytes: u32) {
+        self.message_bytes_max.store((bytes as usize).saturating_sub(1), Ordering::Relaxed);
+    }
+
+    /// Largest frame `length` that both sides agreed to.
+    pub(super) fn frame_length_max(&self) -> u32 {
+        u32::try_from(self.message_bytes_max() + 1).unwrap_or(u32::MAX)
+    }
+
+    pub(super) fn message_bytes_max(&self) -> usize {
+        self.message_bytes_max.load(Ordering::Relaxed)
+    }
+
+    /// Takes what was asked since the last look.
+    pub(super) fn take_wishes(&self) -> Wishes {
+        std::mem::take(&mut *self.wishes())
+    }
+
+    /// Refuses requests from here on.
+    pub(super) fn set_draining(&self) {
+        self.is_draining.store(true, Ordering::Release);
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Acquire)
+    }
+
+    /// Refuses everything from here on.
+    pub(super) fn set_over(&self) {
+        self.is_over.store(true, Ordering::Release);
+    }
+
+    pub(super) fn is_draining(&self) -> bool {
+        self.is_draining.load(Ordering::Acquire)
+    }
+
+    pub(super) fn in_flight(&self) -> usize {
+        self.in_flight.load(Ordering::Acquire)
+    }
+
+    pub(super) fn wish(&self, change: impl FnOnce(&mut Wishes)) {
+        change(&mut self.wishes());
+        self.wake.notify_one();
+    }
+
+    fn wishes(&self) -> MutexGuard<'_, Wishes> {
+        // A wish is made by single assignments, so a panic leaves none half made.
+        self.wishes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
