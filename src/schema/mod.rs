@@ -1,1 +1,20 @@
-//! (being written)
+//! A schema document and a payload's CBOR in; a verdict with every violation's path out.
+//!
+//! [`validator`] compiles a JSON Schema once and checks payloads straight over their received bytes: a private tape
+//! notes where each item stands, so nothing is copied into another tree. [`artifact`] keeps documents by content
+//! hash, with their compiled form beside them.
+
+pub mod artifact;
+mod node;
+mod number;
+mod stack;
+mod survey;
+mod tape;
+#[cfg(test)]
+mod tests;
+pub mod validator;
+mod violation;
+
+pub use artifact::{Artifact, ArtifactError, ArtifactHash, Artifacts, Keep};
+pub use validator::{CompileError, Side, Validator};
+pub use violation::Violation;

@@ -1,0 +1,352 @@
+//! Schema documents in, verified; the same documents by content hash out, each compiled at most once.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use bytes::Bytes;
+use capd_proto::code::Code;
+use sha2::{Digest, Sha256, Sha512};
+use thiserror::Error;
+
+use super::validator::{CompileError, SCHEMA_BYTES_MAX, Validator};
+
+/// The hash that names a document's exact bytes. **Source:** PROTOCOL 7.2.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ArtifactHash {
+    /// `hash_alg: "sha-256"`.
+    Sha256([u8; 32]),
+    /// `hash_alg: "sha-512"`.
+    Sha512([u8; 64]),
+}
+
+impl ArtifactHash {
+    /// The SHA-256 of `document`, which is what we write.
+    pub fn of(document: &[u8]) -> Self {
+        Self::Sha256(Sha256::digest(document).into())
+    }
+
+    /// A hash from the wire; `None` when the length is not the algorithm's or the algorithm is unknown.
+    pub fn new(hash_alg: &str, hash: &[u8]) -> Option<Self> {
+        match hash_alg {
+            "sha-256" => hash.try_into().ok().map(Self::Sha256),
+            "sha-512" => hash.try_into().ok().map(Self::Sha512),
+            _ => None,
+        }
+    }
+
+    /// A hash whose algorithm only its length tells, as in DOC_REQUEST.
+    pub fn from_bytes(hash: &[u8]) -> Option<Self> {
+        let sha_256 = hash.try_into().ok().map(Self::Sha256);
+        sha_256.or_else(|| hash.try_into().ok().map(Self::Sha512))
+    }
+
+    /// `hash_alg` as the wire has it.
+    pub const fn hash_alg(&self) -> &'static str {
+        match self {
+            Self::Sha256(_) => "sha-256",
+            Self::Sha512(_) => "sha-512",
+        }
+    }
+
+    /// The hash's bytes.
+    pub const fn as_bytes(&self) -> &[u8] {
+        match self {
+            Self::Sha256(hash) => hash,
+            Self::Sha512(hash) => hash,
+        }
+    }
+
+    /// Whether `document` is what the hash names.
+    pub fn names(&self, document: &[u8]) -> bool {
+        match self {
+            Self::Sha256(hash) => Sha256::digest(document).as_slice() == hash,
+            Self::Sha512(hash) => Sha512::digest(document).as_slice() == hash,
+        }
+    }
+}
+
+impl fmt::Display for ArtifactHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:", self.hash_alg())?;
+        self.as_bytes().iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for ArtifactHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Why a document is not taken, or not usable.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ArtifactError {
+    /// The bytes are not what the hash names.
+    #[error("the bytes do not have the hash {0}")]
+    Mismatch(ArtifactHash),
+    /// The document is larger than a schema may be.
+    #[error("{bytes} bytes; accepted: at most {SCHEMA_BYTES_MAX}")]
+    TooLarge {
+        /// Its size, in bytes.
+        bytes: usize,
+    },
+    /// Nobody brought the document.
+    #[error("the bytes of {0} are not here")]
+    Missing(ArtifactHash),
+    /// Our own documents fill the store.
+    #[error("no room for another document: {bytes} of {bytes_max} bytes, {count} of {count_max} documents")]
+    Full {
+        /// Bytes held.
+        bytes: usize,
+        /// Bytes that may be held.
+        bytes_max: usize,
+        /// Documents held.
+        count: usize,
+        /// Documents that may be held.
+        count_max: usize,
+    },
+    /// The document is no schema that we can enforce.
+    #[error("{hash}: {error}")]
+    Unusable {
+        /// Which document.
+        hash: ArtifactHash,
+        /// What is wrong with it.
+        error: CompileError,
+    },
+}
+
+impl ArtifactError {
+    /// The code a call ends with that needed the document. **Source:** PROTOCOL 7.2, 9.
+    pub const fn code(&self) -> Code {
+        match self {
+            Self::Mismatch(_) | Self::TooLarge { .. } | Self::Missing(_) => Code::UNAVAILABLE,
+            Self::Full { .. } => Code::OVERLOADED,
+            Self::Unusable { .. } => Code::UNSUPPORTED_SCHEMA,
+        }
+    }
+}
+
+/// One document, verified.
+#[derive(Debug)]
+pub struct Artifact {
+    hash: ArtifactHash,
+    document: Bytes,
+    compiled: OnceLock<Result<Validator, CompileError>>,
+}
+
+impl Artifact {
+    /// The hash it is kept under.
+    pub const fn hash(&self) -> &ArtifactHash {
+        &self.hash
+    }
+
+    /// Its exact bytes.
+    pub const fn document(&self) -> &Bytes {
+        &self.document
+    }
+
+    /// Its compiled form, made on first use.
+    ///
+    /// **Errors:** [`ArtifactError::Unusable`], the same each time.
+    pub fn validator(&self) -> Result<&Validator, ArtifactError> {
+        self.compiled
+            .get_or_init(|| Validator::compile(&self.document))
+            .as_ref()
+            .map_err(|error| ArtifactError::Unusable { hash: self.hash, error: error.clone() })
+    }
+}
+
+/// Whose a document is, which decides whether it may be forgotten.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// Declared or imported here; kept.
+    Own,
+    /// Fetched from a peer; the longest unused goes when there is no room.
+    Cached,
+}
+
+/// Documents by content hash, within a bound of bytes and of count.
+///
+/// A document in use stays usable after the store let it go: its users share it.
+#[derive(Debug)]
+pub struct Artifacts {
+    bytes_max: usize,
+    count_max: usize,
+    shelf: Mutex<Shelf>,
+}
+
+#[derive(Debug, Default)]
+struct Shelf {
+    slots: HashMap<ArtifactHash, Slot>,
+    /// Cached documents by when they were last used.
+    uses: BTreeMap<u64, ArtifactHash>,
+    uris: HashMap<String, ArtifactHash>,
+    bytes: usize,
+    clock: u64,
+}
+
+#[derive(Debug)]
+struct Slot {
+    artifact: Arc<Artifact>,
+    /// When a cached document was last used; `None` is kept.
+    used: Option<u64>,
+}
+
+/// Longest URI that a document is imported under, in bytes.
+const URI_BYTES_MAX: usize = 2_048;
+
+impl Artifacts {
+    /// Bytes of all documents, unless said otherwise.
+    pub const BYTES_MAX_DEFAULT: usize = 64 * 1024 * 1024;
+    /// Documents, unless said otherwise.
+    pub const COUNT_MAX_DEFAULT: usize = 4_096;
+
+    /// An empty store of these bounds.
+    pub fn new(bytes_max: usize, count_max: usize) -> Self {
+        Self { bytes_max, count_max, shelf: Mutex::default() }
+    }
+
+    /// Keeps a document of our own under its SHA-256.
+    ///
+    /// **Errors:** [`ArtifactError::TooLarge`], [`ArtifactError::Full`].
+    pub fn declare(&self, document: impl Into<Bytes>) -> Result<Arc<Artifact>, ArtifactError> {
+        let document = document.into();
+        self.put(ArtifactHash::of(&document), document, Keep::Own)
+    }
+
+    /// Keeps a document that somebody sent for `hash`.
+    ///
+    /// **Errors:** [`ArtifactError::Mismatch`] when it is not that document, and as [`Artifacts::declare`].
+    pub fn insert(
+        &self,
+        hash: ArtifactHash,
+        document: impl Into<Bytes>,
+        keep: Keep,
+    ) -> Result<Arc<Artifact>, ArtifactError> {
+        let document = document.into();
+        // Checked before hashing, so that nobody makes us hash more than a schema's size.
+        if document.len() > SCHEMA_BYTES_MAX {
+            return Err(ArtifactError::TooLarge { bytes: document.len() });
+        }
+        // PROTOCOL 7.2: the hash is checked before use.
+        if !hash.names(&document) {
+            return Err(ArtifactError::Mismatch(hash));
+        }
+        self.put(hash, document, keep)
+    }
+
+    /// Keeps a document of our own that descriptors name by a plain URL; a later import of the URI replaces it.
+    ///
+    /// **Errors:** as [`Artifacts::declare`].
+    pub fn import(&self, uri: &str, document: impl Into<Bytes>) -> Result<Arc<Artifact>, ArtifactError> {
+        if uri.len() > URI_BYTES_MAX {
+            return Err(ArtifactError::TooLarge { bytes: uri.len() });
+        }
+        let artifact = self.declare(document)?;
+        self.shelf().uris.insert(uri.to_owned(), artifact.hash);
+        Ok(artifact)
+    }
+
+    /// The document of this hash, if it is here.
+    pub fn find(&self, hash: &ArtifactHash) -> Option<Arc<Artifact>> {
+        self.shelf().touch(hash)
+    }
+
+    /// The document imported under `uri`, if one was. Nothing is ever fetched. **Source:** PROTOCOL 7.2.
+    pub fn find_uri(&self, uri: &str) -> Option<Arc<Artifact>> {
+        let mut shelf = self.shelf();
+        let hash = *shelf.uris.get(uri)?;
+        shelf.touch(&hash)
+    }
+
+    /// The document of this hash.
+    ///
+    /// **Errors:** [`ArtifactError::Missing`].
+    pub fn need(&self, hash: &ArtifactHash) -> Result<Arc<Artifact>, ArtifactError> {
+        self.find(hash).ok_or(ArtifactError::Missing(*hash))
+    }
+
+    fn put(&self, hash: ArtifactHash, document: Bytes, keep: Keep) -> Result<Arc<Artifact>, ArtifactError> {
+        if document.len() > SCHEMA_BYTES_MAX {
+            return Err(ArtifactError::TooLarge { bytes: document.len() });
+        }
+        let mut shelf = self.shelf();
+        if let Some(artifact) = shelf.touch(&hash) {
+            if keep == Keep::Own {
+                shelf.pin(&hash);
+            }
+            return Ok(artifact);
+        }
+        while shelf.bytes + document.len() > self.bytes_max || shelf.slots.len() >= self.count_max {
+            if !shelf.forget_longest_unused() {
+                return Err(ArtifactError::Full {
+                    bytes: shelf.bytes,
+                    bytes_max: self.bytes_max,
+                    count: shelf.slots.len(),
+                    count_max: self.count_max,
+                });
+            }
+        }
+        // The store's own copy: the bytes may be a slice of a far larger frame.
+        let document = Bytes::copy_from_slice(&document);
+        Ok(shelf.add(Artifact { hash, document, compiled: OnceLock::new() }, keep))
+    }
+
+    fn shelf(&self) -> MutexGuard<'_, Shelf> {
+        // No step below leaves the shelf half changed, so a panic elsewhere does not spoil it.
+        self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Default for Artifacts {
+    fn default() -> Self {
+        Self::new(Self::BYTES_MAX_DEFAULT, Self::COUNT_MAX_DEFAULT)
+    }
+}
+
+impl Shelf {
+    fn add(&mut self, artifact: Artifact, keep: Keep) -> Arc<Artifact> {
+        let artifact = Arc::new(artifact);
+        let used = match keep {
+            Keep::Own => None,
+            Keep::Cached => Some(self.tick(artifact.hash)),
+        };
+        self.bytes += artifact.document.len();
+        self.slots.insert(artifact.hash, Slot { artifact: Arc::clone(&artifact), used });
+        artifact
+    }
+
+    fn touch(&mut self, hash: &ArtifactHash) -> Option<Arc<Artifact>> {
+        let slot = self.slots.get(hash)?;
+        let artifact = Arc::clone(&slot.artifact);
+        if let Some(used) = slot.used {
+            self.uses.remove(&used);
+            let used = self.tick(*hash);
+            if let Some(slot) = self.slots.get_mut(hash) {
+                slot.used = Some(used);
+            }
+        }
+        Some(artifact)
+    }
+
+    fn pin(&mut self, hash: &ArtifactHash) {
+        if let Some(used) = self.slots.get_mut(hash).and_then(|slot| slot.used.take()) {
+            self.uses.remove(&used);
+        }
+    }
+
+    fn forget_longest_unused(&mut self) -> bool {
+        let Some((_, hash)) = self.uses.pop_first() else { return false };
+        if let Some(slot) = self.slots.remove(&hash) {
+            self.bytes -= slot.artifact.document.len();
+        }
+        true
+    }
+
+    fn tick(&mut self, hash: ArtifactHash) -> u64 {
+        self.clock += 1;
+        self.uses.insert(self.clock, hash);
+        self.clock
+    }
+}

@@ -1,0 +1,33 @@
+//! A bound on nested calls in; the work run where the stack holds them out.
+//!
+//! Validation recurses once per schema level, and a peer may bring both the schema and the payload. So the levels
+//! are bounded before the walk, and a walk too deep for a worker's stack gets a stack of its own.
+
+use std::thread;
+
+/// Schema levels that any thread's stack holds.
+const INLINE_LEVELS_MAX: usize = 512;
+/// Stack of one level, in bytes; measured, with room (see the test beside the validator).
+const LEVEL_STACK_BYTES: usize = 2 * 1024;
+/// Largest stack of one walk, in bytes.
+const STACK_BYTES_MAX: usize = 256 * 1024 * 1024;
+
+/// The walk would need more stack than one walk may have, or the system gave none.
+#[derive(Debug)]
+pub(super) struct TooDeep;
+
+/// Runs `work`, which nests at most `levels` schema levels.
+pub(super) fn with_levels<T: Send>(levels: usize, work: impl FnOnce() -> T + Send) -> Result<T, TooDeep> {
+    if levels <= INLINE_LEVELS_MAX {
+        return Ok(work());
+    }
+    let stack_bytes = levels.saturating_mul(LEVEL_STACK_BYTES);
+    if stack_bytes > STACK_BYTES_MAX {
+        return Err(TooDeep);
+    }
+    thread::scope(|scope| {
+        let walk = thread::Builder::new().name("schema".into()).stack_size(stack_bytes);
+        let walk = walk.spawn_scoped(scope, work).map_err(|_| TooDeep)?;
+        walk.join().map_err(|_| TooDeep)
+    })
+}

@@ -1,0 +1,268 @@
+//! A JSON Schema document in, compiled once; verdicts over payloads' CBOR bytes out.
+
+use std::cell::Cell;
+
+use capd_proto::cbor::json::to_json;
+use capd_proto::limits::VIOLATIONS_MAX;
+use jsonschema::error::ValidationErrorKind;
+use jsonschema::{Draft, PatternOptions};
+use serde_json::Value;
+use thiserror::Error;
+
+use super::node::{Cbor, Document, Exhausted};
+use super::stack;
+use super::survey::{Levels, Survey};
+use super::tape::Tape;
+use super::violation::{self, Violation};
+
+/// Largest schema document, in bytes.
+pub const SCHEMA_BYTES_MAX: usize = 256 * 1024;
+/// Deepest nesting of a schema document.
+pub const SCHEMA_DEPTH_MAX: usize = 100;
+/// Most regular expressions of a schema document; each may take [`PATTERN_BYTES_MAX`].
+pub const SCHEMA_PATTERNS_MAX: usize = 256;
+/// Most schemas that one value is held against, references followed.
+pub const SCHEMA_SPREAD_MAX: usize = 4_096;
+/// Largest compiled regular expression, in bytes.
+pub const PATTERN_BYTES_MAX: usize = 1024 * 1024;
+
+/// Errors made on one payload before the rest of it is left unread; several may go into one violation.
+const ERRORS_MAX: usize = 1024;
+/// Bytes that the paths of those errors may take together; a peer's keys may be long, and each error has a path.
+const PATHS_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// Which of a capability's payloads is checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// `params`, against the input schema.
+    Request,
+    /// `result`, against the output schema.
+    Response,
+}
+
+/// Why a schema document is not compiled.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum CompileError {
+    /// The document is larger than [`SCHEMA_BYTES_MAX`].
+    #[error("{bytes} bytes; accepted: a schema of at most {SCHEMA_BYTES_MAX} bytes")]
+    TooLarge {
+        /// Its size, in bytes.
+        bytes: usize,
+    },
+    /// The document is not JSON.
+    #[error("not JSON, line {line}: {problem}; accepted: a JSON Schema of draft-07 or 2020-12")]
+    NotJson {
+        /// The line, counted from 1.
+        line: usize,
+        /// What is wrong there.
+        problem: String,
+    },
+    /// The document goes past [`SCHEMA_DEPTH_MAX`], [`SCHEMA_PATTERNS_MAX`] or [`SCHEMA_SPREAD_MAX`].
+    #[error("{count} {what}; accepted: at most {max}")]
+    TooMuch {
+        /// What there is too much of.
+        what: &'static str,
+        /// How many there are.
+        count: usize,
+        /// How many there may be.
+        max: usize,
+    },
+    /// `$schema` names something else.
+    #[error("$schema is {found}; accepted: {DRAFT_7} and {DRAFT_2020_12}, or none, which means the latter")]
+    Draft {
+        /// What it names.
+        found: String,
+    },
+    /// The document is no valid schema, or refers to something outside itself.
+    #[error("at {pointer}: {problem}")]
+    Invalid {
+        /// JSON pointer into the document, `/` for the document itself.
+        pointer: String,
+        /// What is wrong there.
+        problem: String,
+    },
+}
+
+const DRAFT_7: &str = "http://json-schema.org/draft-07/schema#";
+const DRAFT_2020_12: &str = "https://json-schema.org/draft/2020-12/schema";
+
+/// A compiled schema. It asks nobody for anything: references lead inside the document or are refused.
+#[derive(Debug)]
+pub struct Validator {
+    inner: jsonschema::Validator<Cbor>,
+    levels: Levels,
+    wants_object: bool,
+}
+
+impl Validator {
+    /// Compiles a document of draft-07 or 2020-12; without `$schema` it is read as 2020-12.
+    ///
+    /// Formats are asserted. Patterns run in linear time; what such an engine cannot run is refused.
+    ///
+    /// **Errors:** what is wrong with the document, and where.
+    pub fn compile(document: &[u8]) -> Result<Self, CompileError> {
+        if document.len() > SCHEMA_BYTES_MAX {
+            return Err(CompileError::TooLarge { bytes: document.len() });
+        }
+        let schema: Value = serde_json::from_slice(document)
+            .map_err(|error| CompileError::NotJson { line: error.line(), problem: error.to_string() })?;
+        let draft = draft(&schema)?;
+        let survey = Survey::of(&schema);
+        for (what, count, max) in [
+            ("levels of nesting", survey.depth, SCHEMA_DEPTH_MAX),
+            ("patterns", survey.patterns, SCHEMA_PATTERNS_MAX),
+            ("schemas for one value, references followed", survey.spread, SCHEMA_SPREAD_MAX),
+        ] {
+            if count > max {
+                return Err(CompileError::TooMuch { what, count, max });
+            }
+        }
+        let patterns =
+            PatternOptions::regex().size_limit(PATTERN_BYTES_MAX).dfa_size_limit(PATTERN_BYTES_MAX);
+        let inner = jsonschema::options_for::<Cbor>()
+            .with_draft(draft)
+            .offline()
+            .with_pattern_options(patterns)
+            .should_validate_formats(true)
+            // Draft-07 does not define it and would pass anything.
+            .with_format("uuid", is_uuid)
+            .build(&schema)
+            .map_err(|error| invalid(&error))?;
+        Ok(Self { inner, levels: survey.levels, wants_object: wants_object(&schema) })
+    }
+
+    /// Checks one payload.
+    ///
+    /// **Shape:** `payload` is one CBOR item that [`capd_proto::cbor::check`] accepts.
+    /// **Errors:** 1 to 64 violations, for 4004 on the request side and 5901 on the response side.
+    /// **Source:** PROTOCOL 9, 10.
+    pub fn validate(&self, payload: &[u8], side: Side) -> Result<(), Vec<Violation>> {
+        // PROTOCOL 10: null params are validated as {} under an object schema.
+        let payload = match payload {
+            [CBOR_NULL] if side == Side::Request && self.wants_object => &[CBOR_EMPTY_MAP],
+            payload => payload,
+        };
+        let mut tape = TAPE.take();
+        let verdict = match tape.record(payload) {
+            Ok(()) => self.check(&tape, payload),
+            Err(_) => Err(vec![not_json(payload)]),
+        };
+        tape.trim();
+        TAPE.set(tape);
+        verdict
+    }
+
+    fn check(&self, tape: &Tape, payload: &[u8]) -> Result<(), Vec<Violation>> {
+        let walk = || match Document::new(tape.values(payload)).walk(|root| self.inner.is_valid(root)) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(self.violations(tape, payload)),
+            Err(Exhausted) => {
+                Err(vec![Violation::new("", "takes more steps to check than a check may take", "$ref")])
+            }
+        };
+        stack::with_levels(self.levels.under(tape.height()), walk).unwrap_or_else(|_| {
+            Err(vec![Violation::new("", "is nested too deeply for a schema of this size", "$ref")])
+        })
+    }
+
+    #[cold]
+    fn violations(&self, tape: &Tape, payload: &[u8]) -> Vec<Violation> {
+        let errors_max = (PATHS_BYTES_MAX / (tape.path_bytes() + 1)).clamp(1, ERRORS_MAX);
+        let document = Document::bounded(tape.values(payload), errors_max as u64);
+        let mut violations = Vec::new();
+        // What was found before the walk ran out of steps is lost with it.
+        for error in document.walk(|root| self.inner.iter_errors(root)).into_iter().flatten() {
+            // From the last counted error on containers look empty, and what is said of them need not hold.
+            let is_counted = error.instance().as_u64().is_some_and(|number| number < errors_max as u64);
+            if is_counted && violations.len() < VIOLATIONS_MAX {
+                violation::push(&error, &mut violations);
+            }
+        }
+        if violations.is_empty() {
+            violations.push(Violation::new("", "does not fit, in more ways than can be listed", "schema"));
+        }
+        violations
+    }
+}
+
+thread_local! {
+    static TAPE: Cell<Tape> = Cell::new(Tape::default());
+}
+
+const CBOR_NULL: u8 = 0xf6;
+const CBOR_EMPTY_MAP: u8 = 0xa0;
+
+/// PROTOCOL 10: what JSON does not know is a violation at its path.
+#[cold]
+fn not_json(payload: &[u8]) -> Violation {
+    match to_json(payload) {
+        Err(error) => Violation::new(&error.path, format!("is not JSON: {}", error.message), "type"),
+        Ok(_) => Violation::new("", "is not JSON", "type"),
+    }
+}
+
+fn draft(schema: &Value) -> Result<Draft, CompileError> {
+    let Some(named) = schema.get("$schema") else { return Ok(Draft::Draft202012) };
+    match named.as_str().map(|uri| uri.trim_end_matches('#')) {
+        Some(uri) if uri == DRAFT_7.trim_end_matches('#') => Ok(Draft::Draft7),
+        Some(DRAFT_2020_12) => Ok(Draft::Draft202012),
+        Some(_) | None => {
+            let mut found = named.to_string();
+            violation::cut(&mut found, 160);
+            Err(CompileError::Draft { found })
+        }
+    }
+}
+
+fn invalid(error: &jsonschema::ValidationError<'_>) -> CompileError {
+    let pointer = match error.instance_path().as_str() {
+        "" => "/",
+        pointer => pointer,
+    };
+    let mut problem = match error.kind() {
+        ValidationErrorKind::Referencing(problem) => {
+            format!("{problem}; accepted: references inside the document")
+        }
+        ValidationErrorKind::Format { format } if format == "regex" => {
+            "not a pattern that runs in linear time; accepted: no look-around and no back-references"
+                .to_owned()
+        }
+        _ => error.to_string(),
+    };
+    violation::cut(&mut problem, violation::MESSAGE_BYTES_MAX);
+    CompileError::Invalid { pointer: pointer.to_owned(), problem }
+}
+
+/// Whether the document, or what its root refers to, takes objects and not null.
+fn wants_object(schema: &Value) -> bool {
+    let mut at = schema;
+    // A chain of references this long is a circle, or worth nobody's while.
+    for _ in 0..16 {
+        let is = |wanted: &str| match at.get("type") {
+            Some(Value::String(one)) => one == wanted,
+            Some(Value::Array(many)) => many.iter().any(|one| one == wanted),
+            _ => false,
+        };
+        if at.get("type").is_some() {
+            return is("object") && !is("null");
+        }
+        let target = at.get("$ref").and_then(Value::as_str).and_then(|reference| reference.strip_prefix('#'));
+        match target.and_then(|pointer| schema.pointer(pointer)) {
+            Some(target) => at = target,
+            None => return false,
+        }
+    }
+    false
+}
+
+/// RFC 9562's text form: 8-4-4-4-12 hexadecimal digits.
+fn is_uuid(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    bytes.len() == UUID_TEXT_BYTES
+        && bytes.iter().enumerate().all(|(at, byte)| match at {
+            8 | 13 | 18 | 23 => *byte == b'-',
+            _ => byte.is_ascii_hexdigit(),
+        })
+}
+
+const UUID_TEXT_BYTES: usize = 36;
