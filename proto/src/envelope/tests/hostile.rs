@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::cbor::ErrorKind;
+use crate::identity::Keyring;
 use crate::limits::{CBOR_CONTAINER_ITEMS_MAX, CBOR_DEPTH_MAX, DID_BYTES_MAX, RECIPIENTS_MAX};
 
 /// Decodes what must be refused with a code, and with the id of [`Loose::new`].
@@ -34,17 +35,13 @@ fn field_of_another_type_is_1001_at_its_byte() {
         out.extend((0..count).flat_map(|_| text("did:web:a")));
         out
     };
-    let long_did = text(&format!("did:x:{}", "a".repeat(DID_BYTES_MAX)));
     let cases: Vec<(&str, Vec<Vec<u8>>)> = vec![
         ("v", vec![text("1"), hex("20"), hex("f5"), hex("f93c00")]),
         ("typ", vec![text("CAP_INVOKE"), hex("20"), hex("f6"), hex("f93c00")]),
         ("ts", vec![hex("20"), hex("fb4270000000000000"), text("now"), hex("80")]),
         ("ttl", vec![hex("20"), hex("f6"), hex("a0")]),
-        (
-            "from",
-            vec![uint(1), text("alice"), text("did:key"), text(""), bytes(b"did:web:a"), dids(1), long_did],
-        ),
-        ("to", vec![uint(1), text("bob"), hex("80"), hex("9fff"), dids(RECIPIENTS_MAX + 1), hex("a0")]),
+        ("from", vec![uint(1), bytes(b"did:web:a"), dids(1), hex("f6")]),
+        ("to", vec![uint(1), hex("80"), hex("9fff"), dids(RECIPIENTS_MAX + 1), hex("a0")]),
         ("reply_to", vec![text("x"), uint(1), hex("f6"), hex("80")]),
         ("thread_id", vec![text("x"), uint(1), hex("f6")]),
         ("sig", vec![text(""), uint(0), hex("f6"), hex("80")]),
@@ -62,11 +59,24 @@ fn field_of_another_type_is_1001_at_its_byte() {
 }
 
 #[test]
-fn recipient_that_is_no_did_is_1001_at_its_own_byte() {
-    let to = [&hex("82")[..], &text("did:web:a"), &text("bob")].concat();
+fn recipient_of_another_type_is_1001_at_its_own_byte() {
+    let to = [&hex("82")[..], &text("did:web:a"), &uint(1)].concat();
     let loose = Loose::new().with("to", &to);
     let error = refused(&loose.bytes(), 1001);
     assert_eq!(error.offset, Some(loose.offset("to") + 1 + 10));
+}
+
+#[test]
+fn text_that_is_no_did_is_nobody() {
+    for nobody in ["alice", "", "did:key", "did:key:z6Mk", &format!("did:key:z{}", "1".repeat(DID_BYTES_MAX))]
+    {
+        let bytes = Loose::new().with("from", &text(nobody)).with("to", &text(nobody)).bytes();
+        let envelope = Envelope::decode(&bytes).unwrap();
+        let error = envelope.verify_from(&mut Keyring::new(1), &mut Vec::new()).unwrap_err();
+        assert_eq!((error.code().0, error.id), (3001, Some(id())), "{nobody}");
+        let error = envelope.check_recipient(bob().did()).unwrap_err();
+        assert_eq!((error.code().0, error.id), (2001, Some(id())), "{nobody}");
+    }
 }
 
 #[test]
