@@ -2,7 +2,7 @@
 
 use capd_proto::cbor;
 use capd_proto::cddl::bodies::{Shape, bodies};
-use capd_proto::envelope::{Envelope, EnvelopeErrorKind};
+use capd_proto::envelope::{Envelope, EnvelopeError, EnvelopeErrorKind};
 use capd_proto::frame::{ErrorFrame, Goaway, HandshakeRequest, HandshakeResponse};
 use ciborium::Value;
 use proptest::prelude::*;
@@ -60,7 +60,7 @@ fn map(good: Vec<(&'static str, Value)>) -> impl Strategy<Value = Vec<u8>> {
         let other = other.map(|value| (Value::Text("future".to_owned()), value));
         let mut bytes = Vec::new();
         let map = Value::Map(pairs.into_iter().flatten().chain(other).collect());
-        ciborium::into_writer(&map, &mut bytes).unwrap();
+        ciborium::into_writer(&map, &mut bytes).expect("a Vec takes every byte");
         bytes
     })
 }
@@ -103,13 +103,13 @@ proptest! {
     fn envelope_decodes_exactly_when_it_matches_its_rule(bytes in envelope()) {
         prop_assert_eq!(cbor::check(&bytes), Ok(()));
         let shaped = bodies().check_shape(Shape::Envelope, &bytes).is_ok();
+        // The rule leaves versions and the length of signatures to their own codes.
+        let own_code = |error: &EnvelopeError| {
+            matches!(error.kind, EnvelopeErrorKind::Version(_) | EnvelopeErrorKind::SignatureLength)
+        };
         match Envelope::decode(&bytes) {
             Ok(_) => prop_assert!(shaped),
-            Err(error) => match error.kind {
-                // The rule leaves these two to their own codes.
-                EnvelopeErrorKind::Version(_) | EnvelopeErrorKind::SignatureLength => {}
-                _ => prop_assert!(!shaped, "{error}"),
-            },
+            Err(error) => prop_assert!(!shaped || own_code(&error), "{error}"),
         }
     }
 
