@@ -1,6 +1,6 @@
 //! DID documents and a `from` in, the key that checks it out; keys once decompressed are remembered, boundedly.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use super::authcrypt::AgreementKey;
 use super::did::Did;
@@ -11,8 +11,8 @@ use super::key::PublicKey;
 #[derive(Debug)]
 pub struct Keyring {
     documents: BTreeMap<Did, DidDocument>,
-    recent: HashMap<Box<str>, PublicKey>,
-    older: HashMap<Box<str>, PublicKey>,
+    recent: BTreeMap<Box<str>, PublicKey>,
+    older: BTreeMap<Box<str>, PublicKey>,
     generation_keys_max: usize,
 }
 
@@ -21,8 +21,8 @@ impl Keyring {
     pub fn new(keys_max: usize) -> Self {
         Self {
             documents: BTreeMap::new(),
-            recent: HashMap::new(),
-            older: HashMap::new(),
+            recent: BTreeMap::new(),
+            older: BTreeMap::new(),
             generation_keys_max: (keys_max / 2).max(1),
         }
     }
