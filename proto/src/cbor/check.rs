@@ -70,7 +70,30 @@ impl<'a> Checker<'a> {
     }
 
     /// Checks the item at `start`, which stands inside `depth` containers, and returns the offset behind it.
+    #[inline]
     pub fn item(&mut self, start: usize, depth: usize) -> Result<usize, Error> {
+        // Most items of a message are small numbers and short strings, whose head is one byte.
+        if let Some(&first) = self.bytes.get(start)
+            && self.items_left > 0
+        {
+            let short_end = start + 1 + usize::from(first & 0x1f);
+            let end = match first {
+                0x00..0x18 | 0x20..0x38 | 0xf4..0xf8 => Some(start + 1),
+                0x40..0x58 if short_end <= self.bytes.len() => Some(short_end),
+                0x60..0x78 => {
+                    self.bytes.get(start + 1..short_end).filter(|text| text.is_ascii()).map(|_| short_end)
+                }
+                _ => None,
+            };
+            if let Some(end) = end {
+                self.items_left -= 1;
+                return Ok(end);
+            }
+        }
+        self.any_item(start, depth)
+    }
+
+    fn any_item(&mut self, start: usize, depth: usize) -> Result<usize, Error> {
         let head = head_at(self.bytes, start)?;
         self.items_left = match self.items_left.checked_sub(1) {
             Some(left) => left,
@@ -153,7 +176,7 @@ impl<'a> Checker<'a> {
             at = self.item(at, depth)?;
             let key = &bytes[key_start..at];
             // Strictly ascending encodings in one form each cannot repeat; anything else is looked at again below.
-            ascending = ascending && last_key < key && is_plain_key(key);
+            ascending = ascending && precedes(last_key, key) && is_plain_key(key);
             last_key = key;
             at = on_pair(self, key, at, depth)?;
         }
@@ -164,7 +187,7 @@ impl<'a> Checker<'a> {
     }
 
     fn map_value(&mut self, at: usize, key: &[u8], depth: usize) -> Result<usize, Error> {
-        if self.tags == TagPolicy::UnderPayloadKeys && PAYLOAD_KEYS.contains(&key) {
+        if self.tags == TagPolicy::UnderPayloadKeys && is_payload_key(key) {
             self.tags = TagPolicy::Anywhere;
             let end = self.item(at, depth);
             self.tags = TagPolicy::UnderPayloadKeys;
@@ -212,12 +235,33 @@ impl<'a> Checker<'a> {
     }
 }
 
-/// The encoded keys whose values are payload: `ext`, `params`, `result`, `details`.
-const PAYLOAD_KEYS: [&[u8]; 4] = [b"\x63ext", b"\x66params", b"\x66result", b"\x67details"];
+/// Whether the value under an encoded key is payload.
+#[inline]
+fn is_payload_key(key: &[u8]) -> bool {
+    match key.len() {
+        4 => key == b"\x63ext",
+        7 => key == b"\x66params" || key == b"\x66result",
+        8 => key == b"\x67details",
+        _ => false,
+    }
+}
+
+/// Whether `last` stands before `key` in bytewise order. Keys are short and mostly differ in their first byte, so a
+/// loop here costs less than a call.
+#[inline]
+fn precedes(last: &[u8], key: &[u8]) -> bool {
+    match last.iter().zip(key).find(|(last, key)| last != key) {
+        Some((last, key)) => last < key,
+        None => last.len() < key.len(),
+    }
+}
 
 /// Whether a key's bytes are its only acceptable spelling: an integer or definite string with the shortest head.
 #[inline]
 fn is_plain_key(key: &[u8]) -> bool {
+    if matches!(key.first(), Some(0x00..0x18 | 0x20..0x38 | 0x40..0x58 | 0x60..0x78)) {
+        return true;
+    }
     match head_at(key, 0) {
         Ok(head) => head.major < 4 && head.info != INDEFINITE && head.is_shortest(),
         Err(_) => false,

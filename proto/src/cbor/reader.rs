@@ -106,20 +106,20 @@ pub(crate) fn head_at(bytes: &[u8], offset: usize) -> Result<Head, Error> {
 }
 
 fn long_head_at(bytes: &[u8], offset: usize, major: u8, info: u8) -> Result<Head, Error> {
-    let argument_bytes = match info {
-        24 => 1,
-        25 => 2,
-        26 => 4,
-        27 => 8,
+    let after = &bytes[offset + 1..];
+    let argument = match info {
+        24 => after.first().map(|&byte| (u64::from(byte), 1)),
+        25 => after.first_chunk().map(|chunk| (u64::from(u16::from_be_bytes(*chunk)), 2)),
+        26 => after.first_chunk().map(|chunk| (u64::from(u32::from_be_bytes(*chunk)), 4)),
+        27 => after.first_chunk().map(|chunk| (u64::from_be_bytes(*chunk), 8)),
         INDEFINITE if matches!(major, 2..=5 | 7) => {
             return Ok(Head { major, info, argument: 0, head_bytes: 1 });
         }
         _ => return Err(Error::new(offset, ErrorKind::ReservedHead)),
     };
-    let Some(argument) = bytes.get(offset + 1..offset + 1 + argument_bytes) else {
+    let Some((argument, argument_bytes)) = argument else {
         return Err(Error::new(offset, ErrorKind::Truncated));
     };
-    let argument = argument.iter().fold(0u64, |value, &byte| value << 8 | u64::from(byte));
     if major == 7 && info == 24 && argument < 32 {
         return Err(Error::new(offset, ErrorKind::InvalidSimple));
     }

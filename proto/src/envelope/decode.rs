@@ -13,8 +13,8 @@ use crate::cbor::{self, Checker, Reader, TagPolicy};
 use crate::limits::{MESSAGE_ID_BYTES, NONCE_BYTES, PROTOCOL_VERSION, RECIPIENTS_MAX, SIGNATURE_BYTES};
 
 pub(super) fn decode(bytes: &[u8]) -> Result<Envelope<'_>, EnvelopeError> {
-    let places = find(bytes).map_err(|error| EnvelopeError::cbor(error, scan_id(bytes)))?;
-    let mut fields = Fields { bytes, places, id: None };
+    let mut fields = Fields { bytes, starts: [0; FIELDS], body_end: 0, ext_end: 0, id: None };
+    fields.find().map_err(|error| EnvelopeError::cbor(error, scan_id(bytes)))?;
     // A version that we do not speak is told before any field that it may define otherwise.
     fields.id = fields.message_id().ok();
     let v = fields.uint(Field::V)?;
@@ -22,7 +22,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Envelope<'_>, EnvelopeError> {
         return Err(fields.error(Field::V, EnvelopeErrorKind::Version(v)));
     }
     Ok(Envelope {
-        id: fields.message_id()?,
+        id: fields.id.map_or_else(|| fields.message_id(), Ok)?,
         typ: fields.uint(Field::Typ)?,
         ts: fields.uint(Field::Ts)?,
         ttl: fields.uint(Field::Ttl)?,
@@ -37,7 +37,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Envelope<'_>, EnvelopeError> {
     })
 }
 
-/// The fields of an envelope, as indices into [`Places`].
+/// The fields of an envelope, as indices into [`Fields::starts`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Field {
     V,
@@ -58,21 +58,23 @@ enum Field {
 const FIELDS: usize = Field::Ext as usize + 1;
 
 impl Field {
+    #[inline]
     fn of_name(name: &[u8]) -> Option<Self> {
-        Some(match name {
-            b"v" => Self::V,
-            b"id" => Self::Id,
-            b"typ" => Self::Typ,
-            b"ts" => Self::Ts,
-            b"ttl" => Self::Ttl,
-            b"from" => Self::From,
-            b"to" => Self::To,
-            b"reply_to" => Self::ReplyTo,
-            b"thread_id" => Self::ThreadId,
-            b"sig" => Self::Sig,
-            b"body" => Self::Body,
-            b"enc" => Self::Enc,
-            b"ext" => Self::Ext,
+        // With the length known, each comparison is one of whole words.
+        Some(match name.len() {
+            1 if name == b"v" => Self::V,
+            2 if name == b"id" => Self::Id,
+            2 if name == b"ts" => Self::Ts,
+            2 if name == b"to" => Self::To,
+            3 if name == b"sig" => Self::Sig,
+            3 if name == b"ttl" => Self::Ttl,
+            3 if name == b"typ" => Self::Typ,
+            3 if name == b"enc" => Self::Enc,
+            3 if name == b"ext" => Self::Ext,
+            4 if name == b"body" => Self::Body,
+            4 if name == b"from" => Self::From,
+            8 if name == b"reply_to" => Self::ReplyTo,
+            9 if name == b"thread_id" => Self::ThreadId,
             _ => return None,
         })
     }
@@ -96,28 +98,6 @@ impl Field {
     }
 }
 
-/// Where each field's value starts and ends; 0 and 0, where no value can stand, for one that is not there.
-type Places = [(usize, usize); FIELDS];
-
-/// Checks all of the bytes and notes where the fields are.
-fn find(bytes: &[u8]) -> Result<Places, cbor::Error> {
-    let mut places = [(0, 0); FIELDS];
-    Checker::new(bytes, TagPolicy::UnderPayloadKeys).whole_map(|checker, key, at, depth| {
-        let Some(field) = field_of_key(key, at)? else {
-            return checker.item(at, depth);
-        };
-        if field == Field::Ext {
-            // PROTOCOL 5: tags are allowed inside ext.
-            checker.set_tags(TagPolicy::Anywhere);
-        }
-        let end = checker.item(at, depth)?;
-        checker.set_tags(TagPolicy::UnderPayloadKeys);
-        places[field as usize] = (at, end);
-        Ok(end)
-    })?;
-    Ok(places)
-}
-
 /// The field of an encoded key that ends at `end`, `None` for one we do not know.
 #[inline]
 fn field_of_key(key: &[u8], end: usize) -> Result<Option<Field>, cbor::Error> {
@@ -134,13 +114,37 @@ fn field_of_key(key: &[u8], end: usize) -> Result<Option<Field>, cbor::Error> {
 /// The checked bytes, where the fields are, and the id once it is read.
 struct Fields<'a> {
     bytes: &'a [u8],
-    places: Places,
+    /// Where each field's value starts; 0, where no value can stand, for one that is not there.
+    starts: [usize; FIELDS],
+    body_end: usize,
+    ext_end: usize,
     id: Option<MessageId>,
 }
 
 impl<'a> Fields<'a> {
+    /// Checks all of the bytes and notes where the fields are.
+    fn find(&mut self) -> Result<(), cbor::Error> {
+        Checker::new(self.bytes, TagPolicy::UnderPayloadKeys).whole_map(|checker, key, at, depth| {
+            let Some(field) = field_of_key(key, at)? else {
+                return checker.item(at, depth);
+            };
+            self.starts[field as usize] = at;
+            // PROTOCOL 5: tags are allowed inside ext.
+            let tags = if field == Field::Ext { TagPolicy::Anywhere } else { TagPolicy::UnderPayloadKeys };
+            checker.set_tags(tags);
+            let end = checker.item(at, depth)?;
+            checker.set_tags(TagPolicy::UnderPayloadKeys);
+            if field == Field::Body {
+                self.body_end = end;
+            } else if field == Field::Ext {
+                self.ext_end = end;
+            }
+            Ok(end)
+        })
+    }
+
     fn error(&self, field: Field, kind: EnvelopeErrorKind) -> EnvelopeError {
-        EnvelopeError { kind, offset: Some(self.places[field as usize].0), id: self.id }
+        EnvelopeError { kind, offset: Some(self.starts[field as usize]), id: self.id }
     }
 
     fn ill_typed(&self, field: Field, expected: &'static str) -> EnvelopeError {
@@ -148,7 +152,7 @@ impl<'a> Fields<'a> {
     }
 
     fn optional(&self, field: Field) -> Option<Reader<'a>> {
-        let (start, _) = self.places[field as usize];
+        let start = self.starts[field as usize];
         if start == 0 {
             return None;
         }
@@ -159,11 +163,6 @@ impl<'a> Fields<'a> {
 
     fn required(&self, field: Field) -> Result<Reader<'a>, EnvelopeError> {
         self.optional(field).ok_or_else(|| self.error(field, EnvelopeErrorKind::Missing(field.name())))
-    }
-
-    fn raw(&self, field: Field) -> Option<&'a [u8]> {
-        let (start, end) = self.places[field as usize];
-        if start == 0 { None } else { Some(&self.bytes[start..end]) }
     }
 
     fn uint(&self, field: Field) -> Result<u64, EnvelopeError> {
@@ -219,8 +218,8 @@ impl<'a> Fields<'a> {
     }
 
     fn payload(&self) -> Result<Payload<'a>, EnvelopeError> {
-        match (self.raw(Field::Body), self.optional(Field::Enc)) {
-            (Some(body), None) => Ok(Payload::Body(body)),
+        match (self.optional(Field::Body), self.optional(Field::Enc)) {
+            (Some(body), None) => Ok(Payload::Body(&self.bytes[body.position()..self.body_end])),
             (None, Some(reader)) => self.encrypted(reader).map(Payload::Enc),
             (Some(_), Some(_)) => Err(self.error(Field::Enc, EnvelopeErrorKind::BodyAndEnc)),
             (None, None) => Err(self.error(Field::Body, EnvelopeErrorKind::Missing("body"))),
@@ -289,7 +288,7 @@ impl<'a> Fields<'a> {
             reader.text().map_err(ill_typed)?;
             reader.skip().map_err(ill_typed)?;
         }
-        Ok(self.raw(Field::Ext))
+        Ok(Some(&self.bytes[self.starts[Field::Ext as usize]..self.ext_end]))
     }
 }
 
