@@ -1,10 +1,12 @@
 //! What a process wrote in; a text fit for the caller, or the verdict on its JSON, out.
 
+use std::cell::Cell;
 use std::fmt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
-use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use capd_proto::limits::{CBOR_CONTAINER_ITEMS_MAX, CBOR_DEPTH_MAX, CBOR_ITEMS_MAX};
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
 /// The last line of stderr that says something: without control characters and file paths, of bounded length.
 pub(super) fn last_line(stderr: &[u8]) -> Option<String> {
@@ -67,67 +69,116 @@ fn without_paths(line: &str) -> String {
     out
 }
 
-/// Whether the bytes are exactly one JSON document; no tree is built.
+/// Whether the bytes are exactly one JSON document that has a place in a message; no tree is built.
 ///
 /// **Errors:** what is wrong, with line and column.
 pub(super) fn check_document(bytes: &[u8]) -> Result<(), String> {
     if bytes.iter().all(u8::is_ascii_whitespace) {
         return Err("it is empty".to_owned());
     }
-    serde_json::from_slice::<Document>(bytes).map(|Document| ()).map_err(|error| error.to_string())
+    let items_left = Cell::new(ITEMS_MAX);
+    let mut deserializer = serde_json::Deserializer::from_slice(bytes);
+    let whole = Value { items_left: &items_left, depth_left: DEPTH_MAX };
+    whole.deserialize(&mut deserializer).and_then(|()| deserializer.end()).map_err(|error| error.to_string())
 }
 
-/// Any JSON value, read through to its end. Unlike `IgnoredAny` it has every text decoded and every number read.
-struct Document;
+/// Any JSON value, read through to its end. Unlike `IgnoredAny` it has every text decoded and every number read, and
+/// it keeps the bounds that PROTOCOL 5 sets for the message that the value will stand in.
+#[derive(Clone, Copy)]
+struct Value<'a> {
+    items_left: &'a Cell<usize>,
+    depth_left: usize,
+}
 
-impl<'de> Deserialize<'de> for Document {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Self)
+impl Value<'_> {
+    fn take<E: Error>(self) -> Result<(), E> {
+        let left = self.items_left.get().checked_sub(1);
+        self.items_left.set(left.ok_or_else(|| E::custom(format!("more than {ITEMS_MAX} items")))?);
+        Ok(())
+    }
+
+    /// What stands inside this value, which is a container.
+    fn inside<E: Error>(self) -> Result<Self, E> {
+        match self.depth_left.checked_sub(1) {
+            Some(depth_left) => Ok(Self { depth_left, ..self }),
+            None => Err(E::custom(format!("nested deeper than {DEPTH_MAX}"))),
+        }
     }
 }
 
-impl<'de> Visitor<'de> for Document {
-    type Value = Self;
+/// Counts one more element or member of a container.
+fn count_one<E: Error>(count: &mut usize) -> Result<(), E> {
+    *count += 1;
+    match *count > CBOR_CONTAINER_ITEMS_MAX {
+        true => Err(E::custom(format!("more than {CBOR_CONTAINER_ITEMS_MAX} items in one container"))),
+        false => Ok(()),
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Value<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        self.take()?;
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Value<'_> {
+    type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a JSON value")
     }
 
-    fn visit_unit<E: Error>(self) -> Result<Self, E> {
-        Ok(self)
+    fn visit_unit<E: Error>(self) -> Result<(), E> {
+        Ok(())
     }
 
-    fn visit_bool<E: Error>(self, _: bool) -> Result<Self, E> {
-        Ok(self)
+    fn visit_bool<E: Error>(self, _: bool) -> Result<(), E> {
+        Ok(())
     }
 
-    fn visit_u64<E: Error>(self, _: u64) -> Result<Self, E> {
-        Ok(self)
+    fn visit_u64<E: Error>(self, _: u64) -> Result<(), E> {
+        Ok(())
     }
 
-    fn visit_i64<E: Error>(self, _: i64) -> Result<Self, E> {
-        Ok(self)
+    fn visit_i64<E: Error>(self, _: i64) -> Result<(), E> {
+        Ok(())
     }
 
-    fn visit_f64<E: Error>(self, _: f64) -> Result<Self, E> {
-        Ok(self)
+    fn visit_f64<E: Error>(self, _: f64) -> Result<(), E> {
+        Ok(())
     }
 
-    fn visit_str<E: Error>(self, _: &str) -> Result<Self, E> {
-        Ok(self)
+    fn visit_str<E: Error>(self, _: &str) -> Result<(), E> {
+        Ok(())
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self, A::Error> {
-        while items.next_element::<Self>()?.is_some() {}
-        Ok(self)
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
+        let inside = self.inside()?;
+        let mut count = 0;
+        while items.next_element_seed(inside)?.is_some() {
+            count_one(&mut count)?;
+        }
+        Ok(())
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Self, A::Error> {
-        while entries.next_entry::<Self, Self>()?.is_some() {}
-        Ok(self)
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
+        let inside = self.inside()?;
+        let mut count = 0;
+        while members.next_key_seed(inside)?.is_some() {
+            members.next_value_seed(inside)?;
+            count_one(&mut count)?;
+        }
+        Ok(())
     }
 }
 
+/// Deepest nesting of a result: PROTOCOL 5's, less what the envelope, the body and an error's details put around it.
+const DEPTH_MAX: usize = CBOR_DEPTH_MAX - 8;
+/// Most values in a result: PROTOCOL 5's, less ample room for the envelope around it.
+const ITEMS_MAX: usize = CBOR_ITEMS_MAX - 1_000;
 /// Longest message, in characters.
 const MESSAGE_CHARS_MAX: usize = 512;
 
@@ -182,5 +233,19 @@ mod tests {
             assert!(check_document(bad).is_err(), "{}", String::from_utf8_lossy(bad));
         }
         assert!(check_document("[".repeat(100_000).as_bytes()).is_err());
+    }
+    #[test]
+    fn document_that_no_message_could_carry_is_refused() {
+        let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+        assert_eq!(check_document(nested(DEPTH_MAX).as_bytes()), Ok(()));
+        assert!(
+            check_document(nested(DEPTH_MAX + 1).as_bytes()).is_err_and(|error| error.contains("nested"))
+        );
+        let list = |count: usize| format!("[{}0]", "0,".repeat(count - 1));
+        assert_eq!(check_document(list(CBOR_CONTAINER_ITEMS_MAX).as_bytes()), Ok(()));
+        let long = check_document(list(CBOR_CONTAINER_ITEMS_MAX + 1).as_bytes());
+        assert!(long.is_err_and(|error| error.contains("container")));
+        let wide = format!("[{}0]", format!("{},", list(CBOR_CONTAINER_ITEMS_MAX)).repeat(16));
+        assert!(check_document(wide.as_bytes()).is_err_and(|error| error.contains("items")));
     }
 }
