@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use capd_proto::identity::Did;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, info, warn};
 
 use super::close::CloseReason;
@@ -88,8 +88,11 @@ pub async fn connect(
 ) -> Result<Arc<Link>, ConnectError> {
     let mut last =
         ConnectError::Io(io::Error::new(io::ErrorKind::NotFound, "the name stands for no address"));
-    let found: Vec<SocketAddr> =
-        tokio::net::lookup_host((address.host.as_str(), address.port)).await?.collect();
+    let lookup = tokio::net::lookup_host((address.host.as_str(), address.port));
+    let found: Vec<SocketAddr> = timeout(host.settings.handshake_timeout, lookup)
+        .await
+        .map_err(|_elapsed| CloseReason::OpenTimedOut)??
+        .collect();
     for found in found {
         let connected = match address.transport {
             Transport::Quic => quic::connect(host, found, peer).await,

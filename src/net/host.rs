@@ -20,8 +20,8 @@ pub struct Host {
     pub(super) clock: Clock,
     pub(super) service: Arc<dyn Service>,
     pub(super) owner: Owner,
-    /// The socket that peers connect to, which is also the one they are dialled from.
-    quic: Mutex<Option<quinn::Endpoint>>,
+    /// The sockets that peers connect to, and those they are dialled from.
+    quic: Mutex<Vec<quinn::Endpoint>>,
     pub(super) tasks: TaskTracker,
     pub(super) shutdown: CancellationToken,
     peers: Room,
@@ -121,16 +121,16 @@ impl Host {
     /// Waits until everything that [`Host::shut_down`] ends has ended, at the latest after the drain timeout and a little.
     pub async fn ended(&self) {
         self.tasks.wait().await;
-        let endpoint = self.quic().take();
-        if let Some(endpoint) = endpoint {
+        let endpoints = std::mem::take(&mut *self.quic());
+        for endpoint in endpoints {
             endpoint.close(quinn::VarInt::from_u32(0), b"");
             endpoint.wait_idle().await;
         }
     }
 
-    /// The socket peers are dialled from, once one listens.
-    pub(super) fn quic(&self) -> MutexGuard<'_, Option<quinn::Endpoint>> {
-        // It is set and taken whole, so a panic leaves nothing half done.
+    /// The QUIC sockets, those that listen and those that only dial.
+    pub(super) fn quic(&self) -> MutexGuard<'_, Vec<quinn::Endpoint>> {
+        // They are added and taken whole, so a panic leaves nothing half done.
         self.quic.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -89,7 +89,7 @@ pub fn listen_unix(host: &Arc<Host>, path: &Path) -> io::Result<()> {
 /// Takes links of the agent at loopback `address` from whoever shows `token`, until the host shuts down; returns the
 /// address bound.
 ///
-/// **Errors:** the address is not loopback or cannot be bound.
+/// **Errors:** the address is not loopback or cannot be bound, or the token is empty.
 pub async fn listen_tcp(host: &Arc<Host>, address: SocketAddr, token: Token) -> io::Result<SocketAddr> {
     if !address.ip().is_loopback() {
         // PROTOCOL 4: TLS is required except on loopback and unix sockets.
@@ -97,6 +97,9 @@ pub async fn listen_tcp(host: &Arc<Host>, address: SocketAddr, token: Token) -> 
             io::ErrorKind::InvalidInput,
             format!("{address} is not a loopback address"),
         ));
+    }
+    if token.expose().is_empty() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "an empty token keeps nobody out"));
     }
     let listener = TcpListener::bind(address).await?;
     let bound = listener.local_addr()?;

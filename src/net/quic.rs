@@ -30,7 +30,7 @@ use super::wire::Sender;
 /// Takes links of peers at `address` until the host shuts down; returns the address bound. Links dialled later leave
 /// from the same socket where they can.
 ///
-/// **Errors:** the address cannot be bound, the host has no identity, or it listens already.
+/// **Errors:** the address cannot be bound, or the host has no identity.
 pub fn listen(host: &Arc<Host>, address: SocketAddr) -> io::Result<SocketAddr> {
     let crypto = QuicServerConfig::try_from(host.credentials()?.server()).map_err(io::Error::other)?;
     let mut config = ServerConfig::with_crypto(Arc::new(crypto));
@@ -38,10 +38,7 @@ pub fn listen(host: &Arc<Host>, address: SocketAddr) -> io::Result<SocketAddr> {
     config.max_incoming(host.settings.links_opening_max);
     let endpoint = bind(address, Some(config), &host.settings)?;
     let bound = endpoint.local_addr()?;
-    if host.quic().is_some() {
-        return Err(io::Error::new(io::ErrorKind::AlreadyExists, "the host listens already"));
-    }
-    *host.quic() = Some(endpoint.clone());
+    host.quic().push(endpoint.clone());
     let host = Arc::clone(host);
     let tasks = host.tasks.clone();
     tasks.spawn(async move {
@@ -67,7 +64,9 @@ pub fn listen(host: &Arc<Host>, address: SocketAddr) -> io::Result<SocketAddr> {
             let tasks = host.tasks.clone();
             tasks.spawn(async move {
                 let remote = incoming.remote_address();
-                if let Err(reason) = serve(&host, incoming, permits).await {
+                // A link that is open by then drains by itself.
+                let served = host.shutdown.run_until_cancelled(serve(&host, incoming, permits)).await;
+                if let Some(Err(reason)) = served {
                     debug!(%remote, %reason, "no link");
                 }
             });
@@ -90,11 +89,7 @@ pub async fn connect(
     let crypto = QuicClientConfig::try_from(config).map_err(io::Error::other)?;
     let mut config = ClientConfig::new(Arc::new(crypto));
     config.transport_config(transport(&host.settings));
-    let listening = host.quic().clone();
-    let endpoint = match listening {
-        Some(endpoint) if reaches(endpoint.local_addr()?, address) => endpoint,
-        _ => bind(unspecified(address), None, &host.settings)?,
-    };
+    let endpoint = dialler(host, address)?;
     let connecting = endpoint.connect_with(config, address, SERVER_NAME).map_err(io::Error::other)?;
     let connection = match timeout_at(deadline, connecting).await {
         Ok(Ok(connection)) => connection,
@@ -173,6 +168,18 @@ fn bind(address: SocketAddr, config: Option<ServerConfig>, settings: &Settings) 
     let _smaller = options.set_recv_buffer_size(settings.udp_buffer_bytes);
     let _smaller = options.set_send_buffer_size(settings.udp_buffer_bytes);
     Endpoint::new(EndpointConfig::default(), config, socket, Arc::new(TokioRuntime))
+}
+
+/// A socket that reaches `address`: one that listens if any does, else one that only dials.
+fn dialler(host: &Host, address: SocketAddr) -> io::Result<Endpoint> {
+    let mut endpoints = host.quic();
+    let reaching = |endpoint: &&Endpoint| endpoint.local_addr().is_ok_and(|local| reaches(local, address));
+    if let Some(endpoint) = endpoints.iter().find(reaching) {
+        return Ok(endpoint.clone());
+    }
+    let endpoint = bind(unspecified(address), None, &host.settings)?;
+    endpoints.push(endpoint.clone());
+    Ok(endpoint)
 }
 
 /// Whether a socket bound to `local` can send to `remote`.

@@ -39,7 +39,9 @@ pub async fn listen(host: &Arc<Host>, address: SocketAddr) -> io::Result<SocketA
             let (host, acceptor) = (Arc::clone(&host), acceptor.clone());
             let tasks = host.tasks.clone();
             tasks.spawn(async move {
-                if let Err(reason) = serve(&host, acceptor, stream, remote, permits).await {
+                let serving = serve(&host, acceptor, stream, remote, permits);
+                // A link that is open by then drains by itself.
+                if let Some(Err(reason)) = host.shutdown.run_until_cancelled(serving).await {
                     debug!(%remote, %reason, "no link");
                 }
             });

@@ -122,6 +122,30 @@ async fn a_hundred_requests_at_once_are_all_answered() {
 }
 
 #[tokio::test]
+async fn requests_of_all_sizes_cross_both_ways() {
+    for kind in KINDS {
+        let mut pair = Pair::open(kind).await;
+        let mut routes = Vec::new();
+        for n in 0..300_usize {
+            let mut request = vec![n as u8; 1 + n * n % 90_001];
+            request[0] = b'?';
+            routes.push(pair.link.request(request.clone().into()).unwrap());
+            routes.push(pair.served.request(request.into()).unwrap());
+        }
+        let mut bytes = [0; 2];
+        for _ in 0..300 {
+            bytes[0] += pair.client.message().await.0.len();
+            bytes[1] += pair.server.message().await.0.len();
+        }
+        let expected: usize = (0..300).map(|n| 1 + n * n % 90_001).sum();
+        assert_eq!(bytes, [expected; 2], "{kind}");
+        drop(routes);
+        assert_eq!((pair.link.in_flight(), pair.served.in_flight()), (0, 0));
+        pair.end().await;
+    }
+}
+
+#[tokio::test]
 async fn small_quic_requests_share_four_streams() {
     let pair = Pair::open(Kind::PeerQuic).await;
     let routes: Vec<_> = (0..12).map(|_| pair.link.request(Bytes::from_static(b"hold")).unwrap()).collect();

@@ -236,6 +236,40 @@ async fn exchange_streams_wait_until_the_link_is_open() {
 }
 
 #[tokio::test]
+async fn a_quic_peer_that_does_not_read_fills_the_queue_and_costs_no_more() {
+    let mut sidecar = End::sidecar_with(1, Settings { outbox_bytes_max: 1 << 20, ..settings() });
+    let peer = quic_peer(&mut sidecar).await;
+    let payload = Bytes::from(vec![7; 60_000]);
+    let mut refused = 0;
+    // Between, the writer takes its turn and the peer's window fills; then nothing moves any more.
+    for _ in 0..2_000 {
+        match peer.link.notify(payload.clone()) {
+            Ok(()) => refused = 0,
+            Err(error) => {
+                assert_eq!(error, super::super::SendError::Full);
+                refused += 1;
+            }
+        }
+        tokio::task::yield_now().await;
+    }
+    assert!(refused > 1_000, "{refused} of the last in a row were refused");
+    assert!(!peer.link.is_closed());
+}
+
+#[tokio::test]
+async fn shutting_down_does_not_wait_for_who_never_finishes_opening() {
+    let sidecar = End::sidecar(1);
+    let address = tcp::listen(&sidecar.host, LOOPBACK).await.unwrap();
+    let _no_tls = TcpStream::connect(address).await.unwrap();
+    let (_endpoint, _no_control) = quic_connection(&sidecar).await;
+    let mut no_hello = tls_peer(&sidecar).await;
+    no_hello.handshake().await;
+    let since = tokio::time::Instant::now();
+    sidecar.shut_down().await;
+    assert!(since.elapsed() < Duration::from_secs(5), "{:?}", since.elapsed());
+}
+
+#[tokio::test]
 async fn a_quic_peer_that_opens_no_control_stream_is_dropped_at_the_deadline() {
     let mut sidecar =
         End::sidecar_with(1, Settings { handshake_timeout: Duration::from_millis(100), ..settings() });

@@ -192,6 +192,13 @@ async fn local_tcp_listens_on_loopback_only() {
 }
 
 #[tokio::test]
+async fn an_empty_token_is_no_token() {
+    let server = End::sidecar(1);
+    let error = local::listen_tcp(&server.host, LOOPBACK, Token::new("")).await.unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
+}
+
+#[tokio::test]
 async fn an_agent_speaks_to_no_peers() {
     let agent = End::agent();
     assert!(matches!(tcp::connect(&agent.host, LOOPBACK, None::<&Did>).await, Err(ConnectError::Io(_))));
