@@ -1,11 +1,12 @@
 //! Sockets in, messages to a [`Service`] out; messages in, frames on the right stream out.
 //!
 //! Read it along one link: [`quic`], [`tcp`] and [`local`] make connections, [`dial`] keeps them up; `tls` proves who is
-//! there, from the seed in `key_file`. `driver` turns a connection into a [`Link`] with the help of `greeting`, and keeps
+//! there, from the seed in [`key_file`]. `driver` turns a connection into a [`Link`] with the help of `greeting`, and keeps
 //! it. `wire` cuts frames and writes batches, `stream` and its `outbox` are the way to a writer, `exchange` serves QUIC's
 //! further streams.
 
 pub mod dial;
+pub mod key_file;
 pub mod local;
 pub mod quic;
 pub mod tcp;
@@ -15,7 +16,7 @@ mod driver;
 mod exchange;
 mod greeting;
 mod host;
-mod key_file;
+
 mod link;
 mod outbox;
 mod settings;
@@ -32,7 +33,7 @@ use capd_proto::identity::Did;
 pub use close::{CloseReason, Fault};
 pub use driver::Clock;
 pub use host::Host;
-pub use key_file::{KeyFileError, Seed, load, load_or_create};
+pub use key_file::Seed;
 pub use link::{Kind, Link, LinkId, Route};
 pub use outbox::SendError;
 pub use settings::Settings;

@@ -45,7 +45,8 @@ impl Budget {
     }
 
     fn take(&self, bytes: usize) -> bool {
-        let within = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= self.bytes_max);
+        // A frame is itself bounded, so one always fits an empty queue: no setting locks a link up.
+        let within = |used: usize| used.checked_add(bytes).filter(|sum| used == 0 || *sum <= self.bytes_max);
         self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).is_ok()
     }
 
@@ -225,6 +226,16 @@ mod tests {
         outbox.push(HEADER, &payload).unwrap();
         assert_eq!(outbox.push(HEADER, &payload), Err(SendError::Full));
         drop(batch);
+        assert_eq!(outbox.push(HEADER, &payload), Ok(()));
+    }
+
+    #[tokio::test]
+    async fn one_frame_above_the_budget_fits_an_empty_queue() {
+        let outbox = outbox(8, 10);
+        let payload = Bytes::from_static(b"more than eight");
+        outbox.push(HEADER, &payload).unwrap();
+        assert_eq!(outbox.push(HEADER, &payload), Err(SendError::Full));
+        drop(outbox.batch().await);
         assert_eq!(outbox.push(HEADER, &payload), Ok(()));
     }
 

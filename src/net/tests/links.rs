@@ -290,14 +290,16 @@ async fn a_link_without_calls_outlives_its_idle_timeout_by_pings() {
         idle_timeout: Duration::from_millis(200),
         ..settings()
     };
-    for kind in KINDS {
+    let outlives = async |kind| {
         let mut pair = Pair::open_with(kind, brisk.clone(), brisk.clone()).await;
         tokio::time::sleep(Duration::from_millis(500)).await;
         assert!(!pair.link.is_closed() && !pair.served.is_closed(), "{kind}");
         drop(pair.link.request(Bytes::from_static(b"?still there")).unwrap());
         assert_eq!(&pair.client.message().await.0[..], b"!still there");
         pair.end().await;
-    }
+    };
+    let [quic, tcp, unix, local] = KINDS.map(outlives);
+    tokio::join!(quic, tcp, unix, local);
 }
 
 #[tokio::test]
