@@ -16,7 +16,6 @@ mod driver;
 mod exchange;
 mod greeting;
 mod host;
-
 mod link;
 mod outbox;
 mod settings;
