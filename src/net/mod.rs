@@ -32,7 +32,7 @@ use capd_proto::identity::Did;
 pub use close::{CloseReason, Fault};
 pub use driver::Clock;
 pub use host::Host;
-pub use key_file::Seed;
+pub use key_file::{KeyFileError, Seed, load_or_create};
 pub use link::{Kind, Link, LinkId, Route};
 pub use outbox::SendError;
 pub use settings::Settings;
