@@ -1,0 +1,236 @@
+//! A [`Setup`] in, a running `capd` process out.
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::mpsc;
+use std::time::Instant;
+
+use serde_json::Value;
+
+use super::PATIENCE;
+
+/// What a sidecar is started with. By default it listens everywhere on ports that the system hands out, and admits any
+/// peer.
+#[derive(Clone, Debug, Default)]
+pub struct Setup {
+    capabilities: Option<String>,
+    files: Vec<(String, String)>,
+    peers: Vec<(String, Vec<String>)>,
+    overrides: Vec<(String, String)>,
+}
+
+impl Setup {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The text of its `capabilities.yaml`.
+    pub fn capabilities(mut self, yaml: &str) -> Self {
+        self.capabilities = Some(yaml.to_owned());
+        self
+    }
+
+    /// A file in its directory, beside `capabilities.yaml`.
+    pub fn file(mut self, name: &str, text: &str) -> Self {
+        self.files.push((name.to_owned(), text.to_owned()));
+        self
+    }
+
+    /// A peer that it connects to over QUIC.
+    pub fn peer(self, peer: &Sidecar) -> Self {
+        let address = format!("quic://{}", peer.quic.expect("the peer listens on QUIC"));
+        self.peer_at(&peer.did, &[&address])
+    }
+
+    /// A peer that it connects to over TCP with TLS.
+    pub fn peer_over_tcp(self, peer: &Sidecar) -> Self {
+        let address = format!("tcp://{}", peer.tcp.expect("the peer listens on TCP"));
+        self.peer_at(&peer.did, &[&address])
+    }
+
+    /// A peer at these addresses; with none it is only let in.
+    pub fn peer_at(mut self, did: &str, addresses: &[&str]) -> Self {
+        self.peers.push((did.to_owned(), addresses.iter().map(|text| (*text).to_owned()).collect()));
+        self
+    }
+
+    /// One configuration key, over what the defaults of the tests say.
+    pub fn set(mut self, key: &str, value: &str) -> Self {
+        self.overrides.push((key.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Starts the sidecar and waits until it listens.
+    pub fn start(self) -> Sidecar {
+        let dir = tempfile::tempdir().unwrap();
+        Sidecar::start_in(dir, self)
+    }
+
+    fn write(&self, dir: &Path) -> PathBuf {
+        let mut text = format!("[agent]\ndir = {:?}\n", dir.join("state"));
+        if let Some(capabilities) = &self.capabilities {
+            std::fs::write(dir.join("capabilities.yaml"), capabilities).unwrap();
+            text += &format!("capabilities = {:?}\n", dir.join("capabilities.yaml"));
+        }
+        for (name, content) in &self.files {
+            std::fs::write(dir.join(name), content).unwrap();
+        }
+        text += "[listen]\nquic = \"127.0.0.1:0\"\ntcp = \"127.0.0.1:0\"\nlocal_tcp = \"127.0.0.1:0\"\n";
+        text += "[peer]\nadmit = \"any\"\n";
+        for (did, addresses) in &self.peers {
+            text += &format!("[[peers]]\ndid = {did:?}\naddresses = {addresses:?}\n");
+        }
+        let path = dir.join("capd.toml");
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+}
+
+/// A running `capd`; killed when dropped.
+#[derive(Debug)]
+pub struct Sidecar {
+    pub did: String,
+    pub quic: Option<SocketAddr>,
+    pub tcp: Option<SocketAddr>,
+    pub local_tcp: Option<SocketAddr>,
+    pub socket: PathBuf,
+    /// Its configuration, declaration, state and log.
+    pub dir: PathBuf,
+    /// The line that it announced itself with.
+    pub announcement: Value,
+    setup: Setup,
+    child: Child,
+    stdin: Option<ChildStdin>,
+    files: Option<tempfile::TempDir>,
+}
+
+impl Sidecar {
+    /// A sidecar that nobody told anything.
+    pub fn start() -> Self {
+        Setup::new().start()
+    }
+
+    fn start_in(files: tempfile::TempDir, setup: Setup) -> Self {
+        let dir = files.path().to_owned();
+        let config = setup.write(&dir);
+        let log = std::fs::OpenOptions::new().create(true).append(true).open(dir.join("capd.log")).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_capd"));
+        command.env_clear().current_dir(&dir).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
+        for name in ["PATH", "HOME", "TMPDIR"] {
+            if let Some(value) = std::env::var_os(name) {
+                command.env(name, value);
+            }
+        }
+        command.args(["run", "--announce", "--stop-with-stdin", "--config"]).arg(config);
+        command.args(["--set", "log.level=debug"]);
+        for (key, value) in &setup.overrides {
+            command.args(["--set", &format!("{key}={value}")]);
+        }
+        let mut child = command.spawn().unwrap();
+        let announcement = announcement(&mut child, &dir);
+        let address = |key: &str| announcement[key].as_str().map(|text| text.parse().unwrap());
+        let text = |key: &str| announcement[key].as_str().unwrap_or_else(|| panic!("no {key}")).to_owned();
+        Self {
+            did: text("did"),
+            quic: address("quic"),
+            tcp: address("tcp"),
+            local_tcp: address("local_tcp"),
+            socket: text("socket").into(),
+            stdin: child.stdin.take(),
+            files: Some(files),
+            announcement,
+            setup,
+            child,
+            dir,
+        }
+    }
+
+    /// The process, for signals.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Ends it as if the machine had lost power.
+    pub fn kill(&mut self) {
+        // It may be dead already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Sends SIGTERM and waits for its end.
+    pub fn terminate(&mut self) -> ExitStatus {
+        let pid = rustix::process::Pid::from_raw(self.child.id().cast_signed()).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        self.wait()
+    }
+
+    /// Waits for its end.
+    pub fn wait(&mut self) -> ExitStatus {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            assert!(Instant::now() < deadline, "capd did not end\n{}", self.log());
+            std::thread::yield_now();
+        }
+    }
+
+    /// Kills it if it runs, and starts it again with the same identity, state and addresses.
+    pub fn restart(mut self) -> Self {
+        self.kill();
+        let mut setup = self.setup.clone();
+        for (key, address) in
+            [("listen.quic", self.quic), ("listen.tcp", self.tcp), ("listen.local_tcp", self.local_tcp)]
+        {
+            if let Some(address) = address {
+                setup = setup.set(key, &address.to_string());
+            }
+        }
+        let files = self.files.take().expect("only restart takes the directory");
+        Self::start_in(files, setup)
+    }
+
+    /// What it has logged so far.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.dir.join("capd.log")).unwrap_or_default()
+    }
+}
+
+impl Drop for Sidecar {
+    fn drop(&mut self) {
+        self.kill();
+        if std::thread::panicking() {
+            eprintln!("--- log of {}\n{}", self.did, self.log());
+        }
+    }
+}
+
+/// The first line on stdout, read by a thread so that it can be waited for with a bound.
+fn announcement(child: &mut Child, dir: &Path) -> Value {
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
+    let (sender, receiver) = mpsc::sync_channel(1);
+    std::thread::spawn(move || {
+        let mut line = String::new();
+        let read = stdout.read_line(&mut line);
+        // The test may have given up.
+        let _ = sender.send(read.map(|_| line));
+        // Whatever it prints afterwards must not block it.
+        let _ = stdout.read_to_end(&mut Vec::new());
+    });
+    let line = receiver.recv_timeout(PATIENCE);
+    let log = || std::fs::read_to_string(dir.join("capd.log")).unwrap_or_default();
+    match line {
+        Ok(Ok(line)) if !line.is_empty() => {
+            serde_json::from_str(&line).unwrap_or_else(|error| panic!("{line:?}: {error}"))
+        }
+        other => {
+            // It may be dead already.
+            let _ = child.kill();
+            let _ = child.wait();
+            panic!("capd announced nothing: {other:?}\n{}", log())
+        }
+    }
+}
