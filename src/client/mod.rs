@@ -1,1 +1,297 @@
-//! (being written)
+//! Requests as typed values in, typed answers out: the client that `capctl`, tests and other programs use.
+//!
+//! A [`Client`] is one local link to a sidecar. It speaks as that sidecar's agent: it calls and asks, and it can
+//! [`serve`](Client::serve) what it [`declare`](Client::declare)s. Its sidecar checks times and signatures of what comes
+//! from elsewhere, so the client matches answers by `reply_to` and reads their bodies, and no more. Read in this order:
+//! `call` is what a caller says and gets, `query` and `schema` what there is to call, `provide` the other side,
+//! `dispatch` where messages that come in find whom they are for, `outgoing` how messages are made.
+
+mod bodies;
+mod call;
+mod dispatch;
+mod error;
+mod outgoing;
+mod provide;
+mod query;
+mod schema;
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use capd_proto::capability::CapabilityName;
+use capd_proto::cbor;
+use capd_proto::envelope::MessageId;
+use capd_proto::identity::Did;
+use capd_proto::limits;
+use capd_proto::message::Type;
+use capd_proto::negotiate::Negotiate;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, timeout};
+
+use crate::net::dial::ConnectError;
+use crate::net::local::{self, Token};
+use crate::net::{Clock, CloseReason, Host, Link, Settings};
+
+pub use call::{Answer, CallHandle, CallRequest, Progress, Session, Target};
+pub use capd_proto::message::{CancelState, Order};
+pub use error::{ClientError, Violation, WireError};
+pub use provide::{Handler, Invocation, Reporter};
+pub use query::{Offer, Page, Query};
+pub use schema::{Description, SchemaSide};
+
+use dispatch::{Dispatch, Reply, Waiting};
+use outgoing::Outgoing;
+
+/// Where a sidecar takes local links.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Endpoint {
+    /// Its unix socket.
+    Unix(PathBuf),
+    /// Its loopback TCP address.
+    Tcp {
+        /// The address.
+        addr: SocketAddr,
+        /// The secret that opens it.
+        token: Vec<u8>,
+    },
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unix(path) => path.display().fmt(f),
+            Self::Tcp { addr, .. } => addr.fmt(f),
+        }
+    }
+}
+
+impl fmt::Debug for Endpoint {
+    /// Everything but the token, which is a secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Endpoint({self})")
+    }
+}
+
+/// What a client may choose; every field has a default.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Time for connecting, handshake and HELLO.
+    pub connect_timeout: Duration,
+    /// Time for the answer to anything but a call.
+    pub request_timeout: Duration,
+    /// Most requests that wait for an answer at once.
+    pub pending_max: usize,
+    /// The name shown in HELLO.
+    pub agent_name: String,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            connect_timeout: Duration::from_millis(limits::HANDSHAKE_TIMEOUT_MS_DEFAULT),
+            request_timeout: Duration::from_secs(10),
+            pending_max: 65_536,
+            agent_name: "capd-client".to_owned(),
+        }
+    }
+}
+
+/// One local link to a sidecar, spoken over as its agent. Clones share the link; it closes with the last of them.
+#[derive(Clone)]
+pub struct Client {
+    core: Arc<Core>,
+}
+
+struct Core {
+    link: Arc<Link>,
+    dispatch: Arc<Dispatch>,
+    clock: Clock,
+    did: Did,
+    request_timeout: Duration,
+    /// Keeps the link's tasks going.
+    _host: Arc<Host>,
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        self.link.close(CloseReason::Local("the client was dropped".to_owned()));
+    }
+}
+
+impl Client {
+    /// Opens a link and learns whose sidecar it is.
+    ///
+    /// **Errors:** [`ClientError::Connect`].
+    pub async fn connect(endpoint: Endpoint, options: Options) -> Result<Self, ClientError> {
+        let clock = Clock::start();
+        let dispatch = Dispatch::new(clock, options.pending_max);
+        let settings = Settings {
+            handshake_timeout: options.connect_timeout,
+            agent_name: options.agent_name,
+            ..Settings::default()
+        };
+        let host = Host::agent(settings, Arc::clone(&dispatch) as Arc<dyn crate::net::Service>);
+        let connected = match &endpoint {
+            Endpoint::Unix(path) => local::connect_unix(&host, path).await,
+            Endpoint::Tcp { addr, token } => {
+                local::connect_tcp(&host, *addr, Token::new(token.clone())).await
+            }
+        };
+        let link = connected.map_err(|error| ClientError::Connect {
+            place: endpoint.to_string(),
+            is_refused: matches!(error, ConnectError::Closed(CloseReason::Refused(_))),
+            reason: error.to_string(),
+        })?;
+        let did = link.principal().clone();
+        dispatch.open(did.clone());
+        tokio::spawn(Arc::clone(&dispatch).expire(Arc::clone(&link)));
+        let request_timeout = options.request_timeout;
+        Ok(Self { core: Arc::new(Core { link, dispatch, clock, did, request_timeout, _host: host }) })
+    }
+
+    /// The DID of the sidecar's agent, as which this client speaks.
+    pub fn did(&self) -> &Did {
+        &self.core.did
+    }
+
+    /// Makes a call. What comes of it is the handle's to tell.
+    ///
+    /// **Errors:** [`ClientError::Invalid`] for params that are not one CBOR item, [`ClientError::Unsent`] and
+    /// [`ClientError::Closed`]; nothing was sent then.
+    pub fn call(&self, request: CallRequest) -> Result<CallHandle, ClientError> {
+        cbor::check(&request.params).map_err(|error| ClientError::Invalid(format!("params: {error}")))?;
+        let body = bodies::invoke(&request);
+        let after = request.timeout.map_or(CALL_WAIT, |time| time + CALL_GRACE);
+        let ttl = request.timeout.map_or(CALL_WAIT, |time| time + CALL_TTL_MARGIN);
+        let message = Outgoing {
+            id: request.id,
+            to: request.to.as_ref().unwrap_or(&self.core.did),
+            ttl_ms: ms(ttl),
+            thread_id: request.thread_id.as_deref(),
+            ..Outgoing::new(Type::CapInvoke, &self.core.did, &body)
+        };
+        let (progress_sender, progress) = mpsc::channel(PROGRESS_MAX);
+        let (outcome_sender, outcome) = oneshot::channel();
+        let waiting = Waiting::call(progress_sender, outcome_sender, after);
+        let id = self.send(&message, waiting, after)?;
+        Ok(CallHandle::new(id, self.clone(), progress, outcome))
+    }
+
+    /// Asks for a call of this agent to be cancelled.
+    ///
+    /// **Errors:** [`ClientError`]; that there is no such call is no error but [`CancelState::Unknown`].
+    pub async fn cancel(&self, id: MessageId) -> Result<CancelState, ClientError> {
+        let body = bodies::cancel(id);
+        let message = Outgoing::new(Type::Request, &self.core.did, &body);
+        let reply = self.request(&message, Type::Response, self.core.request_timeout).await?;
+        bodies::cancel_state(&reply.body, id)
+    }
+
+    /// Agrees with the sidecar, or with the agent `to`, on one version for a while.
+    ///
+    /// **Errors:** [`ClientError`]; no version that fits is a refusal with 4003.
+    pub async fn negotiate(
+        &self,
+        name: &CapabilityName,
+        wanted: &Negotiate,
+        to: Option<&Did>,
+    ) -> Result<Session, ClientError> {
+        let body = bodies::negotiate(name, wanted);
+        let message = Outgoing {
+            to: to.unwrap_or(&self.core.did),
+            ..Outgoing::new(Type::Request, &self.core.did, &body)
+        };
+        let reply = self.request(&message, Type::Response, self.core.request_timeout).await?;
+        bodies::accepted(&reply.body, name)
+    }
+
+    /// The time that a PING message to `to` and its PONG take.
+    ///
+    /// **Errors:** [`ClientError`]; [`ClientError::Timeout`] after `wait`.
+    pub async fn ping(&self, to: &Did, wait: Duration) -> Result<Duration, ClientError> {
+        let sent = Instant::now();
+        let message = Outgoing { to, ..Outgoing::new(Type::Ping, &self.core.did, bodies::EMPTY_MAP) };
+        self.request(&message, Type::Pong, wait).await?;
+        Ok(sent.elapsed())
+    }
+
+    /// Waits until the link is closed, and says why.
+    pub async fn closed(&self) -> String {
+        self.core.link.closed().await;
+        self.core.dispatch.close_reason()
+    }
+
+    /// Lets calls in flight end, for a while, then closes the link.
+    pub async fn close(&self) {
+        self.core.link.drain();
+        // The driver closes the link itself when draining takes too long; this is for one that hangs.
+        let _ = timeout(CLOSE_WAIT, self.core.link.closed()).await;
+    }
+
+    /// Sends a request and waits for the one answer of type `wanted`.
+    async fn request(
+        &self,
+        message: &Outgoing<'_>,
+        wanted: Type,
+        wait: Duration,
+    ) -> Result<Reply, ClientError> {
+        let (sender, answer) = oneshot::channel();
+        self.send(message, Waiting::request(wanted, sender, wait), wait)?;
+        answer.await.unwrap_or_else(|_| Err(ClientError::Closed(self.core.dispatch.close_reason())))
+    }
+
+    /// Sends a message, and remembers who waits for its answer before it can come.
+    fn send(
+        &self,
+        message: &Outgoing<'_>,
+        waiting: Waiting,
+        wait: Duration,
+    ) -> Result<MessageId, ClientError> {
+        let (id, bytes) = message.seal(&self.core.clock)?;
+        self.core.dispatch.expect(id, waiting, wait)?;
+        match self.core.link.request(bytes) {
+            Ok(route) => self.core.dispatch.hold(&id, route),
+            Err(error) => {
+                self.core.dispatch.forget(&id);
+                return Err(outgoing::unsent(error));
+            }
+        }
+        Ok(id)
+    }
+
+    /// Forgets who waits for a call and asks for it to be cancelled, without waiting.
+    fn forget_and_cancel(&self, id: MessageId) {
+        self.core.dispatch.forget(&id);
+        let body = bodies::cancel(id);
+        let message = Outgoing::new(Type::Request, &self.core.did, &body);
+        if let Ok((_, bytes)) = message.seal(&self.core.clock) {
+            // A link that is gone takes its calls with it.
+            let _ = self.core.link.notify(bytes);
+        }
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("did", &self.core.did).finish_non_exhaustive()
+    }
+}
+
+/// A duration in milliseconds, capped at what an envelope's `ttl` may be.
+fn ms(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX).min(limits::TTL_MS_MAX)
+}
+
+/// How long a call without a timeout of its own is valid and waited for; the capability's own timeout ends it earlier.
+const CALL_WAIT: Duration = Duration::from_secs(3_600);
+/// How much longer than its timeout a call is waited for: the sidecar answers 5003 itself.
+const CALL_GRACE: Duration = Duration::from_secs(5);
+/// How much longer than its timeout an invoke is valid, so that clocks may differ.
+const CALL_TTL_MARGIN: Duration = Duration::from_secs(60);
+/// Progress kept for a reader that is slow; further progress is skipped, the outcome never.
+const PROGRESS_MAX: usize = 64;
+/// Longest wait for a link to close in good order.
+const CLOSE_WAIT: Duration = Duration::from_secs(35);

@@ -8,6 +8,7 @@
 pub mod dial;
 pub mod key_file;
 pub mod local;
+pub mod pending;
 pub mod quic;
 pub mod tcp;
 

@@ -1,0 +1,188 @@
+//! The client's typed values in, message bodies out; and back.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use capd_proto::capability::CapabilityName;
+use capd_proto::cbor::Reader;
+use capd_proto::code::Code;
+use capd_proto::envelope::{Envelope, MessageId};
+use capd_proto::message::{
+    CallError, CancelState, CapResult, Declare, Descriptor, DocRequest, ErrorBody, InputRequired, Invoke,
+    NegotiateRequest, Outcome, Preferences, Processing, Progress, Query as QueryBody, Request, Response,
+    SessionRef,
+};
+use capd_proto::negotiate::Negotiate;
+
+use super::{Answer, CallRequest, ClientError, Offer, Page, Query, Session, Target, WireError, ms};
+
+/// A body without any field, for PING.
+pub(super) const EMPTY_MAP: &[u8] = &[0xa0];
+
+/// CAP_INVOKE.
+pub(super) fn invoke(request: &CallRequest) -> Vec<u8> {
+    let mut invoke = Invoke::new(&request.params);
+    match &request.target {
+        Target::Id(id) => invoke.id = Some(id.to_string().into()),
+        Target::Name { name, version, negotiate } => {
+            invoke.capability = Some(name.as_str().into());
+            invoke.version = version.as_ref().map(|version| version.to_string().into());
+            invoke.negotiate = negotiate.as_ref().map(Preferences::from);
+        }
+    }
+    invoke.timeout_ms = request.timeout.map(ms);
+    invoke.session = request.session.map(|session_id| SessionRef { session_id, session_scope: false });
+    written(|out| invoke.encode(out))
+}
+
+/// REQUEST to cancel a call.
+pub(super) fn cancel(target: MessageId) -> Vec<u8> {
+    written(|out| Request::Cancel { target }.encode(out))
+}
+
+/// RESPONSE to a REQUEST to cancel.
+pub(super) fn cancel_response(target: MessageId, state: CancelState) -> Vec<u8> {
+    written(|out| Response::Cancel { target, state }.encode(out))
+}
+
+/// REQUEST for a session.
+pub(super) fn negotiate(name: &CapabilityName, wanted: &Negotiate) -> Vec<u8> {
+    let texts = Preferences::from(wanted);
+    let request = NegotiateRequest {
+        capability: name.as_str().into(),
+        preferred_version: texts.preferred,
+        acceptable_versions: texts.acceptable,
+        range: texts.range,
+    };
+    written(|out| Request::Negotiate(request).encode(out))
+}
+
+/// CAP_QUERY.
+pub(super) fn query(query: &Query) -> Vec<u8> {
+    let body = QueryBody {
+        capability: Some(query.filter.to_string().into()),
+        alias: None,
+        version: query.version.as_ref().map(|range| range.to_string().into()),
+        limit: query.limit,
+        cursor: query.cursor.as_deref().map(Into::into),
+        order: Some(query.order),
+    };
+    written(|out| body.encode(out))
+}
+
+/// CAP_DECLARE.
+pub(super) fn declare(descriptors: &[Descriptor]) -> Vec<u8> {
+    let raw = descriptors.iter().map(Descriptor::as_bytes).collect();
+    written(|out| Declare::new(raw, None).encode(out))
+}
+
+/// DOC_REQUEST.
+pub(super) fn doc_request(hash: &[u8]) -> Vec<u8> {
+    written(|out| DocRequest { hash: hash.into() }.encode(out))
+}
+
+/// ERROR.
+pub(super) fn error(code: Code, why: &str) -> Vec<u8> {
+    written(|out| ErrorBody::new(code, why).encode(out))
+}
+
+/// PROCESSING.
+pub(super) fn processing(status_text: Option<&str>, eta_ms: Option<u64>) -> Vec<u8> {
+    let body = Processing { status_text: status_text.map(Into::into), eta_ms, cancellable: Some(true) };
+    written(|out| body.encode(out))
+}
+
+/// PROGRESS.
+pub(super) fn progress(pct: u8) -> Vec<u8> {
+    written(|out| Progress { progress_pct: pct }.encode(out))
+}
+
+/// INPUT_REQUIRED.
+pub(super) fn input_required(prompt: &str) -> Vec<u8> {
+    let body = InputRequired { prompt: prompt.into(), options: None, timeout_ms: None };
+    written(|out| body.encode(out))
+}
+
+/// CAP_RESULT.
+pub(super) fn result(outcome: &Result<Bytes, WireError>, took: Duration) -> Vec<u8> {
+    let mut body = match outcome {
+        Ok(result) => CapResult::success(result),
+        Err(error) => CapResult::error(CallError::new(error.code, &error.message, error.details.as_deref())),
+    };
+    body.execution_time_ms = Some(ms(took));
+    written(|out| body.encode(out))
+}
+
+/// What a CAP_RESULT says. **Errors:** [`ClientError::Result`] when it is an error.
+pub(super) fn answer(envelope: &Envelope<'_>, body: &Bytes) -> Result<Answer, ClientError> {
+    let read = CapResult::decode(body).map_err(unusable)?;
+    match read.outcome {
+        Outcome::Success(result) => Ok(Answer {
+            result: body.slice_ref(result),
+            from: envelope.from.clone().into_owned(),
+            execution_time_ms: read.execution_time_ms,
+            is_deprecated: envelope.ext_bool("deprecated").unwrap_or(false),
+        }),
+        Outcome::Error(error) => Err(ClientError::Result(WireError {
+            code: error.code,
+            message: error.message.map_or_else(|| "the call failed".to_owned(), std::borrow::Cow::into_owned),
+            details: error.details.map(|details| body.slice_ref(details)),
+        })),
+    }
+}
+
+/// What a RESPONSE says of a cancel of `id`.
+pub(super) fn cancel_state(body: &[u8], id: MessageId) -> Result<CancelState, ClientError> {
+    match Response::decode(body).map_err(unusable)? {
+        Response::Cancel { target, state } if target == id => Ok(state),
+        Response::Cancel { .. } | Response::Accept(_) | Response::Other { .. } => {
+            Err(ClientError::Answer("a RESPONSE to something else".to_owned()))
+        }
+    }
+}
+
+/// The session that a RESPONSE agrees to.
+pub(super) fn accepted(body: &[u8], name: &CapabilityName) -> Result<Session, ClientError> {
+    match Response::decode(body).map_err(unusable)? {
+        Response::Accept(accept) if accept.capability == name.as_str() => {
+            let (capability, agreed_version) = accept.agreement().map_err(unusable)?;
+            Ok(Session {
+                id: accept.session_id,
+                capability,
+                agreed_version,
+                expires_at_ms: accept.expires_at,
+            })
+        }
+        Response::Accept(_) | Response::Cancel { .. } | Response::Other { .. } => {
+            Err(ClientError::Answer("a RESPONSE to something else".to_owned()))
+        }
+    }
+}
+
+/// The page that a CAP_DECLARE holds.
+pub(super) fn page(body: &[u8]) -> Result<Page, ClientError> {
+    let declare = Declare::decode(body).map_err(unusable)?;
+    declare.check_format().map_err(unusable)?;
+    let descriptors = declare.descriptors().map_err(unusable)?;
+    let next_cursor = declare.next_cursor.map(std::borrow::Cow::into_owned);
+    Ok(Page { offers: descriptors.into_iter().map(offer).collect(), next_cursor })
+}
+
+/// A descriptor with what our sidecar says of who provides it.
+fn offer(descriptor: Descriptor) -> Offer {
+    let field = |name| descriptor.field(name).map(Reader::new);
+    let provider =
+        field("provider").and_then(|mut reader| reader.text().ok().map(std::borrow::Cow::into_owned));
+    let is_local = field("local").and_then(|mut reader| reader.bool().ok()).unwrap_or(false);
+    Offer { provider, is_local, descriptor }
+}
+
+pub(super) fn unusable(error: impl std::fmt::Display) -> ClientError {
+    ClientError::Answer(error.to_string())
+}
+
+fn written(encode: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    let mut out = Vec::new();
+    encode(&mut out);
+    out
+}

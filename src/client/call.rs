@@ -1,0 +1,266 @@
+//! A [`CallRequest`] in, a [`CallHandle`] out: progress as it comes, then one outcome.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use bytes::Bytes;
+use capd_proto::capability::{CapabilityId, CapabilityName, Range, Version};
+use capd_proto::cbor::json::{from_json, to_json};
+use capd_proto::envelope::MessageId;
+use capd_proto::identity::Did;
+use capd_proto::message;
+use capd_proto::negotiate::{Negotiate, SessionId};
+use serde_json::Value;
+use tokio::sync::{mpsc, oneshot};
+
+use super::{Client, ClientError};
+
+/// Which capability is called. **Source:** PROTOCOL 7.3.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// Exactly this name and version.
+    Id(CapabilityId),
+    /// A name; with neither `version` nor `negotiate` the request's session must pin the version.
+    Name {
+        /// The name.
+        name: CapabilityName,
+        /// Exactly this version.
+        version: Option<Version>,
+        /// Let the executor choose.
+        negotiate: Option<Negotiate>,
+    },
+}
+
+impl Target {
+    /// The highest version in `range`.
+    pub fn in_range(name: CapabilityName, range: Range) -> Self {
+        let negotiate = Negotiate { range: Some(range), ..Negotiate::default() };
+        Self::Name { name, version: None, negotiate: Some(negotiate) }
+    }
+
+    /// The highest release.
+    pub fn newest(name: CapabilityName) -> Self {
+        // PROTOCOL 6: a range whose comparators name no pre-release picks none.
+        Self::in_range(name, ANY_RELEASE.parse().expect("a constant that a test parses"))
+    }
+}
+
+/// A session that pins a version. **Source:** PROTOCOL 7.5.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Session {
+    /// Its name: what [`CallRequest::session`] takes.
+    pub id: SessionId,
+    /// The capability it is about.
+    pub capability: CapabilityName,
+    /// The pinned version.
+    pub agreed_version: Version,
+    /// **Units:** milliseconds since the Unix epoch.
+    pub expires_at_ms: u64,
+}
+
+/// One call to be made.
+#[derive(Clone, Debug)]
+pub struct CallRequest {
+    pub(super) target: Target,
+    pub(super) to: Option<Did>,
+    pub(super) params: Bytes,
+    pub(super) timeout: Option<Duration>,
+    pub(super) session: Option<SessionId>,
+    pub(super) thread_id: Option<Bytes>,
+    pub(super) id: Option<MessageId>,
+}
+
+impl CallRequest {
+    /// A call of `target` with `null` for params, to whichever agent the sidecar chooses.
+    pub fn new(target: Target) -> Self {
+        let params = Bytes::from_static(&[CBOR_NULL]);
+        Self { target, to: None, params, timeout: None, session: None, thread_id: None, id: None }
+    }
+
+    /// The agent to call, instead of the sidecar's choice.
+    pub fn to(self, agent: Did) -> Self {
+        Self { to: Some(agent), ..self }
+    }
+
+    /// Params as JSON.
+    pub fn params_json(self, params: &Value) -> Self {
+        let mut bytes = Vec::new();
+        from_json(params, &mut bytes);
+        Self { params: bytes.into(), ..self }
+    }
+
+    /// Params as one CBOR item, sent as it is. [`Client::call`] refuses anything else.
+    pub fn params_cbor(self, params: impl Into<Bytes>) -> Self {
+        Self { params: params.into(), ..self }
+    }
+
+    /// How long the call may take; otherwise what the capability declares.
+    pub fn timeout(self, timeout: Duration) -> Self {
+        Self { timeout: Some(timeout), ..self }
+    }
+
+    /// The session that pins the version.
+    pub fn session(self, session: SessionId) -> Self {
+        Self { session: Some(session), ..self }
+    }
+
+    /// The thread that the call belongs to.
+    pub fn thread_id(self, thread_id: impl Into<Bytes>) -> Self {
+        Self { thread_id: Some(thread_id.into()), ..self }
+    }
+
+    /// The call's id, to repeat a call whose answer was lost: under the same id it runs once. **Source:** PROTOCOL 8.
+    pub fn id(self, id: MessageId) -> Self {
+        Self { id: Some(id), ..self }
+    }
+}
+
+/// What a call says while it runs. **Source:** PROTOCOL 7.6.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// PROCESSING: it has been taken up.
+    Processing {
+        /// Words for people.
+        status_text: Option<String>,
+        /// **Units:** milliseconds from here.
+        eta_ms: Option<u64>,
+        /// Whether cancelling it would have an effect.
+        cancellable: Option<bool>,
+    },
+    /// PROGRESS: so much is done.
+    Progress {
+        /// **Units:** percent, 0 to 100.
+        pct: u8,
+    },
+    /// INPUT_REQUIRED: it waits for somebody.
+    InputRequired {
+        /// What is asked.
+        prompt: String,
+    },
+}
+
+impl From<message::Processing<'_>> for Progress {
+    fn from(body: message::Processing<'_>) -> Self {
+        let status_text = body.status_text.map(Cow::into_owned);
+        Self::Processing { status_text, eta_ms: body.eta_ms, cancellable: body.cancellable }
+    }
+}
+
+impl From<message::Progress> for Progress {
+    fn from(body: message::Progress) -> Self {
+        Self::Progress { pct: body.progress_pct }
+    }
+}
+
+impl From<message::InputRequired<'_>> for Progress {
+    fn from(body: message::InputRequired<'_>) -> Self {
+        Self::InputRequired { prompt: body.prompt.into_owned() }
+    }
+}
+
+/// The good end of a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// **Shape:** one CBOR item.
+    pub result: Bytes,
+    /// The agent that answered.
+    pub from: String,
+    /// How long it says that it took. **Units:** milliseconds.
+    pub execution_time_ms: Option<u64>,
+    /// Whether the version that served is deprecated. **Source:** PROTOCOL 7.5.
+    pub is_deprecated: bool,
+}
+
+impl Answer {
+    /// The result as JSON; `None` when it does not fit, which only a capability without a schema makes happen.
+    pub fn json(&self) -> Option<Value> {
+        to_json(&self.result).ok()
+    }
+}
+
+/// A call on its way. Dropping the handle leaves the call running, unless [`CallHandle::cancel_on_drop`] was asked for.
+#[derive(Debug)]
+pub struct CallHandle {
+    id: MessageId,
+    client: Client,
+    progress: mpsc::Receiver<Progress>,
+    outcome: Option<oneshot::Receiver<Result<Answer, ClientError>>>,
+    cancels_on_drop: bool,
+}
+
+impl CallHandle {
+    pub(super) const fn new(
+        id: MessageId,
+        client: Client,
+        progress: mpsc::Receiver<Progress>,
+        outcome: oneshot::Receiver<Result<Answer, ClientError>>,
+    ) -> Self {
+        Self { id, client, progress, outcome: Some(outcome), cancels_on_drop: false }
+    }
+
+    /// The call's id: what [`Client::cancel`] takes.
+    pub const fn id(&self) -> MessageId {
+        self.id
+    }
+
+    /// Cancels the call when the handle is dropped before the outcome.
+    pub const fn cancel_on_drop(&mut self) {
+        self.cancels_on_drop = true;
+    }
+
+    /// What the call says next while it runs; `None` once its outcome is there. Cancelling this future loses nothing.
+    pub async fn progress(&mut self) -> Option<Progress> {
+        self.progress.recv().await
+    }
+
+    /// The one outcome; progress that was not taken is skipped.
+    ///
+    /// **Errors:** any of [`ClientError`].
+    pub async fn outcome(mut self) -> Result<Answer, ClientError> {
+        let Some(outcome) = self.outcome.as_mut() else { return Err(lost()) };
+        let outcome = outcome.await;
+        self.outcome = None;
+        outcome.unwrap_or_else(|_| Err(lost()))
+    }
+
+    /// Asks for the call to be cancelled. The outcome still comes: error 4901, or what was recorded before.
+    ///
+    /// **Errors:** as [`Client::cancel`].
+    pub async fn cancel(&self) -> Result<message::CancelState, ClientError> {
+        self.client.cancel(self.id).await
+    }
+}
+
+impl Drop for CallHandle {
+    fn drop(&mut self) {
+        if self.cancels_on_drop && self.outcome.is_some() {
+            self.client.forget_and_cancel(self.id);
+        }
+    }
+}
+
+fn lost() -> ClientError {
+    ClientError::Closed("the client was shut down".to_owned())
+}
+
+/// CBOR's `null`, the params of a call without any. **Source:** PROTOCOL 10.
+const CBOR_NULL: u8 = 0xf6;
+/// Every version that is no pre-release.
+const ANY_RELEASE: &str = ">=0.0.0";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_release_is_no_pre_release() {
+        let Target::Name { negotiate: Some(negotiate), .. } =
+            Target::newest("org.example.a".parse().unwrap())
+        else {
+            panic!("not negotiated");
+        };
+        let range = negotiate.range.unwrap();
+        assert!(range.matches(&"0.0.0".parse().unwrap()) && range.matches(&"99.0.0".parse().unwrap()));
+        assert!(!range.matches(&"1.0.0-rc.1".parse().unwrap()));
+    }
+}

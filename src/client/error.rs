@@ -1,0 +1,133 @@
+//! What went wrong in; a typed error that says whose doing it was out.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use capd_proto::cbor::json::to_json;
+use capd_proto::code::Code;
+use capd_proto::envelope::MessageId;
+use serde_json::Value;
+
+/// Why a request of the client has no good answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ClientError {
+    /// No link to the sidecar: nobody listens there, it does not let us in, or it does not speak the protocol.
+    #[error("no link to the sidecar at {place}: {reason}")]
+    Connect {
+        /// The socket path or the address.
+        place: String,
+        /// What the system or the sidecar said.
+        reason: String,
+        /// Whether a sidecar is there and turned us away.
+        is_refused: bool,
+    },
+    /// An ERROR came back: nothing was executed.
+    #[error("{0}")]
+    Refused(WireError),
+    /// A CAP_RESULT with status `error` came back: the call was accepted and ended badly.
+    #[error("{0}")]
+    Result(WireError),
+    /// Nothing came back in time. Whether the call was executed is not known.
+    #[error("no answer to {id} within {after:?}")]
+    Timeout {
+        /// The request's id.
+        id: MessageId,
+        /// How long it was waited for.
+        after: Duration,
+    },
+    /// The link closed with the request on the way. Whether a call was executed is not known.
+    #[error("the link to the sidecar closed: {0}")]
+    Closed(String),
+    /// The request was not sent: too large, or the link's queue or the table of open requests is full.
+    #[error("not sent: {0}")]
+    Unsent(String),
+    /// What came back does not fit what was asked, or its hash.
+    #[error("unusable answer: {0}")]
+    Answer(String),
+    /// What was to be sent does not fit the protocol.
+    #[error("{0}")]
+    Invalid(String),
+}
+
+/// What an ERROR, or the error of a CAP_RESULT, says. **Source:** PROTOCOL 7.4, 9.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{code}: {message}")]
+pub struct WireError {
+    /// The code; one that this build does not know is kept.
+    pub code: Code,
+    /// Words for people.
+    pub message: String,
+    /// **Shape:** one CBOR item.
+    pub details: Option<Bytes>,
+}
+
+/// One place where a payload does not fit its schema. **Source:** PROTOCOL 9.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// **Shape:** JSON pointer into the payload.
+    pub path: String,
+    /// What is wrong there.
+    pub message: String,
+    /// The keyword that says so.
+    pub keyword: String,
+}
+
+impl WireError {
+    /// `details` as JSON, if they are there and fit JSON.
+    pub fn details_json(&self) -> Option<Value> {
+        self.details.as_deref().and_then(|details| to_json(details).ok())
+    }
+
+    /// The violations that `details` lists; entries of another shape are left out.
+    pub fn violations(&self) -> Vec<Violation> {
+        let details = self.details_json();
+        let listed = details.as_ref().and_then(|details| details["violations"].as_array());
+        let text = |entry: &Value, key: &str| entry[key].as_str().map(str::to_owned);
+        listed
+            .into_iter()
+            .flatten()
+            .filter_map(|entry| {
+                Some(Violation {
+                    path: text(entry, "path")?,
+                    message: text(entry, "message")?,
+                    keyword: text(entry, "keyword").unwrap_or_default(),
+                })
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use capd_proto::cbor::json::from_json;
+    use serde_json::json;
+
+    use super::*;
+
+    fn with_details(details: &Value) -> WireError {
+        let mut bytes = Vec::new();
+        from_json(details, &mut bytes);
+        WireError { code: Code::SCHEMA_VIOLATION, message: "m".to_owned(), details: Some(bytes.into()) }
+    }
+
+    #[test]
+    fn violations_are_read_and_entries_of_another_shape_left_out() {
+        let details = json!({"violations": [
+            {"path": "/code", "message": "is a number", "keyword": "type"},
+            {"path": 1}, "x", {"path": "/", "message": "no keyword"},
+        ]});
+        let paths: Vec<_> =
+            with_details(&details).violations().into_iter().map(|violation| violation.path).collect();
+        assert_eq!(paths, ["/code", "/"]);
+        for details in [json!(null), json!([]), json!({"violations": 1})] {
+            assert_eq!(with_details(&details).violations(), vec![]);
+        }
+    }
+
+    #[test]
+    fn details_that_do_not_fit_json_are_no_error() {
+        let error = WireError { code: Code(9999), message: String::new(), details: Some(vec![0xf7].into()) };
+        assert_eq!(error.details_json(), None);
+        assert_eq!(error.violations(), vec![]);
+    }
+}

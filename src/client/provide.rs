@@ -1,0 +1,336 @@
+//! Declarations and a handler in; each CAP_INVOKE to the handler, its result as CAP_RESULT out.
+
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use capd_proto::capability::CapabilityId;
+use capd_proto::code::Code;
+use capd_proto::envelope::{Envelope, MessageId};
+use capd_proto::identity::Did;
+use capd_proto::limits;
+use capd_proto::message::{CancelState, Descriptor, Identity, Invoke, Request, Type};
+use capd_proto::negotiate::choose;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::dispatch::Waiting;
+use super::outgoing::{self, Outgoing};
+use super::{Client, ClientError, WireError, bodies};
+use crate::net::{Clock, Route};
+
+/// One call to be served.
+#[derive(Debug)]
+pub struct Invocation {
+    /// The call's id.
+    pub id: MessageId,
+    /// Who calls.
+    pub from: String,
+    /// Which of the declared capabilities serves it.
+    pub capability: CapabilityId,
+    /// **Shape:** one CBOR item, already checked against the input schema by the sidecar.
+    pub params: Bytes,
+    /// When the caller's time runs out.
+    pub deadline: Instant,
+    /// Cancelled when the call is, or when the link closes: nobody waits for the result then.
+    pub cancelled: CancellationToken,
+    /// Tells the caller how it goes.
+    pub reporter: Reporter,
+}
+
+/// What serves calls. A function from an [`Invocation`] to a future is one.
+pub trait Handler: Send + Sync + 'static {
+    /// Serves one call: the result as one CBOR item, or the error that becomes the CAP_RESULT.
+    ///
+    /// Each call runs in a task of its own. A handler that panics has answered with 5001.
+    fn invoke(
+        &self,
+        invocation: Invocation,
+    ) -> Pin<Box<dyn Future<Output = Result<Bytes, WireError>> + Send>>;
+}
+
+impl<F, A> Handler for F
+where
+    F: Fn(Invocation) -> A + Send + Sync + 'static,
+    A: Future<Output = Result<Bytes, WireError>> + Send + 'static,
+{
+    fn invoke(
+        &self,
+        invocation: Invocation,
+    ) -> Pin<Box<dyn Future<Output = Result<Bytes, WireError>> + Send>> {
+        Box::pin(self(invocation))
+    }
+}
+
+impl Client {
+    /// Serves what is [`declare`](Self::declare)d with `handler`, at most `calls_max` calls at once; one more is
+    /// refused with 5004. A client serves with one handler: a second one is not taken.
+    ///
+    /// **Errors:** [`ClientError::Invalid`] for the second one.
+    pub fn serve(&self, calls_max: usize, handler: impl Handler) -> Result<(), ClientError> {
+        let serving = Serving::new(Arc::new(handler), calls_max);
+        let refused = self.core.dispatch.serving.set(serving);
+        refused.map_err(|_| ClientError::Invalid("this client serves already".to_owned()))
+    }
+
+    /// Registers what this agent offers on this link, in place of what it registered before.
+    ///
+    /// **Errors:** [`ClientError::Refused`] with the sidecar's reason, and nothing is registered; the others.
+    pub async fn declare(&self, descriptors: &[Descriptor]) -> Result<(), ClientError> {
+        if descriptors.is_empty() {
+            // PROTOCOL 7.2: `capabilities` has one descriptor or more; closing the link withdraws them.
+            return Err(ClientError::Invalid("nothing to declare".to_owned()));
+        }
+        let Some(serving) = self.core.dispatch.serving.get() else {
+            return Err(ClientError::Invalid("serve comes before declare".to_owned()));
+        };
+        serving.declare(descriptors);
+        let body = bodies::declare(descriptors);
+        let message = Outgoing::new(Type::CapDeclare, &self.core.did, &body);
+        let wait = self.core.request_timeout;
+        let (sender, mut refusal) = oneshot::channel();
+        // No message answers a CAP_DECLARE that is taken, so only an ERROR can come here.
+        let id = self.send(&message, Waiting::request(Type::CapDeclare, sender, wait), wait)?;
+        // Messages of one link are handled in order: when the PONG is here, a refusal would have come before it.
+        let pong = self.ping(&self.core.did, wait).await;
+        self.core.dispatch.forget(&id);
+        match refusal.try_recv() {
+            Ok(Err(refused)) => Err(refused),
+            Ok(Ok(_)) => Err(ClientError::Answer("a CAP_DECLARE came in reply to one".to_owned())),
+            Err(_) => pong.map(drop),
+        }
+    }
+}
+
+/// Tells the caller of one call how it goes. Each message may be skipped on the way; none of them ends the call.
+#[derive(Clone)]
+pub struct Reporter {
+    way: Arc<Way>,
+}
+
+/// How what answers one message goes back.
+pub(super) struct Way {
+    id: MessageId,
+    did: Did,
+    to: Did,
+    thread_id: Option<Vec<u8>>,
+    ttl_ms: u64,
+    route: Route,
+    clock: Clock,
+}
+
+impl Reporter {
+    /// PROCESSING: it has been taken up; **units:** `eta_ms` in milliseconds from here.
+    ///
+    /// **Errors:** [`ClientError::Unsent`] and [`ClientError::Closed`], as for all of them.
+    pub fn processing(&self, status_text: Option<&str>, eta_ms: Option<u64>) -> Result<(), ClientError> {
+        self.way.send(Type::Processing, &bodies::processing(status_text, eta_ms))
+    }
+
+    /// PROGRESS: so many percent are done; more than 100 is told as 100.
+    pub fn progress(&self, pct: u8) -> Result<(), ClientError> {
+        self.way.send(Type::Progress, &bodies::progress(pct.min(100)))
+    }
+
+    /// INPUT_REQUIRED: it waits for somebody.
+    pub fn input_required(&self, prompt: &str) -> Result<(), ClientError> {
+        self.way.send(Type::InputRequired, &bodies::input_required(prompt))
+    }
+}
+
+impl std::fmt::Debug for Reporter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Reporter({})", self.way.id)
+    }
+}
+
+impl Way {
+    /// The way back from `envelope`, which the agent `to` sent.
+    pub(super) fn new(envelope: &Envelope<'_>, to: Did, did: Did, route: Route, clock: Clock) -> Self {
+        Self {
+            id: envelope.id,
+            did,
+            to,
+            thread_id: envelope.thread_id.as_deref().map(<[u8]>::to_vec),
+            // PROTOCOL 8: the result is valid as long as the invoke is.
+            ttl_ms: envelope.ts.saturating_add(envelope.ttl).saturating_sub(clock.wall_ms()).max(TTL_MS_MIN),
+            route,
+            clock,
+        }
+    }
+
+    fn send(&self, typ: Type, body: &[u8]) -> Result<(), ClientError> {
+        let message = Outgoing {
+            to: &self.to,
+            reply_to: Some(self.id),
+            thread_id: self.thread_id.as_deref(),
+            ttl_ms: self.ttl_ms,
+            ..Outgoing::new(typ, &self.did, body)
+        };
+        let (_, bytes) = message.seal(&self.clock)?;
+        self.route.send(bytes).map_err(outgoing::unsent)
+    }
+}
+
+/// The handler of a client, and its calls.
+pub(super) struct Serving {
+    handler: Arc<dyn Handler>,
+    calls_max: usize,
+    declared: Mutex<Vec<Descriptor>>,
+    calls: Arc<Mutex<HashMap<MessageId, CancellationToken>>>,
+}
+
+impl Serving {
+    fn new(handler: Arc<dyn Handler>, calls_max: usize) -> Self {
+        Self { handler, calls_max, declared: Mutex::default(), calls: Arc::default() }
+    }
+
+    fn declare(&self, descriptors: &[Descriptor]) {
+        *lock(&self.declared) = descriptors.to_vec();
+    }
+
+    /// The link is gone, and with it everybody who waits for a result.
+    pub(super) fn on_close(&self) {
+        for (_, cancelled) in lock(&self.calls).drain() {
+            cancelled.cancel();
+        }
+    }
+
+    /// A REQUEST; the only one that an agent takes is to cancel a call.
+    pub(super) fn on_request(&self, request: &Request<'_>, way: &Way) {
+        let sent = match *request {
+            Request::Cancel { target } => {
+                let state = match lock(&self.calls).get(&target) {
+                    Some(cancelled) => {
+                        cancelled.cancel();
+                        CancelState::Cancelling
+                    }
+                    // Finished calls are not remembered: the sidecar's ledger does that.
+                    None => CancelState::Unknown,
+                };
+                way.send(Type::Response, &bodies::cancel_response(target, state))
+            }
+            Request::Negotiate(_) | Request::Other { .. } => {
+                way.send(Type::Error, &bodies::error(Code::BAD_REQUEST, "an agent takes no such request"))
+            }
+        };
+        if let Err(error) = sent {
+            tracing::debug!(%error, "an answer was not sent");
+        }
+    }
+
+    /// A call: it runs in a task of its own, or is refused.
+    pub(super) fn on_invoke(&self, invoke: &Invoke<'_>, body: &Bytes, way: Way) {
+        let way = Arc::new(way);
+        let admitted = self.admit(invoke, body, &way);
+        match admitted {
+            Ok(invocation) => self.start(invocation, way),
+            Err((code, why)) => {
+                if let Err(error) = way.send(Type::Error, &bodies::error(code, &why)) {
+                    tracing::debug!(%error, call = %way.id, "a refusal was not sent");
+                }
+            }
+        }
+    }
+
+    /// Registers a call, or says why it is refused.
+    fn admit(&self, invoke: &Invoke<'_>, body: &Bytes, way: &Arc<Way>) -> Result<Invocation, (Code, String)> {
+        let identity = invoke.identity().map_err(|error| (error.code(), error.to_string()))?;
+        let declared =
+            self.choose(&identity).map_err(|code| (code, "this agent does not serve it".to_owned()))?;
+        let time = invoke.timeout_ms.or(declared.timeout_ms).unwrap_or(limits::CALL_TIMEOUT_MS_DEFAULT);
+        let cancelled = CancellationToken::new();
+        let mut calls = lock(&self.calls);
+        if calls.contains_key(&way.id) {
+            return Err((Code::BAD_REQUEST, "a call with this id runs".to_owned()));
+        }
+        if calls.len() >= self.calls_max {
+            return Err((Code::OVERLOADED, "the agent has too many calls in flight".to_owned()));
+        }
+        calls.insert(way.id, cancelled.clone());
+        Ok(Invocation {
+            id: way.id,
+            from: way.to.to_string(),
+            capability: declared.id,
+            params: body.slice_ref(invoke.params),
+            // PROTOCOL 8: a call's time is capped by the `ttl`.
+            deadline: Instant::now() + Duration::from_millis(time.min(way.ttl_ms)),
+            cancelled,
+            reporter: Reporter { way: Arc::clone(way) },
+        })
+    }
+
+    fn start(&self, invocation: Invocation, way: Arc<Way>) {
+        let result = ResultDue { way: Some(way), calls: Arc::clone(&self.calls) };
+        let started = Instant::now();
+        let work = self.handler.invoke(invocation);
+        tokio::spawn(async move {
+            let outcome = work.await;
+            result.send(&outcome, started.elapsed());
+        });
+    }
+
+    /// Which declared capability serves a call; the sidecar has chosen before, and this follows the same rules.
+    fn choose(&self, identity: &Identity<'_>) -> Result<Descriptor, Code> {
+        let declared = lock(&self.declared);
+        let of_name = declared.iter().filter(|descriptor| descriptor.id.name.as_str() == identity.name);
+        let of_name: Vec<_> = of_name.collect();
+        if of_name.is_empty() {
+            return Err(Code::CAPABILITY_NOT_FOUND);
+        }
+        // Which version a session pins only the sidecar knows, which has chosen; of one version it is that one.
+        let Some(want) = &identity.want else {
+            return if let [only] = of_name.as_slice() {
+                Ok((*only).clone())
+            } else {
+                Err(Code::VERSION_MISMATCH)
+            };
+        };
+        let served: Vec<_> = of_name.iter().map(|descriptor| descriptor.served.clone()).collect();
+        let choice = choose(want, &served).map_err(|_| Code::VERSION_MISMATCH)?;
+        Ok(of_name[choice.index].clone())
+    }
+}
+
+/// The one CAP_RESULT that a call is owed: dropping it, as a panic does, sends 5001.
+struct ResultDue {
+    way: Option<Arc<Way>>,
+    calls: Arc<Mutex<HashMap<MessageId, CancellationToken>>>,
+}
+
+impl ResultDue {
+    fn send(mut self, outcome: &Result<Bytes, WireError>, took: Duration) {
+        self.finish(outcome, took);
+    }
+
+    fn finish(&mut self, outcome: &Result<Bytes, WireError>, took: Duration) {
+        let Some(way) = self.way.take() else { return };
+        lock(&self.calls).remove(&way.id);
+        let sent = way.send(Type::CapResult, &bodies::result(outcome, took)).or_else(|error| {
+            // A result that the link does not carry is an error result, not silence.
+            let failure = WireError { code: Code::INTERNAL_ERROR, message: error.to_string(), details: None };
+            way.send(Type::CapResult, &bodies::result(&Err(failure), took))
+        });
+        if let Err(error) = sent {
+            tracing::debug!(%error, call = %way.id, "a result was not sent");
+        }
+    }
+}
+
+impl Drop for ResultDue {
+    fn drop(&mut self) {
+        let message = "the handler ended without an answer".to_owned();
+        self.finish(&Err(WireError { code: Code::INTERNAL_ERROR, message, details: None }), Duration::ZERO);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Maps and lists change in single steps, so a panic leaves none half done.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A result is sent even when the invoke has just expired; the sidecar knows what it is worth.
+const TTL_MS_MIN: u64 = 1_000;
