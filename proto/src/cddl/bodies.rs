@@ -124,6 +124,12 @@ impl Bodies {
         self.program.run(self.shapes[shape as usize], bytes)
     }
 
+    /// The name of a message type's rule in `cddl/*.cddl`; `None` for a type that we do not speak.
+    pub fn rule_name(&self, typ: u64) -> Option<&'static str> {
+        let at = MESSAGES.binary_search_by_key(&typ, |(typ, _)| *typ).ok()?;
+        Some(MESSAGES[at].1)
+    }
+
     /// The rule of a message type's body; `None` for a type that we do not speak.
     pub fn rule(&self, typ: u64) -> Option<RuleId> {
         let at = self.messages.binary_search_by_key(&typ, |(typ, _)| *typ).ok()?;

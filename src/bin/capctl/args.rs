@@ -1,0 +1,301 @@
+//! A command line in, its typed form out.
+
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use capd_proto::capability::{CapabilityId, Range};
+use capd_proto::envelope::MessageId;
+use clap::{Args as ArgGroup, Parser, Subcommand, ValueEnum};
+
+use crate::duration;
+
+/// Call what other agents can do, through the capd sidecar beside you.
+#[derive(Debug, Parser)]
+#[command(name = "capctl", version, after_help = AFTER_HELP, max_term_width = 110)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    pub(crate) sidecar: SidecarArgs,
+    /// Print JSON: one document or one line for each item on stdout, errors on stderr
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Where the sidecar listens; see [`context`](crate::context) for what applies when nothing is given.
+#[derive(Clone, Debug, Default, ArgGroup)]
+#[command(next_help_heading = "Sidecar")]
+pub(crate) struct SidecarArgs {
+    /// The sidecar's unix socket [env: CAPD_SOCKET]
+    #[arg(long, global = true, value_name = "PATH", conflicts_with_all = ["address", "context"])]
+    pub(crate) socket: Option<PathBuf>,
+    /// A context of contexts.toml [env: CAPD_CONTEXT]
+    #[arg(long, global = true, value_name = "NAME", conflicts_with = "address")]
+    pub(crate) context: Option<String>,
+    /// The sidecar's loopback TCP address, with --token-file
+    #[arg(long, global = true, value_name = "IP:PORT")]
+    pub(crate) address: Option<SocketAddr>,
+    /// The file that holds the token for --address
+    #[arg(long, global = true, value_name = "PATH", conflicts_with_all = ["socket", "context"])]
+    pub(crate) token_file: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Call a capability and print its result
+    Call(CallArgs),
+    /// List the versions of a capability, or a whole namespace with NAME.*
+    Query(QueryArgs),
+    /// List every capability that the sidecar knows
+    Ls(LsArgs),
+    /// Show one capability with its schemas
+    Describe(DescribeArgs),
+    /// Provide a capability: each call runs COMMAND, params on stdin, result on stdout, both JSON
+    Serve(ServeArgs),
+    /// Cancel a call that is running
+    Cancel(CancelArgs),
+    /// Measure the time to a sidecar and back
+    Ping(PingArgs),
+    /// Print the DID of the sidecar's agent
+    Id,
+    /// Show frames, an envelope or a body, and whether the protocol accepts them; works without a sidecar
+    Decode(DecodeArgs),
+    /// Show or choose the sidecars that capctl knows by name
+    #[command(subcommand)]
+    Context(ContextCommand),
+}
+
+#[derive(Debug, ArgGroup)]
+pub(crate) struct CallArgs {
+    /// A capability's name (org.example.review), or its id with a version (org.example.review:1.5.0)
+    #[arg(value_name = "NAME|ID")]
+    pub(crate) capability: String,
+    /// Which versions will do, such as '>=1.0.0 <2.0.0'; without it, the highest release
+    #[arg(long, value_name = "RANGE")]
+    pub(crate) version: Option<Range>,
+    /// The call's params: JSON, @FILE, or - for stdin
+    #[arg(long, value_name = "JSON|@FILE|-", default_value = "null", allow_hyphen_values = true)]
+    pub(crate) params: String,
+    /// How long the call may take, such as 500ms, 30s, 2m; without it, what the capability declares, or 60s
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    pub(crate) timeout: Option<Duration>,
+    /// The agent to call; without it, the sidecar chooses
+    #[arg(long, value_name = "DID")]
+    pub(crate) to: Option<String>,
+    /// Show the call's id and its progress on stderr even when that is not a terminal
+    #[arg(long)]
+    pub(crate) progress: bool,
+}
+
+#[derive(Debug, ArgGroup)]
+pub(crate) struct QueryArgs {
+    /// A capability's name, or a namespace: org.example.*
+    pub(crate) name: String,
+    /// Only versions in this range
+    #[arg(long, value_name = "RANGE")]
+    pub(crate) version: Option<Range>,
+    /// At most this many; the cursor to go on is printed when there are more
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..=1_000))]
+    pub(crate) limit: Option<u64>,
+    /// Go on where an earlier query of the same kind stopped
+    #[arg(long)]
+    pub(crate) cursor: Option<String>,
+    /// Which version of a name comes first
+    #[arg(long, value_enum, default_value_t = OrderArg::NewestFirst)]
+    pub(crate) order: OrderArg,
+    /// Ask this agent's sidecar instead of listing everything known
+    #[arg(long, value_name = "DID")]
+    pub(crate) to: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OrderArg {
+    NewestFirst,
+    OldestFirst,
+}
+
+#[derive(Debug, ArgGroup)]
+pub(crate) struct LsArgs {
+    /// Only names that match: a namespace (org.example.*) or a part of the name
+    pub(crate) pattern: Option<String>,
+}
+
+#[derive(Debug, ArgGroup)]
+pub(crate) struct DescribeArgs {
+    /// The capability's id, such as org.example.review:1.5.0
+    pub(crate) id: CapabilityId,
+}
+
+#[derive(Debug, ArgGroup)]
+pub(crate) struct ServeArgs {
+    /// The capability's id, such as org.example.upper:1.0.0
+    #[arg(value_name = "NAME:VERSION")]
+    pub(crate) id: CapabilityId,
+    /// JSON Schema that the params must fit
+    #[arg(long, value_name = "FILE")]
+    pub(crate) input_schema: Option<PathBuf>,
+    /// JSON Schema that the result must fit
+    #[arg(long, value_name = "FILE")]
+    pub(crate) output_schema: Option<PathBuf>,
+    /// A call may safely run more than once
+    #[arg(long)]
+    pub(crate) idempotent: bool,
+    /// How long a call may take unless its caller says otherwise
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    pub(crate) timeout: Option<Duration>,
+    /// What the capability does, for people
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) description: Option<String>,
+    /// Most commands at once; as many calls again wait
+    #[arg(long, value_name = "COUNT", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=1_024))]
+    pub(crate) concurrency: u16,
+    /// The command and its arguments, after --
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Debug, ArgGroup)]
+pub(crate) struct CancelArgs {
+    /// The call's id, 32 hexadecimal digits
+    pub(crate) id: MessageId,
+}
+
+#[derive(Debug, ArgGroup)]
+pub(crate) struct PingArgs {
+    /// The agent to reach; without it, the sidecar itself
+    pub(crate) did: Option<String>,
+    /// How many times
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) count: u32,
+    /// How long to wait for each answer
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = duration::parse)]
+    pub(crate) timeout: Duration,
+}
+
+#[derive(Debug, ArgGroup)]
+pub(crate) struct DecodeArgs {
+    /// The file to read, or - for stdin; its bytes as they are, or as hexadecimal text
+    #[arg(value_name = "FILE", required_unless_present = "hex", conflicts_with = "hex")]
+    pub(crate) file: Option<PathBuf>,
+    /// The bytes as hexadecimal text; spaces and colons may stand between them
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) hex: Option<String>,
+    /// The bytes are frames
+    #[arg(long, conflicts_with_all = ["envelope", "body"])]
+    pub(crate) frame: bool,
+    /// The bytes are one envelope
+    #[arg(long, conflicts_with = "body")]
+    pub(crate) envelope: bool,
+    /// The bytes are one body of this message type, such as CAP_INVOKE or 22
+    #[arg(long, value_name = "TYPE")]
+    pub(crate) body: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ContextCommand {
+    /// List the contexts
+    Ls,
+    /// Show which sidecar applies, and why
+    Show,
+    /// Use this context from here on
+    Use {
+        /// A context of contexts.toml
+        name: String,
+    },
+    /// Write a context: --socket PATH, or --address IP:PORT --token-file PATH
+    Set {
+        /// The context's name
+        name: String,
+    },
+}
+
+const AFTER_HELP: &str = "\
+Which sidecar: --socket, --address or --context; else the environment's CAPD_SOCKET or CAPD_CONTEXT;
+else the current context of $XDG_CONFIG_HOME/capd/contexts.toml.
+
+Exit codes:
+  0    done
+  1    something unexpected
+  2    usage: the command line, a file it names, or contexts.toml
+  3    refused, for another reason than the two below
+  4    a schema violation: params (4004) or result (5901)
+  5    unavailable or out of time: no sidecar, 2xxx, 5002, 5003, 5004
+  6    the call ended with another error result
+  130  interrupted; a call that was running has been cancelled";
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    fn parse(line: &[&str]) -> Result<Args, clap::Error> {
+        Args::try_parse_from(std::iter::once("capctl").chain(line.iter().copied()))
+    }
+
+    #[test]
+    fn the_definition_has_no_contradictions() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn a_subcommands_version_is_a_range() {
+        let args = parse(&["call", "org.example.review", "--version", ">=1.0.0 <2.0.0"]).unwrap();
+        let Command::Call(call) = args.command else { panic!("{args:?}") };
+        assert_eq!(call.version.unwrap().to_string(), ">=1.0.0 <2.0.0");
+        assert_eq!(call.params, "null");
+        let error = parse(&["--version"]).unwrap_err();
+        assert_eq!(error.kind(), clap::error::ErrorKind::DisplayVersion);
+    }
+
+    #[test]
+    fn a_caret_range_is_refused_before_anything_is_sent() {
+        for range in ["^1.0", "~1.2", "1.x", "*", ">=1.0 || <3"] {
+            let error = parse(&["query", "org.example.review", "--version", range]).unwrap_err();
+            assert_eq!(error.kind(), clap::error::ErrorKind::ValueValidation, "{range}");
+        }
+    }
+
+    #[test]
+    fn global_flags_stand_before_or_after_the_subcommand() {
+        for line in [&["--json", "--socket", "/s", "id"][..], &["id", "--socket", "/s", "--json"][..]] {
+            let args = parse(line).unwrap();
+            assert!(args.json);
+            assert_eq!(args.sidecar.socket.as_deref(), Some(std::path::Path::new("/s")));
+        }
+    }
+
+    #[test]
+    fn two_sidecars_at_once_are_refused() {
+        for line in [
+            &["id", "--socket", "/s", "--address", "127.0.0.1:1"][..],
+            &["id", "--socket", "/s", "--context", "x"],
+            &["id", "--context", "x", "--address", "127.0.0.1:1"],
+            &["id", "--socket", "/s", "--token-file", "/t"],
+        ] {
+            assert_eq!(parse(line).unwrap_err().kind(), clap::error::ErrorKind::ArgumentConflict, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn the_served_command_keeps_its_own_flags() {
+        let args =
+            parse(&["serve", "org.example.upper:1.0", "--idempotent", "--", "tr", "--json", "a-z"]).unwrap();
+        assert!(!args.json);
+        let Command::Serve(serve) = args.command else { panic!("not serve") };
+        assert_eq!(serve.command, ["tr", "--json", "a-z"]);
+        assert_eq!(serve.id.to_string(), "org.example.upper:1.0.0");
+        assert!(parse(&["serve", "org.example.upper:1.0.0"]).is_err());
+    }
+
+    #[test]
+    fn negative_params_are_a_value_and_a_bad_timeout_is_not() {
+        let args = parse(&["call", "a.b.c", "--params", "-1", "--timeout", "2m"]).unwrap();
+        let Command::Call(call) = args.command else { panic!("{args:?}") };
+        assert_eq!((call.params.as_str(), call.timeout), ("-1", Some(Duration::from_secs(120))));
+        let error = parse(&["call", "a.b.c", "--timeout", "30"]).unwrap_err();
+        assert!(error.to_string().contains("500ms, 30s, 2m"), "{error}");
+    }
+}

@@ -1,0 +1,233 @@
+//! What went wrong in; an exit code, words for people, and the same as JSON out.
+
+use std::fmt::{self, Write as _};
+use std::io;
+
+use capd::client::{ClientError, WireError};
+use capd_proto::code::{Category, Code};
+use serde_json::{Value, json};
+
+use crate::diagnostic;
+
+/// How the process ends. **Shape:** the exit codes of docs/capctl.md.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// Whoever reads stdout has seen enough and closed it, which is no failure.
+    OutputClosed = 0,
+    Unexpected = 1,
+    Usage = 2,
+    Refused = 3,
+    SchemaViolation = 4,
+    Unavailable = 5,
+    ErrorResult = 6,
+    Interrupted = 130,
+}
+
+/// Why a subcommand did not do what was asked.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) exit: Exit,
+    message: String,
+    hint: Option<String>,
+    wire: Option<WireError>,
+}
+
+impl Failure {
+    /// The command line, or a file that it names, is wrong.
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self::new(Exit::Usage, message)
+    }
+
+    /// None of the reasons that have an exit code of their own.
+    pub(crate) fn unexpected(message: impl Into<String>) -> Self {
+        Self::new(Exit::Unexpected, message)
+    }
+
+    /// The same failure with what to do next.
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// The same failure with what led there in front.
+    pub(crate) fn because(mut self, source: &str) -> Self {
+        self.message = format!("{source}: {}", self.message);
+        self
+    }
+
+    /// The same failure with another exit code.
+    pub(crate) fn exit(mut self, exit: Exit) -> Self {
+        self.exit = exit;
+        self
+    }
+
+    /// One JSON document: `{"error": {"message", "code"?, "name"?, "details"?, "hint"?}, "exit"}`.
+    pub(crate) fn json(&self) -> Value {
+        let mut error = json!({"message": self.wire.as_ref().map_or(&self.message, |wire| &wire.message)});
+        if let Some(wire) = &self.wire {
+            error["code"] = json!(wire.code.0);
+            if let Some(name) = wire.code.name() {
+                error["name"] = json!(name);
+            }
+            if let Some(details) = &wire.details {
+                error["details"] = wire.details_json().unwrap_or_else(|| in_notation(details).into());
+            }
+        }
+        if let Some(hint) = &self.hint {
+            error["hint"] = json!(hint);
+        }
+        json!({"error": error, "exit": self.exit as u8})
+    }
+
+    fn new(exit: Exit, message: impl Into<String>) -> Self {
+        Self { exit, message: message.into(), hint: None, wire: None }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = self.message.clone();
+        if let Some(wire) = &self.wire {
+            let violations = wire.violations();
+            for violation in &violations {
+                let _ = write!(text, "\n  at {}: {}", violation.path, violation.message);
+                if !violation.keyword.is_empty() {
+                    let _ = write!(text, " ({})", violation.keyword);
+                }
+            }
+            if let (true, Some(details)) = (violations.is_empty(), &wire.details) {
+                let details =
+                    wire.details_json().map_or_else(|| in_notation(details), |json| json.to_string());
+                let _ = write!(text, "\n  details: {details}");
+            }
+        }
+        if let Some(hint) = &self.hint {
+            let _ = write!(text, "\n  {hint}");
+        }
+        // The text quotes the peer: what could steer the terminal is shown, not sent.
+        f.write_str(&crate::output::printable(&text))
+    }
+}
+
+impl From<ClientError> for Failure {
+    fn from(error: ClientError) -> Self {
+        let message = error.to_string();
+        match error {
+            ClientError::Connect { is_refused: false, .. } => {
+                Self::new(Exit::Unavailable, message).hint("is capd running? start it with: capd run")
+            }
+            ClientError::Connect { is_refused: true, .. } => Self::new(Exit::Refused, message),
+            ClientError::Refused(wire) => {
+                let failure = Self::new(exit_of(wire.code).unwrap_or(Exit::Refused), message);
+                Self { hint: hint_of(wire.code).map(str::to_owned), wire: Some(wire), ..failure }
+            }
+            ClientError::Result(wire) => {
+                let failure = Self::new(exit_of(wire.code).unwrap_or(Exit::ErrorResult), message);
+                Self { wire: Some(wire), ..failure }
+            }
+            ClientError::Timeout { .. } | ClientError::Closed(_) | ClientError::Unsent(_) => {
+                Self::new(Exit::Unavailable, message)
+            }
+            ClientError::Answer(_) => Self::unexpected(message),
+            ClientError::Invalid(_) => Self::usage(message),
+        }
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        let exit =
+            if error.kind() == io::ErrorKind::BrokenPipe { Exit::OutputClosed } else { Exit::Unexpected };
+        Self::new(exit, error.to_string())
+    }
+}
+
+/// The exit code that a wire code asks for, however it came.
+fn exit_of(code: Code) -> Option<Exit> {
+    match code {
+        Code::SCHEMA_VIOLATION | Code::RESULT_SCHEMA_VIOLATION => Some(Exit::SchemaViolation),
+        Code::UNAVAILABLE | Code::TIMEOUT | Code::OVERLOADED => Some(Exit::Unavailable),
+        code if code.category() == Category::Routing => Some(Exit::Unavailable),
+        _ => None,
+    }
+}
+
+fn hint_of(code: Code) -> Option<&'static str> {
+    match code {
+        Code::CAPABILITY_NOT_FOUND => Some("capctl ls shows what the sidecar knows"),
+        Code::VERSION_MISMATCH => Some("capctl query NAME shows the versions that are served"),
+        Code::SCHEMA_VIOLATION => Some("capctl describe ID shows the input schema"),
+        Code::ENDPOINT_UNREACHABLE => {
+            Some("is the peer running, and its address right in the sidecar's configuration?")
+        }
+        _ => None,
+    }
+}
+
+fn in_notation(item: &[u8]) -> String {
+    diagnostic::notation(item, 0).unwrap_or_else(|error| format!("(malformed: {error})"))
+}
+
+#[cfg(test)]
+mod tests {
+    use capd_proto::cbor::json::from_json;
+
+    use super::*;
+
+    fn wire(code: u32) -> WireError {
+        WireError { code: Code(code), message: "m".to_owned(), details: None }
+    }
+
+    #[test]
+    fn each_code_of_a_refusal_has_its_exit_code() {
+        for code in Code::ALL {
+            let expected = match code.0 {
+                4004 | 5901 => Exit::SchemaViolation,
+                2001 | 2002 | 5002 | 5003 | 5004 => Exit::Unavailable,
+                _ => Exit::Refused,
+            };
+            assert_eq!(Failure::from(ClientError::Refused(wire(code.0))).exit, expected, "{code}");
+        }
+        assert_eq!(Failure::from(ClientError::Refused(wire(2999))).exit, Exit::Unavailable);
+        assert_eq!(Failure::from(ClientError::Refused(wire(9999))).exit, Exit::Refused);
+    }
+
+    #[test]
+    fn an_error_result_is_told_from_a_refusal() {
+        for (code, exit) in [
+            (5001, Exit::ErrorResult),
+            (4901, Exit::ErrorResult),
+            (5902, Exit::ErrorResult),
+            (5901, Exit::SchemaViolation),
+            (5003, Exit::Unavailable),
+        ] {
+            assert_eq!(Failure::from(ClientError::Result(wire(code))).exit, exit, "{code}");
+        }
+    }
+
+    #[test]
+    fn a_missing_sidecar_says_how_to_start_one() {
+        let error =
+            ClientError::Connect { place: "/s".into(), reason: "not found".into(), is_refused: false };
+        let failure = Failure::from(error);
+        assert_eq!(failure.exit, Exit::Unavailable);
+        assert!(failure.to_string().contains("capd run"), "{failure}");
+        let error = ClientError::Connect { place: "/s".into(), reason: "token".into(), is_refused: true };
+        assert_eq!(Failure::from(error).exit, Exit::Refused);
+    }
+
+    #[test]
+    fn violations_are_listed_with_their_paths_and_nothing_steers_the_terminal() {
+        let mut details = Vec::new();
+        let violation = json!({"path": "/code", "message": "is \u{1b}[2J a number", "keyword": "type"});
+        from_json(&json!({"violations": [violation]}), &mut details);
+        let error = WireError { details: Some(details.into()), ..wire(4004) };
+        let failure = Failure::from(ClientError::Refused(error));
+        let text = failure.to_string();
+        assert!(text.contains("\n  at /code: is \\u{1b}[2J a number (type)"), "{text}");
+        assert!(!text.contains('\u{1b}'));
+        assert_eq!(failure.json()["error"]["details"]["violations"][0]["path"], "/code");
+        assert_eq!(failure.json()["exit"], 4);
+        assert_eq!(failure.json()["error"]["name"], "SCHEMA_VIOLATION");
+    }
+}

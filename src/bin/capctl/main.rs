@@ -1,0 +1,145 @@
+//! A command line in; a request to the sidecar, what came of it, and an exit code out.
+
+mod args;
+mod call;
+mod context;
+mod decode;
+mod describe;
+mod diagnostic;
+mod duration;
+mod failure;
+mod hex;
+mod list;
+mod output;
+mod reach;
+mod serve;
+
+use std::process::ExitCode;
+
+use capd::client::{Client, Options};
+use clap::Parser as _;
+use serde_json::json;
+
+use args::{Args, Command, ContextCommand, SidecarArgs};
+use failure::{Exit, Failure};
+
+fn main() -> ExitCode {
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(error) if error.use_stderr() && wants_json() => {
+            let text = error.render().to_string();
+            let message = text.trim_start_matches("error: ").split("\n\n").next().unwrap_or_default();
+            return end(&Failure::usage(message), true);
+        }
+        Err(error) => error.exit(),
+    };
+    let json = args.json;
+    match run(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => end(&failure, json),
+    }
+}
+
+fn run(args: Args) -> Result<(), Failure> {
+    let Args { sidecar, json, command } = args;
+    let sidecar = Sidecar(sidecar);
+    match command {
+        Command::Call(call) => wait_for(call::run(&sidecar, call, json)),
+        Command::Query(query) => wait_for(list::query(&sidecar, query, json)),
+        Command::Ls(ls) => wait_for(list::ls(&sidecar, ls, json)),
+        Command::Describe(describe) => wait_for(describe::run(&sidecar, describe, json)),
+        Command::Serve(serve) => wait_for(serve::run(&sidecar, serve, json)),
+        Command::Cancel(cancel) => wait_for(reach::cancel(&sidecar, cancel, json)),
+        Command::Ping(ping) => wait_for(reach::ping(&sidecar, ping, json)),
+        Command::Id => wait_for(reach::id(&sidecar, json)),
+        Command::Decode(decode) => decode::run(&decode, json),
+        Command::Context(command) => contexts(&sidecar.0, &command, json),
+    }
+}
+
+/// The sidecar that the command line, the environment and contexts.toml name; linked to when it is needed.
+struct Sidecar(SidecarArgs);
+
+impl Sidecar {
+    /// A link to the sidecar. **Errors:** usage, unavailable, or refused.
+    async fn connect(&self) -> Result<Client, Failure> {
+        let choice = context::choose(&self.0, &variable)?;
+        let options = Options { agent_name: "capctl".to_owned(), ..Options::default() };
+        Client::connect(choice.endpoint()?, options).await.map_err(Failure::from)
+    }
+}
+
+fn contexts(flags: &SidecarArgs, command: &ContextCommand, json: bool) -> Result<(), Failure> {
+    let file = || {
+        let no_home =
+            || Failure::usage("contexts.toml has no place: neither XDG_CONFIG_HOME nor HOME is set");
+        context::path(&variable).ok_or_else(no_home)
+    };
+    match command {
+        ContextCommand::Ls => {
+            let contexts = context::load(&file()?)?;
+            let lines = contexts.entries.iter().map(|(name, entry)| {
+                let is_current = contexts.current.as_ref() == Some(name);
+                (name, is_current, entry)
+            });
+            if json {
+                for (name, is_current, entry) in lines {
+                    output::print_json(&json!({"name": name, "current": is_current, "context": entry}))?;
+                }
+                return Ok(());
+            }
+            let rows: Vec<_> = lines
+                .map(|(name, is_current, entry)| {
+                    let place = context::Choice { entry: entry.clone(), source: String::new() }.place();
+                    vec![if is_current { "*" } else { "" }.to_owned(), name.clone(), place]
+                })
+                .collect();
+            output::print(&output::table(&["", "NAME", "SIDECAR"], &rows))?;
+        }
+        ContextCommand::Show => {
+            let choice = context::choose(flags, &variable)?;
+            if json {
+                output::print_json(&json!({"source": choice.source, "context": choice.entry}))?;
+            } else {
+                output::print(&format!("{}  ({})", choice.place(), choice.source))?;
+            }
+        }
+        ContextCommand::Use { name } => {
+            let file = file()?;
+            let mut contexts = context::load(&file)?;
+            if !contexts.entries.contains_key(name) {
+                return Err(context::unknown(name, Some(&file), contexts.entries.keys()));
+            }
+            contexts.current = Some(name.clone());
+            context::store(&file, &contexts)?;
+        }
+        ContextCommand::Set { name } => {
+            let file = file()?;
+            let mut contexts = context::load(&file)?;
+            contexts.entries.insert(name.clone(), context::entry_of(flags)?);
+            contexts.current.get_or_insert_with(|| name.clone());
+            context::store(&file, &contexts)?;
+        }
+    }
+    Ok(())
+}
+
+fn wait_for(work: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
+}
+
+fn end(failure: &Failure, json: bool) -> ExitCode {
+    if failure.exit != Exit::OutputClosed {
+        if json { eprintln!("{}", failure.json()) } else { eprintln!("capctl: {failure}") }
+    }
+    ExitCode::from(failure.exit as u8)
+}
+
+fn variable(name: &str) -> Option<std::ffi::OsString> {
+    std::env::var_os(name)
+}
+
+/// Whether a command line that does not parse asks for JSON.
+fn wants_json() -> bool {
+    std::env::args_os().take_while(|arg| arg != "--").any(|arg| arg == "--json")
+}

@@ -1,0 +1,96 @@
+//! Rows, values and texts in; what stdout and a terminal get out.
+
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+
+use serde_json::Value;
+
+use crate::failure::Failure;
+
+/// Writes one line, or several, to stdout.
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(text.as_bytes())?;
+    if !text.ends_with('\n') {
+        stdout.write_all(b"\n")?;
+    }
+    Ok(stdout.flush()?)
+}
+
+/// Writes one JSON document as one line to stdout.
+pub(crate) fn print_json(value: &Value) -> Result<(), Failure> {
+    print(&value.to_string())
+}
+
+/// Rows under a heading, each column as wide as its widest cell; the last one is not padded.
+pub(crate) fn table(heading: &[&str], rows: &[Vec<String>]) -> String {
+    let mut widths: Vec<usize> = heading.iter().map(|cell| cell.chars().count()).collect();
+    let rows: Vec<Vec<String>> =
+        rows.iter().map(|row| row.iter().map(|cell| one_line(cell)).collect()).collect();
+    for row in &rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = cell.chars().count().max(*width);
+        }
+    }
+    let mut out = String::new();
+    let heading: Vec<_> = heading.iter().map(|cell| (*cell).to_owned()).collect();
+    for row in std::iter::once(&heading).chain(&rows) {
+        let mut text = String::new();
+        for (width, cell) in widths.iter().zip(row) {
+            let _ = write!(text, "{cell:<width$}  ");
+        }
+        out.push_str(text.trim_end());
+        out.push('\n');
+    }
+    out
+}
+
+/// The text with its control characters escaped, line ends and tabs apart.
+pub(crate) fn printable(text: &str) -> String {
+    text.chars().fold(String::with_capacity(text.len()), |mut out, char| {
+        if char.is_control() && char != '\n' && char != '\t' {
+            let _ = write!(out, "{}", char.escape_unicode());
+        } else {
+            out.push(char);
+        }
+        out
+    })
+}
+
+/// The text on one line.
+pub(crate) fn one_line(text: &str) -> String {
+    printable(&text.replace(['\n', '\t'], " "))
+}
+
+/// Pretty JSON whose text cannot steer a terminal: JSON's own escapes leave DEL and the C1 controls raw.
+pub(crate) fn pretty(value: &Value) -> String {
+    let text = serde_json::to_string_pretty(value).unwrap_or_else(|_| value.to_string());
+    text.chars().fold(String::with_capacity(text.len()), |mut out, char| {
+        if ('\u{7f}'..='\u{9f}').contains(&char) {
+            let _ = write!(out, "\\u{:04x}", u32::from(char));
+        } else {
+            out.push(char);
+        }
+        out
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_aligned_and_the_last_one_is_not_padded() {
+        let rows = vec![vec!["org.example.a".into(), "1.0.0".into()], vec!["ä".into(), "10.0.0".into()]];
+        assert_eq!(
+            table(&["NAME", "VERSION"], &rows),
+            "NAME           VERSION\norg.example.a  1.0.0\nä              10.0.0\n"
+        );
+    }
+
+    #[test]
+    fn a_cell_cannot_break_its_row_or_steer_the_terminal() {
+        assert_eq!(table(&["A"], &[vec!["x\ny\u{1b}[2J".into()]]), "A\nx y\\u{1b}[2J\n");
+        assert_eq!(pretty(&Value::from("\u{9b}")), "\"\\u009b\"");
+    }
+}
