@@ -284,6 +284,16 @@ impl<W> Ledger<W> {
         }
     }
 
+    /// Those who wait for a running call's result, oldest first.
+    pub fn waiters(&self, key: &Key) -> impl Iterator<Item = &W> {
+        let call = self.peers.get(&key.from).and_then(|peer| peer.calls.get(&key.id));
+        let waiters = call.and_then(|call| match &call.state {
+            CallState::Executing { waiters } => Some(waiters.iter()),
+            CallState::Finished { .. } => None,
+        });
+        waiters.into_iter().flatten()
+    }
+
     /// Forgets finished calls whose `ts + ttl` has passed, at most [`LEDGER_SWEEP_MAX`] of them; returns how many.
     /// While there are more, [`Ledger::poll_timeout`] names a time already past.
     pub fn sweep(&mut self, now_ms: u64) -> usize {

@@ -3,6 +3,7 @@
 //! The choice is a pure function of its inputs: the same request and the same descriptors, in whatever order they
 //! stand, give the same version. **Source:** PROTOCOL 7.5, AMP 004 6.3.
 
+use std::borrow::Borrow;
 use std::cmp::{Ordering, Reverse};
 
 use crate::{
@@ -167,7 +168,7 @@ impl NoMatch {
 /// Chooses the descriptor that serves `want`.
 ///
 /// **Errors:** 4003 when none does. **Source:** PROTOCOL 7.5.
-pub fn choose(want: &Want, served: &[Served]) -> Result<Choice, NoMatch> {
+pub fn choose(want: &Want, served: &[impl Borrow<Served>]) -> Result<Choice, NoMatch> {
     let found = match want {
         Want::Exact(version) => best(served, |served| served.fit_version(version)),
         Want::Pinned(version) => best(served, |served| served.fit_pinned(version)),
@@ -180,7 +181,7 @@ pub fn choose(want: &Want, served: &[Served]) -> Result<Choice, NoMatch> {
             .find_map(|version| best(served, |served| served.fit_version(version)))
             .or_else(|| best(served, |served| served.fit_range(range.as_ref()?))),
     };
-    found.ok_or_else(|| NoMatch::among(served))
+    found.ok_or_else(|| NoMatch::among(served.iter().map(Borrow::borrow)))
 }
 
 /// How a descriptor serves a request.
@@ -190,12 +191,13 @@ struct Fit {
     is_own: bool,
 }
 
-fn best(served: &[Served], fit: impl Fn(&Served) -> Option<Fit>) -> Option<Choice> {
+fn best(served: &[impl Borrow<Served>], fit: impl Fn(&Served) -> Option<Fit>) -> Option<Choice> {
     let mut best: Option<(usize, Fit)> = None;
     for (index, candidate) in served.iter().enumerate() {
+        let candidate = candidate.borrow();
         let Some(fit) = fit(candidate) else { continue };
         let is_better = best.is_none_or(|(other, other_fit)| {
-            compare((candidate, fit), (&served[other], other_fit)) == Ordering::Greater
+            compare((candidate, fit), (served[other].borrow(), other_fit)) == Ordering::Greater
         });
         if is_better {
             best = Some((index, fit));

@@ -1,1 +1,111 @@
-//! (being written)
+//! A configuration in, a running sidecar out: the only room that knows all the others.
+//!
+//! [`Daemon::start`] brings the parts up in this order: key, declaration and schemas, node, listeners, dialling. The
+//! order down is the reverse: take no new work, let calls end, close links, leave.
+//!
+//! A message is met by `node`, which hands it on: `executor` runs calls for our own providers, `calls` relays the
+//! agent's calls to peers, `relay` matches every other answer with its request, `query` and `discovery` exchange what
+//! is served, `providers` holds what serves here, `sessions` pins agreed versions.
+
+mod calls;
+mod discovery;
+mod executor;
+mod node;
+mod peers;
+mod providers;
+mod query;
+mod relay;
+mod sessions;
+mod start;
+mod wire;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use capd_proto::identity::{Did, Identity};
+use serde_json::json;
+
+use crate::config::Config;
+use crate::net::Host;
+use node::Node;
+
+pub use start::StartError;
+
+/// A running sidecar.
+pub struct Daemon {
+    node: Arc<Node>,
+    host: Arc<Host>,
+    bound: Bound,
+    drain_timeout: Duration,
+}
+
+/// Where a sidecar listens.
+#[derive(Clone, Debug, Default)]
+struct Bound {
+    dir: PathBuf,
+    quic: Option<SocketAddr>,
+    tcp: Option<SocketAddr>,
+    socket: Option<PathBuf>,
+    local_tcp: Option<SocketAddr>,
+}
+
+impl Daemon {
+    /// Starts everything that `config` asks for; once this returns, every listener is bound.
+    ///
+    /// **Errors:** [`StartError`], with what to do about it.
+    pub async fn start(config: Config) -> Result<Self, StartError> {
+        start::start(config).await
+    }
+
+    /// The agent's DID.
+    pub fn did(&self) -> &Did {
+        self.node.did()
+    }
+
+    /// One line of JSON: the DID and the bound addresses.
+    ///
+    /// **Shape:** `{"did", "dir", "quic", "tcp", "socket", "local_tcp"}`; what does not listen is null.
+    pub fn announcement(&self) -> String {
+        let text = |address: Option<SocketAddr>| address.map(|address| address.to_string());
+        let Bound { dir, quic, tcp, socket, local_tcp } = &self.bound;
+        json!({
+            "did": self.did().as_str(),
+            "dir": dir,
+            "quic": text(*quic),
+            "tcp": text(*tcp),
+            "socket": socket,
+            "local_tcp": text(*local_tcp),
+        })
+        .to_string()
+    }
+
+    /// Takes no new work, lets calls in flight end within the drain timeout, closes every link, and returns.
+    pub async fn shutdown(self) {
+        self.node.draining.cancel();
+        if tokio::time::timeout(self.drain_timeout, self.node.executor.idle()).await.is_err() {
+            tracing::warn!("calls were still in flight when the time for draining ran out");
+        }
+        self.node.interrupt_calls();
+        self.host.shut_down();
+        self.host.ended().await;
+        self.node.shutdown.cancel();
+        self.node.tasks.close();
+        self.node.tasks.wait().await;
+    }
+}
+
+/// Checks everything that a start would read: the declaration, its schemas and the DID documents. Returns warnings.
+///
+/// **Errors:** as [`Daemon::start`].
+pub fn check(config: &Config) -> Result<Vec<String>, StartError> {
+    start::check(config)
+}
+
+/// The agent's identity; makes the key file when there is none.
+///
+/// **Errors:** the key file cannot be used.
+pub fn identity(config: &Config) -> Result<Identity, StartError> {
+    start::identity(config)
+}

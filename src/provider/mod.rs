@@ -1,3 +1,63 @@
-//! A call in; what the program that serves it answered out.
+//! An accepted call in, exactly one outcome out: the programs that serve capabilities.
+//!
+//! A [`Provider`] is given an [`Invocation`] and a [`Ticket`](ticket::Ticket); the ticket is the only way to answer.
+//! [`link`] serves by an agent on a local link, [`process`] by a command run for each call.
 
+pub mod link;
 pub mod process;
+pub mod ticket;
+
+use bytes::Bytes;
+use capd_proto::capability::CapabilityId;
+use capd_proto::code::Code;
+pub use capd_proto::ledger::Key as CallKey;
+
+use ticket::Ticket;
+
+/// One accepted call, as its provider sees it. Cloning shares the bytes.
+#[derive(Clone, Debug)]
+pub struct Invocation {
+    /// Caller and id.
+    pub key: CallKey,
+    /// The concrete capability that was chosen.
+    pub capability: CapabilityId,
+    /// The received CAP_INVOKE envelope, byte for byte.
+    pub envelope: Bytes,
+    /// The `params` item within it, CBOR.
+    pub params: Bytes,
+    /// When the call's time runs out.
+    pub deadline: tokio::time::Instant,
+}
+
+/// How a call ended, as its provider tells it.
+#[derive(Clone, Debug)]
+pub enum Outcome {
+    /// A CAP_RESULT body from an agent on a local link, byte for byte, already checked for its shape.
+    Body(Bytes),
+    /// Success with this CBOR item as `result`.
+    Success(Bytes),
+    /// An error result.
+    Failure {
+        /// Its wire code.
+        code: Code,
+        /// One sentence for the caller; no paths, no secrets.
+        message: String,
+    },
+    /// The provider went away before it answered.
+    Lost,
+}
+
+/// A program that serves capabilities.
+///
+/// Both calls return at once; the work goes on elsewhere and ends in [`Ticket::finish`].
+pub trait Provider: Send + Sync {
+    /// Takes a call. What cannot be taken is answered through the ticket as well.
+    fn invoke(&self, invocation: Invocation, ticket: Ticket);
+
+    /// Tells the provider that a call is cancelled or out of time. Its ticket, if it still comes, is answered by
+    /// nobody.
+    fn cancel(&self, key: &CallKey);
+
+    /// Calls in flight, for choosing the least loaded of several.
+    fn in_flight(&self) -> usize;
+}

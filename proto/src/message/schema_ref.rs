@@ -128,7 +128,8 @@ impl SchemaSource {
         SchemaRef::read(reader).map(|schema| Self::Ref(Box::new(schema)))
     }
 
-    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+    /// Appends the schema as it stands in a descriptor.
+    pub fn encode(&self, out: &mut Vec<u8>) {
         match self {
             Self::Url(url) => {
                 Writer::new(out).text(url);

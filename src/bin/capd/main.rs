@@ -1,0 +1,199 @@
+//! The daemon's command line in; a running sidecar, or one clear error and its exit code, out.
+
+mod dev;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use capd::config::{Config, LogFormat, Sources};
+use capd::daemon::Daemon;
+use clap::{Args, Parser, Subcommand};
+use tokio::io::AsyncReadExt;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// The sidecar daemon: lets one agent safely call what another agent can do.
+///
+/// Exit codes: 0 ended as asked, 1 could not start or failed while running, 2 a mistake in the command line, the
+/// configuration or the declaration.
+#[derive(Parser)]
+#[command(name = "capd", version, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run the sidecar until SIGINT or SIGTERM; a second signal ends it at once.
+    Run {
+        #[command(flatten)]
+        sources: SourceArgs,
+        /// Print one JSON line with the DID and the bound addresses once everything listens.
+        #[arg(long)]
+        announce: bool,
+        /// Stop as on SIGTERM when standard input ends, so that a parent process cannot leave the sidecar behind.
+        #[arg(long)]
+        stop_with_stdin: bool,
+    },
+    /// Run two sidecars and an example agent on loopback, make a first call, and stay until Ctrl-C.
+    Dev(dev::DevArgs),
+    /// Look at the configuration without starting anything.
+    Config {
+        #[command(subcommand)]
+        command: ConfigCommand,
+    },
+    /// Print the DID of this sidecar's agent; makes the key if there is none.
+    Id {
+        #[command(flatten)]
+        sources: SourceArgs,
+    },
+}
+
+#[derive(Subcommand)]
+enum ConfigCommand {
+    /// Check file, environment, flags and the declaration; say each mistake with its place and what is accepted.
+    Check {
+        #[command(flatten)]
+        sources: SourceArgs,
+    },
+    /// Print every key's effective value and where it was set.
+    Show {
+        #[command(flatten)]
+        sources: SourceArgs,
+    },
+    /// Print the reference of all keys as Markdown.
+    Reference,
+}
+
+#[derive(Args)]
+struct SourceArgs {
+    /// The configuration file (TOML).
+    #[arg(long, short, env = "CAPD_CONFIG", value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Set one key, over file and environment; may be given several times.
+    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = key_value)]
+    overrides: Vec<(String, String)>,
+}
+
+impl SourceArgs {
+    fn load(self) -> Result<Config, Failure> {
+        let environment = std::env::vars().filter(|(name, _)| name.starts_with("CAPD_")).collect();
+        let sources = Sources { file: self.config, environment, overrides: self.overrides };
+        Config::load(&sources).map_err(Failure::mistake)
+    }
+}
+
+/// What ends the program other than well: the sentence for stderr and the exit code.
+struct Failure {
+    message: String,
+    exit_code: u8,
+}
+
+impl Failure {
+    fn mistake(error: impl ToString) -> Self {
+        Self { message: error.to_string(), exit_code: 2 }
+    }
+
+    fn runtime(error: impl ToString) -> Self {
+        Self { message: error.to_string(), exit_code: 1 }
+    }
+}
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::Run { sources, announce, stop_with_stdin } => run(sources, announce, stop_with_stdin),
+        Command::Dev(args) => dev::dev(args),
+        Command::Config { command } => config(command),
+        Command::Id { sources } => id(sources),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("capd: {}", failure.message);
+            ExitCode::from(failure.exit_code)
+        }
+    }
+}
+
+fn run(sources: SourceArgs, announce: bool, stop_with_stdin: bool) -> Result<(), Failure> {
+    let config = sources.load()?;
+    log_to_stderr(&config);
+    runtime()?.block_on(async move {
+        let daemon = Daemon::start(config).await.map_err(start_failure)?;
+        if announce {
+            println!("{}", daemon.announcement());
+        }
+        let mut terminate = signal(SignalKind::terminate()).map_err(Failure::runtime)?;
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::runtime)?;
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+            () = stdin_ended(stop_with_stdin) => {}
+        }
+        tracing::info!("draining; a second signal ends at once");
+        tokio::select! {
+            () = daemon.shutdown() => Ok(()),
+            _ = terminate.recv() => Err(Failure::runtime("ended by a second signal before all calls had ended")),
+            _ = interrupt.recv() => Err(Failure::runtime("ended by a second signal before all calls had ended")),
+        }
+    })
+}
+
+fn start_failure(error: capd::daemon::StartError) -> Failure {
+    if error.is_mistake() { Failure::mistake(error) } else { Failure::runtime(error) }
+}
+
+fn config(command: ConfigCommand) -> Result<(), Failure> {
+    match command {
+        ConfigCommand::Check { sources } => {
+            let config = sources.load()?;
+            for warning in capd::daemon::check(&config).map_err(start_failure)? {
+                println!("warning: {warning}");
+            }
+            println!("the configuration is in order");
+        }
+        ConfigCommand::Show { sources } => {
+            for entry in sources.load()?.effective() {
+                println!("{} = {}  # {}", entry.key, entry.value, entry.origin);
+            }
+        }
+        ConfigCommand::Reference => print!("{}", capd::config::reference()),
+    }
+    Ok(())
+}
+
+fn id(sources: SourceArgs) -> Result<(), Failure> {
+    let config = sources.load()?;
+    println!("{}", capd::daemon::identity(&config).map_err(start_failure)?.did());
+    Ok(())
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
+    // One thread: a call's stages run back to back without waking another core (docs/concepts.md).
+    tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::runtime)
+}
+
+fn log_to_stderr(config: &Config) {
+    let builder = tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(config.log.level);
+    match config.log.format {
+        LogFormat::Human => builder.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).init(),
+        LogFormat::Json => builder.json().flatten_event(true).init(),
+    }
+}
+
+/// Resolves when standard input ends; never, unless asked for.
+async fn stdin_ended(wanted: bool) {
+    if !wanted {
+        return std::future::pending().await;
+    }
+    let mut stdin = tokio::io::stdin();
+    let mut ignored = [0u8; 256];
+    while matches!(stdin.read(&mut ignored).await, Ok(1..)) {}
+}
+
+fn key_value(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err(format!("{text:?} is not KEY=VALUE")),
+    }
+}

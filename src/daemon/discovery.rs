@@ -1,0 +1,148 @@
+//! Peers' links in; what the peers serve, registered, and their schemas, verified, out.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use capd_proto::code::Code;
+use capd_proto::identity::Did;
+use capd_proto::message::{ContentHash, Declare, Descriptor, DocRequest, DocSend, Query, Type};
+use tokio::sync::watch;
+
+use super::executor::refused_artifact;
+use super::node::{Node, Refusal, lock};
+use super::wire::refused_body;
+use crate::net::Link;
+use crate::registry::snapshot::{Event, Origin};
+use crate::schema::{Artifact, Keep};
+
+/// Schemas that are being fetched; the sender goes when a fetch ends.
+pub(super) type Fetches = Mutex<HashMap<ContentHash, watch::Sender<()>>>;
+
+impl Node {
+    pub(super) fn on_peer_open(&self, link: &Arc<Link>) {
+        tracing::info!(peer = %link.principal(), remote = link.remote(), kind = %link.kind(), "peer connected");
+        let is_first = self.peers.add(link);
+        let Some(node) = self.shared() else { return };
+        if is_first {
+            let peer = link.principal().clone();
+            self.spawn(async move { node.keep_asking(&peer).await });
+        }
+    }
+
+    pub(super) fn on_peer_close(&self, link: &Arc<Link>) {
+        if self.peers.remove(link) {
+            tracing::info!(peer = %link.principal(), "peer gone");
+            self.registry.apply(Event::Gone(Origin::Peer(link.principal().clone())));
+        }
+        self.on_link_lost(link);
+    }
+
+    /// Asks a peer what it serves, now and then, for as long as it has a link.
+    async fn keep_asking(&self, peer: &Did) {
+        let mut changes = self.peers.watch();
+        while self.peers.link(peer).is_some() {
+            self.refresh(peer).await;
+            let pause = std::time::Duration::from_millis(self.rules.refresh_ms);
+            let until = tokio::time::Instant::now() + pause;
+            while self.peers.link(peer).is_some() {
+                match tokio::time::timeout_at(until, changes.changed()).await {
+                    Ok(Ok(())) => {}
+                    Ok(Err(_)) => return,
+                    Err(_) => break,
+                }
+            }
+        }
+    }
+
+    /// Asks a peer what it serves and registers the answer.
+    pub(super) async fn refresh(&self, peer: &Did) {
+        let Some(link) = self.peers.link(peer) else { return };
+        match self.served_by(&link).await {
+            Ok(descriptors) => {
+                tracing::debug!(%peer, capabilities = descriptors.len(), "peer serves");
+                // The link may have gone meanwhile, and with it what was learnt.
+                if self.peers.has_link(peer, link.id()) {
+                    self.registry.apply(Event::Declared { origin: Origin::Peer(peer.clone()), descriptors });
+                    self.peers.learnt(peer);
+                }
+            }
+            Err(refusal) => {
+                tracing::warn!(%peer, code = %refusal.code, reason = refusal.message, "the peer does not say what it serves");
+            }
+        }
+    }
+
+    async fn served_by(&self, link: &Arc<Link>) -> Result<Vec<Arc<Descriptor>>, Refusal> {
+        let mut served: Vec<Arc<Descriptor>> = Vec::new();
+        let mut cursor: Option<String> = None;
+        for _ in 0..PAGES_MAX {
+            let query = Query {
+                capability: Some("*".into()),
+                limit: Some(capd_proto::limits::QUERY_LIMIT_MAX),
+                cursor: cursor.take().map(Into::into),
+                ..Query::default()
+            };
+            let mut body = Vec::new();
+            query.encode(&mut body);
+            let answer = match self.ask(link, Type::CapQuery, &body, ASK_MS).await {
+                Ok(answer) => answer,
+                // PROTOCOL 7.1: a peer that serves nothing says so with 4002.
+                Err(refusal) if refusal.code == Code::CAPABILITY_NOT_FOUND => return Ok(served),
+                Err(refusal) => return Err(refusal),
+            };
+            let declare = Declare::decode(&answer.body)
+                .map_err(|error| Refusal::new(Code::CONTRACT_ERROR, error.to_string()))?;
+            declare.check_format().map_err(|error| Refusal::new(error.code(), error.to_string()))?;
+            let descriptors =
+                declare.descriptors().map_err(|error| Refusal::new(Code::CONTRACT_ERROR, error.to_string()))?;
+            served.extend(descriptors.into_iter().map(Arc::new));
+            match declare.next_cursor {
+                Some(next) => cursor = Some(next.into_owned()),
+                None => return Ok(served),
+            }
+        }
+        Err(Refusal::new(Code::CONTRACT_ERROR, format!("more than {PAGES_MAX} pages of capabilities")))
+    }
+
+    /// A peer's schema document, verified; asked for once however many calls need it.
+    pub(super) async fn fetch_schema(&self, peer: &Did, hash: ContentHash) -> Result<Arc<Artifact>, Refusal> {
+        loop {
+            if let Some(artifact) = self.artifacts.find(&hash) {
+                return Ok(artifact);
+            }
+            let under_way = {
+                let mut fetches = lock(&self.fetches);
+                match fetches.get(&hash) {
+                    Some(fetch) => Some(fetch.subscribe()),
+                    None => {
+                        fetches.insert(hash, watch::Sender::new(()));
+                        None
+                    }
+                }
+            };
+            let Some(mut under_way) = under_way else {
+                let fetched = self.fetch(peer, hash).await;
+                lock(&self.fetches).remove(&hash);
+                return fetched;
+            };
+            // Ends when the sender goes, that is when the other fetch has ended.
+            while under_way.changed().await.is_ok() {}
+        }
+    }
+
+    async fn fetch(&self, peer: &Did, hash: ContentHash) -> Result<Arc<Artifact>, Refusal> {
+        let link = self.peers.link(peer);
+        let link = link.ok_or_else(|| Refusal::new(Code::UNAVAILABLE, "the peer that has the schema is not connected"))?;
+        let mut body = Vec::new();
+        DocRequest { hash: hash.as_bytes().into() }.encode(&mut body);
+        let answer = self.ask(&link, Type::DocRequest, &body, ASK_MS).await?;
+        let document = DocSend::decode(&answer.body).map_err(refused_body)?;
+        document.verify(&hash).map_err(|error| Refusal::new(error.code(), error.to_string()))?;
+        self.artifacts.insert(hash, document.data.into_owned(), Keep::Cached).map_err(refused_artifact)
+    }
+}
+
+/// Time for a peer to answer a question of ours, in milliseconds.
+const ASK_MS: u64 = 10_000;
+/// Most pages of capabilities taken from one peer.
+const PAGES_MAX: usize = 100;

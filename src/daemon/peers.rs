@@ -1,0 +1,133 @@
+//! Who may be a peer, which links lead to each, and what has been learnt from it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+
+use capd_proto::identity::{Did, PublicKey};
+use tokio::sync::watch;
+
+use super::node::lock;
+use crate::net::{Link, LinkId};
+
+/// Who may open a peer link.
+#[derive(Clone, Debug)]
+pub(super) enum Admission {
+    /// Only these.
+    Listed(BTreeSet<Did>),
+    /// Any key; for loopback.
+    Anyone,
+}
+
+/// The peers of this sidecar.
+pub(super) struct Peers {
+    admission: Admission,
+    /// Peers that we dial, whose capabilities are therefore worth waiting for.
+    expected: BTreeSet<Did>,
+    state: Mutex<BTreeMap<Did, Peer>>,
+    /// Counts changes of links and of what is known, for those who wait for one.
+    changes: watch::Sender<u64>,
+}
+
+struct Peer {
+    key: PublicKey,
+    links: Vec<Arc<Link>>,
+    /// Whether the peer has answered a query since its first link opened.
+    is_known: bool,
+}
+
+impl Peers {
+    pub(super) fn new(admission: Admission, expected: BTreeSet<Did>) -> Self {
+        Self { admission, expected, state: Mutex::default(), changes: watch::Sender::new(0) }
+    }
+
+    /// Whether `did` may open a peer link.
+    pub(super) fn admits(&self, did: &Did) -> bool {
+        match &self.admission {
+            Admission::Listed(listed) => listed.contains(did),
+            Admission::Anyone => true,
+        }
+    }
+
+    /// Takes a link in; `true` when it is the first one to that peer.
+    pub(super) fn add(&self, link: &Arc<Link>) -> bool {
+        let Ok(key) = PublicKey::from_did(link.principal().as_str()) else { return false };
+        let is_first = {
+            let mut state = lock(&self.state);
+            let new = || Peer { key, links: Vec::new(), is_known: false };
+            let peer = state.entry(link.principal().clone()).or_insert_with(new);
+            peer.links.push(Arc::clone(link));
+            peer.links.len() == 1
+        };
+        self.changed();
+        is_first
+    }
+
+    /// Takes a link out; `true` when it was the last one to that peer.
+    pub(super) fn remove(&self, link: &Arc<Link>) -> bool {
+        let is_last = {
+            let mut state = lock(&self.state);
+            let Some(peer) = state.get_mut(link.principal()) else { return false };
+            peer.links.retain(|other| other.id() != link.id());
+            let is_last = peer.links.is_empty();
+            if is_last {
+                state.remove(link.principal());
+            }
+            is_last
+        };
+        self.changed();
+        is_last
+    }
+
+    /// The peer's key, decompressed once.
+    pub(super) fn key(&self, did: &Did) -> Option<PublicKey> {
+        if let Some(peer) = lock(&self.state).get(did) {
+            return Some(peer.key.clone());
+        }
+        PublicKey::from_did(did.as_str()).ok()
+    }
+
+    /// The open link to a peer with the fewest calls in flight.
+    pub(super) fn link(&self, did: &Did) -> Option<Arc<Link>> {
+        let state = lock(&self.state);
+        let usable = state.get(did)?.links.iter().filter(|link| !link.is_draining() && !link.is_closed());
+        usable.min_by_key(|link| (link.in_flight(), link.id())).cloned()
+    }
+
+    /// Whether a link still stands.
+    pub(super) fn has_link(&self, did: &Did, link: LinkId) -> bool {
+        lock(&self.state).get(did).is_some_and(|peer| peer.links.iter().any(|other| other.id() == link))
+    }
+
+    /// Peers with a link.
+    pub(super) fn connected(&self) -> Vec<Did> {
+        lock(&self.state).keys().cloned().collect()
+    }
+
+    /// The peer has said what it serves.
+    pub(super) fn learnt(&self, did: &Did) {
+        if let Some(peer) = lock(&self.state).get_mut(did) {
+            peer.is_known = true;
+        }
+        self.changed();
+    }
+
+    /// Peers that we dial and that have not said what they serve.
+    pub(super) fn unknown(&self) -> Vec<Did> {
+        let state = lock(&self.state);
+        self.expected.iter().filter(|did| !state.get(*did).is_some_and(|peer| peer.is_known)).cloned().collect()
+    }
+
+    /// Whether we dial this peer, or have a link to it.
+    pub(super) fn is_reachable(&self, did: &Did) -> bool {
+        self.expected.contains(did) || lock(&self.state).contains_key(did)
+    }
+
+    /// A receiver that wakes at each change.
+    pub(super) fn watch(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    fn changed(&self) {
+        self.changes.send_modify(|count| *count += 1);
+    }
+}

@@ -1,0 +1,293 @@
+//! Declarations in, from files and from agents on local links; providers that serve them, registered, out.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bytes::Bytes;
+use capd_proto::code::Code;
+use capd_proto::envelope::{Ext, MessageId};
+use capd_proto::message::{
+    CapResult, ContentHash, Declare, Descriptor, DescriptorDraft, ErrorBody, HashAlg, RateLimit, Request, RetryPolicy,
+    SchemaRef, SchemaSource, Type,
+};
+use tokio_util::task::TaskTracker;
+
+use super::executor::refused_artifact;
+use super::node::{ANSWER_TTL_MS, Inbound, Node, Outbound, Refusal, lock};
+use super::wire::{refused_body, with_fields};
+use crate::declaration::{self, Declared};
+use crate::net::{Link, LinkId};
+use crate::provider::Provider;
+use crate::provider::link::{Answered, LinkProvider, Wire};
+use crate::provider::process::{ProcessProvider, ProcessSpec};
+use crate::registry::snapshot::{Event, Origin, ProviderId};
+use crate::schema::{Artifact, Keep};
+
+/// What serves calls here.
+#[derive(Default)]
+pub(super) struct Providers {
+    next: AtomicU64,
+    serving: Mutex<BTreeMap<ProviderId, Arc<dyn Provider>>>,
+    agents: Mutex<HashMap<LinkId, Agent>>,
+}
+
+/// An agent on a local link that has declared capabilities.
+#[derive(Clone)]
+struct Agent {
+    id: ProviderId,
+    provider: Arc<LinkProvider<AgentWire>>,
+}
+
+/// The way to an agent on a local link.
+struct AgentWire {
+    node: Weak<Node>,
+    link: Arc<Link>,
+}
+
+impl Wire for AgentWire {
+    fn invoke(&self, envelope: Bytes) -> bool {
+        self.link.request(envelope).is_ok()
+    }
+
+    fn cancel(&self, id: MessageId) {
+        let Some(node) = self.node.upgrade() else { return };
+        let mut body = Vec::new();
+        Request::Cancel { target: id }.encode(&mut body);
+        let message = Outbound {
+            id: node.fresh_id(node.clock.wall_ms()),
+            typ: Type::Request,
+            to: self.link.principal().as_str(),
+            reply_to: None,
+            ttl_ms: ANSWER_TTL_MS,
+            body: &body,
+            ext: Ext::None,
+        };
+        if let Err(error) = self.link.notify(node.seal(&message, &self.link)) {
+            tracing::debug!(link = %self.link.id(), %error, "a provider was not told of a cancel");
+        }
+    }
+}
+
+impl Providers {
+    /// The provider behind an entry of the registry; `None` once it has left.
+    pub(super) fn serving(&self, id: ProviderId) -> Option<Arc<dyn Provider>> {
+        lock(&self.serving).get(&id).cloned()
+    }
+
+    fn add(&self, provider: Arc<dyn Provider>) -> ProviderId {
+        let id = ProviderId(self.next.fetch_add(1, Ordering::Relaxed));
+        lock(&self.serving).insert(id, provider);
+        id
+    }
+
+    fn agent(&self, link: &Link) -> Option<Agent> {
+        lock(&self.agents).get(&link.id()).cloned()
+    }
+}
+
+/// The schema at fault, if one is, and what is wrong.
+type Fault<'a> = (Option<&'a declaration::SchemaSource>, String);
+
+impl Node {
+    /// Serves a declared capability by its command; one without a command is left to an agent that will declare it.
+    pub(super) fn serve_declared<'a>(
+        &self,
+        declared: &'a Declared,
+        dir: &Path,
+        tasks: TaskTracker,
+    ) -> Result<(), Fault<'a>> {
+        let Some((program, args)) = declared.command.as_deref().and_then(<[String]>::split_first) else {
+            return Ok(());
+        };
+        let mut draft = DescriptorDraft::new(declared.id.clone());
+        draft.input_schema = self.declared_schema(declared.input_schema.as_ref())?;
+        draft.output_schema = self.declared_schema(declared.output_schema.as_ref())?;
+        describe(&mut draft, declared);
+        let descriptor = draft.finish().map_err(|error| (None, error.to_string()))?;
+        let concurrency = declared.concurrency.unwrap_or(PROCESSES_DEFAULT);
+        let spec = ProcessSpec {
+            program: program.clone(),
+            args: args.to_vec(),
+            dir: dir.to_owned(),
+            concurrency,
+            queue_max: PROCESS_QUEUE_MAX,
+            output_bytes_max: self.rules.message_bytes_max,
+        };
+        let id = self.providers.add(Arc::new(ProcessProvider::new(spec, tasks)));
+        tracing::info!(capability = %declared.id, command = program, "serving by process");
+        self.registry.apply(Event::Declared { origin: Origin::Local(id), descriptors: vec![Arc::new(descriptor)] });
+        Ok(())
+    }
+
+    fn declared_schema<'a>(
+        &self,
+        schema: Option<&'a declaration::SchemaSource>,
+    ) -> Result<Option<SchemaSource>, Fault<'a>> {
+        let Some(schema) = schema else { return Ok(None) };
+        let kept = self.artifacts.declare(schema.bytes.clone());
+        let kept = kept.and_then(|artifact| artifact.validator().map(drop));
+        kept.map_err(|error| (Some(schema), error.to_string()))?;
+        Ok(Some(reference(ContentHash::of(HashAlg::Sha256, &schema.bytes))))
+    }
+
+    /// CAP_DECLARE unasked: an agent on a local link says all that it serves. **Source:** PROTOCOL 7.2.
+    pub(super) fn on_declare(&self, inbound: &Inbound<'_>) -> Result<(), Refusal> {
+        if !inbound.link.kind().is_local() {
+            return Err(Refusal::new(Code::BAD_REQUEST, "capabilities are declared on a local link, or asked for"));
+        }
+        let declare = Declare::decode(inbound.body).map_err(refused_body)?;
+        declare.check_format().map_err(|error| Refusal::new(error.code(), error.to_string()))?;
+        let mut descriptors = Vec::new();
+        for descriptor in declare.descriptors().map_err(refused_body)? {
+            if descriptors.iter().any(|other: &Arc<Descriptor>| other.id == descriptor.id) {
+                return Err(Refusal::new(Code::BAD_REQUEST, format!("{} is declared twice", descriptor.id)));
+            }
+            descriptors.push(Arc::new(self.own_schemas(descriptor)?));
+        }
+        let agent = self.providers.agent(inbound.link).unwrap_or_else(|| self.new_agent(inbound.link));
+        tracing::info!(link = %inbound.link.id(), capabilities = descriptors.len(), "an agent serves");
+        self.registry.apply(Event::Declared { origin: Origin::Local(agent.id), descriptors });
+        Ok(())
+    }
+
+    fn new_agent(&self, link: &Arc<Link>) -> Agent {
+        let wire = AgentWire { node: self.me.clone(), link: Arc::clone(link) };
+        let provider = Arc::new(LinkProvider::new(wire, self.rules.provider_calls_max));
+        let id = self.providers.add(provider.clone());
+        let agent = Agent { id, provider };
+        lock(&self.providers.agents).insert(link.id(), agent.clone());
+        agent
+    }
+
+    /// Takes a descriptor's inline schemas in and leaves references by hash, which is how peers get them.
+    fn own_schemas(&self, descriptor: Descriptor) -> Result<Descriptor, Refusal> {
+        let mut fields = Vec::new();
+        for (key, source) in [("input_schema", &descriptor.input_schema), ("output_schema", &descriptor.output_schema)] {
+            let Some(SchemaSource::Ref(schema)) = source else { continue };
+            let artifact = self.own_schema(schema).map_err(|refusal| Refusal {
+                message: format!("{key} of {}: {}", descriptor.id, refusal.message),
+                ..refusal
+            })?;
+            artifact.validator().map_err(|error| {
+                Refusal::new(Code::BAD_REQUEST, format!("{key} of {}: {error}", descriptor.id))
+            })?;
+            if schema.inline.is_some() {
+                let mut value = Vec::new();
+                reference(schema.hash).encode(&mut value);
+                fields.push((key, value));
+            }
+        }
+        if fields.is_empty() {
+            return Ok(descriptor);
+        }
+        let fields: Vec<_> = fields.iter().map(|(key, value)| (*key, value.as_slice())).collect();
+        Descriptor::decode(&with_fields(descriptor.as_bytes(), &fields)).map_err(refused_body)
+    }
+
+    fn own_schema(&self, schema: &SchemaRef) -> Result<Arc<Artifact>, Refusal> {
+        let hash = schema.hash;
+        if schema.inline.is_none() {
+            return self.artifacts.need(&hash).map_err(refused_artifact);
+        }
+        let document = schema.inline_document().ok_or_else(|| {
+            Refusal::new(Code::BAD_REQUEST, "an inline schema is its document as text or as bytes")
+        })?;
+        self.artifacts.insert(hash, document.into_owned(), Keep::Own).map_err(refused_artifact)
+    }
+
+    /// The compiled schema of one side of a capability; `None` when that side is unchecked.
+    pub(super) fn schema(&self, source: Option<&SchemaSource>) -> Result<Option<Arc<Artifact>>, Refusal> {
+        match source {
+            None => Ok(None),
+            // PROTOCOL 7.2: looked up among what was imported; when it is not there, that side is unchecked.
+            Some(SchemaSource::Url(url)) => Ok(self.artifacts.find_uri(url)),
+            Some(SchemaSource::Ref(schema)) => {
+                self.artifacts.need(&schema.hash).map(Some).map_err(refused_artifact)
+            }
+        }
+    }
+
+    /// CAP_RESULT from an agent that serves. `false` when the agent serves no such call.
+    pub(super) fn on_agent_result(&self, inbound: &Inbound<'_>, id: &MessageId) -> Result<(), Refusal> {
+        CapResult::decode(inbound.body).map_err(refused_body)?;
+        let answered = self.providers.agent(inbound.link).map(|agent| agent.provider.on_result(id, inbound.body.clone()));
+        match answered {
+            Some(Answered::Taken) => Ok(()),
+            // PROTOCOL 8: dropped, audited, and said to the provider.
+            Some(Answered::Unknown) | None => {
+                tracing::warn!(target: "audit", kind = "duplicate_result", %id, "a second, late or unasked result was dropped");
+                Err(Refusal::new(Code::BAD_REQUEST, "no call with this id waits for a result"))
+            }
+        }
+    }
+
+    /// ERROR from an agent that serves: it refuses the call.
+    pub(super) fn on_agent_error(&self, inbound: &Inbound<'_>, id: &MessageId, error: &ErrorBody<'_>) {
+        if let Some(agent) = self.providers.agent(inbound.link) {
+            agent.provider.on_error(id, error.code, error.message.to_string());
+        }
+    }
+
+    /// PROCESSING, PROGRESS, INPUT_REQUIRED from an agent that serves.
+    pub(super) fn on_agent_progress(&self, inbound: &Inbound<'_>, id: &MessageId, typ: Type) {
+        let call = self.providers.agent(inbound.link).and_then(|agent| agent.provider.call_of(id));
+        if let Some(key) = call {
+            self.relay_progress(&key, typ, inbound.body);
+        }
+    }
+
+    /// PROTOCOL 7.2: closing the link withdraws what was declared on it.
+    pub(super) fn withdraw(&self, link: &Link) {
+        let Some(agent) = lock(&self.providers.agents).remove(&link.id()) else { return };
+        lock(&self.providers.serving).remove(&agent.id);
+        self.registry.apply(Event::Gone(Origin::Local(agent.id)));
+        agent.provider.on_close();
+    }
+}
+
+fn describe(draft: &mut DescriptorDraft, declared: &Declared) {
+    draft.description.clone_from(&declared.description);
+    draft.category.clone_from(&declared.category);
+    draft.since.clone_from(&declared.since);
+    draft.idempotent = Some(declared.idempotent);
+    draft.timeout_ms = declared.timeout_ms;
+    draft.permissions.clone_from(&declared.permissions);
+    draft.deprecated = declared.deprecated;
+    draft.supported_ranges.clone_from(&declared.supported_ranges);
+    draft.min_schema_version.clone_from(&declared.min_schema_version);
+    draft.rate_limit = declared.rate_limit.as_ref().map(|limit| RateLimit {
+        requests: limit.requests,
+        period: limit.period.clone(),
+        burst: limit.burst,
+    });
+    draft.retry_policy = declared.retry_policy.as_ref().map(|policy| RetryPolicy {
+        max_attempts: policy.max_attempts.map(u64::from),
+        backoff_multiplier: policy.backoff_multiplier,
+        initial_delay_ms: policy.initial_delay_ms,
+        max_delay_ms: policy.max_delay_ms,
+        retry_on: policy.retry_on.clone(),
+    });
+}
+
+/// A reference that names a document by its hash alone (RFC 6920): its bytes come by DOC_REQUEST.
+fn reference(hash: ContentHash) -> SchemaSource {
+    let digest = URL_SAFE_NO_PAD.encode(hash.as_bytes());
+    SchemaSource::Ref(Box::new(SchemaRef {
+        uri: Some(format!("ni:///{};{digest}", hash.alg().as_str())),
+        bundle: None,
+        hash,
+        media_type: Some(SCHEMA_MEDIA_TYPE.to_owned()),
+        inline: None,
+    }))
+}
+
+/// The media type of schema documents.
+pub(super) const SCHEMA_MEDIA_TYPE: &str = "application/schema+json";
+/// Processes of one capability at once, unless its declaration says otherwise.
+const PROCESSES_DEFAULT: usize = 4;
+/// Calls that wait for a process of one capability.
+const PROCESS_QUEUE_MAX: usize = 1_024;

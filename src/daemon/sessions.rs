@@ -1,0 +1,139 @@
+//! REQUEST in; agreed versions, pinned for later calls, and cancels, out.
+
+use std::collections::BTreeMap;
+
+use capd_proto::capability::{CapabilityName, Version};
+use capd_proto::code::Code;
+use capd_proto::envelope::MessageId;
+use capd_proto::identity::Did;
+use capd_proto::message::{Accept, CancelState, Invoke, NegotiateRequest, Request, Response, Type};
+use capd_proto::negotiate::{Session, SessionId, Sessions, Want};
+
+use super::node::{Inbound, Node, Refusal, lock};
+use super::wire::{mismatch, refused_body};
+use crate::provider::CallKey;
+use crate::registry::snapshot::Origin;
+use crate::router::{self, Scope};
+
+/// Versions agreed on: by us with callers, and by peers with our agent.
+pub(super) struct Pins {
+    accepted: Sessions,
+    /// The agent's sessions with peers, as their RESPONSE passed by.
+    with_peers: BTreeMap<SessionId, PeerSession>,
+}
+
+struct PeerSession {
+    peer: Did,
+    name: CapabilityName,
+    version: Version,
+    expires_at_ms: u64,
+}
+
+impl Default for Pins {
+    fn default() -> Self {
+        Self { accepted: Sessions::new(SESSIONS_MAX, SESSIONS_PER_PEER_MAX), with_peers: BTreeMap::new() }
+    }
+}
+
+impl Node {
+    /// REQUEST: negotiate, cancel, or an operation of another protocol's. **Source:** PROTOCOL 7.5, 7.6.
+    pub(super) fn on_request(&self, inbound: &Inbound<'_>, is_ours: bool) -> Result<(), Refusal> {
+        match Request::decode(inbound.body).map_err(refused_body)? {
+            Request::Cancel { target } => self.on_cancel(inbound, target, is_ours),
+            _ if !is_ours => self.forward(inbound, Type::Request),
+            Request::Negotiate(request) => self.on_negotiate(inbound, &request),
+            Request::Other { op } => Err(Refusal::new(Code::BAD_REQUEST, format!("the operation {op:?} is not known here"))),
+        }
+    }
+
+    fn on_cancel(&self, inbound: &Inbound<'_>, target: MessageId, is_ours: bool) -> Result<(), Refusal> {
+        let is_agent = inbound.link.kind().is_local();
+        let state = if is_agent && self.cancel_relayed(&target) {
+            CancelState::Cancelling
+        } else if !is_ours {
+            return self.forward(inbound, Type::Request);
+        } else {
+            // PROTOCOL 7.6: only the call's own `from` may cancel it, so the key carries the asking principal.
+            self.cancel_execution(&CallKey { from: inbound.link.principal().clone(), id: target })
+        };
+        let mut body = Vec::new();
+        Response::Cancel { target, state }.encode(&mut body);
+        self.reply(inbound, Type::Response, &body);
+        Ok(())
+    }
+
+    fn on_negotiate(&self, inbound: &Inbound<'_>, request: &NegotiateRequest<'_>) -> Result<(), Refusal> {
+        let (name, want) = request.want().map_err(refused_body)?;
+        let snapshot = self.registry.snapshot();
+        let scope = if inbound.link.kind().is_local() { Scope::Anywhere } else { Scope::Local };
+        let choice = router::route(&snapshot, name.as_str(), &want, scope).map_err(mismatch)?;
+        if let Origin::Peer(peer) = &choice.entry.origin {
+            return self.forward_to(inbound, Type::Request, peer.clone());
+        }
+        let now_ms = self.clock.wall_ms();
+        let mut id = [0u8; 16];
+        getrandom::fill(&mut id).map_err(|_| Refusal::new(Code::INTERNAL_ERROR, "no randomness"))?;
+        let session = Session {
+            id: SessionId(id),
+            peer: inbound.link.principal().clone(),
+            name: name.clone(),
+            agreed_version: choice.entry.descriptor.id.version.clone(),
+            expires_at: now_ms.saturating_add(SESSION_MS),
+        };
+        let version = session.agreed_version.to_string();
+        let accept = Accept {
+            capability: name.as_str().into(),
+            agreed_version: version.into(),
+            session_id: session.id,
+            expires_at: session.expires_at,
+        };
+        let accepted = lock(&self.pins).accepted.accept(session, now_ms);
+        accepted.map_err(|error| Refusal::new(error.code(), error.to_string()))?;
+        let mut body = Vec::new();
+        Response::Accept(accept).encode(&mut body);
+        self.reply(inbound, Type::Response, &body);
+        Ok(())
+    }
+
+    /// What a call wants once its session has had its say. **Errors:** 4001.
+    pub(super) fn wanted(
+        &self,
+        name: &str,
+        asked: Option<Want>,
+        invoke: &Invoke<'_>,
+        caller: &Did,
+    ) -> Result<Want, Refusal> {
+        let session = invoke.session.map(|session| session.session_id);
+        let want = lock(&self.pins).accepted.want(name, asked, session, caller.as_str(), self.clock.wall_ms());
+        want.map_err(|error| Refusal::new(error.code(), error.to_string()))
+    }
+
+    /// The peer and version that a session of the agent's pins.
+    pub(super) fn pinned_by(&self, id: SessionId, name: &str) -> Option<(Did, Version)> {
+        let now_ms = self.clock.wall_ms();
+        let pins = lock(&self.pins);
+        let session = pins.with_peers.get(&id)?;
+        let holds = session.name.as_str() == name && now_ms < session.expires_at_ms;
+        holds.then(|| (session.peer.clone(), session.version.clone()))
+    }
+
+    /// A peer's RESPONSE on its way to the agent: a session agreed on is remembered.
+    pub(super) fn learn_session(&self, peer: &Did, body: &[u8]) {
+        let Ok(Response::Accept(accept)) = Response::decode(body) else { return };
+        let Ok((name, version)) = accept.agreement() else { return };
+        let now_ms = self.clock.wall_ms();
+        let mut pins = lock(&self.pins);
+        pins.with_peers.retain(|_, session| now_ms < session.expires_at_ms);
+        if pins.with_peers.len() < SESSIONS_MAX {
+            let session = PeerSession { peer: peer.clone(), name, version, expires_at_ms: accept.expires_at };
+            pins.with_peers.insert(accept.session_id, session);
+        }
+    }
+}
+
+/// How long a session holds, in milliseconds.
+const SESSION_MS: u64 = 60 * 60 * 1_000;
+/// Sessions held at a time.
+const SESSIONS_MAX: usize = 65_536;
+/// Sessions held with one caller.
+const SESSIONS_PER_PEER_MAX: usize = 1_024;

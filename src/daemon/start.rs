@@ -1,0 +1,296 @@
+//! A configuration in; key, declaration, schemas, listeners and dialling brought up, in this order.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use capd_proto::identity::{Did, DidDocument, Identity};
+use capd_proto::ledger::Limits;
+use tokio_util::task::TaskTracker;
+
+use super::executor::Executor;
+use super::node::{Node, Parts, Rules};
+use super::peers::{Admission, Peers};
+use super::{Bound, Daemon};
+use crate::config::{Admit, Config, Signatures, Transport};
+use crate::declaration::{self, Declaration};
+use crate::net::dial::{self, Address};
+use crate::net::Clock;
+use crate::net::local::Token;
+use crate::net::{self, Host, KeyFileError, Seed, Settings, local, quic, tcp};
+use crate::schema::Validator;
+
+/// Why the sidecar does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The agent's key file cannot be read, made, or trusted.
+    #[error(transparent)]
+    Key(#[from] KeyFileError),
+    /// The declaration has mistakes.
+    #[error("{0}")]
+    Declaration(declaration::Mistakes),
+    /// A schema of the declaration cannot be enforced.
+    #[error("{file}:{line}: {id}: {error}")]
+    Schema {
+        /// The file that the schema stands in.
+        file: PathBuf,
+        /// Its line there.
+        line: usize,
+        /// The capability.
+        id: String,
+        /// What is wrong with it.
+        error: String,
+    },
+    /// A DID document cannot be used.
+    #[error("{path}: {error}")]
+    Document {
+        /// The document's file.
+        path: PathBuf,
+        /// What is wrong with it.
+        error: String,
+    },
+    /// A peer's DID is none.
+    #[error("peers: {did:?}: {error}; accepted: did:key:z6Mk…")]
+    Peer {
+        /// As configured.
+        did: String,
+        /// What is wrong with it.
+        error: String,
+    },
+    /// A file or folder of the sidecar's cannot be used.
+    #[error("{path}: {error}")]
+    File {
+        /// The file or folder.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// A listener cannot be bound.
+    #[error("cannot listen on {address}: {error}")]
+    Listen {
+        /// Where.
+        address: String,
+        /// Why.
+        error: io::Error,
+    },
+    /// The system does not provide what is needed.
+    #[error("{0}")]
+    System(String),
+}
+
+impl StartError {
+    /// Whether the owner's files are at fault, rather than the system.
+    pub fn is_mistake(&self) -> bool {
+        match self {
+            Self::Declaration(_) | Self::Schema { .. } | Self::Document { .. } | Self::Peer { .. } => true,
+            Self::Key(_) | Self::File { .. } | Self::Listen { .. } | Self::System(_) => false,
+        }
+    }
+}
+
+pub(super) async fn start(config: Config) -> Result<Daemon, StartError> {
+    create_dir(&config.agent.dir)?;
+    let seed = net::load_or_create(&config.agent.key_file)?;
+    let declaration = load_declaration(&config)?;
+    check_documents(&config)?;
+    let node = Node::new(parts(&config, &seed)?);
+    let host = Host::sidecar(settings(&config), &seed, node.clone()).map_err(|error| StartError::System(error.to_string()))?;
+    // The node was made a moment ago and has no host yet.
+    let _first = node.host.set(Arc::clone(&host));
+    if let Some(declaration) = declaration {
+        for warning in &declaration.warnings {
+            tracing::warn!("{warning}");
+        }
+        serve_processes(&node, &config, &declaration)?;
+    }
+    for work in [Work::Deadlines, Work::Requests] {
+        let worker = Arc::clone(&node);
+        node.spawn(async move {
+            match work {
+                Work::Deadlines => worker.keep_deadlines().await,
+                Work::Requests => worker.expire_requests().await,
+            }
+        });
+    }
+    let bound = listen(&config, &host).await?;
+    for peer in &config.peers {
+        if !peer.addresses.is_empty() {
+            dial::keep_connected(&host, parse_did(&peer.did)?, peer.addresses.iter().map(address).collect());
+        }
+    }
+    tracing::info!(did = %node.did(), "ready");
+    Ok(Daemon { node, host, bound, drain_timeout: Duration::from_millis(config.timeouts.drain_ms) })
+}
+
+enum Work {
+    Deadlines,
+    Requests,
+}
+
+pub(super) fn check(config: &Config) -> Result<Vec<String>, StartError> {
+    check_documents(config)?;
+    for peer in &config.peers {
+        parse_did(&peer.did)?;
+    }
+    let Some(declaration) = load_declaration(config)? else { return Ok(Vec::new()) };
+    for declared in &declaration.capabilities {
+        for schema in [&declared.input_schema, &declared.output_schema].into_iter().flatten() {
+            let checked = Validator::compile(&schema.bytes);
+            checked.map_err(|error| schema_error(declared, schema, &error))?;
+        }
+    }
+    Ok(declaration.warnings)
+}
+
+pub(super) fn identity(config: &Config) -> Result<Identity, StartError> {
+    create_dir(&config.agent.dir)?;
+    Ok(net::load_or_create(&config.agent.key_file)?.identity())
+}
+
+fn create_dir(dir: &Path) -> Result<(), StartError> {
+    std::fs::create_dir_all(dir).map_err(|error| StartError::File { path: dir.to_owned(), error })
+}
+
+fn load_declaration(config: &Config) -> Result<Option<Declaration>, StartError> {
+    let load = |path: &PathBuf| Declaration::load(path).map_err(StartError::Declaration);
+    config.agent.capabilities.as_ref().map(load).transpose()
+}
+
+fn check_documents(config: &Config) -> Result<(), StartError> {
+    for path in &config.agent.did_documents {
+        let failed = |error: String| StartError::Document { path: path.clone(), error };
+        let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
+        DidDocument::from_json(&text).map_err(|error| failed(error.to_string()))?;
+    }
+    Ok(())
+}
+
+fn parts(config: &Config, seed: &Seed) -> Result<Parts, StartError> {
+    let mut listed = BTreeSet::new();
+    let mut expected = BTreeSet::new();
+    for peer in &config.peers {
+        let did = parse_did(&peer.did)?;
+        if !peer.addresses.is_empty() {
+            expected.insert(did.clone());
+        }
+        listed.insert(did);
+    }
+    let admission = match config.peer.admit {
+        Admit::Listed => Admission::Listed(listed),
+        Admit::Any => Admission::Anyone,
+    };
+    let limits = &config.limits;
+    let ledger = Limits {
+        calls_max: limits.ledger_entries_max,
+        kept_bytes_max: limits.ledger_bytes_max,
+        idempotent_bytes_max: limits.ledger_idempotent_bytes_max,
+        ..Limits::default()
+    };
+    let mut cursor_key = [0u8; 32];
+    getrandom::fill(&mut cursor_key).map_err(|error| StartError::System(error.to_string()))?;
+    Ok(Parts {
+        identity: seed.identity(),
+        clock: Clock::start(),
+        rules: Rules {
+            call_timeout_ms: config.timeouts.call_ms,
+            refresh_ms: config.peer.refresh_ms,
+            message_bytes_max: limits.msg_size_bytes_max as usize - 1,
+            ..Rules::default()
+        },
+        peers: Peers::new(admission, expected),
+        executor: Executor::new(ledger, limits.calls_in_flight_max, limits.calls_in_flight_per_peer_max),
+        cursor_key,
+    })
+}
+
+fn settings(config: &Config) -> Settings {
+    let ms = Duration::from_millis;
+    Settings {
+        msg_size_bytes_max: config.limits.msg_size_bytes_max,
+        handshake_timeout: ms(config.timeouts.handshake_ms),
+        drain_timeout: ms(config.timeouts.drain_ms),
+        keep_alive_interval: ms(config.timeouts.keep_alive_ms),
+        idle_timeout: ms(config.timeouts.idle_ms),
+        links_max: config.limits.links_max,
+        outbox_bytes_max: config.limits.queue_bytes_max,
+        shared_streams: config.quic.shared_streams,
+        shared_message_bytes_max: config.quic.shared_stream_message_bytes_max,
+        channel_auth: config.peer.signatures == Signatures::Channel,
+        agent_name: config.agent.name.clone(),
+        redial_delay_min: ms(config.timeouts.reconnect_initial_ms),
+        redial_delay_max: ms(config.timeouts.reconnect_max_ms),
+        ..Settings::default()
+    }
+}
+
+fn serve_processes(node: &Arc<Node>, config: &Config, declaration: &Declaration) -> Result<(), StartError> {
+    let dir = config.agent.capabilities.as_deref().and_then(Path::parent).unwrap_or(Path::new("."));
+    let dir = std::path::absolute(if dir.as_os_str().is_empty() { Path::new(".") } else { dir })
+        .map_err(|error| StartError::File { path: dir.to_owned(), error })?;
+    for declared in &declaration.capabilities {
+        node.serve_declared(declared, &dir, processes(node)).map_err(|(schema, error)| match schema {
+            Some(schema) => schema_error(declared, schema, &error),
+            None => StartError::System(error),
+        })?;
+    }
+    Ok(())
+}
+
+fn processes(node: &Node) -> TaskTracker {
+    node.tasks.clone()
+}
+
+fn schema_error(declared: &declaration::Declared, schema: &declaration::SchemaSource, error: &impl ToString) -> StartError {
+    StartError::Schema {
+        file: schema.file.clone(),
+        line: schema.line,
+        id: declared.id.to_string(),
+        error: error.to_string(),
+    }
+}
+
+async fn listen(config: &Config, host: &Arc<Host>) -> Result<Bound, StartError> {
+    let failed = |address: &dyn std::fmt::Display, error| StartError::Listen { address: address.to_string(), error };
+    let mut bound = Bound { dir: config.agent.dir.clone(), ..Bound::default() };
+    if let Some(address) = config.listen.quic {
+        bound.quic = Some(quic::listen(host, address).map_err(|error| failed(&address, error))?);
+    }
+    if let Some(address) = config.listen.tcp {
+        bound.tcp = Some(tcp::listen(host, address).await.map_err(|error| failed(&address, error))?);
+    }
+    if let Some(path) = &config.listen.unix {
+        local::listen_unix(host, path).map_err(|error| failed(&path.display(), error))?;
+        bound.socket = Some(path.clone());
+    }
+    if let Some(address) = config.listen.local_tcp {
+        let token = token(&config.listen.token_file)?;
+        let listening = local::listen_tcp(host, address, token).await;
+        bound.local_tcp = Some(listening.map_err(|error| failed(&address, error))?);
+    }
+    Ok(bound)
+}
+
+/// The token of local TCP links: made on first use, as the key file is.
+fn token(path: &Path) -> Result<Token, StartError> {
+    net::load_or_create(path)?;
+    let text = std::fs::read(path).map_err(|error| StartError::File { path: path.to_owned(), error })?;
+    Ok(Token::new(text.trim_ascii()))
+}
+
+fn parse_did(text: &str) -> Result<Did, StartError> {
+    let wrong = |error: String| StartError::Peer { did: text.to_owned(), error };
+    let did = Did::parse(text).map_err(|error| wrong(error.to_string()))?;
+    // A peer's DID is computed from its TLS key, so only did:key can ever answer.
+    capd_proto::identity::PublicKey::from_did(text).map_err(|error| wrong(error.to_string()))?;
+    Ok(did)
+}
+
+fn address(address: &crate::config::Address) -> Address {
+    let transport = match address.transport {
+        Transport::Quic => dial::Transport::Quic,
+        Transport::Tcp => dial::Transport::Tcp,
+    };
+    Address { transport, host: address.host.clone(), port: address.port }
+}

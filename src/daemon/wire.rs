@@ -1,0 +1,88 @@
+//! Errors of the parts in, refusals with their code and details out.
+
+use std::borrow::Cow;
+
+use capd_proto::cbor::{Reader, Writer};
+use capd_proto::code::Code;
+use capd_proto::message::{self, BodyError, SchemaSide, available_details};
+
+use super::node::Refusal;
+use crate::router;
+use crate::schema::Violation;
+
+pub(super) fn refused_body(error: BodyError) -> Refusal {
+    Refusal::new(error.code(), error.to_string())
+}
+
+/// PROTOCOL 7.1, 7.5: an unknown name is 4002, a known one without a fitting version 4003.
+pub(super) fn mismatch(refusal: router::Refusal) -> Refusal {
+    match refusal {
+        router::Refusal::NameUnknown => Refusal::new(Code::CAPABILITY_NOT_FOUND, "no capability of that name"),
+        router::Refusal::VersionMismatch(available) => {
+            let details = available_details(&available);
+            Refusal::new(Code::VERSION_MISMATCH, "no served version fits").with_details(details)
+        }
+    }
+}
+
+pub(super) fn violation_details(side: SchemaSide, violations: &[Violation]) -> Vec<u8> {
+    message::violation_details(side, &as_messages(violations))
+}
+
+fn as_messages(violations: &[Violation]) -> Vec<message::Violation<'_>> {
+    let mut messages = Vec::with_capacity(violations.len());
+    for Violation { path, message, keyword } in violations {
+        messages.push(message::Violation {
+            path: path.as_str().into(),
+            message: message.as_str().into(),
+            keyword: keyword.as_str().into(),
+        });
+    }
+    messages
+}
+
+/// A map with text keys with `fields` put in, over those of the same name; deterministic as the map was.
+pub(super) fn with_fields(map: &[u8], fields: &[(&str, &[u8])]) -> Vec<u8> {
+    let mut reader = Reader::new(map);
+    let mut members: Vec<(Cow<'_, str>, &[u8])> = fields.iter().map(|(key, value)| ((*key).into(), *value)).collect();
+    let mut left = reader.map().unwrap_or(Some(0));
+    while reader.has_next(&mut left) {
+        let (Ok(key), Ok(value)) = (reader.text(), reader.skip()) else { break };
+        if !fields.iter().any(|(name, _)| *name == key) {
+            members.push((key, value));
+        }
+    }
+    members.sort_by(|(a, _), (b, _)| a.len().cmp(&b.len()).then_with(|| a.cmp(b)));
+    let mut out = Vec::with_capacity(map.len() + 64);
+    let mut writer = Writer::new(&mut out);
+    writer.map(members.len() as u64);
+    for (key, value) in members {
+        writer.text(&key).raw(value);
+    }
+    out
+}
+
+/// One CBOR text.
+pub(super) fn text(value: &str) -> Vec<u8> {
+    let mut out = Vec::new();
+    Writer::new(&mut out).text(value);
+    out
+}
+
+/// `details` of a result that the caller's sidecar found wanting, with the result itself. **Source:** PROTOCOL 7.4.
+pub(super) fn raw_violation_details(side: SchemaSide, violations: &[Violation], raw: &[u8]) -> Vec<u8> {
+    with_fields(&violation_details(side, violations), &[("raw", raw)])
+}
+
+/// The pause that an ERROR's `details` ask for, in milliseconds.
+pub(super) fn retry_after_ms(details: &[u8]) -> Option<u64> {
+    let mut reader = Reader::new(details);
+    let mut left = reader.map().ok()?;
+    while reader.has_next(&mut left) {
+        if reader.text().ok()? == "retry_after_seconds" {
+            return reader.uint().ok()?.checked_mul(1_000);
+        }
+        reader.skip().ok()?;
+    }
+    None
+}

@@ -1,0 +1,139 @@
+//! Calls in, CAP_INVOKE envelopes out to an agent on a local link; its CAP_RESULT bodies back in, outcomes out.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use bytes::Bytes;
+use capd_proto::code::Code;
+use capd_proto::envelope::MessageId;
+
+use super::ticket::Ticket;
+use super::{CallKey, Invocation, Outcome, Provider};
+
+/// The way to the agent: what a provider needs of a link.
+pub trait Wire: Send + Sync {
+    /// Queues a CAP_INVOKE envelope; `false` when the link is closed or its queue is full.
+    fn invoke(&self, envelope: Bytes) -> bool;
+
+    /// Queues a cancel request for a call that was sent before.
+    fn cancel(&self, id: MessageId);
+}
+
+/// What became of a message that claims to answer or accompany a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answered {
+    /// It belongs to a call that is in flight here.
+    Taken,
+    /// No such call was sent on this link, or it was answered before. **Errors:** ERROR 4001 to the provider.
+    Unknown,
+}
+
+/// An agent on a local link that serves capabilities.
+pub struct LinkProvider<W> {
+    wire: W,
+    calls_max: usize,
+    calls: Mutex<Calls>,
+}
+
+struct Calls {
+    in_flight: HashMap<MessageId, Ticket>,
+    is_open: bool,
+}
+
+impl<W: Wire> LinkProvider<W> {
+    /// A provider behind `wire` that takes at most `calls_max` calls at a time.
+    pub fn new(wire: W, calls_max: usize) -> Self {
+        let calls = Calls { in_flight: HashMap::new(), is_open: true };
+        Self { wire, calls_max, calls: Mutex::new(calls) }
+    }
+
+    /// The agent's CAP_RESULT for the call `id`.
+    pub fn on_result(&self, id: &MessageId, body: Bytes) -> Answered {
+        let ticket = self.calls().in_flight.remove(id);
+        match ticket {
+            Some(ticket) => {
+                ticket.finish(Outcome::Body(body));
+                Answered::Taken
+            }
+            None => Answered::Unknown,
+        }
+    }
+
+    /// The agent refused the call `id` with an ERROR.
+    pub fn on_error(&self, id: &MessageId, code: Code, message: String) -> Answered {
+        let ticket = self.calls().in_flight.remove(id);
+        match ticket {
+            Some(ticket) => {
+                ticket.finish(Outcome::Failure { code, message });
+                Answered::Taken
+            }
+            None => Answered::Unknown,
+        }
+    }
+
+    /// The call that a PROCESSING, PROGRESS or INPUT_REQUIRED of the agent belongs to.
+    pub fn call_of(&self, id: &MessageId) -> Option<CallKey> {
+        self.calls().in_flight.get(id).map(|ticket| ticket.key().clone())
+    }
+
+    /// The link broke: every call in flight is lost, and no further one is taken.
+    pub fn on_close(&self) {
+        let lost = {
+            let mut calls = self.calls();
+            calls.is_open = false;
+            std::mem::take(&mut calls.in_flight)
+        };
+        for ticket in lost.into_values() {
+            ticket.finish(Outcome::Lost);
+        }
+    }
+
+    fn calls(&self) -> std::sync::MutexGuard<'_, Calls> {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps the ticket until the answer, or gives it back with why the call cannot be taken.
+    fn register(&self, id: MessageId, ticket: Ticket) -> Result<(), (Ticket, Outcome)> {
+        let mut calls = self.calls();
+        if !calls.is_open {
+            return Err((ticket, Outcome::Lost));
+        }
+        // Answers carry the id alone, so two callers' calls under one id cannot be told apart on one link.
+        if calls.in_flight.len() >= self.calls_max || calls.in_flight.contains_key(&id) {
+            return Err((ticket, overloaded("the provider has too many calls in flight")));
+        }
+        calls.in_flight.insert(id, ticket);
+        Ok(())
+    }
+}
+
+impl<W: Wire> Provider for LinkProvider<W> {
+    fn invoke(&self, invocation: Invocation, ticket: Ticket) {
+        let id = invocation.key.id;
+        if let Err((ticket, outcome)) = self.register(id, ticket) {
+            return ticket.finish(outcome);
+        }
+        if !self.wire.invoke(invocation.envelope) {
+            let ticket = self.calls().in_flight.remove(&id);
+            if let Some(ticket) = ticket {
+                ticket.finish(overloaded("the provider's queue is full"));
+            }
+        }
+    }
+
+    fn cancel(&self, key: &CallKey) {
+        let ticket = self.calls().in_flight.remove(&key.id);
+        if let Some(ticket) = ticket {
+            self.wire.cancel(key.id);
+            ticket.finish(Outcome::Lost);
+        }
+    }
+
+    fn in_flight(&self) -> usize {
+        self.calls().in_flight.len()
+    }
+}
+
+fn overloaded(message: &str) -> Outcome {
+    Outcome::Failure { code: Code::OVERLOADED, message: message.to_owned() }
+}

@@ -1,0 +1,89 @@
+//! Invocations in, one process each, outcomes out: a command as a [`Provider`].
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use capd_proto::cbor::json;
+use capd_proto::code::Code;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::{Process, ProcessCall, ProcessSpec};
+use crate::provider::ticket::Ticket;
+use crate::provider::{CallKey, Invocation, Outcome, Provider};
+
+/// A capability that is served by running its command once per call.
+pub struct ProcessProvider {
+    process: Arc<Process>,
+    running: Arc<Mutex<HashMap<CallKey, CancellationToken>>>,
+    tasks: TaskTracker,
+}
+
+impl ProcessProvider {
+    /// A provider for `spec`; its processes' tasks are counted by `tasks`, so that a shutdown can wait for them.
+    pub fn new(spec: ProcessSpec, tasks: TaskTracker) -> Self {
+        Self { process: Arc::new(Process::new(spec)), running: Arc::default(), tasks }
+    }
+}
+
+impl Provider for ProcessProvider {
+    fn invoke(&self, invocation: Invocation, ticket: Ticket) {
+        let cancel = CancellationToken::new();
+        let (process, running) = (Arc::clone(&self.process), Arc::clone(&self.running));
+        lock(&running).insert(invocation.key.clone(), cancel.clone());
+        self.tasks.spawn(async move {
+            let outcome = run(&process, &invocation, &cancel).await;
+            lock(&running).remove(&invocation.key);
+            ticket.finish(outcome);
+        });
+    }
+
+    fn cancel(&self, key: &CallKey) {
+        if let Some(cancel) = lock(&self.running).get(key) {
+            cancel.cancel();
+        }
+    }
+
+    fn in_flight(&self) -> usize {
+        lock(&self.running).len()
+    }
+}
+
+async fn run(process: &Process, invocation: &Invocation, cancel: &CancellationToken) -> Outcome {
+    let input = match json::to_json(&invocation.params) {
+        Ok(params) => params.to_string().into_bytes(),
+        Err(error) => return failure(Code::SCHEMA_VIOLATION, error.to_string()),
+    };
+    let (id, capability) = (invocation.key.id.to_string(), invocation.capability.to_string());
+    let call = ProcessCall {
+        id: &id,
+        capability: &capability,
+        caller: invocation.key.from.as_str(),
+        input,
+        deadline: invocation.deadline,
+    };
+    match process.run(call, cancel).await {
+        Ok(output) => match serde_json::from_slice(&output) {
+            Ok(value) => {
+                let mut result = Vec::with_capacity(output.len());
+                json::from_json(&value, &mut result);
+                Outcome::Success(Bytes::from(result))
+            }
+            Err(error) => {
+                failure(Code::INTERNAL_ERROR, format!("the provider's output is not one JSON document: {error}"))
+            }
+        },
+        Err(error) => failure(error.code(), error.to_string()),
+    }
+}
+
+fn failure(code: Code, message: String) -> Outcome {
+    Outcome::Failure { code, message }
+}
+
+fn lock(
+    running: &Mutex<HashMap<CallKey, CancellationToken>>,
+) -> MutexGuard<'_, HashMap<CallKey, CancellationToken>> {
+    running.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,57 @@
+//! The right, and the duty, to answer one call.
+
+use std::sync::Arc;
+
+use capd_proto::code::Code;
+
+use super::{CallKey, Outcome};
+
+/// Where outcomes and progress of calls go: the executor's table of running calls.
+pub trait Answers: Send + Sync {
+    /// The call has ended; a second outcome for one call is dropped there.
+    fn finish(&self, key: &CallKey, outcome: Outcome);
+}
+
+/// The one answer that an accepted call will get.
+///
+/// [`finish`](Self::finish) consumes the ticket, so no provider can answer twice; dropping it unanswered (a panic, a
+/// lost task) answers with an error result, so no call is left without an answer. **Source:** PROTOCOL 8.
+#[must_use = "a ticket that is dropped answers its call with an error result"]
+pub struct Ticket {
+    key: CallKey,
+    answers: Option<Arc<dyn Answers>>,
+}
+
+impl Ticket {
+    /// The ticket of the call `key`, which answers to `answers`.
+    pub fn new(key: CallKey, answers: Arc<dyn Answers>) -> Self {
+        Self { key, answers: Some(answers) }
+    }
+
+    /// The call that this ticket answers.
+    pub fn key(&self) -> &CallKey {
+        &self.key
+    }
+
+    /// Answers the call.
+    pub fn finish(mut self, outcome: Outcome) {
+        if let Some(answers) = self.answers.take() {
+            answers.finish(&self.key, outcome);
+        }
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if let Some(answers) = self.answers.take() {
+            let message = "the provider gave the call up without an answer".to_owned();
+            answers.finish(&self.key, Outcome::Failure { code: Code::INTERNAL_ERROR, message });
+        }
+    }
+}
+
+impl std::fmt::Debug for Ticket {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ticket").field("key", &self.key).finish_non_exhaustive()
+    }
+}
