@@ -1,90 +1,21 @@
 //! Schema documents in, verified; the same documents by content hash out, each compiled at most once.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bytes::Bytes;
 use capd_proto::code::Code;
-use sha2::{Digest, Sha256, Sha512};
+use capd_proto::message::{ContentHash, HashAlg};
 use thiserror::Error;
 
 use super::validator::{CompileError, SCHEMA_BYTES_MAX, Validator};
-
-/// The hash that names a document's exact bytes. **Source:** PROTOCOL 7.2.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum ArtifactHash {
-    /// `hash_alg: "sha-256"`.
-    Sha256([u8; 32]),
-    /// `hash_alg: "sha-512"`.
-    Sha512([u8; 64]),
-}
-
-impl ArtifactHash {
-    /// The SHA-256 of `document`, which is what we write.
-    pub fn of(document: &[u8]) -> Self {
-        Self::Sha256(Sha256::digest(document).into())
-    }
-
-    /// A hash from the wire; `None` when the length is not the algorithm's or the algorithm is unknown.
-    pub fn new(hash_alg: &str, hash: &[u8]) -> Option<Self> {
-        match hash_alg {
-            "sha-256" => hash.try_into().ok().map(Self::Sha256),
-            "sha-512" => hash.try_into().ok().map(Self::Sha512),
-            _ => None,
-        }
-    }
-
-    /// A hash whose algorithm only its length tells, as in DOC_REQUEST.
-    pub fn from_bytes(hash: &[u8]) -> Option<Self> {
-        let sha_256 = hash.try_into().ok().map(Self::Sha256);
-        sha_256.or_else(|| hash.try_into().ok().map(Self::Sha512))
-    }
-
-    /// `hash_alg` as the wire has it.
-    pub const fn hash_alg(&self) -> &'static str {
-        match self {
-            Self::Sha256(_) => "sha-256",
-            Self::Sha512(_) => "sha-512",
-        }
-    }
-
-    /// The hash's bytes.
-    pub const fn as_bytes(&self) -> &[u8] {
-        match self {
-            Self::Sha256(hash) => hash,
-            Self::Sha512(hash) => hash,
-        }
-    }
-
-    /// Whether `document` is what the hash names.
-    pub fn names(&self, document: &[u8]) -> bool {
-        match self {
-            Self::Sha256(hash) => Sha256::digest(document).as_slice() == hash,
-            Self::Sha512(hash) => Sha512::digest(document).as_slice() == hash,
-        }
-    }
-}
-
-impl fmt::Display for ArtifactHash {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:", self.hash_alg())?;
-        self.as_bytes().iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
-}
-
-impl fmt::Debug for ArtifactHash {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
 
 /// Why a document is not taken, or not usable.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ArtifactError {
     /// The bytes are not what the hash names.
     #[error("the bytes do not have the hash {0}")]
-    Mismatch(ArtifactHash),
+    Mismatch(ContentHash),
     /// The document is larger than a schema may be.
     #[error("{bytes} bytes; accepted: at most {SCHEMA_BYTES_MAX}")]
     TooLarge {
@@ -93,7 +24,7 @@ pub enum ArtifactError {
     },
     /// Nobody brought the document.
     #[error("the bytes of {0} are not here")]
-    Missing(ArtifactHash),
+    Missing(ContentHash),
     /// Our own documents fill the store.
     #[error("no room for another document: {bytes} of {bytes_max} bytes, {count} of {count_max} documents")]
     Full {
@@ -110,7 +41,7 @@ pub enum ArtifactError {
     #[error("{hash}: {error}")]
     Unusable {
         /// Which document.
-        hash: ArtifactHash,
+        hash: ContentHash,
         /// What is wrong with it.
         error: CompileError,
     },
@@ -130,14 +61,14 @@ impl ArtifactError {
 /// One document, verified.
 #[derive(Debug)]
 pub struct Artifact {
-    hash: ArtifactHash,
+    hash: ContentHash,
     document: Bytes,
     compiled: OnceLock<Result<Validator, CompileError>>,
 }
 
 impl Artifact {
     /// The hash it is kept under.
-    pub const fn hash(&self) -> &ArtifactHash {
+    pub const fn hash(&self) -> &ContentHash {
         &self.hash
     }
 
@@ -178,10 +109,10 @@ pub struct Artifacts {
 
 #[derive(Debug, Default)]
 struct Shelf {
-    slots: HashMap<ArtifactHash, Slot>,
+    slots: HashMap<ContentHash, Slot>,
     /// Cached documents by when they were last used.
-    uses: BTreeMap<u64, ArtifactHash>,
-    uris: HashMap<String, ArtifactHash>,
+    uses: BTreeMap<u64, ContentHash>,
+    uris: HashMap<String, ContentHash>,
     bytes: usize,
     clock: u64,
 }
@@ -212,7 +143,7 @@ impl Artifacts {
     /// **Errors:** [`ArtifactError::TooLarge`], [`ArtifactError::Full`].
     pub fn declare(&self, document: impl Into<Bytes>) -> Result<Arc<Artifact>, ArtifactError> {
         let document = document.into();
-        self.put(ArtifactHash::of(&document), document, Keep::Own)
+        self.put(ContentHash::of(HashAlg::Sha256, &document), document, Keep::Own)
     }
 
     /// Keeps a document that somebody sent for `hash`.
@@ -220,7 +151,7 @@ impl Artifacts {
     /// **Errors:** [`ArtifactError::Mismatch`] when it is not that document, and as [`Artifacts::declare`].
     pub fn insert(
         &self,
-        hash: ArtifactHash,
+        hash: ContentHash,
         document: impl Into<Bytes>,
         keep: Keep,
     ) -> Result<Arc<Artifact>, ArtifactError> {
@@ -230,7 +161,7 @@ impl Artifacts {
             return Err(ArtifactError::TooLarge { bytes: document.len() });
         }
         // PROTOCOL 7.2: the hash is checked before use.
-        if !hash.names(&document) {
+        if !hash.fits(&document) {
             return Err(ArtifactError::Mismatch(hash));
         }
         self.put(hash, document, keep)
@@ -249,7 +180,7 @@ impl Artifacts {
     }
 
     /// The document of this hash, if it is here.
-    pub fn find(&self, hash: &ArtifactHash) -> Option<Arc<Artifact>> {
+    pub fn find(&self, hash: &ContentHash) -> Option<Arc<Artifact>> {
         self.shelf().touch(hash)
     }
 
@@ -263,11 +194,11 @@ impl Artifacts {
     /// The document of this hash.
     ///
     /// **Errors:** [`ArtifactError::Missing`].
-    pub fn need(&self, hash: &ArtifactHash) -> Result<Arc<Artifact>, ArtifactError> {
+    pub fn need(&self, hash: &ContentHash) -> Result<Arc<Artifact>, ArtifactError> {
         self.find(hash).ok_or(ArtifactError::Missing(*hash))
     }
 
-    fn put(&self, hash: ArtifactHash, document: Bytes, keep: Keep) -> Result<Arc<Artifact>, ArtifactError> {
+    fn put(&self, hash: ContentHash, document: Bytes, keep: Keep) -> Result<Arc<Artifact>, ArtifactError> {
         if document.len() > SCHEMA_BYTES_MAX {
             return Err(ArtifactError::TooLarge { bytes: document.len() });
         }
@@ -317,7 +248,7 @@ impl Shelf {
         artifact
     }
 
-    fn touch(&mut self, hash: &ArtifactHash) -> Option<Arc<Artifact>> {
+    fn touch(&mut self, hash: &ContentHash) -> Option<Arc<Artifact>> {
         let slot = self.slots.get(hash)?;
         let artifact = Arc::clone(&slot.artifact);
         if let Some(used) = slot.used {
@@ -330,7 +261,7 @@ impl Shelf {
         Some(artifact)
     }
 
-    fn pin(&mut self, hash: &ArtifactHash) {
+    fn pin(&mut self, hash: &ContentHash) {
         if let Some(used) = self.slots.get_mut(hash).and_then(|slot| slot.used.take()) {
             self.uses.remove(&used);
         }
@@ -344,7 +275,7 @@ impl Shelf {
         true
     }
 
-    fn tick(&mut self, hash: ArtifactHash) -> u64 {
+    fn tick(&mut self, hash: ContentHash) -> u64 {
         self.clock += 1;
         self.uses.insert(self.clock, hash);
         self.clock

@@ -15,6 +15,6 @@ mod tests;
 pub mod validator;
 mod violation;
 
-pub use artifact::{Artifact, ArtifactError, ArtifactHash, Artifacts, Keep};
+pub use artifact::{Artifact, ArtifactError, Artifacts, Keep};
 pub use validator::{CompileError, Side, Validator};
 pub use violation::Violation;
