@@ -10,6 +10,7 @@
 
 mod exchange;
 mod message;
+mod provider;
 #[cfg(test)]
 mod tests;
 
@@ -27,6 +28,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use exchange::{Outcome, exchange};
+pub use provider::ProcessProvider;
 
 /// How a capability's command is started, and how much of it may run at once.
 #[derive(Clone, Debug)]

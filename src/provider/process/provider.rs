@@ -70,9 +70,10 @@ async fn run(process: &Process, invocation: &Invocation, cancel: &CancellationTo
                 json::from_json(&value, &mut result);
                 Outcome::Success(Bytes::from(result))
             }
-            Err(error) => {
-                failure(Code::INTERNAL_ERROR, format!("the provider's output is not one JSON document: {error}"))
-            }
+            Err(error) => failure(
+                Code::INTERNAL_ERROR,
+                format!("the provider's output is not one JSON document: {error}"),
+            ),
         },
         Err(error) => failure(error.code(), error.to_string()),
     }
