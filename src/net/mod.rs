@@ -19,6 +19,7 @@ mod greeting;
 mod host;
 mod link;
 mod outbox;
+pub mod pending;
 mod settings;
 mod stream;
 mod tls;
