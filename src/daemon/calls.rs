@@ -78,25 +78,36 @@ impl Node {
             return Err(Refusal::new(Code::DELEGATION_INVALID, "delegation is not supported"));
         }
         if !inbound.link.kind().is_local() {
-            let want = self.wanted(&identity.name, identity.want.clone(), &invoke, inbound.link.principal())?;
+            let want =
+                self.wanted(&identity.name, identity.want.clone(), &invoke, inbound.link.principal())?;
             return self.execute_inbound(inbound, &invoke, &identity.name, want);
         }
         let to = if inbound.is_for(self.did()) { None } else { Some(self.peer_named(inbound)?) };
         let pinned = invoke.session.and_then(|session| self.pinned_by(session.session_id, &identity.name));
         let (want, to) = match pinned {
-            Some((peer, version)) if to.as_ref().is_none_or(|to| *to == peer) => (Want::Pinned(version), Some(peer)),
+            Some((peer, version)) if to.as_ref().is_none_or(|to| *to == peer) => {
+                (Want::Pinned(version), Some(peer))
+            }
             _ => (self.wanted(&identity.name, identity.want.clone(), &invoke, self.did())?, to),
         };
         if to.is_none() || to.as_ref() == Some(self.did()) {
             let is_known = self.executes(inbound.envelope.id);
-            if is_known || router::route(&self.registry.snapshot(), &identity.name, &want, Scope::Local).is_ok() {
+            if is_known
+                || router::route(&self.registry.snapshot(), &identity.name, &want, Scope::Local).is_ok()
+            {
                 return self.execute_inbound(inbound, &invoke, &identity.name, want);
             }
         }
         self.relay_call(inbound, &invoke, &identity.name, want, to)
     }
 
-    fn execute_inbound(&self, inbound: &Inbound<'_>, invoke: &Invoke<'_>, name: &str, want: Want) -> Result<(), Refusal> {
+    fn execute_inbound(
+        &self,
+        inbound: &Inbound<'_>,
+        invoke: &Invoke<'_>,
+        name: &str,
+        want: Want,
+    ) -> Result<(), Refusal> {
         self.execute(&Incoming {
             link: inbound.link,
             route: inbound.route,
@@ -161,9 +172,11 @@ impl Node {
         };
         let descriptor = &choice.entry.descriptor;
         let [input, output] = [&descriptor.input_schema, &descriptor.output_schema].map(|source| {
-            self.schema(source.as_ref()).map_err(|refusal| match source.as_ref().and_then(|source| source.hash()) {
-                Some(hash) => Missing::Schema(peer.clone(), *hash),
-                None => Missing::Provider(refusal),
+            self.schema(source.as_ref()).map_err(|refusal| {
+                match source.as_ref().and_then(|source| source.hash()) {
+                    Some(hash) => Missing::Schema(peer.clone(), *hash),
+                    None => Missing::Provider(refusal),
+                }
             })
         });
         let (input, output) = (input?, output?);
@@ -172,7 +185,11 @@ impl Node {
             return Err(Missing::Provider(refusal));
         }
         let time_ms = call.deadline_ms.saturating_add(ANSWER_GRACE_MS);
-        let machine = Caller::new(Arc::new(retry_policy(descriptor.retry_policy.as_ref())), descriptor.idempotent, time_ms);
+        let machine = Caller::new(
+            Arc::new(retry_policy(descriptor.retry_policy.as_ref())),
+            descriptor.idempotent,
+            time_ms,
+        );
         let chosen = Chosen { machine, peer: peer.clone(), output, ids: vec![call.id], sent_on: None };
         lock(&call.progress).chosen = Some(chosen);
         Ok(())
@@ -303,7 +320,9 @@ impl Node {
             let until_ms = chosen.machine.poll_timeout().unwrap_or(call.deadline_ms);
             (chosen.peer.clone(), chosen.ids[generation.0 as usize], until_ms)
         };
-        let Some(link) = self.peers.link(&peer) else { return self.send_call_later(call, generation, until_ms) };
+        let Some(link) = self.peers.link(&peer) else {
+            return self.send_call_later(call, generation, until_ms);
+        };
         let message = Outbound {
             id,
             typ: Type::CapInvoke,
@@ -323,7 +342,8 @@ impl Node {
                 self.drive_call(call, Some(Input::Sent), Handed::Nothing);
             }
             Err(refusal) => {
-                let input = Input::Error { generation, code: refusal.code, retry: None, retry_after_ms: None };
+                let input =
+                    Input::Error { generation, code: refusal.code, retry: None, retry_after_ms: None };
                 self.drive_call(call, Some(input), Handed::Refusal(&refusal));
             }
         }
@@ -380,7 +400,8 @@ impl Node {
         };
         let envelope = self.seal(&message, &link);
         let deadline_ms = self.clock.monotonic_ms().saturating_add(ANSWER_TTL_MS);
-        if let Err(refusal) = self.request(&link, id, envelope, deadline_ms, Waiter::Cancel(Arc::clone(call))) {
+        if let Err(refusal) = self.request(&link, id, envelope, deadline_ms, Waiter::Cancel(Arc::clone(call)))
+        {
             tracing::debug!(%peer, reason = refusal.message, "a cancel was not sent");
         }
     }
@@ -512,7 +533,9 @@ impl Node {
             (Delivery::Error, Handed::Refusal(refusal)) => {
                 self.end_call(call, |node, link, route| node.refuse(link, route, Some(call.id), refusal));
             }
-            (Delivery::Own(code), _) => self.end_call_with_result(call, &own_error(code, own_reason(code), None)),
+            (Delivery::Own(code), _) => {
+                self.end_call_with_result(call, &own_error(code, own_reason(code), None))
+            }
             (Delivery::Result | Delivery::Error, _) => {
                 let body = own_error(Code::INTERNAL_ERROR, "the answer was lost inside the sidecar", None);
                 self.end_call_with_result(call, &body);

@@ -93,8 +93,9 @@ impl Node {
             let declare = Declare::decode(&answer.body)
                 .map_err(|error| Refusal::new(Code::CONTRACT_ERROR, error.to_string()))?;
             declare.check_format().map_err(|error| Refusal::new(error.code(), error.to_string()))?;
-            let descriptors =
-                declare.descriptors().map_err(|error| Refusal::new(Code::CONTRACT_ERROR, error.to_string()))?;
+            let descriptors = declare
+                .descriptors()
+                .map_err(|error| Refusal::new(Code::CONTRACT_ERROR, error.to_string()))?;
             served.extend(descriptors.into_iter().map(Arc::new));
             match declare.next_cursor {
                 Some(next) => cursor = Some(next.into_owned()),
@@ -132,7 +133,9 @@ impl Node {
 
     async fn fetch(&self, peer: &Did, hash: ContentHash) -> Result<Arc<Artifact>, Refusal> {
         let link = self.peers.link(peer);
-        let link = link.ok_or_else(|| Refusal::new(Code::UNAVAILABLE, "the peer that has the schema is not connected"))?;
+        let link = link.ok_or_else(|| {
+            Refusal::new(Code::UNAVAILABLE, "the peer that has the schema is not connected")
+        })?;
         let mut body = Vec::new();
         DocRequest { hash: hash.as_bytes().into() }.encode(&mut body);
         let answer = self.ask(&link, Type::DocRequest, &body, ASK_MS).await?;

@@ -8,7 +8,9 @@ use capd_proto::call::executor::{self, Executor as Machine, Input, Output, Surpl
 use capd_proto::code::Code;
 use capd_proto::envelope::{Ext, MessageId};
 use capd_proto::identity::Did;
-use capd_proto::ledger::{Admission, Answerer, BodyDigest, Finish, Invoke as Admitted, Ledger, Limits, Status};
+use capd_proto::ledger::{
+    Admission, Answerer, BodyDigest, Finish, Invoke as Admitted, Ledger, Limits, Status,
+};
 use capd_proto::message::{self, CallError, CapResult, Invoke, SchemaSide, Type};
 use capd_proto::negotiate::Want;
 use sha2::{Digest, Sha256};
@@ -151,7 +153,9 @@ impl Node {
             })?;
         }
         let output = self.schema(descriptor.output_schema.as_ref())?;
-        let (provider, others) = self.candidates(choice.entry, &choice.alternatives)?;
+        let mut others = self.candidates(choice.entry, &choice.alternatives);
+        let left = || Refusal::new(Code::UNAVAILABLE, "the provider has just left");
+        let provider = others.pop().ok_or_else(left)?;
         let idempotent = descriptor.idempotent;
         self.room_for(call.from)?;
         if !self.meet(call, key.clone(), digest, idempotent)? {
@@ -185,7 +189,13 @@ impl Node {
     }
 
     /// Asks the ledger: `true` when the call is new and is to run.
-    fn meet(&self, call: &Incoming<'_>, key: CallKey, body: BodyDigest, idempotent: bool) -> Result<bool, Refusal> {
+    fn meet(
+        &self,
+        call: &Incoming<'_>,
+        key: CallKey,
+        body: BodyDigest,
+        idempotent: bool,
+    ) -> Result<bool, Refusal> {
         let waiter = Waiter { link: Arc::clone(call.link), route: call.route.clone() };
         let invoke = Admitted { key, body, expires_at_ms: call.expires_at_ms, idempotent };
         let admission = lock(&self.executor.calls).ledger.admit(invoke, waiter);
@@ -196,7 +206,9 @@ impl Node {
                 self.send(&waiter.link, &waiter.route, result);
                 Ok(false)
             }
-            Admission::Conflict(_) => Err(Refusal::new(Code::BAD_REQUEST, "this id belongs to a call with another body")),
+            Admission::Conflict(_) => {
+                Err(Refusal::new(Code::BAD_REQUEST, "this id belongs to a call with another body"))
+            }
             Admission::Full { .. } => Err(Refusal::new(Code::OVERLOADED, "the memory of calls is full")),
         }
     }
@@ -215,8 +227,8 @@ impl Node {
         Ok(())
     }
 
-    /// The providers behind the chosen capability, the least loaded first.
-    fn candidates(&self, chosen: &Entry, all: &[&Entry]) -> Result<(Arc<dyn Provider>, Vec<Arc<dyn Provider>>), Refusal> {
+    /// The providers behind the chosen capability, the least loaded last.
+    fn candidates(&self, chosen: &Entry, all: &[&Entry]) -> Vec<Arc<dyn Provider>> {
         let mut providers: Vec<_> = all
             .iter()
             .filter(|entry| entry.descriptor == chosen.descriptor)
@@ -226,10 +238,7 @@ impl Node {
             })
             .collect();
         providers.sort_by_key(|provider| std::cmp::Reverse(provider.in_flight()));
-        match providers.pop() {
-            Some(provider) => Ok((provider, providers)),
-            None => Err(Refusal::new(Code::UNAVAILABLE, "the provider has just left")),
-        }
+        providers
     }
 
     /// Tells a running call's machine what happened, and does what it says. What comes after the end finds no call.
@@ -297,7 +306,8 @@ impl Node {
             let body = self.failure_body(running, Code::INTERNAL_ERROR, &message, None);
             envelope = self.result_envelope(key, running, &body);
         }
-        let finish = lock(&self.executor.calls).ledger.finish(key, envelope.clone(), by, self.clock.wall_ms());
+        let finish =
+            lock(&self.executor.calls).ledger.finish(key, envelope.clone(), by, self.clock.wall_ms());
         match finish {
             Finish::Recorded(waiters) => {
                 for waiter in waiters {
@@ -334,16 +344,19 @@ impl Node {
                 Some(details) => self.answered_unfit(key, &details),
             },
             Outcome::Body(body) => match CapResult::decode(&body) {
-                Ok(CapResult { outcome: message::Outcome::Success(result), .. }) => match self.violations(key, result) {
-                    None => self.drive(key, Input::ProviderResult { fits: true }, Answer::Body(&body)),
-                    Some(details) => self.answered_unfit(key, &details),
-                },
+                Ok(CapResult { outcome: message::Outcome::Success(result), .. }) => {
+                    match self.violations(key, result) {
+                        None => self.drive(key, Input::ProviderResult { fits: true }, Answer::Body(&body)),
+                        Some(details) => self.answered_unfit(key, &details),
+                    }
+                }
                 Ok(_) => self.drive(key, Input::ProviderResult { fits: true }, Answer::Body(&body)),
                 Err(error) => self.answered_failure(key, Code::INTERNAL_ERROR, &error.to_string()),
             },
             Outcome::Failure { code, message } => self.answered_failure(key, code, &message),
             Outcome::Lost => {
-                let another = lock(&self.executor.calls).running.get(key).is_some_and(|call| !call.others.is_empty());
+                let another =
+                    lock(&self.executor.calls).running.get(key).is_some_and(|call| !call.others.is_empty());
                 self.drive(key, Input::ProviderLost { another }, Answer::None)
             }
         }
@@ -441,8 +454,11 @@ impl Node {
         let calls = lock(&self.executor.calls);
         let Some(running) = calls.running.get(key) else { return };
         let signed = running.signed;
-        let waiters: Vec<_> =
-            calls.ledger.waiters(key).map(|waiter| (Arc::clone(&waiter.link), waiter.route.clone())).collect();
+        let waiters: Vec<_> = calls
+            .ledger
+            .waiters(key)
+            .map(|waiter| (Arc::clone(&waiter.link), waiter.route.clone()))
+            .collect();
         drop(calls);
         let message = Outbound {
             id: self.fresh_id(self.clock.wall_ms()),
@@ -466,8 +482,12 @@ impl Node {
             let (due, next_ms) = {
                 let mut calls = lock(&self.executor.calls);
                 calls.ledger.sweep(self.clock.wall_ms());
-                let due: Vec<_> =
-                    calls.deadlines.iter().take_while(|(at, _)| *at <= now_ms).map(|(_, key)| key.clone()).collect();
+                let due: Vec<_> = calls
+                    .deadlines
+                    .iter()
+                    .take_while(|(at, _)| *at <= now_ms)
+                    .map(|(_, key)| key.clone())
+                    .collect();
                 (due, calls.deadlines.iter().find(|(at, _)| *at > now_ms).map(|(at, _)| *at))
             };
             for key in due {

@@ -245,7 +245,13 @@ impl Node {
     }
 
     /// Answers with an ERROR. `reply_to` is the refused message's id, when it could be read (PROTOCOL 9).
-    pub(super) fn refuse(&self, link: &Arc<Link>, route: &Route, reply_to: Option<MessageId>, refusal: &Refusal) {
+    pub(super) fn refuse(
+        &self,
+        link: &Arc<Link>,
+        route: &Route,
+        reply_to: Option<MessageId>,
+        refusal: &Refusal,
+    ) {
         tracing::debug!(link = %link.id(), code = %refusal.code, reason = refusal.message, "refused");
         let mut body = Vec::new();
         let mut error = ErrorBody::new(refusal.code, refusal.message.as_str());
@@ -258,7 +264,10 @@ impl Node {
     /// The envelope's own checks, in the order of PROTOCOL 7.3, after its shape.
     fn admit(&self, link: &Link, envelope: &Envelope<'_>) -> Result<(), Refusal> {
         if Type::from_code(envelope.typ).is_none() {
-            return Err(Refusal::new(Code::UNKNOWN_TYPE, format!("message type {} is not spoken here", envelope.typ)));
+            return Err(Refusal::new(
+                Code::UNKNOWN_TYPE,
+                format!("message type {} is not spoken here", envelope.typ),
+            ));
         }
         envelope.check_time(self.clock.wall_ms()).map_err(refused_envelope)?;
         if !link.kind().is_local() && !self.peers.admits(link.principal()) {
@@ -293,7 +302,10 @@ impl Node {
     }
 
     fn verify(&self, link: &Link, envelope: &Envelope<'_>) -> Result<(), Refusal> {
-        let key = self.peers.key(link.principal()).ok_or_else(|| Refusal::new(Code::UNAUTHORIZED, "not authorized"))?;
+        let key = self
+            .peers
+            .key(link.principal())
+            .ok_or_else(|| Refusal::new(Code::UNAUTHORIZED, "not authorized"))?;
         envelope.verify(&key, &mut Vec::new()).map_err(refused_envelope)
     }
 
@@ -307,14 +319,26 @@ impl Node {
         Ok(plaintext)
     }
 
-    fn receive(&self, link: &Arc<Link>, route: &Route, payload: &Bytes) -> Result<(), (Option<MessageId>, Refusal)> {
+    fn receive(
+        &self,
+        link: &Arc<Link>,
+        route: &Route,
+        payload: &Bytes,
+    ) -> Result<(), (Option<MessageId>, Refusal)> {
         let envelope = Envelope::decode(payload).map_err(|error| (error.id, refused_envelope(error)))?;
         let id = Some(envelope.id);
         self.admit(link, &envelope).map_err(|refusal| (id, refusal))?;
         let outcome = match envelope.body() {
             Some(body) => {
                 let body = &payload.slice_ref(body);
-                self.dispatch(&Inbound { link, route, payload, envelope: &envelope, body, is_encrypted: false })
+                self.dispatch(&Inbound {
+                    link,
+                    route,
+                    payload,
+                    envelope: &envelope,
+                    body,
+                    is_encrypted: false,
+                })
             }
             None => self.receive_encrypted(link, route, payload, envelope),
         };
@@ -333,7 +357,14 @@ impl Node {
         if envelope.sig.is_some() {
             self.verify(link, &envelope)?;
         }
-        self.dispatch(&Inbound { link, route, payload, envelope: &envelope, body: &plaintext, is_encrypted: true })
+        self.dispatch(&Inbound {
+            link,
+            route,
+            payload,
+            envelope: &envelope,
+            body: &plaintext,
+            is_encrypted: true,
+        })
     }
 
     /// One message to the part that deals with its type.

@@ -81,7 +81,7 @@ impl Peers {
     /// The peer's key, decompressed once.
     pub(super) fn key(&self, did: &Did) -> Option<PublicKey> {
         if let Some(peer) = lock(&self.state).get(did) {
-            return Some(peer.key.clone());
+            return Some(peer.key);
         }
         PublicKey::from_did(did.as_str()).ok()
     }
@@ -114,7 +114,11 @@ impl Peers {
     /// Peers that we dial and that have not said what they serve.
     pub(super) fn unknown(&self) -> Vec<Did> {
         let state = lock(&self.state);
-        self.expected.iter().filter(|did| !state.get(*did).is_some_and(|peer| peer.is_known)).cloned().collect()
+        self.expected
+            .iter()
+            .filter(|did| !state.get(*did).is_some_and(|peer| peer.is_known))
+            .cloned()
+            .collect()
     }
 
     /// Whether we dial this peer, or have a link to it.

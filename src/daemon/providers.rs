@@ -11,8 +11,8 @@ use bytes::Bytes;
 use capd_proto::code::Code;
 use capd_proto::envelope::{Ext, MessageId};
 use capd_proto::message::{
-    CapResult, ContentHash, Declare, Descriptor, DescriptorDraft, ErrorBody, HashAlg, RateLimit, Request, RetryPolicy,
-    SchemaRef, SchemaSource, Type,
+    CapResult, ContentHash, Declare, Descriptor, DescriptorDraft, ErrorBody, HashAlg, RateLimit, Request,
+    RetryPolicy, SchemaRef, SchemaSource, Type,
 };
 use tokio_util::task::TaskTracker;
 
@@ -119,7 +119,8 @@ impl Node {
         };
         let id = self.providers.add(Arc::new(ProcessProvider::new(spec, tasks)));
         tracing::info!(capability = %declared.id, command = program, "serving by process");
-        self.registry.apply(Event::Declared { origin: Origin::Local(id), descriptors: vec![Arc::new(descriptor)] });
+        self.registry
+            .apply(Event::Declared { origin: Origin::Local(id), descriptors: vec![Arc::new(descriptor)] });
         Ok(())
     }
 
@@ -137,7 +138,10 @@ impl Node {
     /// CAP_DECLARE unasked: an agent on a local link says all that it serves. **Source:** PROTOCOL 7.2.
     pub(super) fn on_declare(&self, inbound: &Inbound<'_>) -> Result<(), Refusal> {
         if !inbound.link.kind().is_local() {
-            return Err(Refusal::new(Code::BAD_REQUEST, "capabilities are declared on a local link, or asked for"));
+            return Err(Refusal::new(
+                Code::BAD_REQUEST,
+                "capabilities are declared on a local link, or asked for",
+            ));
         }
         let declare = Declare::decode(inbound.body).map_err(refused_body)?;
         declare.check_format().map_err(|error| Refusal::new(error.code(), error.to_string()))?;
@@ -166,7 +170,9 @@ impl Node {
     /// Takes a descriptor's inline schemas in and leaves references by hash, which is how peers get them.
     fn own_schemas(&self, descriptor: Descriptor) -> Result<Descriptor, Refusal> {
         let mut fields = Vec::new();
-        for (key, source) in [("input_schema", &descriptor.input_schema), ("output_schema", &descriptor.output_schema)] {
+        for (key, source) in
+            [("input_schema", &descriptor.input_schema), ("output_schema", &descriptor.output_schema)]
+        {
             let Some(SchemaSource::Ref(schema)) = source else { continue };
             let artifact = self.own_schema(schema).map_err(|refusal| Refusal {
                 message: format!("{key} of {}: {}", descriptor.id, refusal.message),
@@ -214,7 +220,10 @@ impl Node {
     /// CAP_RESULT from an agent that serves. `false` when the agent serves no such call.
     pub(super) fn on_agent_result(&self, inbound: &Inbound<'_>, id: &MessageId) -> Result<(), Refusal> {
         CapResult::decode(inbound.body).map_err(refused_body)?;
-        let answered = self.providers.agent(inbound.link).map(|agent| agent.provider.on_result(id, inbound.body.clone()));
+        let answered = self
+            .providers
+            .agent(inbound.link)
+            .map(|agent| agent.provider.on_result(id, inbound.body.clone()));
         match answered {
             Some(Answered::Taken) => Ok(()),
             // PROTOCOL 8: dropped, audited, and said to the provider.

@@ -25,8 +25,11 @@ impl Node {
         let question = query.question().map_err(refused_body)?;
         let snapshot = self.registry.snapshot();
         let is_agent = inbound.link.kind().is_local();
-        let context =
-            CursorContext { holder: inbound.link.principal().as_str(), question: &question, snapshot: snapshot.number() };
+        let context = CursorContext {
+            holder: inbound.link.principal().as_str(),
+            question: &question,
+            snapshot: snapshot.number(),
+        };
         let start = match &query.cursor {
             Some(cursor) => Cursor::open(&self.cursor_key, &context, cursor)
                 .map_err(|error| Refusal::new(Code::BAD_REQUEST, error.to_string()))?,
@@ -74,8 +77,9 @@ impl Node {
     /// Answers with a schema document by its hash. **Source:** PROTOCOL 7.2.
     pub(super) fn on_doc_request(&self, inbound: &Inbound<'_>) -> Result<(), Refusal> {
         let request = DocRequest::decode(inbound.body).map_err(refused_body)?;
-        let hash = ContentHash::from_slice(&request.hash)
-            .ok_or_else(|| Refusal::new(Code::BAD_REQUEST, "a hash has 32 bytes (sha-256) or 64 (sha-512)"))?;
+        let hash = ContentHash::from_slice(&request.hash).ok_or_else(|| {
+            Refusal::new(Code::BAD_REQUEST, "a hash has 32 bytes (sha-256) or 64 (sha-512)")
+        })?;
         let is_agent = inbound.link.kind().is_local();
         let snapshot = self.registry.snapshot();
         let named = named_by(&snapshot, &hash);
@@ -115,7 +119,11 @@ impl Node {
 }
 
 /// The entries that a question asks for, in its order; each id of one origin once.
-fn matching<'a>(snapshot: &'a Snapshot, question: &Question, everywhere: bool) -> Result<Vec<&'a Entry>, Refusal> {
+fn matching<'a>(
+    snapshot: &'a Snapshot,
+    question: &Question,
+    everywhere: bool,
+) -> Result<Vec<&'a Entry>, Refusal> {
     let in_scope = |entry: &&Entry| everywhere || matches!(entry.origin, Origin::Local(_));
     let mut named = Vec::new();
     for (name, entries) in snapshot.names().filter(|(name, _)| question.pattern.matches(name.as_str())) {
@@ -138,7 +146,8 @@ fn matching<'a>(snapshot: &'a Snapshot, question: &Question, everywhere: bool) -
         return Err(mismatch(router::Refusal::NameUnknown));
     }
     let Some(range) = &question.range else { return Ok(named) };
-    let in_range: Vec<_> = named.iter().copied().filter(|entry| range.matches(&entry.descriptor.id.version)).collect();
+    let in_range: Vec<_> =
+        named.iter().copied().filter(|entry| range.matches(&entry.descriptor.id.version)).collect();
     if in_range.is_empty() {
         let mut available: Vec<_> = named.iter().map(|entry| entry.descriptor.id.version.clone()).collect();
         available.sort_by_key(|version| Reverse(version.clone()));

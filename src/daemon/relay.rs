@@ -132,7 +132,10 @@ impl Node {
     pub(super) fn peer_named(&self, inbound: &Inbound<'_>) -> Result<Did, Refusal> {
         let mut named = inbound.envelope.to.iter().filter_map(|did| Did::parse(did).ok());
         named.find(|did| inbound.link.kind().is_local() && self.peers.is_reachable(did)).ok_or_else(|| {
-            Refusal::new(Code::RECIPIENT_NOT_FOUND, "the recipient is neither this agent nor one of its peers")
+            Refusal::new(
+                Code::RECIPIENT_NOT_FOUND,
+                "the recipient is neither this agent nor one of its peers",
+            )
         })
     }
 
@@ -203,7 +206,10 @@ impl Node {
     ) -> Result<(), Refusal> {
         let waiting = Waiting { peer: link.principal().clone(), who, link: link.id(), route: None };
         if !self.relay.wait(id, deadline_ms, waiting) {
-            return Err(Refusal::new(Code::OVERLOADED, "too many requests wait for an answer, or this id does already"));
+            return Err(Refusal::new(
+                Code::OVERLOADED,
+                "too many requests wait for an answer, or this id does already",
+            ));
         }
         match link.request(envelope) {
             Ok(route) => {
@@ -220,7 +226,13 @@ impl Node {
     }
 
     /// Asks a peer on our own behalf. **Errors:** the refusal that it or its absence gave.
-    pub(super) async fn ask(&self, link: &Arc<Link>, typ: Type, body: &[u8], time_ms: u64) -> Result<Answer, Refusal> {
+    pub(super) async fn ask(
+        &self,
+        link: &Arc<Link>,
+        typ: Type,
+        body: &[u8],
+        time_ms: u64,
+    ) -> Result<Answer, Refusal> {
         let id = self.fresh_id(self.clock.wall_ms());
         let message = Outbound {
             id,
@@ -235,9 +247,9 @@ impl Node {
         let (sender, answered) = oneshot::channel();
         let deadline_ms = self.clock.monotonic_ms().saturating_add(time_ms);
         self.request(link, id, envelope, deadline_ms, Waiter::Us(sender))?;
-        let answer = answered
-            .await
-            .map_err(|_| Refusal::new(Code::TIMEOUT, "the peer did not answer in time, or its link closed"))?;
+        let answer = answered.await.map_err(|_| {
+            Refusal::new(Code::TIMEOUT, "the peer did not answer in time, or its link closed")
+        })?;
         if answer.typ == Type::Error {
             let error = ErrorBody::decode(&answer.body)
                 .map_err(|error| Refusal::new(Code::INVALID_MESSAGE, error.to_string()))?;

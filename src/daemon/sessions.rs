@@ -42,7 +42,9 @@ impl Node {
             Request::Cancel { target } => self.on_cancel(inbound, target, is_ours),
             _ if !is_ours => self.forward(inbound, Type::Request),
             Request::Negotiate(request) => self.on_negotiate(inbound, &request),
-            Request::Other { op } => Err(Refusal::new(Code::BAD_REQUEST, format!("the operation {op:?} is not known here"))),
+            Request::Other { op } => {
+                Err(Refusal::new(Code::BAD_REQUEST, format!("the operation {op:?} is not known here")))
+            }
         }
     }
 
@@ -104,7 +106,8 @@ impl Node {
         caller: &Did,
     ) -> Result<Want, Refusal> {
         let session = invoke.session.map(|session| session.session_id);
-        let want = lock(&self.pins).accepted.want(name, asked, session, caller.as_str(), self.clock.wall_ms());
+        let want =
+            lock(&self.pins).accepted.want(name, asked, session, caller.as_str(), self.clock.wall_ms());
         want.map_err(|error| Refusal::new(error.code(), error.to_string()))
     }
 

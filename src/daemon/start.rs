@@ -16,8 +16,8 @@ use super::peers::{Admission, Peers};
 use super::{Bound, Daemon};
 use crate::config::{Admit, Config, Signatures, Transport};
 use crate::declaration::{self, Declaration};
-use crate::net::dial::{self, Address};
 use crate::net::Clock;
+use crate::net::dial::{self, Address};
 use crate::net::local::Token;
 use crate::net::{self, Host, KeyFileError, Seed, Settings, local, quic, tcp};
 use crate::schema::Validator;
@@ -96,7 +96,8 @@ pub(super) async fn start(config: Config) -> Result<Daemon, StartError> {
     let declaration = load_declaration(&config)?;
     check_documents(&config)?;
     let node = Node::new(parts(&config, &seed)?);
-    let host = Host::sidecar(settings(&config), &seed, node.clone()).map_err(|error| StartError::System(error.to_string()))?;
+    let host = Host::sidecar(settings(&config), &seed, node.clone())
+        .map_err(|error| StartError::System(error.to_string()))?;
     // The node was made a moment ago and has no host yet.
     let _first = node.host.set(Arc::clone(&host));
     if let Some(declaration) = declaration {
@@ -242,7 +243,11 @@ fn processes(node: &Node) -> TaskTracker {
     node.tasks.clone()
 }
 
-fn schema_error(declared: &declaration::Declared, schema: &declaration::SchemaSource, error: &impl ToString) -> StartError {
+fn schema_error(
+    declared: &declaration::Declared,
+    schema: &declaration::SchemaSource,
+    error: &impl ToString,
+) -> StartError {
     StartError::Schema {
         file: schema.file.clone(),
         line: schema.line,
@@ -252,7 +257,8 @@ fn schema_error(declared: &declaration::Declared, schema: &declaration::SchemaSo
 }
 
 async fn listen(config: &Config, host: &Arc<Host>) -> Result<Bound, StartError> {
-    let failed = |address: &dyn std::fmt::Display, error| StartError::Listen { address: address.to_string(), error };
+    let failed =
+        |address: &dyn std::fmt::Display, error| StartError::Listen { address: address.to_string(), error };
     let mut bound = Bound { dir: config.agent.dir.clone(), ..Bound::default() };
     if let Some(address) = config.listen.quic {
         bound.quic = Some(quic::listen(host, address).map_err(|error| failed(&address, error))?);

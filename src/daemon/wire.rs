@@ -17,7 +17,9 @@ pub(super) fn refused_body(error: BodyError) -> Refusal {
 /// PROTOCOL 7.1, 7.5: an unknown name is 4002, a known one without a fitting version 4003.
 pub(super) fn mismatch(refusal: router::Refusal) -> Refusal {
     match refusal {
-        router::Refusal::NameUnknown => Refusal::new(Code::CAPABILITY_NOT_FOUND, "no capability of that name"),
+        router::Refusal::NameUnknown => {
+            Refusal::new(Code::CAPABILITY_NOT_FOUND, "no capability of that name")
+        }
         router::Refusal::VersionMismatch(available) => {
             let details = available_details(&available);
             Refusal::new(Code::VERSION_MISMATCH, "no served version fits").with_details(details)
@@ -44,7 +46,8 @@ fn as_messages(violations: &[Violation]) -> Vec<message::Violation<'_>> {
 /// A map with text keys with `fields` put in, over those of the same name; deterministic as the map was.
 pub(super) fn with_fields(map: &[u8], fields: &[(&str, &[u8])]) -> Vec<u8> {
     let mut reader = Reader::new(map);
-    let mut members: Vec<(Cow<'_, str>, &[u8])> = fields.iter().map(|(key, value)| ((*key).into(), *value)).collect();
+    let mut members: Vec<(Cow<'_, str>, &[u8])> =
+        fields.iter().map(|(key, value)| ((*key).into(), *value)).collect();
     let mut left = reader.map().unwrap_or(Some(0));
     while reader.has_next(&mut left) {
         let (Ok(key), Ok(value)) = (reader.text(), reader.skip()) else { break };
