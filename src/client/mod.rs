@@ -142,7 +142,10 @@ impl Client {
         };
         let link = connected.map_err(|error| ClientError::Connect {
             place: endpoint.to_string(),
-            is_refused: matches!(error, ConnectError::Closed(CloseReason::Refused(_))),
+            is_refused: matches!(
+                error,
+                ConnectError::Closed(CloseReason::Refused(_) | CloseReason::RefusedByPeer(_))
+            ),
             reason: error.to_string(),
         })?;
         let did = link.principal().clone();
@@ -295,3 +298,6 @@ const CALL_TTL_MARGIN: Duration = Duration::from_secs(60);
 const PROGRESS_MAX: usize = 64;
 /// Longest wait for a link to close in good order.
 const CLOSE_WAIT: Duration = Duration::from_secs(35);
+
+#[cfg(test)]
+mod tests;

@@ -116,7 +116,8 @@ impl From<ClientError> for Failure {
             ClientError::Connect { is_refused: false, .. } => {
                 Self::new(Exit::Unavailable, message).hint("is capd running? start it with: capd run")
             }
-            ClientError::Connect { is_refused: true, .. } => Self::new(Exit::Refused, message),
+            ClientError::Connect { is_refused: true, .. } => Self::new(Exit::Refused, message)
+                .hint("over TCP, --token-file must name the file that this sidecar made"),
             ClientError::Refused(wire) => {
                 let failure = Self::new(exit_of(wire.code).unwrap_or(Exit::Refused), message);
                 Self { hint: hint_of(wire.code).map(str::to_owned), wire: Some(wire), ..failure }
