@@ -19,7 +19,6 @@ mod greeting;
 mod host;
 mod link;
 mod outbox;
-pub mod pending;
 mod settings;
 mod stream;
 mod tls;
