@@ -9,6 +9,8 @@ use std::path::Path;
 mod body;
 #[path = "../../fuzz/bodies/cbor.rs"]
 mod cbor;
+#[path = "../../fuzz/bodies/cddl.rs"]
+mod cddl;
 #[path = "../../fuzz/bodies/envelope.rs"]
 mod envelope;
 #[path = "../../fuzz/bodies/frame.rs"]
@@ -55,4 +57,9 @@ fn envelope_claims_hold_on_the_corpus() {
 #[test]
 fn body_claims_hold_on_the_corpus() {
     replay("body", body::run);
+}
+
+#[test]
+fn cddl_claims_hold_on_the_corpus() {
+    replay("cddl", cddl::run);
 }
