@@ -1,0 +1,157 @@
+//! The public JSON Schema suite in, each case over CBOR bytes; every verdict that differs is listed here with its reason.
+//!
+//! Run with `CAPD_SUITES=DIR cargo test --test suites_json_schema`.
+
+#![allow(clippy::unwrap_used, reason = "a test target's helper functions; a panic is its failure")]
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+use capd::schema::{CompileError, Side, Validator};
+use capd_proto::cbor;
+use serde_json::Value;
+
+/// Verdicts that differ for one reason.
+struct Difference {
+    file: &'static str,
+    /// What the descriptions of the tests contain.
+    tests: &'static str,
+    /// Our verdict.
+    fits: bool,
+    drafts: &'static [&'static str],
+    reason: &'static str,
+}
+
+const DIFFERENCES: &[Difference] = &[
+    Difference {
+        file: "format.json",
+        tests: "is only an annotation by default",
+        fits: false,
+        drafts: &["draft2020-12"],
+        reason: "formats are asserted under both drafts: a contract that is not checked is none",
+    },
+    Difference {
+        file: "optional/format/idn-email.json",
+        tests: "",
+        fits: true,
+        drafts: &["draft7", "draft2020-12"],
+        reason: "optional; the crate's tables of international names are left out of the build",
+    },
+    Difference {
+        file: "optional/format/idn-hostname.json",
+        tests: "",
+        fits: true,
+        drafts: &["draft7", "draft2020-12"],
+        reason: "optional; the crate's tables of international names are left out of the build",
+    },
+];
+
+/// Where the suite keeps schemas that its cases fetch; nothing is ever fetched here (PROTOCOL 7.2).
+const REMOTE: &str = "http://localhost:1234";
+
+struct Outcome {
+    file: String,
+    case: String,
+    test: String,
+    /// Our verdict, or why there is none.
+    verdict: Result<bool, CompileError>,
+}
+
+impl Difference {
+    fn is(&self, draft: &str, outcome: &Outcome) -> bool {
+        let verdict = outcome.verdict.as_ref() == Ok(&self.fits);
+        verdict
+            && self.drafts.contains(&draft)
+            && self.file == outcome.file
+            && outcome.test.contains(self.tests)
+    }
+}
+
+fn files(dir: &Path, out: &mut Vec<PathBuf>) {
+    let mut entries: Vec<PathBuf> = std::fs::read_dir(dir)
+        .expect("the suite's folder is there")
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    entries.sort();
+    for entry in entries {
+        if entry.is_dir() {
+            files(&entry, out);
+        } else if entry.extension().is_some_and(|extension| extension == "json") {
+            out.push(entry);
+        }
+    }
+}
+
+fn run(draft: &str, uri: &str) {
+    let suites = std::env::var("CAPD_SUITES").expect("CAPD_SUITES names the folder of the public suites");
+    let root = Path::new(&suites).join("json-schema").join(draft);
+    let mut paths = Vec::new();
+    files(&root, &mut paths);
+    let (mut passed, mut remote, mut unlike) = (0, 0, Vec::new());
+    for path in paths {
+        let file = path.strip_prefix(&root).unwrap().display().to_string();
+        let cases: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+        for case in cases.as_array().unwrap() {
+            let description = case["description"].as_str().unwrap();
+            let mut schema = case["schema"].clone();
+            if let Some(members) = schema.as_object_mut() {
+                members.entry("$schema").or_insert_with(|| uri.into());
+            }
+            let text = schema.to_string();
+            let outcome = |test: &Value, verdict| Outcome {
+                file: file.clone(),
+                case: description.to_owned(),
+                test: test.as_str().unwrap_or_default().to_owned(),
+                verdict,
+            };
+            let validator = match Validator::compile(text.as_bytes()) {
+                Ok(validator) => validator,
+                Err(_) if text.contains(REMOTE) => {
+                    remote += 1;
+                    continue;
+                }
+                Err(error) => {
+                    unlike.push(outcome(&Value::Null, Err(error)));
+                    continue;
+                }
+            };
+            for test in case["tests"].as_array().unwrap() {
+                let mut payload = Vec::new();
+                cbor::json::from_json(&test["data"], &mut payload);
+                cbor::check(&payload).unwrap();
+                let fits = validator.validate(&payload, Side::Response).is_ok();
+                if fits == test["valid"].as_bool().unwrap() {
+                    passed += 1;
+                } else {
+                    unlike.push(outcome(&test["description"], Ok(fits)));
+                }
+            }
+        }
+    }
+    println!(
+        "{draft}: {passed} verdicts alike, {} listed, {remote} cases with remote references left out",
+        unlike.len()
+    );
+    assert!(passed > 1_000, "the suite is smaller than it should be");
+    let mut unlisted = String::new();
+    for outcome in unlike.iter().filter(|outcome| !DIFFERENCES.iter().any(|listed| listed.is(draft, outcome)))
+    {
+        let Outcome { file, case, test, verdict } = outcome;
+        writeln!(unlisted, "{file} | {case} | {test} | {verdict:?}").unwrap();
+    }
+    assert!(unlisted.is_empty(), "verdicts that differ and are not listed:\n{unlisted}");
+    for listed in DIFFERENCES.iter().filter(|listed| listed.drafts.contains(&draft)) {
+        let is_needed = unlike.iter().any(|outcome| listed.is(draft, outcome));
+        assert!(is_needed, "{}: nothing differs any longer because {}", listed.file, listed.reason);
+    }
+}
+
+#[test]
+fn draft_07_verdicts_over_cbor_are_the_suite_s() {
+    run("draft7", "http://json-schema.org/draft-07/schema#");
+}
+
+#[test]
+fn draft_2020_12_verdicts_over_cbor_are_the_suite_s() {
+    run("draft2020-12", "https://json-schema.org/draft/2020-12/schema");
+}
