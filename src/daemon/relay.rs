@@ -38,6 +38,13 @@ pub(super) struct Waiting {
     pub(super) route: Option<Route>,
 }
 
+impl Waiting {
+    /// Whether the request went out on this link.
+    fn is_on(&self, link: &Link) -> bool {
+        self.link == link.id()
+    }
+}
+
 pub(super) enum Waiter {
     /// A call of the agent's, under its id of this generation.
     Call(Arc<RelayedCall>, Generation),

@@ -1,0 +1,160 @@
+//! What happened to a call in; what its machine says to do about it, done.
+
+use std::sync::Arc;
+
+use capd_proto::call::Jitter;
+use capd_proto::call::caller::{Generation, Input, Output};
+use capd_proto::envelope::Ext;
+use capd_proto::message::{Request, Type};
+
+use super::answers::nothing_waits;
+use super::{Handed, RelayedCall};
+use crate::daemon::node::{ANSWER_TTL_MS, Node, Outbound, lock};
+use crate::daemon::relay::Waiter;
+
+impl Node {
+    /// Tells a call's machine what happened, and does what it says.
+    pub(super) fn drive_call(&self, call: &Arc<RelayedCall>, input: Option<Input>, handed: Handed<'_>) {
+        let outputs = {
+            let mut progress = lock(&call.progress);
+            let Some(chosen) = &mut progress.chosen else { return };
+            if let Some(input) = input {
+                chosen.machine.handle(input, self.clock.monotonic_ms(), self.jitter());
+            }
+            let mut outputs = Vec::new();
+            while let Some(output) = chosen.machine.poll_output() {
+                outputs.push(output);
+            }
+            outputs
+        };
+        for output in outputs {
+            self.act_on(call, output, handed);
+        }
+    }
+
+    pub(super) fn act_on(&self, call: &Arc<RelayedCall>, output: Output, handed: Handed<'_>) {
+        match output {
+            Output::Send { generation, .. } => self.send_call(call, generation),
+            Output::Pause { until_ms, .. } => self.wake_call(call, until_ms),
+            Output::Relay => {
+                if let Handed::Message(inbound, typ) = handed {
+                    let envelope = self.towards_agent(call, inbound, typ);
+                    let waiters = lock(&call.progress).waiters.clone();
+                    for (link, route) in waiters {
+                        self.send(&link, &route, envelope.clone());
+                    }
+                }
+            }
+            Output::SendCancel { generation } => self.send_cancel(call, generation),
+            Output::Deliver(delivery) => self.deliver_call(call, delivery, handed),
+            Output::Drop => {}
+            Output::RefuseResult => {
+                if let Handed::Message(inbound, _) = handed {
+                    self.refuse(inbound.link, inbound.route, Some(inbound.envelope.id), &nothing_waits());
+                }
+            }
+        }
+    }
+
+    /// Sends the invoke, or sees to it that it is sent once there is a link.
+    pub(super) fn send_call(&self, call: &Arc<RelayedCall>, generation: Generation) {
+        let (peer, id, until_ms) = {
+            let mut progress = lock(&call.progress);
+            let Some(chosen) = &mut progress.chosen else { return };
+            while chosen.ids.len() <= generation.0 as usize {
+                chosen.ids.push(self.fresh_id(self.clock.wall_ms()));
+            }
+            let until_ms = chosen.machine.poll_timeout().unwrap_or(call.deadline_ms);
+            (chosen.peer.clone(), chosen.ids[generation.0 as usize], until_ms)
+        };
+        let Some(link) = self.peers.link(&peer) else {
+            return self.send_call_later(call, generation, until_ms);
+        };
+        let message = Outbound {
+            id,
+            typ: Type::CapInvoke,
+            to: peer.as_str(),
+            reply_to: None,
+            ttl_ms: call.expires_at_ms.saturating_sub(id.ts_ms()),
+            body: &call.body,
+            ext: call.ext.as_deref().map_or(Ext::None, Ext::Raw),
+        };
+        let envelope = self.seal(&message, &link);
+        let sent = self.request(&link, id, envelope, until_ms, Waiter::Call(Arc::clone(call), generation));
+        match sent {
+            Ok(()) => {
+                if let Some(chosen) = &mut lock(&call.progress).chosen {
+                    chosen.sent_on = Some(link.id());
+                }
+                self.drive_call(call, Some(Input::Sent), Handed::Nothing);
+            }
+            Err(refusal) => {
+                let input =
+                    Input::Error { generation, code: refusal.code, retry: None, retry_after_ms: None };
+                self.drive_call(call, Some(input), Handed::Refusal(&refusal));
+            }
+        }
+    }
+
+    pub(super) fn send_call_later(&self, call: &Arc<RelayedCall>, generation: Generation, until_ms: u64) {
+        let Some(node) = self.shared() else { return };
+        let call = Arc::clone(call);
+        let mut changes = self.peers.watch();
+        self.spawn(async move {
+            let until = node.clock.moment(until_ms);
+            loop {
+                let peer = match &lock(&call.progress).chosen {
+                    Some(chosen) if !chosen.machine.is_done() => chosen.peer.clone(),
+                    _ => return,
+                };
+                if node.peers.link(&peer).is_some() {
+                    return node.send_call(&call, generation);
+                }
+                if tokio::time::timeout_at(until, changes.changed()).await.is_err() {
+                    return node.drive_call(&call, Some(Input::Timeout), Handed::Nothing);
+                }
+            }
+        });
+    }
+
+    pub(super) fn wake_call(&self, call: &Arc<RelayedCall>, until_ms: u64) {
+        let Some(node) = self.shared() else { return };
+        let call = Arc::clone(call);
+        self.spawn(async move {
+            tokio::time::sleep_until(node.clock.moment(until_ms)).await;
+            node.drive_call(&call, Some(Input::Timeout), Handed::Nothing);
+        });
+    }
+
+    pub(super) fn send_cancel(&self, call: &Arc<RelayedCall>, generation: Generation) {
+        let (peer, target) = {
+            let progress = lock(&call.progress);
+            let Some(chosen) = &progress.chosen else { return };
+            (chosen.peer.clone(), chosen.ids[generation.0 as usize])
+        };
+        let Some(link) = self.peers.link(&peer) else { return };
+        let mut body = Vec::new();
+        Request::Cancel { target }.encode(&mut body);
+        let id = self.fresh_id(self.clock.wall_ms());
+        let message = Outbound {
+            id,
+            typ: Type::Request,
+            to: peer.as_str(),
+            reply_to: None,
+            ttl_ms: ANSWER_TTL_MS,
+            body: &body,
+            ext: Ext::None,
+        };
+        let envelope = self.seal(&message, &link);
+        let deadline_ms = self.clock.monotonic_ms().saturating_add(ANSWER_TTL_MS);
+        if let Err(refusal) = self.request(&link, id, envelope, deadline_ms, Waiter::Cancel(Arc::clone(call)))
+        {
+            tracing::debug!(%peer, reason = refusal.message, "a cancel was not sent");
+        }
+    }
+
+    pub(super) fn jitter(&self) -> Jitter {
+        // Without randomness the pause is its longest, which is safe.
+        getrandom::u32().map_or(Jitter::NONE, Jitter)
+    }
+}

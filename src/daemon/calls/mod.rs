@@ -1,0 +1,167 @@
+//! The agent's calls in; to a provider here or to a peer, and one answer each back: the caller's side of a call.
+//!
+//! [`choose`] finds the peer, [`drive`] tells the call's machine what happened and does what it says, [`answers`] takes
+//! what comes back, [`deliver`] gives the agent its one answer.
+
+mod answers;
+mod choose;
+mod deliver;
+mod drive;
+mod retry;
+
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use capd_proto::call::caller::Caller;
+use capd_proto::code::Code;
+use capd_proto::envelope::MessageId;
+use capd_proto::identity::Did;
+use capd_proto::message::{Invoke, Type};
+use capd_proto::negotiate::Want;
+
+use super::executor::Incoming;
+use super::node::{Inbound, Node, Refusal, lock};
+use super::wire::refused_body;
+use crate::net::{Link, LinkId, Route};
+use crate::router::{self, Scope};
+use crate::schema::Artifact;
+
+/// A call of the agent's that goes to a peer.
+pub(super) struct RelayedCall {
+    /// The agent's id for it, which is also the id it first goes out under.
+    id: MessageId,
+    body: Bytes,
+    params: Bytes,
+    name: String,
+    want: Want,
+    to: Option<Did>,
+    ext: Option<Bytes>,
+    expires_at_ms: u64,
+    /// When waiting for a provider ends. **Units:** monotonic milliseconds.
+    deadline_ms: u64,
+    progress: Mutex<Progress>,
+}
+
+struct Progress {
+    waiters: Vec<(Arc<Link>, Route)>,
+    /// Set once a peer is chosen.
+    chosen: Option<Chosen>,
+}
+
+struct Chosen {
+    machine: Caller,
+    peer: Did,
+    output: Option<Arc<Artifact>>,
+    /// The id of each generation.
+    ids: Vec<MessageId>,
+    /// The link that the last try went out on.
+    sent_on: Option<LinkId>,
+}
+
+/// What a machine's output may speak of.
+#[derive(Clone, Copy)]
+enum Handed<'a> {
+    Nothing,
+    Message(&'a Inbound<'a>, Type),
+    Refusal(&'a Refusal),
+}
+
+impl Node {
+    /// CAP_INVOKE: from a peer it runs here; from the agent it runs wherever it is served. **Source:** PROTOCOL 7.3.
+    pub(in crate::daemon) fn on_invoke(&self, inbound: &Inbound<'_>) -> Result<(), Refusal> {
+        let invoke = Invoke::decode(inbound.body).map_err(refused_body)?;
+        let identity = invoke.identity().map_err(refused_body)?;
+        if invoke.delegation.is_some() {
+            // PROTOCOL 7.3: until delegations are supported, none holds.
+            return Err(Refusal::new(Code::DELEGATION_INVALID, "delegation is not supported"));
+        }
+        if !inbound.link.kind().is_local() {
+            let want =
+                self.wanted(&identity.name, identity.want.clone(), &invoke, inbound.link.principal())?;
+            return self.execute_inbound(inbound, &invoke, &identity.name, want);
+        }
+        let to = if inbound.is_for(self.did()) { None } else { Some(self.peer_named(inbound)?) };
+        let pinned = invoke.session.and_then(|session| self.pinned_by(session.session_id, &identity.name));
+        let (want, to) = match pinned {
+            Some((peer, version)) if to.as_ref().is_none_or(|to| *to == peer) => {
+                (Want::Pinned(version), Some(peer))
+            }
+            _ => (self.wanted(&identity.name, identity.want.clone(), &invoke, self.did())?, to),
+        };
+        if to.is_none() || to.as_ref() == Some(self.did()) {
+            let is_known = self.executes(inbound.envelope.id);
+            if is_known
+                || router::route(&self.registry.snapshot(), &identity.name, &want, Scope::Local).is_ok()
+            {
+                return self.execute_inbound(inbound, &invoke, &identity.name, want);
+            }
+        }
+        self.relay_call(inbound, &invoke, &identity.name, want, to)
+    }
+
+    fn execute_inbound(
+        &self,
+        inbound: &Inbound<'_>,
+        invoke: &Invoke<'_>,
+        name: &str,
+        want: Want,
+    ) -> Result<(), Refusal> {
+        self.execute(&Incoming {
+            link: inbound.link,
+            route: inbound.route,
+            from: inbound.link.principal(),
+            id: inbound.envelope.id,
+            envelope: self.for_agent(inbound),
+            body: inbound.body,
+            invoke,
+            name,
+            want,
+            expires_at_ms: inbound.expires_at_ms(),
+        })
+    }
+
+    fn relay_call(
+        &self,
+        inbound: &Inbound<'_>,
+        invoke: &Invoke<'_>,
+        name: &str,
+        want: Want,
+        to: Option<Did>,
+    ) -> Result<(), Refusal> {
+        let waiter = (Arc::clone(inbound.link), inbound.route.clone());
+        if let Some(running) = self.relay.call(&inbound.envelope.id) {
+            if running.body != *inbound.body {
+                return Err(Refusal::new(Code::BAD_REQUEST, "this id belongs to a call with another body"));
+            }
+            lock(&running.progress).waiters.push(waiter);
+            return Ok(());
+        }
+        let time_ms = invoke.timeout_ms.unwrap_or(self.rules.call_timeout_ms);
+        let call = Arc::new(RelayedCall {
+            id: inbound.envelope.id,
+            body: inbound.body.clone(),
+            params: inbound.body.slice_ref(invoke.params),
+            name: name.to_owned(),
+            want,
+            to,
+            ext: inbound.envelope.ext.map(Bytes::copy_from_slice),
+            expires_at_ms: inbound.expires_at_ms(),
+            deadline_ms: self.deadline_ms(inbound.expires_at_ms(), time_ms),
+            progress: Mutex::new(Progress { waiters: vec![waiter], chosen: None }),
+        });
+        if !self.relay.add_call(&call) {
+            return Err(Refusal::new(Code::OVERLOADED, "too many calls are in flight"));
+        }
+        match self.choose_peer(&call) {
+            Ok(()) => self.drive_call(&call, None, Handed::Nothing),
+            Err(missing) => self.choose_peer_later(call, missing),
+        }
+        Ok(())
+    }
+}
+
+impl RelayedCall {
+    pub(super) const fn id(&self) -> &MessageId {
+        &self.id
+    }
+}

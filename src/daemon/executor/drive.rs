@@ -1,0 +1,169 @@
+//! What happened to a running call in; what its machine says to do about it, done.
+
+use std::sync::Arc;
+
+use capd_proto::call::executor::{CancelState, Input, Output, Surplus};
+use capd_proto::envelope::{Ext, MessageId};
+use capd_proto::ledger::Status;
+use capd_proto::message::{self, Type};
+
+use super::results::Answer;
+use crate::daemon::node::{ANSWER_TTL_MS, Node, Outbound, lock};
+use crate::net::{Link, Route};
+use crate::provider::CallKey;
+use crate::provider::ticket::Ticket;
+
+impl Node {
+    /// Tells a running call's machine what happened, and does what it says. What comes after the end finds no call.
+    pub(super) fn drive(&self, key: &CallKey, input: Input, answer: Answer<'_>) -> Driven {
+        let mut driven = Driven::default();
+        let (mut ended, mut told, mut handed) = (None, None, None);
+        {
+            let mut calls = lock(&self.executor.calls);
+            let Some(running) = calls.running.get_mut(key) else { return driven };
+            running.machine.handle(input, self.clock.monotonic_ms());
+            while let Some(output) = running.machine.poll_output() {
+                match output {
+                    Output::Execute | Output::TryAnother => {
+                        if output == Output::TryAnother
+                            && let Some(other) = running.others.pop()
+                        {
+                            running.provider = other;
+                        }
+                        running.machine.handle(Input::Start, self.clock.monotonic_ms());
+                        handed = Some((Arc::clone(&running.provider), running.invocation.clone()));
+                    }
+                    Output::Relay => driven.is_relayed = true,
+                    Output::CancelProvider => told = Some(Arc::clone(&running.provider)),
+                    Output::Finish(outcome) => ended = Some(outcome),
+                    Output::AnswerCancel(state) => driven.cancel = Some(state),
+                    Output::RefuseAnswer(surplus) => driven.surplus = Some(surplus),
+                    // A call is accepted before it is driven, so nothing refuses it any more.
+                    Output::Refuse(_) | Output::Drop => {}
+                }
+            }
+            if let Some(outcome) = ended
+                && let Some(running) = calls.end(key)
+            {
+                drop(calls);
+                self.conclude(key, &running, outcome, answer);
+            }
+        }
+        if let Some(provider) = told {
+            provider.cancel(key);
+        }
+        if let (Some((provider, invocation)), Some(node)) = (handed, self.shared()) {
+            provider.invoke(invocation, Ticket::new(key.clone(), node));
+        }
+        driven
+    }
+
+    /// Cancels a call of `from`'s. **Source:** PROTOCOL 7.6.
+    pub(in crate::daemon) fn cancel_execution(&self, key: &CallKey) -> message::CancelState {
+        if let Some(state) = self.drive(key, Input::Cancel { own: true }, Answer::None).cancel {
+            return match state {
+                CancelState::Cancelling => message::CancelState::Cancelling,
+                CancelState::Finished => message::CancelState::Finished,
+                CancelState::Unknown => message::CancelState::Unknown,
+            };
+        }
+        match lock(&self.executor.calls).ledger.status(key) {
+            Status::Finished => message::CancelState::Finished,
+            Status::Executing => message::CancelState::Cancelling,
+            Status::Unknown => message::CancelState::Unknown,
+        }
+    }
+
+    /// Whether the agent's call of this id runs, or ran, here.
+    pub(in crate::daemon) fn executes(&self, id: MessageId) -> bool {
+        let key = CallKey { from: self.did().clone(), id };
+        !matches!(lock(&self.executor.calls).ledger.status(&key), Status::Unknown)
+    }
+
+    /// The peer reset the stream of its one call.
+    pub(in crate::daemon) fn cancel_route(&self, link: &Arc<Link>, route: &Route) {
+        let key = {
+            let calls = lock(&self.executor.calls);
+            let is_from = |key: &&CallKey| key.from == *link.principal();
+            let mut keys = calls.running.keys().filter(is_from);
+            keys.find(|key| calls.ledger.waiters(key).any(|waiter| waiter.route.is_same(route))).cloned()
+        };
+        if let Some(key) = key {
+            self.cancel_execution(&key);
+        }
+    }
+
+    /// Passes a provider's progress on to everybody who waits for the call.
+    pub(in crate::daemon) fn relay_progress(&self, key: &CallKey, typ: Type, body: &[u8]) {
+        if !self.drive(key, Input::Notice, Answer::None).is_relayed {
+            return;
+        }
+        let calls = lock(&self.executor.calls);
+        let Some(running) = calls.running.get(key) else { return };
+        let signed = running.signed;
+        let waiters: Vec<_> = calls
+            .ledger
+            .waiters(key)
+            .map(|waiter| (Arc::clone(&waiter.link), waiter.route.clone()))
+            .collect();
+        drop(calls);
+        let message = Outbound {
+            id: self.fresh_id(self.clock.wall_ms()),
+            typ,
+            to: key.from.as_str(),
+            reply_to: Some(key.id),
+            ttl_ms: ANSWER_TTL_MS,
+            body,
+            ext: Ext::None,
+        };
+        let envelope = self.seal_signed(&message, signed);
+        for (link, route) in waiters {
+            self.send(&link, &route, envelope.clone());
+        }
+    }
+
+    /// Ends calls whose time is up and forgets what has expired, until shutdown.
+    pub(in crate::daemon) async fn keep_deadlines(&self) {
+        loop {
+            let now_ms = self.clock.monotonic_ms();
+            let (due, next_ms) = {
+                let mut calls = lock(&self.executor.calls);
+                calls.ledger.sweep(self.clock.wall_ms());
+                let due: Vec<_> = calls
+                    .deadlines
+                    .iter()
+                    .take_while(|(at, _)| *at <= now_ms)
+                    .map(|(_, key)| key.clone())
+                    .collect();
+                (due, calls.deadlines.iter().find(|(at, _)| *at > now_ms).map(|(at, _)| *at))
+            };
+            for key in due {
+                // PROTOCOL 8: the time's end is the call's result.
+                self.drive(&key, Input::Timeout, Answer::None);
+            }
+            let next_ms = next_ms.unwrap_or(u64::MAX).min(now_ms + SWEEP_INTERVAL_MS);
+            tokio::select! {
+                () = tokio::time::sleep_until(self.clock.moment(next_ms)) => {}
+                () = self.executor.wake.notified() => {}
+            }
+        }
+    }
+
+    /// Ends every call that still runs, at the end of draining.
+    pub(in crate::daemon) fn interrupt_calls(&self) {
+        for key in self.executor.running() {
+            self.drive(&key, Input::Shutdown, Answer::None);
+        }
+    }
+}
+
+/// What a machine said that concerns whoever drove it.
+#[derive(Default)]
+pub(super) struct Driven {
+    pub(super) is_relayed: bool,
+    pub(super) cancel: Option<CancelState>,
+    pub(super) surplus: Option<Surplus>,
+}
+
+/// Longest pause between two looks for what the ledger may forget, in milliseconds.
+const SWEEP_INTERVAL_MS: u64 = 10_000;

@@ -1,0 +1,251 @@
+//! Invokes for our own providers in, one CAP_RESULT or one ERROR each out: the executor's side of a call.
+//!
+//! [`drive`] tells a running call's machine what happened and does what it says; [`results`] turns a provider's outcome
+//! into the call's one result.
+
+mod drive;
+mod results;
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use capd_proto::call::executor::{Executor as Machine, Input};
+use capd_proto::code::Code;
+use capd_proto::envelope::MessageId;
+use capd_proto::identity::Did;
+use capd_proto::ledger::{Admission, BodyDigest, Invoke as Admitted, Ledger, Limits, Status};
+use capd_proto::message::{Invoke, SchemaSide};
+use capd_proto::negotiate::Want;
+use sha2::{Digest, Sha256};
+use tokio::sync::Notify;
+
+use super::node::{Node, Refusal, lock, needs_signature};
+use super::wire::{mismatch, violation_details};
+use crate::net::{Link, Route};
+use crate::provider::{CallKey, Invocation, Provider};
+use crate::registry::snapshot::{Entry, Origin};
+use crate::router::{self, Scope};
+use crate::schema::{Artifact, Side};
+use results::Answer;
+
+/// Running calls and the ledger of those that ran.
+pub(super) struct Executor {
+    calls: Mutex<Calls>,
+    /// Wakes the task that keeps deadlines, when an earlier one came in.
+    wake: Notify,
+    /// Wakes those who wait for the last running call to end.
+    idle: Notify,
+    calls_max: usize,
+    calls_per_peer_max: usize,
+}
+
+struct Calls {
+    ledger: Ledger<Waiter>,
+    running: HashMap<CallKey, Running>,
+    /// Calls in flight by caller.
+    by_caller: HashMap<Did, usize>,
+    deadlines: BTreeSet<(u64, CallKey)>,
+}
+
+/// Where a result is to go.
+#[derive(Debug)]
+pub(super) struct Waiter {
+    link: Arc<Link>,
+    route: Route,
+}
+
+/// A call whose provider has it.
+struct Running {
+    machine: Machine,
+    invocation: Invocation,
+    provider: Arc<dyn Provider>,
+    /// Other providers of the same capability, for an idempotent call whose provider is lost.
+    others: Vec<Arc<dyn Provider>>,
+    output: Option<Arc<Artifact>>,
+    is_deprecated: bool,
+    signed: bool,
+    expires_at_ms: u64,
+    started_ms: u64,
+    deadline_ms: u64,
+}
+
+/// A CAP_INVOKE that is to run here.
+pub(super) struct Incoming<'a> {
+    pub(super) link: &'a Arc<Link>,
+    pub(super) route: &'a Route,
+    pub(super) from: &'a Did,
+    pub(super) id: MessageId,
+    /// The envelope that the provider gets.
+    pub(super) envelope: Bytes,
+    pub(super) body: &'a Bytes,
+    pub(super) invoke: &'a Invoke<'a>,
+    pub(super) name: &'a str,
+    pub(super) want: Want,
+    pub(super) expires_at_ms: u64,
+}
+
+impl Executor {
+    pub(super) fn new(limits: Limits, calls_max: usize, calls_per_peer_max: usize) -> Self {
+        let calls = Calls {
+            ledger: Ledger::new(limits),
+            running: HashMap::new(),
+            by_caller: HashMap::new(),
+            deadlines: BTreeSet::new(),
+        };
+        let (wake, idle) = (Notify::new(), Notify::new());
+        Self { calls: Mutex::new(calls), wake, idle, calls_max, calls_per_peer_max }
+    }
+
+    /// Waits until no call runs.
+    pub(super) async fn idle(&self) {
+        loop {
+            let changed = self.idle.notified();
+            if lock(&self.calls).running.is_empty() {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// Keys of every running call.
+    fn running(&self) -> Vec<CallKey> {
+        lock(&self.calls).running.keys().cloned().collect()
+    }
+}
+
+impl Calls {
+    fn start(&mut self, key: CallKey, running: Running) {
+        *self.by_caller.entry(key.from.clone()).or_default() += 1;
+        self.deadlines.insert((running.deadline_ms, key.clone()));
+        self.running.insert(key, running);
+    }
+
+    fn end(&mut self, key: &CallKey) -> Option<Running> {
+        let running = self.running.remove(key)?;
+        self.deadlines.remove(&(running.deadline_ms, key.clone()));
+        if let Some(count) = self.by_caller.get_mut(&key.from) {
+            *count -= 1;
+            if *count == 0 {
+                self.by_caller.remove(&key.from);
+            }
+        }
+        Some(running)
+    }
+}
+
+impl Node {
+    /// Runs a call with one of our own providers, joins it to itself, or replays its result.
+    ///
+    /// **Errors:** the refusal, in the order of PROTOCOL 7.3.
+    pub(in crate::daemon) fn execute(&self, call: &Incoming<'_>) -> Result<(), Refusal> {
+        let key = CallKey { from: call.from.clone(), id: call.id };
+        let digest = BodyDigest(Sha256::digest(call.body).into());
+        let status = lock(&self.executor.calls).ledger.status(&key);
+        if !matches!(status, Status::Unknown) {
+            // PROTOCOL 8: a known id is joined or replayed whatever is served by now.
+            return self.meet(call, key, digest, false).map(drop);
+        }
+        let snapshot = self.registry.snapshot();
+        let choice = router::route(&snapshot, call.name, &call.want, Scope::Local).map_err(mismatch)?;
+        let descriptor = &choice.entry.descriptor;
+        if let Some(schema) = self.schema(descriptor.input_schema.as_ref())? {
+            let params = schema.validator().map_err(refused_artifact)?;
+            params.validate(call.invoke.params, Side::Request).map_err(|violations| {
+                Refusal::new(Code::SCHEMA_VIOLATION, "the params do not fit the input schema")
+                    .with_details(violation_details(SchemaSide::Request, &violations))
+            })?;
+        }
+        let output = self.schema(descriptor.output_schema.as_ref())?;
+        let mut others = self.candidates(choice.entry, &choice.alternatives);
+        let left = || Refusal::new(Code::UNAVAILABLE, "the provider has just left");
+        let provider = others.pop().ok_or_else(left)?;
+        let idempotent = descriptor.idempotent;
+        self.room_for(call.from)?;
+        if !self.meet(call, key.clone(), digest, idempotent)? {
+            return Ok(());
+        }
+        let time_ms = call.invoke.timeout_ms.or(descriptor.timeout_ms).unwrap_or(self.rules.call_timeout_ms);
+        let deadline_ms = self.deadline_ms(call.expires_at_ms, time_ms);
+        let invocation = Invocation {
+            key: key.clone(),
+            capability: descriptor.id.clone(),
+            envelope: call.envelope.clone(),
+            params: call.body.slice_ref(call.invoke.params),
+            deadline: self.clock.moment(deadline_ms),
+        };
+        let running = Running {
+            machine: Machine::new(idempotent, deadline_ms),
+            invocation,
+            provider,
+            others,
+            output,
+            is_deprecated: choice.is_deprecated,
+            signed: needs_signature(call.link),
+            expires_at_ms: call.expires_at_ms,
+            started_ms: self.clock.monotonic_ms(),
+            deadline_ms,
+        };
+        lock(&self.executor.calls).start(key.clone(), running);
+        self.executor.wake.notify_one();
+        self.drive(&key, Input::Accept, Answer::None);
+        Ok(())
+    }
+
+    /// Asks the ledger: `true` when the call is new and is to run.
+    fn meet(
+        &self,
+        call: &Incoming<'_>,
+        key: CallKey,
+        body: BodyDigest,
+        idempotent: bool,
+    ) -> Result<bool, Refusal> {
+        let waiter = Waiter { link: Arc::clone(call.link), route: call.route.clone() };
+        let invoke = Admitted { key, body, expires_at_ms: call.expires_at_ms, idempotent };
+        let admission = lock(&self.executor.calls).ledger.admit(invoke, waiter);
+        match admission {
+            Admission::New => Ok(true),
+            Admission::Attached { displaced: _ } => Ok(false),
+            Admission::Replay { result, waiter } => {
+                self.send(&waiter.link, &waiter.route, result);
+                Ok(false)
+            }
+            Admission::Conflict(_) => {
+                Err(Refusal::new(Code::BAD_REQUEST, "this id belongs to a call with another body"))
+            }
+            Admission::Full { .. } => Err(Refusal::new(Code::OVERLOADED, "the memory of calls is full")),
+        }
+    }
+
+    fn room_for(&self, caller: &Did) -> Result<(), Refusal> {
+        let calls = lock(&self.executor.calls);
+        if self.draining.is_cancelled() {
+            return Err(Refusal::new(Code::UNAVAILABLE, "the sidecar is shutting down"));
+        }
+        if calls.running.len() >= self.executor.calls_max {
+            return Err(Refusal::new(Code::OVERLOADED, "too many calls are in flight"));
+        }
+        if calls.by_caller.get(caller).copied().unwrap_or(0) >= self.executor.calls_per_peer_max {
+            return Err(Refusal::new(Code::OVERLOADED, "this caller has too many calls in flight"));
+        }
+        Ok(())
+    }
+
+    /// The providers behind the chosen capability, the least loaded last.
+    fn candidates(&self, chosen: &Entry, all: &[&Entry]) -> Vec<Arc<dyn Provider>> {
+        let mut providers: Vec<_> = all
+            .iter()
+            .filter(|entry| entry.descriptor == chosen.descriptor)
+            .filter_map(|entry| match &entry.origin {
+                Origin::Local(id) => self.providers.serving(*id),
+                Origin::Peer(_) => None,
+            })
+            .collect();
+        providers.sort_by_key(|provider| std::cmp::Reverse(provider.in_flight()));
+        providers
+    }
+}
+
+pub(super) fn refused_artifact(error: crate::schema::ArtifactError) -> Refusal {
+    Refusal::new(error.code(), error.to_string())
+}

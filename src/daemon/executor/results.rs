@@ -1,0 +1,196 @@
+//! A provider's outcome in; the call's one CAP_RESULT, checked and recorded, out.
+
+use bytes::Bytes;
+use capd_proto::call::executor::{self, Input, Surplus};
+use capd_proto::code::Code;
+use capd_proto::envelope::Ext;
+use capd_proto::ledger::{Answerer, Finish};
+use capd_proto::message::{self, CallError, CapResult, SchemaSide, Type};
+
+use super::Running;
+use super::drive::Driven;
+use crate::daemon::node::{Node, Outbound, lock};
+use crate::daemon::wire::violation_details;
+use crate::provider::ticket::Answers;
+use crate::provider::{CallKey, Outcome};
+use crate::schema::Side;
+
+impl Answers for Node {
+    fn finish(&self, key: &CallKey, outcome: Outcome) {
+        let is_answer = !matches!(outcome, Outcome::Lost);
+        let is_running = lock(&self.executor.calls).running.contains_key(key);
+        let surplus = if is_running { self.answered(key, outcome).surplus } else { Some(Surplus::Late) };
+        if let (Some(surplus), true) = (surplus, is_answer) {
+            tracing::warn!(target: "audit", kind = "late_result", ?surplus, id = %key.id, from = %key.from, "an answer was dropped");
+        }
+    }
+}
+
+impl Node {
+    /// A provider's outcome to the machine, once it is known whether the result fits.
+    fn answered(&self, key: &CallKey, outcome: Outcome) -> Driven {
+        match outcome {
+            Outcome::Success(result) => match self.violations(key, &result) {
+                None => self.drive(key, Input::ProviderResult { fits: true }, Answer::Success(&result)),
+                Some(details) => self.answered_unfit(key, &details),
+            },
+            Outcome::Body(body) => match CapResult::decode(&body) {
+                Ok(CapResult { outcome: message::Outcome::Success(result), .. }) => {
+                    match self.violations(key, result) {
+                        None => self.drive(key, Input::ProviderResult { fits: true }, Answer::Body(&body)),
+                        Some(details) => self.answered_unfit(key, &details),
+                    }
+                }
+                Ok(_) => self.drive(key, Input::ProviderResult { fits: true }, Answer::Body(&body)),
+                Err(error) => self.answered_failure(key, Code::INTERNAL_ERROR, &error.to_string()),
+            },
+            Outcome::Failure { code, message } => self.answered_failure(key, code, &message),
+            Outcome::Lost => {
+                let another =
+                    lock(&self.executor.calls).running.get(key).is_some_and(|call| !call.others.is_empty());
+                self.drive(key, Input::ProviderLost { another }, Answer::None)
+            }
+        }
+    }
+
+    fn answered_failure(&self, key: &CallKey, code: Code, message: &str) -> Driven {
+        let answer = Answer::Failure { message, details: None, is_providers: true };
+        self.drive(key, Input::ProviderError(code), answer)
+    }
+
+    /// PROTOCOL 7.4: the result stays here; the caller gets the violations.
+    fn answered_unfit(&self, key: &CallKey, details: &[u8]) -> Driven {
+        let message = reason(Code::RESULT_SCHEMA_VIOLATION);
+        let answer = Answer::Failure { message, details: Some(details), is_providers: true };
+        self.drive(key, Input::ProviderResult { fits: false }, answer)
+    }
+
+    /// The `details` of a result that breaks its output schema.
+    fn violations(&self, key: &CallKey, result: &[u8]) -> Option<Vec<u8>> {
+        let output = lock(&self.executor.calls).running.get(key)?.output.clone()?;
+        // The schema compiled when the capability was declared.
+        let violations = output.validator().ok()?.validate(result, Side::Response).err()?;
+        tracing::warn!(
+            target: "audit",
+            kind = "capability_schema_violation",
+            side = "response",
+            peer = %key.from,
+            id = %key.id,
+            violations = violations.len(),
+            "a result does not fit its output schema"
+        );
+        Some(violation_details(SchemaSide::Response, &violations))
+    }
+
+    /// Records the call's one result and sends it to everybody who waits.
+    pub(super) fn conclude(
+        &self,
+        key: &CallKey,
+        running: &Running,
+        outcome: executor::Outcome,
+        answer: Answer<'_>,
+    ) {
+        let by = if answer.is_providers() { Answerer::Provider } else { Answerer::Sidecar };
+        let body = match (outcome, answer) {
+            (executor::Outcome::Provider, Answer::Body(body)) => body.to_vec(),
+            (executor::Outcome::Provider, Answer::Success(result)) => self.success_body(running, result),
+            (executor::Outcome::Error(code), Answer::Failure { message, details, .. }) => {
+                self.failure_body(running, code, message, details)
+            }
+            (executor::Outcome::Error(code), _) => self.failure_body(running, code, reason(code), None),
+            (executor::Outcome::Provider, Answer::None | Answer::Failure { .. }) => {
+                self.failure_body(running, Code::INTERNAL_ERROR, "the provider's answer was lost", None)
+            }
+        };
+        let limit = self.rules.message_bytes_max;
+        let mut envelope = self.result_envelope(key, running, &body);
+        if envelope.len() > limit {
+            let message = format!("the result is larger than the {limit} bytes that a message may have");
+            let body = self.failure_body(running, Code::INTERNAL_ERROR, &message, None);
+            envelope = self.result_envelope(key, running, &body);
+        }
+        let finish =
+            lock(&self.executor.calls).ledger.finish(key, envelope.clone(), by, self.clock.wall_ms());
+        match finish {
+            Finish::Recorded(waiters) => {
+                for waiter in waiters {
+                    self.send(&waiter.link, &waiter.route, envelope.clone());
+                }
+            }
+            Finish::Late | Finish::Second | Finish::Unknown => {
+                tracing::warn!(target: "audit", kind = "duplicate_result", id = %key.id, "an answer was dropped");
+            }
+        }
+        self.executor.idle.notify_waiters();
+    }
+
+    fn result_envelope(&self, key: &CallKey, running: &Running, body: &[u8]) -> Bytes {
+        let now_ms = self.clock.wall_ms();
+        let message = Outbound {
+            id: self.fresh_id(now_ms),
+            typ: Type::CapResult,
+            to: key.from.as_str(),
+            reply_to: Some(key.id),
+            // PROTOCOL 8: it is good for as long as the invoke is.
+            ttl_ms: running.expires_at_ms.saturating_sub(now_ms),
+            body,
+            ext: Ext::Fields { traceparent: None, deprecated: running.is_deprecated },
+        };
+        self.seal_signed(&message, running.signed)
+    }
+
+    fn success_body(&self, running: &Running, result: &[u8]) -> Vec<u8> {
+        let mut body = Vec::with_capacity(result.len() + 48);
+        let mut success = CapResult::success(result);
+        success.execution_time_ms = Some(self.execution_time_ms(running));
+        success.encode(&mut body);
+        body
+    }
+
+    fn failure_body(&self, running: &Running, code: Code, message: &str, details: Option<&[u8]>) -> Vec<u8> {
+        let mut body = Vec::new();
+        let mut error = CapResult::error(CallError::new(code, message, details));
+        error.execution_time_ms = Some(self.execution_time_ms(running));
+        error.encode(&mut body);
+        body
+    }
+
+    fn execution_time_ms(&self, running: &Running) -> u64 {
+        self.clock.monotonic_ms().saturating_sub(running.started_ms)
+    }
+}
+
+/// What a machine's output may speak of.
+#[derive(Clone, Copy)]
+pub(super) enum Answer<'a> {
+    /// Nothing: the sidecar ends the call in its provider's place.
+    None,
+    /// A CAP_RESULT body.
+    Body(&'a [u8]),
+    /// A result alone.
+    Success(&'a [u8]),
+    /// Why there is no result.
+    Failure { message: &'a str, details: Option<&'a [u8]>, is_providers: bool },
+}
+
+impl Answer<'_> {
+    const fn is_providers(self) -> bool {
+        match self {
+            Self::None => false,
+            Self::Body(_) | Self::Success(_) => true,
+            Self::Failure { is_providers, .. } => is_providers,
+        }
+    }
+}
+
+/// What a caller reads when the sidecar ends a call in its provider's place.
+fn reason(code: Code) -> &'static str {
+    match code {
+        Code::TIMEOUT => "the call's time ran out",
+        Code::CANCELLED => "the caller cancelled the call",
+        Code::UNAVAILABLE => "the provider left before it answered",
+        Code::INTERRUPTED => "the sidecar shut down while the call ran; whether it took effect is unknown",
+        Code::RESULT_SCHEMA_VIOLATION => "the result does not fit the output schema",
+        _ => "the provider gave no answer",
+    }
+}
