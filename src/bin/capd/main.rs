@@ -1,5 +1,7 @@
 //! The daemon's command line in; a running sidecar, or one clear error and its exit code, out.
 
+mod dev;
+
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -33,6 +35,8 @@ enum Command {
         #[arg(long)]
         stop_with_stdin: bool,
     },
+    /// Run two sidecars and an example agent on loopback, make a first call, and stay until Ctrl-C.
+    Dev(dev::DevArgs),
     /// Look at the configuration without starting anything.
     Config {
         #[command(subcommand)]
@@ -98,6 +102,7 @@ impl Failure {
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Run { sources, announce, stop_with_stdin } => run(sources, announce, stop_with_stdin),
+        Command::Dev(args) => dev::dev(args),
         Command::Config { command } => config(command),
         Command::Id { sources } => id(sources),
     };

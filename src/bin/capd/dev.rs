@@ -1,0 +1,249 @@
+//! `capd dev`: two sidecars as processes of their own, the example agent behind one, a first call, until Ctrl-C.
+
+#[path = "../../../examples/code-review/review/mod.rs"]
+mod review;
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use capd::client::{CallRequest, Client, Endpoint, Options, Target};
+use capd_proto::capability::CapabilityName;
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::Failure;
+
+/// The example's declaration and schemas, laid out beside the provider's sidecar as an owner would.
+const EXAMPLE: &[(&str, &str)] = &[
+    ("capabilities.yaml", include_str!("../../../examples/code-review/capabilities.yaml")),
+    ("schemas/1.5.0/input.json", include_str!("../../../examples/code-review/schemas/1.5.0/input.json")),
+    ("schemas/1.5.0/output.json", include_str!("../../../examples/code-review/schemas/1.5.0/output.json")),
+    ("schemas/2.0.0/input.json", include_str!("../../../examples/code-review/schemas/2.0.0/input.json")),
+    ("schemas/2.0.0/output.json", include_str!("../../../examples/code-review/schemas/2.0.0/output.json")),
+];
+/// What the first call reviews.
+const REVIEWED: &str = include_str!("../../../proto/src/frame.rs");
+const CAPABILITY: &str = "org.agentries.code-review";
+const READY_TIMEOUT: Duration = Duration::from_secs(30);
+
+#[derive(Args)]
+pub(super) struct DevArgs {
+    /// Print one JSON line about the sidecars instead of the tour, and stay.
+    #[arg(long)]
+    json: bool,
+    /// Keep the sidecars' state here instead of in a temporary folder that is removed at the end.
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+    #[command(subcommand)]
+    command: Option<DevCommand>,
+}
+
+#[derive(Subcommand)]
+enum DevCommand {
+    /// The example's provider: JSON params on stdin, a review as JSON on stdout.
+    Review {
+        /// The version of the capability to answer as: 1.5.0 or 2.0.0.
+        #[arg(long, default_value = "2.0.0")]
+        api: String,
+    },
+}
+
+/// Runs `capd dev`.
+pub(super) fn dev(args: DevArgs) -> Result<(), Failure> {
+    if let Some(DevCommand::Review { api }) = args.command {
+        return review::answer(&api, std::io::stdin().lock(), std::io::stdout().lock())
+            .map_err(Failure::runtime);
+    }
+    super::runtime()?.block_on(stay(args))
+}
+
+async fn stay(args: DevArgs) -> Result<(), Failure> {
+    let mut terminate = signal(SignalKind::terminate()).map_err(Failure::runtime)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::runtime)?;
+    let folder = Folder::new(args.dir)?;
+    let outcome = tokio::select! {
+        outcome = tour(&folder.path, args.json) => outcome,
+        _ = terminate.recv() => return Ok(()),
+        _ = interrupt.recv() => return Ok(()),
+    };
+    let sidecars = outcome?;
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    for sidecar in sidecars {
+        sidecar.stop().await;
+    }
+    Ok(())
+}
+
+/// Starts both sidecars, makes the first call, and says what a newcomer can do next.
+async fn tour(dir: &Path, as_json: bool) -> Result<Vec<Sidecar>, Failure> {
+    let provider_dir = dir.join("provider");
+    write_example(&provider_dir.join("agent"))?;
+    let declaration = provider_dir.join("agent").join("capabilities.yaml");
+    let provider =
+        Sidecar::start("provider", &provider_dir, &[("agent.capabilities", path_text(&declaration)?)], "")
+            .await?;
+    let peer = format!(
+        "[[peers]]\ndid = {:?}\naddresses = [\"quic://{}\", \"tcp://{}\"]\n",
+        provider.text("did"),
+        provider.text("quic"),
+        provider.text("tcp"),
+    );
+    let caller = Sidecar::start("caller", &dir.join("caller"), &[], &peer).await?;
+    let result = first_call(&caller).await?;
+    if as_json {
+        println!(
+            "{}",
+            json!({"sidecars": [caller.row(false), provider.row(true)], "capability": CAPABILITY})
+        );
+    } else {
+        print_tour(&caller, &provider, &result);
+    }
+    Ok(vec![caller, provider])
+}
+
+async fn first_call(caller: &Sidecar) -> Result<Value, Failure> {
+    let socket = Endpoint::Unix(PathBuf::from(caller.text("socket")));
+    let client = Client::connect(socket, Options::default()).await.map_err(Failure::runtime)?;
+    let name: CapabilityName = CAPABILITY.parse().map_err(Failure::runtime)?;
+    let params = json!({"code": REVIEWED, "language": "rust"});
+    let request = CallRequest::new(Target::newest(name)).params_json(&params).timeout(READY_TIMEOUT);
+    let answer = client.call(request).map_err(Failure::runtime)?.outcome().await.map_err(Failure::runtime)?;
+    client.close().await;
+    answer.json().ok_or_else(|| Failure::runtime("the review is not JSON"))
+}
+
+fn print_tour(caller: &Sidecar, provider: &Sidecar, result: &Value) {
+    println!("Two sidecars run on loopback, each a process of its own:\n");
+    for sidecar in [caller, provider] {
+        println!("  {:<9} {}", sidecar.name, sidecar.text("did"));
+        println!("  {:<9} quic {}  tcp {}", "", sidecar.text("quic"), sidecar.text("tcp"));
+        println!("  {:<9} socket {}\n", "", sidecar.text("socket"));
+    }
+    println!("The agent behind `provider` serves {CAPABILITY} in versions 1.5.0 and 2.0.0.");
+    println!("A first call, from `caller`, on this project's own proto/src/frame.rs, gave:\n");
+    println!("{}\n", serde_json::to_string_pretty(result).unwrap_or_default());
+    println!("Make the next one yourself, from the project's root:\n");
+    println!(
+        "  cargo run -q --release --bin capctl -- --socket {} call {CAPABILITY} --params \
+         '{{\"code\": \"fn main() {{ x.unwrap() }}\", \"language\": \"rust\"}}'\n",
+        caller.text("socket")
+    );
+    println!("Ctrl-C ends both.");
+}
+
+/// One `capd run` of ours, and what it announced.
+struct Sidecar {
+    name: &'static str,
+    process: Child,
+    announcement: Value,
+}
+
+impl Sidecar {
+    async fn start(
+        name: &'static str,
+        dir: &Path,
+        settings: &[(&str, String)],
+        more: &str,
+    ) -> Result<Self, Failure> {
+        std::fs::create_dir_all(dir).map_err(Failure::runtime)?;
+        let config = dir.join("capd.toml");
+        let text = format!(
+            "[agent]\nname = {name:?}\ndir = {:?}\n\n[listen]\nquic = \"127.0.0.1:0\"\ntcp = \"127.0.0.1:0\"\n\n\
+             [peer]\nadmit = \"any\"\n\n[log]\nlevel = \"warn\"\n\n{more}",
+            path_text(dir)?
+        );
+        std::fs::write(&config, text).map_err(Failure::runtime)?;
+        let mut command = Command::new(std::env::current_exe().map_err(Failure::runtime)?);
+        command.args(["run", "--announce", "--stop-with-stdin", "--config"]).arg(&config);
+        for (key, value) in settings {
+            command.arg("--set").arg(format!("{key}={value}"));
+        }
+        // A group of its own, so that Ctrl-C reaches the sidecars through us, in order.
+        command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
+        let mut process = command.spawn().map_err(Failure::runtime)?;
+        let announcement = tokio::time::timeout(READY_TIMEOUT, announced(&mut process))
+            .await
+            .map_err(|_| Failure::runtime(format!("the sidecar `{name}` did not start in time")))??;
+        Ok(Self { name, process, announcement })
+    }
+
+    fn text(&self, key: &str) -> &str {
+        self.announcement[key].as_str().unwrap_or_default()
+    }
+
+    fn row(&self, is_agent: bool) -> Value {
+        json!({
+            "name": self.name,
+            "did": self.text("did"),
+            "quic": self.text("quic"),
+            "tcp": self.text("tcp"),
+            "socket": self.text("socket"),
+            "dir": self.text("dir"),
+            "agent": is_agent,
+        })
+    }
+
+    /// Lets the sidecar drain: its standard input ends, and it leaves by itself.
+    async fn stop(mut self) {
+        drop(self.process.stdin.take());
+        if tokio::time::timeout(READY_TIMEOUT, self.process.wait()).await.is_err() {
+            let _ = self.process.kill().await;
+        }
+    }
+}
+
+async fn announced(process: &mut Child) -> Result<Value, Failure> {
+    let stdout =
+        process.stdout.take().ok_or_else(|| Failure::runtime("the sidecar has no standard output"))?;
+    let line = BufReader::new(stdout).lines().next_line().await.map_err(Failure::runtime)?;
+    match line {
+        Some(line) => serde_json::from_str(&line).map_err(Failure::runtime),
+        None => Err(Failure::runtime("the sidecar ended before it was ready; its message stands above")),
+    }
+}
+
+fn write_example(dir: &Path) -> Result<(), Failure> {
+    for (name, text) in EXAMPLE {
+        let path = dir.join(name);
+        std::fs::create_dir_all(path.parent().unwrap_or(dir)).map_err(Failure::runtime)?;
+        std::fs::write(path, text).map_err(Failure::runtime)?;
+    }
+    Ok(())
+}
+
+fn path_text(path: &Path) -> Result<String, Failure> {
+    path.to_str().map(str::to_owned).ok_or_else(|| Failure::mistake("the folder's path is not UTF-8"))
+}
+
+/// Where the sidecars keep their state; removed at the end unless the user named it.
+struct Folder {
+    path: PathBuf,
+    is_ours: bool,
+}
+
+impl Folder {
+    fn new(named: Option<PathBuf>) -> Result<Self, Failure> {
+        let is_ours = named.is_none();
+        let path = match named {
+            Some(path) => std::path::absolute(path).map_err(Failure::runtime)?,
+            None => std::env::temp_dir().join(format!("capd-dev-{}", std::process::id())),
+        };
+        std::fs::create_dir_all(&path).map_err(Failure::runtime)?;
+        Ok(Self { path, is_ours })
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        if self.is_ours {
+            let _ = std::fs::remove_dir_all(&self.path);
+        }
+    }
+}
