@@ -2,7 +2,7 @@
 //!
 //! The text is parsed by the `cddl` crate and compiled once. The program runs over the received bytes without building
 //! a tree: the cost is linear in the bytes, and nothing is allocated for a body that matches and whose maps have at
-//! most 32 members where their shape needs the general matcher (a body that fails pays for its error).
+//! most 16 members where their shape needs the general matcher (a body that fails pays for its error).
 //!
 //! Read in this order: [`source`] evens out the text before the parser sees it, [`compile`] turns the syntax tree into
 //! the nodes of [`program`], [`run`] holds them against bytes, [`bodies`] is the program of the protocol's own messages.

@@ -124,6 +124,7 @@ impl Run<'_> {
         Miss::Stop
     }
 
+    #[inline]
     fn head(&mut self, at: usize) -> Result<Head, Miss> {
         match head(self.bytes, at) {
             Some(head) => Ok(head),
@@ -131,6 +132,7 @@ impl Run<'_> {
         }
     }
 
+    #[inline]
     fn skip(&mut self, at: usize) -> Matched {
         match skip(self.bytes, at) {
             Some(end) => {
@@ -141,6 +143,7 @@ impl Run<'_> {
         }
     }
 
+    #[inline]
     fn spend(&mut self, at: usize, steps: u64) -> Result<(), Miss> {
         match self.steps.checked_sub(steps) {
             Some(left) => {
@@ -152,6 +155,7 @@ impl Run<'_> {
     }
 
     /// Runs `inner` one group matcher deeper.
+    #[inline]
     fn deeper<T>(&mut self, at: usize, inner: impl FnOnce(&mut Self) -> Result<T, Miss>) -> Result<T, Miss> {
         if self.frames >= FRAMES_MAX {
             return Err(self.stop(at, Expected::Depth));

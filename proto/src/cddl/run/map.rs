@@ -10,11 +10,13 @@ use super::head::{BREAK, Head};
 use super::{Expected, Matched, Miss, Run};
 
 /// Members that are held without allocating.
-const INLINE: usize = 32;
+const INLINE: usize = 16;
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Member {
     key_at: usize,
+    /// Where the text of the key starts, if the key is a text of definite length; else 0.
+    text_at: usize,
     value_at: usize,
     taken: bool,
 }
@@ -99,8 +101,10 @@ impl Run<'_> {
             } else if count as u64 == head.argument {
                 return Ok((count, position));
             }
+            let key = self.head(position)?;
             let value_at = self.skip(position)?;
-            let member = Member { key_at: position, value_at, taken: false };
+            let text_at = if key.major == 3 && !key.is_indefinite() { key.next } else { 0 };
+            let member = Member { key_at: position, text_at, value_at, taken: false };
             position = self.skip(value_at)?;
             if count < INLINE {
                 inline[count] = member;
@@ -154,6 +158,8 @@ impl Run<'_> {
                 Err(Miss::No)
             }
             Group::Member { key: Some(key), value } => run.pick(*key, *value, next, pool),
+            // With no member left, what may be absent is.
+            Group::Occurs { least: 0, .. } if pool.taken == pool.members.len() => run.follow(next, pool),
             Group::Occurs { least, most, group } => match run.lone_member(*group) {
                 Some((key, value)) => run.take(key, value, Turn::first(*group, *least, *most), next, pool),
                 None => run.again(Turn::first(*group, *least, *most), next, pool),
@@ -177,6 +183,25 @@ impl Run<'_> {
         }
     }
 
+    /// Whether the key of a member fits that of an entry.
+    #[inline]
+    fn key_fits(&mut self, key: Key, member: Member, depth: usize) -> Result<bool, Miss> {
+        let program = self.program;
+        if member.text_at > 0
+            && let Node::Scalar(Scalar::Literal(Literal::Text(wanted))) = &program.nodes[key.node.0 as usize]
+        {
+            return Ok(self.bytes[member.text_at..member.value_at] == **wanted);
+        }
+        self.quiet += 1;
+        let matched = self.item(key.node, member.key_at, depth);
+        self.quiet -= 1;
+        match matched {
+            Ok(_) => Ok(true),
+            Err(Miss::No | Miss::Cut) => Ok(false),
+            Err(Miss::Stop) => Err(Miss::Stop),
+        }
+    }
+
     /// Whether a member fits an entry.
     fn fits(
         &mut self,
@@ -186,14 +211,10 @@ impl Run<'_> {
         pool: &Pool<'_>,
         key_fits: &mut bool,
     ) -> Result<bool, Miss> {
-        self.quiet += 1;
-        let matched = self.item(key.node, member.key_at, pool.depth);
-        self.quiet -= 1;
-        match matched {
-            Ok(_) => *key_fits = true,
-            Err(Miss::No | Miss::Cut) => return Ok(false),
-            Err(Miss::Stop) => return Err(Miss::Stop),
+        if !self.key_fits(key, member, pool.depth)? {
+            return Ok(false);
         }
+        *key_fits = true;
         if !key.cut {
             return match self.item(value, member.value_at, pool.depth) {
                 Ok(_) => Ok(true),

@@ -36,6 +36,9 @@ impl Run<'_> {
             return Err(self.no(at, id));
         }
         let end = self.skip(at)?;
+        if !head.is_indefinite() {
+            return if self.bytes[head.next..end] == *wanted { Ok(end) } else { Err(self.no(at, id)) };
+        }
         let mut rest = wanted;
         for chunk in chunks(self.bytes, at) {
             match rest.strip_prefix(chunk) {
@@ -60,6 +63,7 @@ impl Run<'_> {
             Constraint::Size(sizes) => match head.major {
                 // RFC 8610 3.8.1: an unsigned integer of n bytes is below 256^n.
                 0 => sizes.0.iter().any(|(_, most)| *most >= 8 || head.argument < 1 << (8 * *most)),
+                2 | 3 if !head.is_indefinite() => sizes.contain(head.argument),
                 2 | 3 => sizes.contain(chunks(self.bytes, at).map(|chunk| chunk.len() as u64).sum()),
                 _ => false,
             },
