@@ -7,7 +7,7 @@ use capd::client::{Answer, CallHandle, CallRequest, Client, ClientError, Progres
 use capd_proto::capability::CapabilityName;
 use capd_proto::envelope::MessageId;
 use serde_json::{Value, json};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::args::CallArgs;
 use crate::failure::{Exit, Failure};
@@ -19,11 +19,13 @@ use crate::{Sidecar, diagnostic, output};
 pub(crate) async fn run(sidecar: &Sidecar, args: CallArgs, json: bool) -> Result<(), Failure> {
     let request = request(&args)?;
     let client = sidecar.connect().await?;
+    // From the moment the call may run, Ctrl-C cancels it.
+    let mut interrupts = signal(SignalKind::interrupt())?;
     let handle = client.call(request)?;
     let id = handle.id();
     let mut view = View::new(args.progress, json);
     view.sent(id);
-    let (outcome, is_interrupted) = wait(&client, handle, &mut view).await?;
+    let (outcome, is_interrupted) = wait(&client, handle, &mut interrupts, &mut view).await?;
     view.clear();
     let printed = outcome.map_err(Failure::from).and_then(|answer| print(id, &answer, json));
     match (printed, is_interrupted) {
@@ -78,9 +80,9 @@ fn params(text: &str) -> Result<Value, Failure> {
 async fn wait(
     client: &Client,
     mut handle: CallHandle,
+    interrupts: &mut Signal,
     view: &mut View,
 ) -> Result<(Result<Answer, ClientError>, bool), Failure> {
-    let mut interrupts = signal(SignalKind::interrupt())?;
     let id = handle.id();
     let mut is_interrupted = false;
     loop {

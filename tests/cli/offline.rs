@@ -1,8 +1,6 @@
-//! Command lines in; exit codes, stdout and stderr of the real `capctl` out.
+//! What needs no sidecar: usage, contexts, decode, and that there is none.
 
-mod support;
-
-use support::{capctl, exit_code, run_with, stderr, stdout};
+use crate::support::{capctl, exit_code, run_with, stderr, stdout};
 
 /// AMP 001 appendix A.2: a MESSAGE, type 10, which we do not speak; signed by a `did:web`.
 const VECTOR_1: &str = "a9617601626964500000018d746b3700000000000000000162746f781d6469643a7765623a6578616d706c652e636f6d3a6167656e743a626f626274731b0000018d746b3700637369675840ddfe6db4951b1244be2953963b3323d1957bf95f04e123b0e4283fec5267961c6af0752a2e6ccbbfe313d08107c3ccc45a79add798bc4afd1d78f89ae38fdb026374746c1a05265c00637479701064626f6479f66466726f6d781f6469643a7765623a6578616d706c652e636f6d3a6167656e743a616c696365";

@@ -1,0 +1,9 @@
+//! Command lines in; exit codes, stdout and stderr of the real `capctl` out.
+
+#![allow(clippy::unwrap_used, reason = "these are tests, though not all of it stands in a test function")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod offline;
+mod with_sidecar;

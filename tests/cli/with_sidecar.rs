@@ -1,0 +1,303 @@
+//! What needs real `capd` processes: each test has its own.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Stdio};
+
+use ciborium::Value;
+use serde_json::json;
+
+use crate::support::{BytePeer, Setup, Sidecar, capctl, exit_code, map, run_with, stderr, stdout};
+
+/// Capabilities that need nothing but a shell.
+const CAPABILITIES: &str = r#"
+version: 1
+agent: agent://test
+namespace: org.example
+capabilities:
+  - name: upper
+    version: "1.0.0"
+    description: Upper case
+    idempotent: true
+    command: [tr, a-z, A-Z]
+    inputSchema:
+      type: object
+      required: [N]
+      properties:
+        N: {type: integer}
+  - name: upper
+    version: "2.0.0"
+    idempotent: true
+    command: [tr, a-z, A-Z]
+  - name: broken
+    version: "1.0.0"
+    command: [sh, -c, "echo first >&2; echo 'it is broken' >&2; exit 7"]
+  - name: liar
+    version: "1.0.0"
+    command: [echo, '"text"']
+    outputSchema:
+      type: integer
+  - name: slow
+    version: "1.0.0"
+    command: [sleep, "60"]
+"#;
+
+fn provider() -> Sidecar {
+    Setup::new().capabilities(CAPABILITIES).start()
+}
+
+#[track_caller]
+fn run(sidecar: &Sidecar, line: &[&str]) -> (i32, String, String) {
+    let output = run_with(capctl(Some(&sidecar.socket)).args(line), b"");
+    (exit_code(&output), stdout(&output).to_owned(), stderr(&output).to_owned())
+}
+
+/// Runs to success, with JSON on stdout.
+#[track_caller]
+fn json_of(sidecar: &Sidecar, line: &[&str]) -> serde_json::Value {
+    let (code, out, errors) = run(sidecar, line);
+    assert_eq!(code, 0, "{line:?}\n{errors}");
+    serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}"))
+}
+
+fn start(command: &mut Command) -> Child {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+/// The next line, which begins with `start`; the rest of it.
+#[track_caller]
+fn line_after(reader: &mut impl std::io::BufRead, start: &str) -> String {
+    let mut line = String::new();
+    reader.read_line(&mut line).unwrap();
+    let rest = line.strip_prefix(start).unwrap_or_else(|| panic!("{line:?} does not begin with {start:?}"));
+    rest.trim_end().to_owned()
+}
+
+fn interrupt(child: &Child) {
+    let pid = rustix::process::Pid::from_raw(child.id().cast_signed()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+}
+
+#[test]
+fn a_call_to_a_peer_prints_the_result_and_nothing_else() {
+    let provider = provider();
+    let caller = Setup::new().peer(&provider).start();
+    let (code, out, errors) =
+        run(&caller, &["call", "org.example.upper:1.0.0", "--params", r#"{"N": 1, "text": "hello"}"#]);
+    assert_eq!((code, errors.as_str()), (0, ""));
+    assert_eq!(out, "{\n  \"N\": 1,\n  \"TEXT\": \"HELLO\"\n}\n");
+
+    let document = json_of(&caller, &["call", "org.example.upper", "--params", r#"{"a": "b"}"#, "--json"]);
+    assert_eq!((&document["status"], &document["result"]), (&json!("success"), &json!({"A": "B"})));
+    assert_eq!(document["id"].as_str().unwrap().len(), 32);
+
+    let line = ["call", "org.example.upper", "--version", "<2.0.0", "--params", "-"];
+    let output = run_with(capctl(Some(&caller.socket)).args(line), br#"{"N": 2}"#);
+    assert_eq!((exit_code(&output), stdout(&output)), (0, "{\n  \"N\": 2\n}\n"), "{}", stderr(&output));
+    let (code, out, errors) = run(
+        &caller,
+        &["call", "org.example.upper", "--to", &provider.did, "--params", "null", "--timeout", "20s"],
+    );
+    // `tr` makes NULL of null.
+    assert_eq!((code, out.as_str()), (6, ""), "{errors}");
+    assert!(errors.contains("not one JSON document"), "{errors}");
+}
+
+#[test]
+fn each_way_to_fail_has_its_exit_code_and_says_where() {
+    let sidecar = provider();
+    for (line, exit, said) in [
+        (&["call", "org.example.upper:1.0.0", "--params", "{}"][..], 4, "at /N: "),
+        (&["call", "org.example.liar"], 4, "5901"),
+        (&["call", "org.example.nobody"], 3, "4002"),
+        (&["call", "org.example.upper", "--version", ">=3.0.0"], 3, "2.0.0"),
+        (&["call", "org.example.broken"], 6, "it is broken"),
+        (&["call", "org.example.slow", "--timeout", "200ms"], 5, "5003"),
+        (&["query", "org.example.nobody"], 3, "4002"),
+        (&["query", "org.example.upper", "--cursor", "x"], 3, "4001"),
+        (&["describe", "org.example.upper:9.0.0"], 3, "4003"),
+        (&["cancel", "0000018d746b37000000000000000001"], 3, "no such call"),
+        (&["ping", "did:key:z6MkvDqGT54cXesYGvABpF1UapVNwjCqRcafi4Px6Thv5T3Z"], 5, "2001"),
+    ] {
+        let (code, out, errors) = run(&sidecar, line);
+        assert_eq!((code, out.as_str()), (exit, ""), "{line:?}\n{errors}");
+        assert!(errors.contains(said), "{line:?}\n{errors}");
+        let with_json: Vec<_> = line.iter().copied().chain(["--json"]).collect();
+        let (code, out, errors) = run(&sidecar, &with_json);
+        assert_eq!((code, out.as_str()), (exit, ""), "{line:?}\n{errors}");
+        let document: serde_json::Value =
+            serde_json::from_str(&errors).unwrap_or_else(|_| panic!("{errors}"));
+        assert_eq!(document["exit"], exit);
+    }
+}
+
+#[test]
+fn capabilities_are_listed_paged_and_described() {
+    let sidecar = provider();
+    let (_, table, _) = run(&sidecar, &["ls", "upper"]);
+    assert_eq!(
+        table,
+        "NAME               VERSION  PROVIDER  DESCRIPTION\n\
+         org.example.upper  2.0.0    local\n\
+         org.example.upper  1.0.0    local     Upper case\n"
+    );
+    let (code, out, errors) = run(&sidecar, &["ls", "nothing-like-it"]);
+    assert_eq!((code, out.as_str(), errors.as_str()), (0, "", "no capabilities\n"));
+    let (_, lines, _) = run(&sidecar, &["ls", "org.example.*", "--json"]);
+    assert_eq!(lines.lines().count(), 5);
+
+    let mut ids = Vec::new();
+    let mut cursor: Option<String> = None;
+    loop {
+        let mut line = vec!["query", "org.example.*", "--limit", "2", "--order", "oldest-first", "--json"];
+        if let Some(cursor) = &cursor {
+            line.extend(["--cursor", cursor.as_str()]);
+        }
+        let page = json_of(&sidecar, &line);
+        let page_ids = page["capabilities"].as_array().unwrap().iter();
+        ids.extend(page_ids.map(|descriptor| descriptor["id"].as_str().unwrap().to_owned()));
+        match page["next_cursor"].as_str() {
+            Some(next) => cursor = Some(next.to_owned()),
+            None => break,
+        }
+    }
+    let names = ["broken:1.0.0", "liar:1.0.0", "slow:1.0.0", "upper:1.0.0", "upper:2.0.0"];
+    assert_eq!(ids, names.map(|name| format!("org.example.{name}")));
+
+    let (code, text, _) = run(&sidecar, &["describe", "org.example.upper:1.0.0"]);
+    assert_eq!(code, 0);
+    assert!(text.contains(&format!("provider      local, {}", sidecar.did)), "{text}");
+    assert!(text.contains("input is checked against sha-256:"), "{text}");
+    assert!(text.contains("output is unchecked: no schema is declared"), "{text}");
+    let document = json_of(&sidecar, &["describe", "org.example.upper:1.0.0", "--json"]);
+    assert_eq!(document["providers"][0]["input"]["schema"]["required"], json!(["N"]));
+    assert_eq!(document["providers"][0]["output"]["checked"], false);
+}
+
+#[test]
+fn the_shell_serves_until_it_is_interrupted() {
+    let sidecar = Sidecar::start();
+    let schema = sidecar.dir.join("input.json");
+    std::fs::write(&schema, r#"{"type": "object", "maxProperties": 1}"#).unwrap();
+    let mut serve = capctl(Some(&sidecar.socket));
+    serve.args(["serve", "org.example.echo:1.0", "--idempotent", "--description", "Echo", "--input-schema"]);
+    let mut serve =
+        start(serve.arg(&schema).args(["--", "sh", "-c", "cat; echo \"for $CAPD_CAPABILITY\" >&2"]));
+    let mut announced = BufReader::new(serve.stdout.take().unwrap());
+    line_after(&mut announced, "serving org.example.echo:1.0.0 as ");
+
+    let (code, out, errors) =
+        run(&sidecar, &["call", "org.example.echo", "--params", r#"{"a": [1.5, null]}"#]);
+    assert_eq!(
+        (code, out.split_whitespace().collect::<String>().as_str()),
+        (0, r#"{"a":[1.5,null]}"#),
+        "{errors}"
+    );
+    let (code, _, errors) = run(&sidecar, &["call", "org.example.echo", "--params", r#"{"a": 1, "b": 2}"#]);
+    assert_eq!((code, errors.contains("maxProperties")), (4, true), "{errors}");
+    let document = json_of(&sidecar, &["describe", "org.example.echo:1.0.0", "--json"]);
+    assert_eq!(document["providers"][0]["input"]["schema"]["maxProperties"], 1);
+    assert_eq!(document["providers"][0]["descriptor"]["description"], "Echo");
+
+    interrupt(&serve);
+    assert_eq!(serve.wait().unwrap().code(), Some(0));
+    let (code, _, errors) = run(&sidecar, &["call", "org.example.echo"]);
+    assert_eq!((code, errors.contains("4002")), (3, true), "{errors}");
+}
+
+#[test]
+fn a_schema_that_cannot_be_enforced_is_refused_when_it_is_registered() {
+    let sidecar = Sidecar::start();
+    let schema = sidecar.dir.join("input.json");
+    std::fs::write(&schema, r#"{"$ref": "https://example.org/elsewhere.json"}"#).unwrap();
+    let mut serve = capctl(Some(&sidecar.socket));
+    serve.args(["serve", "org.example.echo:1.0.0", "--input-schema"]).arg(&schema).args(["--", "cat"]);
+    let output = run_with(&mut serve, b"");
+    assert_eq!((exit_code(&output), stdout(&output)), (3, ""), "{}", stderr(&output));
+    let (_, out, _) = run(&sidecar, &["ls"]);
+    assert_eq!(out, "");
+}
+
+#[test]
+fn a_running_call_is_cancelled_by_its_id() {
+    let sidecar = provider();
+    let mut call = start(capctl(Some(&sidecar.socket)).args(["call", "org.example.slow", "--progress"]));
+    let mut progress = BufReader::new(call.stderr.take().unwrap());
+    let id = line_after(&mut progress, "call ");
+    // The call is on its way: it is unknown until the sidecar has it.
+    let cancelled = loop {
+        let (code, out, errors) = run(&sidecar, &["cancel", &id]);
+        if code == 0 {
+            break out;
+        }
+        assert!(errors.contains("no such call"), "{errors}");
+    };
+    assert_eq!(cancelled, "cancelling\n");
+    assert_eq!(call.wait().unwrap().code(), Some(6));
+    line_after(&mut progress, "capctl: 4901 CANCELLED: ");
+    let (_, out, _) = run(&sidecar, &["cancel", &id]);
+    assert_eq!(out, "finished\n");
+}
+
+#[test]
+fn ctrl_c_cancels_the_call_and_exits_with_130() {
+    let sidecar = provider();
+    let mut call =
+        start(capctl(Some(&sidecar.socket)).args(["call", "org.example.slow", "--progress", "--json"]));
+    let mut progress = BufReader::new(call.stderr.take().unwrap());
+    line_after(&mut progress, r#"{"event":"sent""#);
+    interrupt(&call);
+    assert_eq!(call.wait().unwrap().code(), Some(130));
+    line_after(&mut progress, r#"{"event":"note""#);
+    let mut last = String::new();
+    progress.read_line(&mut last).unwrap();
+    let document: serde_json::Value = serde_json::from_str(&last).unwrap_or_else(|_| panic!("{last}"));
+    assert_eq!((&document["error"]["code"], &document["exit"]), (&json!(4901), &json!(130)));
+}
+
+#[test]
+fn the_sidecar_is_reached_over_loopback_tcp_with_its_token() {
+    let sidecar = Sidecar::start();
+    let address = sidecar.local_tcp.unwrap().to_string();
+    let token = sidecar.dir.join("state/token");
+    let mut command = capctl(None);
+    command.args(["id", "--address", &address, "--token-file"]).arg(&token);
+    let output = run_with(&mut command, b"");
+    assert_eq!(
+        (exit_code(&output), stdout(&output).trim_end()),
+        (0, sidecar.did.as_str()),
+        "{}",
+        stderr(&output)
+    );
+
+    let wrong = sidecar.dir.join("wrong");
+    std::fs::write(&wrong, "not the token").unwrap();
+    let mut command = capctl(None);
+    command.args(["id", "--address", &address, "--token-file"]).arg(&wrong);
+    let output = run_with(&mut command, b"");
+    assert_eq!(exit_code(&output), 3, "{}", stderr(&output));
+    assert!(!stderr(&output).contains("not the token"));
+
+    let (code, out, _) = run(&sidecar, &["ping", "--count", "3"]);
+    assert_eq!((code, out.lines().count()), (0, 3), "{out}");
+}
+
+#[test]
+fn a_result_that_does_not_fit_json_is_printed_in_diagnostic_notation() {
+    let sidecar = Sidecar::start();
+    let mut agent = BytePeer::open(&sidecar.socket);
+    let descriptor = map([("id", "org.example.loose:1.0.0".into())]);
+    agent.send(0x21, map([("capabilities", Value::Array(vec![descriptor]))]));
+    assert!(agent.ping().is_empty(), "the declaration is taken");
+
+    let socket = sidecar.socket.clone();
+    let caller = std::thread::spawn(move || {
+        let line = ["call", "org.example.loose", "--params", r#"{"a": 1}"#];
+        run_with(capctl(Some(&socket)).args(line), b"")
+    });
+    let invoke = agent.message();
+    assert_eq!(invoke.typ(), 0x22);
+    let result = Value::Map(vec![(1.into(), Value::Tag(1, Box::new(2.into())))]);
+    agent.answer(&invoke, 0x23, map([("status", "success".into()), ("result", result)]));
+    let output = caller.join().unwrap();
+    assert_eq!((exit_code(&output), stdout(&output)), (0, "{1: 1(2)}\n"), "{}", stderr(&output));
+}
