@@ -15,6 +15,8 @@ struct Cursor {
 }
 
 impl Run<'_> {
+    // Kept out of `item`, whose frame stands on the stack once for each level of nesting.
+    #[inline(never)]
     pub(super) fn array(&mut self, group: GroupId, at: usize, head: &Head, depth: usize) -> Matched {
         let start =
             Cursor { array: at, at: head.next, left: (!head.is_indefinite()).then_some(head.argument) };

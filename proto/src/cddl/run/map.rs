@@ -68,6 +68,8 @@ impl Turn {
 }
 
 impl Run<'_> {
+    // Kept out of `item`, whose frame stands on the stack once for each level of nesting.
+    #[inline(never)]
     pub(super) fn map(&mut self, group: GroupId, at: usize, head: &Head, depth: usize) -> Matched {
         let mut inline = [Member::default(); INLINE];
         let mut heap = Vec::new();
@@ -127,9 +129,18 @@ impl Run<'_> {
                     Err(Miss::No)
                 }
             },
-            Frame::Sequence { groups: [], next } => self.follow(next, pool),
-            Frame::Sequence { groups: [group, groups @ ..], next } => {
-                self.group(*group, &Frame::Sequence { groups, next }, pool)
+            Frame::Sequence { mut groups, next } => {
+                // With no member left, what may be absent is.
+                while pool.taken == pool.members.len()
+                    && let [first, rest @ ..] = groups
+                    && matches!(self.program.groups[first.0 as usize], Group::Occurs { least: 0, .. })
+                {
+                    groups = rest;
+                }
+                match groups {
+                    [] => self.follow(next, pool),
+                    [group, groups @ ..] => self.group(*group, &Frame::Sequence { groups, next }, pool),
+                }
             }
             Frame::Commit { done, next } => {
                 done.set(true);
@@ -158,8 +169,6 @@ impl Run<'_> {
                 Err(Miss::No)
             }
             Group::Member { key: Some(key), value } => run.pick(*key, *value, next, pool),
-            // With no member left, what may be absent is.
-            Group::Occurs { least: 0, .. } if pool.taken == pool.members.len() => run.follow(next, pool),
             Group::Occurs { least, most, group } => match run.lone_member(*group) {
                 Some((key, value)) => run.take(key, value, Turn::first(*group, *least, *most), next, pool),
                 None => run.again(Turn::first(*group, *least, *most), next, pool),

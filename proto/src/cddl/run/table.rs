@@ -16,6 +16,8 @@ impl Table {
 }
 
 impl Run<'_> {
+    // Kept out of `item`, whose frame stands on the stack once for each level of nesting.
+    #[inline(never)]
     pub(super) fn table(&mut self, id: TableId, at: usize, head: &Head, depth: usize) -> Matched {
         let program = self.program;
         let table = &program.tables[id.0 as usize];
