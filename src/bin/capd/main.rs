@@ -2,6 +2,7 @@
 
 mod dev;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -77,7 +78,10 @@ struct SourceArgs {
 
 impl SourceArgs {
     fn load(self) -> Result<Config, Failure> {
-        let environment = std::env::vars().filter(|(name, _)| name.starts_with("CAPD_")).collect();
+        // HOME and XDG_STATE_HOME say where the state directory is; what is not UTF-8 can be no setting of ours.
+        let texts =
+            |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
+        let environment = std::env::vars_os().filter_map(texts).collect();
         let sources = Sources { file: self.config, environment, overrides: self.overrides };
         Config::load(&sources).map_err(Failure::mistake)
     }
