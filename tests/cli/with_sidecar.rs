@@ -282,6 +282,18 @@ fn the_sidecar_is_reached_over_loopback_tcp_with_its_token() {
 }
 
 #[test]
+fn without_any_setting_capctl_finds_the_socket_where_capd_puts_it() {
+    let sidecar = Setup::new().at_home().start();
+    let output = run_with(capctl(None).env("HOME", &sidecar.dir).arg("id"), b"");
+    assert_eq!(
+        (exit_code(&output), stdout(&output).trim_end()),
+        (0, sidecar.did.as_str()),
+        "{}",
+        stderr(&output)
+    );
+}
+
+#[test]
 fn a_result_that_does_not_fit_json_is_printed_in_diagnostic_notation() {
     let sidecar = Sidecar::start();
     let mut agent = BytePeer::open(&sidecar.socket);

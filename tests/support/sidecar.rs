@@ -19,6 +19,7 @@ pub struct Setup {
     files: Vec<(String, String)>,
     peers: Vec<(String, Vec<String>)>,
     overrides: Vec<(String, String)>,
+    is_at_home: bool,
 }
 
 impl Setup {
@@ -62,6 +63,12 @@ impl Setup {
         self
     }
 
+    /// Leaves its state directory to itself: it has its directory as HOME.
+    pub fn at_home(mut self) -> Self {
+        self.is_at_home = true;
+        self
+    }
+
     /// Starts the sidecar and waits until it listens.
     pub fn start(self) -> Sidecar {
         let dir = tempfile::tempdir().unwrap();
@@ -69,7 +76,10 @@ impl Setup {
     }
 
     fn write(&self, dir: &Path) -> PathBuf {
-        let mut text = format!("[agent]\ndir = {:?}\n", dir.join("state"));
+        let mut text = "[agent]\n".to_owned();
+        if !self.is_at_home {
+            text += &format!("dir = {:?}\n", dir.join("state"));
+        }
         if let Some(capabilities) = &self.capabilities {
             std::fs::write(dir.join("capabilities.yaml"), capabilities).unwrap();
             text += &format!("capabilities = {:?}\n", dir.join("capabilities.yaml"));
@@ -122,6 +132,9 @@ impl Sidecar {
             if let Some(value) = std::env::var_os(name) {
                 command.env(name, value);
             }
+        }
+        if setup.is_at_home {
+            command.env("HOME", &dir);
         }
         command.args(["run", "--announce", "--stop-with-stdin", "--config"]).arg(config);
         command.args(["--set", "log.level=debug"]);
