@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use capd_proto::capability::CapabilityName;
-use capd_proto::cbor::Reader;
+use capd_proto::cbor::{self, Checker, Reader, TagPolicy};
 use capd_proto::code::Code;
 use capd_proto::envelope::{Envelope, MessageId};
 use capd_proto::message::{
@@ -15,6 +15,11 @@ use capd_proto::message::{
 use capd_proto::negotiate::Negotiate;
 
 use super::{Answer, CallRequest, ClientError, Offer, Page, Query, Session, Target, WireError, ms};
+
+/// Containers around params and results: the envelope's map and the body's.
+pub(super) const PAYLOAD_DEPTH: usize = 2;
+/// Containers around the details of an error result: the error's map too.
+pub(super) const DETAILS_DEPTH: usize = 3;
 
 /// A body without any field, for PING.
 pub(super) const EMPTY_MAP: &[u8] = &[0xa0];
@@ -175,6 +180,18 @@ fn offer(descriptor: Descriptor) -> Offer {
         field("provider").and_then(|mut reader| reader.text().ok().map(std::borrow::Cow::into_owned));
     let is_local = field("local").and_then(|mut reader| reader.bool().ok()).unwrap_or(false);
     Offer { provider, is_local, descriptor }
+}
+
+/// Checks that `item` is one CBOR item, tags allowed, that can stand inside `depth` containers of a message.
+///
+/// **Source:** PROTOCOL 5.
+pub(super) fn check_payload(item: &[u8], depth: usize) -> Result<(), cbor::Error> {
+    let end = Checker::new(item, TagPolicy::Anywhere).item(0, depth)?;
+    if end == item.len() {
+        Ok(())
+    } else {
+        Err(cbor::Error { offset: end, kind: cbor::ErrorKind::TrailingBytes })
+    }
 }
 
 pub(super) fn unusable(error: impl std::fmt::Display) -> ClientError {

@@ -22,7 +22,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use capd_proto::capability::CapabilityName;
-use capd_proto::cbor;
 use capd_proto::envelope::MessageId;
 use capd_proto::identity::Did;
 use capd_proto::limits;
@@ -165,7 +164,8 @@ impl Client {
     /// **Errors:** [`ClientError::Invalid`] for params that are not one CBOR item, [`ClientError::Unsent`] and
     /// [`ClientError::Closed`]; nothing was sent then.
     pub fn call(&self, request: CallRequest) -> Result<CallHandle, ClientError> {
-        cbor::check(&request.params).map_err(|error| ClientError::Invalid(format!("params: {error}")))?;
+        bodies::check_payload(&request.params, bodies::PAYLOAD_DEPTH)
+            .map_err(|error| ClientError::Invalid(format!("params: {error}")))?;
         let body = bodies::invoke(&request);
         let after = request.timeout.map_or(CALL_WAIT, |time| time + CALL_GRACE);
         let ttl = request.timeout.map_or(CALL_WAIT, |time| time + CALL_TTL_MARGIN);

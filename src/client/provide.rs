@@ -309,6 +309,16 @@ impl ResultDue {
     fn finish(&mut self, outcome: &Result<Bytes, WireError>, took: Duration) {
         let Some(way) = self.way.take() else { return };
         lock(&self.calls).remove(&way.id);
+        let (item, depth) = match outcome {
+            Ok(result) => (Some(result), bodies::PAYLOAD_DEPTH),
+            Err(error) => (error.details.as_ref(), bodies::DETAILS_DEPTH),
+        };
+        let unfit = item.and_then(|item| bodies::check_payload(item, depth).err());
+        let unfit = unfit.map(|error| {
+            let message = format!("the handler's answer is not one CBOR item: {error}");
+            Err(WireError { code: Code::INTERNAL_ERROR, message, details: None })
+        });
+        let outcome = unfit.as_ref().unwrap_or(outcome);
         let sent = way.send(Type::CapResult, &bodies::result(outcome, took)).or_else(|error| {
             // A result that the link does not carry is an error result, not silence.
             let failure = WireError { code: Code::INTERNAL_ERROR, message: error.to_string(), details: None };

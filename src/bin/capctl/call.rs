@@ -93,6 +93,7 @@ async fn wait(
             },
             _ = interrupts.recv() => {
                 if is_interrupted {
+                    view.clear();
                     return Err(interrupted("interrupted; the call may still run"));
                 }
                 is_interrupted = true;

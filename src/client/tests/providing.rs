@@ -141,6 +141,23 @@ async fn a_handler_that_panics_has_answered_with_5001() {
 }
 
 #[tokio::test]
+async fn an_answer_that_no_message_can_carry_is_an_error_result() {
+    let answers = [vec![], vec![0x61], vec![0xf6, 0xf6], [vec![0x81; 63], vec![0xf6]].concat()];
+    let next = std::sync::atomic::AtomicUsize::new(0);
+    let handler = move |_: Invocation| {
+        let answer = answers[next.fetch_add(1, std::sync::atomic::Ordering::Relaxed)].clone();
+        async move { Ok(Bytes::from(answer)) }
+    };
+    let mut pair = serving(1, handler).await;
+    for _ in 0..4 {
+        let id = fresh_id();
+        pair.say(Type::CapInvoke, &invoke_of("org.example.upper:1.0.0"), id);
+        let result = pair.next().await;
+        assert_eq!((result.reply_to, code_of(&result)), (Some(id), Code::INTERNAL_ERROR));
+    }
+}
+
+#[tokio::test]
 async fn a_declaration_that_is_refused_is_an_error() {
     let pair = Pair::new(|_, message| match message {
         Message::CapDeclare(_) => {
