@@ -1,6 +1,6 @@
 //! Name, params and limits of one call in; its result on stdout, its progress on stderr out.
 
-use std::io::{IsTerminal as _, Read as _, Write as _};
+use std::io::{IsTerminal as _, Read as _};
 use std::path::Path;
 
 use capd::client::{Answer, CallHandle, CallRequest, Client, ClientError, Progress, Target};
@@ -101,7 +101,7 @@ async fn wait(
                 let client = client.clone();
                 tokio::spawn(async move {
                     if let Err(error) = client.cancel(id).await {
-                        eprintln!("capctl: not cancelled: {}", output::printable(&error.to_string()));
+                        output::note(&format!("capctl: not cancelled: {}", output::printable(&error.to_string())));
                     }
                 });
             }
@@ -114,7 +114,7 @@ fn print(id: MessageId, answer: &Answer, json: bool) -> Result<(), Failure> {
     let result = answer.json();
     if !json {
         if answer.is_deprecated {
-            eprintln!("capctl: this version is deprecated");
+            output::note("capctl: this version is deprecated");
         }
         return match result {
             Some(result) => output::print(&output::pretty(&result)),
@@ -163,14 +163,14 @@ impl View {
 
     fn sent(&mut self, id: MessageId) {
         match self {
-            Self::Json => eprintln!("{}", json!({"event": "sent", "id": id.to_string()})),
+            Self::Json => output::note(&json!({"event": "sent", "id": id.to_string()}).to_string()),
             Self::Terminal { .. } | Self::Lines | Self::Nothing => self.note(&format!("call {id}")),
         }
     }
 
     fn show(&mut self, progress: &Progress) {
         match self {
-            Self::Json => eprintln!("{}", event(progress)),
+            Self::Json => output::note(&event(progress).to_string()),
             Self::Terminal { .. } | Self::Lines | Self::Nothing => self.note(&words(progress)),
         }
     }
@@ -180,19 +180,17 @@ impl View {
         match self {
             Self::Terminal { has_line } => {
                 *has_line = true;
-                eprint!("\r\u{1b}[K{text}");
-                // What cannot be shown does not matter.
-                let _ = std::io::stderr().flush();
+                output::overwrite(&text);
             }
-            Self::Lines => eprintln!("{text}"),
-            Self::Json => eprintln!("{}", json!({"event": "note", "text": text})),
+            Self::Lines => output::note(&text),
+            Self::Json => output::note(&json!({"event": "note", "text": text}).to_string()),
             Self::Nothing => {}
         }
     }
 
     fn clear(&mut self) {
         if let Self::Terminal { has_line: true } = self {
-            eprint!("\r\u{1b}[K");
+            output::overwrite("");
         }
     }
 }

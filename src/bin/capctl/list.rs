@@ -39,7 +39,7 @@ pub(crate) async fn query(sidecar: &Sidecar, args: QueryArgs, json: bool) -> Res
     }
     output::print(&table(&offers))?;
     if let Some(cursor) = next_cursor {
-        eprintln!("more: --cursor {}", output::one_line(&cursor));
+        output::note(&format!("more: --cursor {}", output::one_line(&cursor)));
     }
     Ok(())
 }
@@ -64,7 +64,7 @@ pub(crate) async fn ls(sidecar: &Sidecar, args: LsArgs, json: bool) -> Result<()
             output::print_json(&descriptor(offer))?;
         }
     } else if offers.is_empty() {
-        eprintln!("no capabilities");
+        output::note("no capabilities");
     } else {
         output::print(&table(&offers))?;
     }

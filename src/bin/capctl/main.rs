@@ -130,7 +130,11 @@ fn wait_for(work: impl Future<Output = Result<(), Failure>>) -> Result<(), Failu
 
 fn end(failure: &Failure, json: bool) -> ExitCode {
     if failure.exit != Exit::OutputClosed {
-        if json { eprintln!("{}", failure.json()) } else { eprintln!("capctl: {failure}") }
+        if json {
+            output::note(&failure.json().to_string())
+        } else {
+            output::note(&format!("capctl: {failure}"))
+        }
     }
     ExitCode::from(failure.exit as u8)
 }

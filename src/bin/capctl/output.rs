@@ -22,6 +22,17 @@ pub(crate) fn print_json(value: &Value) -> Result<(), Failure> {
     print(&value.to_string())
 }
 
+/// Writes one line to stderr. That nobody reads it is no reason to stop, so a failure is let go.
+pub(crate) fn note(text: &str) {
+    let _ = io::stderr().write_all(format!("{text}\n").as_bytes());
+}
+
+/// Puts `text` in place of the terminal's current line, on stderr.
+pub(crate) fn overwrite(text: &str) {
+    // What cannot be shown does not matter.
+    let _ = io::stderr().write_all(format!("\r\u{1b}[K{text}").as_bytes());
+}
+
 /// Rows under a heading, each column as wide as its widest cell; the last one is not padded.
 pub(crate) fn table(heading: &[&str], rows: &[Vec<String>]) -> String {
     let mut widths: Vec<usize> = heading.iter().map(|cell| cell.chars().count()).collect();

@@ -99,7 +99,7 @@ async fn answer(process: &Process, invocation: &Invocation, is_quiet: bool) -> R
     if !is_quiet {
         let words =
             outcome.as_ref().map_or_else(|wrong| output::one_line(&wrong.to_string()), |_| "done".to_owned());
-        eprintln!("{} from {}: {words}", invocation.id, output::one_line(&invocation.from));
+        output::note(&format!("{} from {}: {words}", invocation.id, output::one_line(&invocation.from)));
     }
     let document = outcome.map_err(|wrong| error(wrong.code(), wrong.to_string()))?;
     let value: Value = serde_json::from_slice(&document).map_err(|wrong| {
