@@ -5,5 +5,6 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod docs;
 mod offline;
 mod with_sidecar;
