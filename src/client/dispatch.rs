@@ -138,7 +138,7 @@ impl Dispatch {
         self.closed.get().cloned().unwrap_or_else(|| "it is closed".to_owned())
     }
 
-    /// Ends every wait at its deadline, until the link closes.
+    /// Ends every wait at its deadline, and those that are left when the link closes.
     pub(super) async fn expire(self: Arc<Self>, link: Arc<Link>) {
         loop {
             let next = self.pending().next_deadline_ms();
@@ -151,12 +151,20 @@ impl Dispatch {
             tokio::select! {
                 () = due => {}
                 () = self.sooner.notified() => {}
-                () = link.closed() => return,
+                () = link.closed() => return self.fail_all(),
             }
             while let Some((id, waiting)) = self.take_expired() {
                 let after = waiting.after;
                 waiting.fail(ClientError::Timeout { id, after });
             }
+        }
+    }
+
+    /// Ends every wait because the link is closed.
+    fn fail_all(&self) {
+        let waiting = self.pending().take_where(|_| true);
+        for (_, waiting) in waiting {
+            waiting.fail(ClientError::Closed(self.close_reason()));
         }
     }
 
@@ -300,11 +308,8 @@ impl Service for Dispatch {
     }
 
     fn on_close(&self, _link: &Arc<Link>, reason: &CloseReason) {
-        let reason = self.closed.get_or_init(|| reason.to_string());
-        let waiting = self.pending().take_where(|_| true);
-        for (_, waiting) in waiting {
-            waiting.fail(ClientError::Closed(reason.clone()));
-        }
+        self.closed.get_or_init(|| reason.to_string());
+        self.fail_all();
         if let Some(serving) = self.serving.get() {
             serving.on_close();
         }

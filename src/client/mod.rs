@@ -255,11 +255,16 @@ impl Client {
     ) -> Result<MessageId, ClientError> {
         let (id, bytes) = message.seal(&self.core.clock)?;
         self.core.dispatch.expect(id, waiting, wait)?;
-        match self.core.link.request(bytes) {
+        let mut sent = self.core.link.request(bytes).map_err(outgoing::unsent);
+        if self.core.link.is_closed() {
+            // Every wait has been ended, so none may begin.
+            sent = Err(ClientError::Closed(self.core.dispatch.close_reason()));
+        }
+        match sent {
             Ok(route) => self.core.dispatch.hold(&id, route),
             Err(error) => {
                 self.core.dispatch.forget(&id);
-                return Err(outgoing::unsent(error));
+                return Err(error);
             }
         }
         Ok(id)
