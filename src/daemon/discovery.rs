@@ -10,7 +10,6 @@ use tokio::sync::watch;
 
 use super::executor::refused_artifact;
 use super::node::{Node, Refusal, lock};
-use super::wire::refused_body;
 use crate::net::Link;
 use crate::registry::snapshot::{Event, Origin};
 use crate::schema::{Artifact, Keep};
@@ -92,7 +91,7 @@ impl Node {
             };
             let declare = Declare::decode(&answer.body)
                 .map_err(|error| Refusal::new(Code::CONTRACT_ERROR, error.to_string()))?;
-            declare.check_format().map_err(|error| Refusal::new(error.code(), error.to_string()))?;
+            declare.check_format().map_err(Refusal::of)?;
             let descriptors = declare
                 .descriptors()
                 .map_err(|error| Refusal::new(Code::CONTRACT_ERROR, error.to_string()))?;
@@ -139,8 +138,8 @@ impl Node {
         let mut body = Vec::new();
         DocRequest { hash: hash.as_bytes().into() }.encode(&mut body);
         let answer = self.ask(&link, Type::DocRequest, &body, ASK_MS).await?;
-        let document = DocSend::decode(&answer.body).map_err(refused_body)?;
-        document.verify(&hash).map_err(|error| Refusal::new(error.code(), error.to_string()))?;
+        let document = DocSend::decode(&answer.body).map_err(Refusal::of)?;
+        document.verify(&hash).map_err(Refusal::of)?;
         self.artifacts.insert(hash, document.data.into_owned(), Keep::Cached).map_err(refused_artifact)
     }
 }

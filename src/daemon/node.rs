@@ -34,6 +34,12 @@ impl Refusal {
         Self { code, message: message.into(), details: None }
     }
 
+    /// What an error of the protocol's stages is answered with.
+    pub(super) fn of(error: impl Into<capd_proto::error::Error>) -> Self {
+        let error = error.into();
+        Self::new(error.code(), error.to_string())
+    }
+
     pub(super) fn with_details(mut self, details: Vec<u8>) -> Self {
         self.details = Some(details);
         self
@@ -269,7 +275,7 @@ impl Node {
                 format!("message type {} is not spoken here", envelope.typ),
             ));
         }
-        envelope.check_time(self.clock.wall_ms()).map_err(refused_envelope)?;
+        envelope.check_time(self.clock.wall_ms()).map_err(Refusal::of)?;
         if !link.kind().is_local() && !self.peers.admits(link.principal()) {
             return Err(Refusal::new(Code::UNAUTHORIZED, "not authorized"));
         }
@@ -286,7 +292,7 @@ impl Node {
             return Err(Refusal::new(Code::UNAUTHORIZED, "not authorized"));
         }
         if !link.kind().is_local() {
-            envelope.check_recipient(self.did()).map_err(refused_envelope)?;
+            envelope.check_recipient(self.did()).map_err(Refusal::of)?;
         }
         if envelope.sig.is_none() {
             if needs_signature(link) {
@@ -306,7 +312,7 @@ impl Node {
             .peers
             .key(link.principal())
             .ok_or_else(|| Refusal::new(Code::UNAUTHORIZED, "not authorized"))?;
-        envelope.verify(&key, &mut Vec::new()).map_err(refused_envelope)
+        envelope.verify(&key, &mut Vec::new()).map_err(Refusal::of)
     }
 
     /// The plaintext of an encrypted body. **Errors:** 3001 without detail (PROTOCOL 5).
@@ -315,7 +321,7 @@ impl Node {
             .map_err(|_| Refusal::new(Code::UNAUTHORIZED, "not authorized"))?;
         let shared = Authcrypt::new(&self.identity.agreement_secret(), &key.agreement_key());
         let mut plaintext = Vec::new();
-        envelope.open(&shared, &mut plaintext).map_err(refused_envelope)?;
+        envelope.open(&shared, &mut plaintext).map_err(Refusal::of)?;
         Ok(plaintext)
     }
 
@@ -325,7 +331,7 @@ impl Node {
         route: &Route,
         payload: &Bytes,
     ) -> Result<(), (Option<MessageId>, Refusal)> {
-        let envelope = Envelope::decode(payload).map_err(|error| (error.id, refused_envelope(error)))?;
+        let envelope = Envelope::decode(payload).map_err(|error| (error.id, Refusal::of(error)))?;
         let id = Some(envelope.id);
         self.admit(link, &envelope).map_err(|refusal| (id, refusal))?;
         let outcome = match envelope.body() {
@@ -353,7 +359,7 @@ impl Node {
         envelope: Envelope<'_>,
     ) -> Result<(), Refusal> {
         let plaintext = Bytes::from(self.open(link, &envelope)?);
-        let envelope = envelope.with_body(&plaintext).map_err(refused_envelope)?;
+        let envelope = envelope.with_body(&plaintext).map_err(Refusal::of)?;
         if envelope.sig.is_some() {
             self.verify(link, &envelope)?;
         }
@@ -435,14 +441,6 @@ impl Service for Node {
 /// PROTOCOL 2, 5: a local link's envelopes may be unsigned, and a channel-authenticated peer link's as well.
 pub(super) fn needs_signature(link: &Link) -> bool {
     !link.kind().is_local() && !link.channel_auth()
-}
-
-pub(super) fn refused_envelope(error: capd_proto::envelope::EnvelopeError) -> Refusal {
-    let message = match error.offset {
-        Some(offset) => format!("{} at byte {offset}", error.kind),
-        None => error.kind.to_string(),
-    };
-    Refusal::new(error.code(), message)
 }
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -18,7 +18,7 @@ use tokio_util::task::TaskTracker;
 
 use super::executor::refused_artifact;
 use super::node::{ANSWER_TTL_MS, Inbound, Node, Outbound, Refusal, lock};
-use super::wire::{refused_body, with_fields};
+use super::wire::with_fields;
 use crate::declaration::{self, Declared};
 use crate::net::{Link, LinkId};
 use crate::provider::Provider;
@@ -143,10 +143,10 @@ impl Node {
                 "capabilities are declared on a local link, or asked for",
             ));
         }
-        let declare = Declare::decode(inbound.body).map_err(refused_body)?;
-        declare.check_format().map_err(|error| Refusal::new(error.code(), error.to_string()))?;
+        let declare = Declare::decode(inbound.body).map_err(Refusal::of)?;
+        declare.check_format().map_err(Refusal::of)?;
         let mut descriptors = Vec::new();
-        for descriptor in declare.descriptors().map_err(refused_body)? {
+        for descriptor in declare.descriptors().map_err(Refusal::of)? {
             if descriptors.iter().any(|other: &Arc<Descriptor>| other.id == descriptor.id) {
                 return Err(Refusal::new(Code::BAD_REQUEST, format!("{} is declared twice", descriptor.id)));
             }
@@ -191,7 +191,7 @@ impl Node {
             return Ok(descriptor);
         }
         let fields: Vec<_> = fields.iter().map(|(key, value)| (*key, value.as_slice())).collect();
-        Descriptor::decode(&with_fields(descriptor.as_bytes(), &fields)).map_err(refused_body)
+        Descriptor::decode(&with_fields(descriptor.as_bytes(), &fields)).map_err(Refusal::of)
     }
 
     fn own_schema(&self, schema: &SchemaRef) -> Result<Arc<Artifact>, Refusal> {
@@ -219,7 +219,7 @@ impl Node {
 
     /// CAP_RESULT from an agent that serves. `false` when the agent serves no such call.
     pub(super) fn on_agent_result(&self, inbound: &Inbound<'_>, id: &MessageId) -> Result<(), Refusal> {
-        CapResult::decode(inbound.body).map_err(refused_body)?;
+        CapResult::decode(inbound.body).map_err(Refusal::of)?;
         let answered = self
             .providers
             .agent(inbound.link)

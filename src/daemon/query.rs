@@ -13,7 +13,7 @@ use capd_proto::message::{
 use super::executor::refused_artifact;
 use super::node::{Inbound, Node, Refusal};
 use super::providers::SCHEMA_MEDIA_TYPE;
-use super::wire::{mismatch, refused_body, text, with_fields};
+use super::wire::{mismatch, text, with_fields};
 use crate::registry::snapshot::{Entry, Origin, Snapshot};
 use crate::router;
 use crate::schema::Artifact;
@@ -21,8 +21,8 @@ use crate::schema::Artifact;
 impl Node {
     /// Answers a query. A peer is told what is served here, the agent everything that is known. **Source:** PROTOCOL 7.1.
     pub(super) fn on_query(&self, inbound: &Inbound<'_>) -> Result<(), Refusal> {
-        let query = Query::decode(inbound.body).map_err(refused_body)?;
-        let question = query.question().map_err(refused_body)?;
+        let query = Query::decode(inbound.body).map_err(Refusal::of)?;
+        let question = query.question().map_err(Refusal::of)?;
         let snapshot = self.registry.snapshot();
         let is_agent = inbound.link.kind().is_local();
         let context = CursorContext {
@@ -76,7 +76,7 @@ impl Node {
 
     /// Answers with a schema document by its hash. **Source:** PROTOCOL 7.2.
     pub(super) fn on_doc_request(&self, inbound: &Inbound<'_>) -> Result<(), Refusal> {
-        let request = DocRequest::decode(inbound.body).map_err(refused_body)?;
+        let request = DocRequest::decode(inbound.body).map_err(Refusal::of)?;
         let hash = ContentHash::from_slice(&request.hash).ok_or_else(|| {
             Refusal::new(Code::BAD_REQUEST, "a hash has 32 bytes (sha-256) or 64 (sha-512)")
         })?;

@@ -267,7 +267,7 @@ impl Node {
 
     /// PONG, CAP_DECLARE, DOC_SEND, RESPONSE: to whoever asked; nobody's are dropped.
     pub(super) fn on_answer(&self, inbound: &Inbound<'_>, typ: Type) -> Result<(), Refusal> {
-        Message::decode(typ, inbound.body).map_err(super::wire::refused_body)?;
+        Message::decode(typ, inbound.body).map_err(Refusal::of)?;
         let Some(id) = inbound.envelope.reply_id() else { return Ok(()) };
         if let Some(waiting) = self.relay.take(&id, inbound.link.principal()) {
             self.deliver(waiting, inbound, typ);

@@ -10,7 +10,7 @@ use capd_proto::message::{Accept, CancelState, Invoke, NegotiateRequest, Request
 use capd_proto::negotiate::{Session, SessionId, Sessions, Want};
 
 use super::node::{Inbound, Node, Refusal, lock};
-use super::wire::{mismatch, refused_body};
+use super::wire::mismatch;
 use crate::provider::CallKey;
 use crate::registry::snapshot::Origin;
 use crate::router::{self, Scope};
@@ -38,7 +38,7 @@ impl Default for Pins {
 impl Node {
     /// REQUEST: negotiate, cancel, or an operation of another protocol's. **Source:** PROTOCOL 7.5, 7.6.
     pub(super) fn on_request(&self, inbound: &Inbound<'_>, is_ours: bool) -> Result<(), Refusal> {
-        match Request::decode(inbound.body).map_err(refused_body)? {
+        match Request::decode(inbound.body).map_err(Refusal::of)? {
             Request::Cancel { target } => self.on_cancel(inbound, target, is_ours),
             _ if !is_ours => self.forward(inbound, Type::Request),
             Request::Negotiate(request) => self.on_negotiate(inbound, &request),
@@ -65,7 +65,7 @@ impl Node {
     }
 
     fn on_negotiate(&self, inbound: &Inbound<'_>, request: &NegotiateRequest<'_>) -> Result<(), Refusal> {
-        let (name, want) = request.want().map_err(refused_body)?;
+        let (name, want) = request.want().map_err(Refusal::of)?;
         let snapshot = self.registry.snapshot();
         let scope = if inbound.link.kind().is_local() { Scope::Anywhere } else { Scope::Local };
         let choice = router::route(&snapshot, name.as_str(), &want, scope).map_err(mismatch)?;
@@ -90,7 +90,7 @@ impl Node {
             expires_at: session.expires_at,
         };
         let accepted = lock(&self.pins).accepted.accept(session, now_ms);
-        accepted.map_err(|error| Refusal::new(error.code(), error.to_string()))?;
+        accepted.map_err(Refusal::of)?;
         let mut body = Vec::new();
         Response::Accept(accept).encode(&mut body);
         self.reply(inbound, Type::Response, &body);
@@ -108,7 +108,7 @@ impl Node {
         let session = invoke.session.map(|session| session.session_id);
         let want =
             lock(&self.pins).accepted.want(name, asked, session, caller.as_str(), self.clock.wall_ms());
-        want.map_err(|error| Refusal::new(error.code(), error.to_string()))
+        want.map_err(Refusal::of)
     }
 
     /// The peer and version that a session of the agent's pins.

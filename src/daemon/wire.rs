@@ -4,15 +4,11 @@ use std::borrow::Cow;
 
 use capd_proto::cbor::{Reader, Writer};
 use capd_proto::code::Code;
-use capd_proto::message::{self, BodyError, SchemaSide, available_details};
+use capd_proto::message::{self, SchemaSide, available_details};
 
 use super::node::Refusal;
 use crate::router;
 use crate::schema::Violation;
-
-pub(super) fn refused_body(error: BodyError) -> Refusal {
-    Refusal::new(error.code(), error.to_string())
-}
 
 /// PROTOCOL 7.1, 7.5: an unknown name is 4002, a known one without a fitting version 4003.
 pub(super) fn mismatch(refusal: router::Refusal) -> Refusal {

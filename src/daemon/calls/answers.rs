@@ -12,7 +12,7 @@ use super::deliver::own_error;
 use super::{Handed, RelayedCall};
 use crate::daemon::node::{Inbound, Node, Refusal, lock};
 use crate::daemon::relay::Waiter;
-use crate::daemon::wire::{refused_body, retry_after_ms};
+use crate::daemon::wire::retry_after_ms;
 use crate::net::Link;
 
 impl Node {
@@ -36,7 +36,7 @@ impl Node {
         if inbound.link.kind().is_local() {
             return self.on_agent_result(inbound, &id);
         }
-        let result = CapResult::decode(inbound.body).map_err(refused_body)?;
+        let result = CapResult::decode(inbound.body).map_err(Refusal::of)?;
         let error = match &result.outcome {
             message::Outcome::Success(_) => None,
             message::Outcome::Error(error) => Some(error.code),
@@ -83,7 +83,7 @@ impl Node {
 
     /// PROCESSING, PROGRESS, INPUT_REQUIRED: to whoever waits for the call. **Source:** PROTOCOL 7.6.
     pub(in crate::daemon) fn on_progress(&self, inbound: &Inbound<'_>, typ: Type) -> Result<(), Refusal> {
-        message::Message::decode(typ, inbound.body).map_err(refused_body)?;
+        message::Message::decode(typ, inbound.body).map_err(Refusal::of)?;
         let Some(id) = inbound.envelope.reply_id() else { return Ok(()) };
         if inbound.link.kind().is_local() {
             self.on_agent_progress(inbound, &id, typ);

@@ -21,7 +21,6 @@ use capd_proto::negotiate::Want;
 
 use super::executor::Incoming;
 use super::node::{Inbound, Node, Refusal, lock};
-use super::wire::refused_body;
 use crate::net::{Link, LinkId, Route};
 use crate::router::{self, Scope};
 use crate::schema::Artifact;
@@ -69,8 +68,8 @@ enum Handed<'a> {
 impl Node {
     /// CAP_INVOKE: from a peer it runs here; from the agent it runs wherever it is served. **Source:** PROTOCOL 7.3.
     pub(in crate::daemon) fn on_invoke(&self, inbound: &Inbound<'_>) -> Result<(), Refusal> {
-        let invoke = Invoke::decode(inbound.body).map_err(refused_body)?;
-        let identity = invoke.identity().map_err(refused_body)?;
+        let invoke = Invoke::decode(inbound.body).map_err(Refusal::of)?;
+        let identity = invoke.identity().map_err(Refusal::of)?;
         if invoke.delegation.is_some() {
             // PROTOCOL 7.3: until delegations are supported, none holds.
             return Err(Refusal::new(Code::DELEGATION_INVALID, "delegation is not supported"));
