@@ -272,7 +272,9 @@ fn executing(idempotent: bool, input: Input, out: &mut Outbox) -> State {
         }
         Input::Cancel { own: false } => deny_cancel(State::Executing, out),
         Input::TicketDropped => finish(Code::INTERNAL_ERROR, out),
-        Input::Shutdown => finish_unasked(Code::UNAVAILABLE, out),
+        Input::Shutdown if idempotent => finish_unasked(Code::UNAVAILABLE, out),
+        // PROTOCOL 9: whether it took effect is unknown, so nobody is told to try again.
+        Input::Shutdown => finish_unasked(Code::INTERRUPTED, out),
         Input::Timeout => finish_unasked(Code::TIMEOUT, out),
     }
 }
