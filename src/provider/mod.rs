@@ -1,6 +1,6 @@
 //! An accepted call in, exactly one outcome out: the programs that serve capabilities.
 //!
-//! A [`Provider`] is given an [`Invocation`] and a [`Ticket`](ticket::Ticket); the ticket is the only way to answer.
+//! A [`Provider`] is given an [`Invocation`] and a [`Ticket`]; the ticket is the only way to answer.
 //! [`link`] serves by an agent on a local link, [`process`] by a command run for each call.
 
 pub mod link;

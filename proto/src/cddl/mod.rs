@@ -4,8 +4,8 @@
 //! a tree: the cost is linear in the bytes, and nothing is allocated for a body that matches and whose maps have at
 //! most 16 members where their shape needs the general matcher (a body that fails pays for its error).
 //!
-//! Read in this order: [`source`] evens out the text before the parser sees it, [`compile`] turns the syntax tree into
-//! the nodes of [`program`], [`run`] holds them against bytes, [`bodies`] is the program of the protocol's own messages.
+//! Read in this order: `source` evens out the text before the parser sees it, `compile` turns the syntax tree into
+//! the nodes of `program`, `run` holds them against bytes, [`bodies`] is the program of the protocol's own messages.
 //!
 //! **What RFC 8610 leaves open, and how it is read here.** Choices and occurrences are those of a parsing expression
 //! grammar: the first alternative that matches is taken for good, `?`, `*`, `+` and `n*m` take all they can. A map's

@@ -1,0 +1,104 @@
+//! `capd dev`, as a newcomer meets it: two processes on loopback, a first call, and nothing left behind.
+
+mod support;
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+use support::{capctl, exit_code, run_with, stderr, stdout};
+
+/// A running `capd dev`, told to stop by SIGINT as by Ctrl-C.
+struct Dev {
+    process: Child,
+    output: BufReader<std::process::ChildStdout>,
+}
+
+impl Dev {
+    fn start(args: &[&str]) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_capd"));
+        command.arg("dev").args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+        let mut process = command.spawn().unwrap();
+        let output = BufReader::new(process.stdout.take().unwrap());
+        Self { process, output }
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        line
+    }
+
+    fn interrupt(mut self) -> String {
+        let pid = rustix::process::Pid::from_child(&self.process);
+        rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+        let mut rest = String::new();
+        self.output.read_to_string(&mut rest).unwrap();
+        assert!(self.process.wait().unwrap().success());
+        rest
+    }
+}
+
+impl Drop for Dev {
+    fn drop(&mut self) {
+        let _ended_already = self.process.kill();
+        let _ended_already = self.process.wait();
+    }
+}
+
+fn sidecar<'a>(line: &'a Value, is_agent: bool) -> &'a Value {
+    let sidecars = line["sidecars"].as_array().unwrap();
+    assert_eq!(sidecars.len(), 2);
+    sidecars.iter().find(|sidecar| sidecar["agent"] == is_agent).unwrap()
+}
+
+#[test]
+fn one_json_line_says_all_that_a_program_needs_to_make_a_call() {
+    let mut dev = Dev::start(&["--json"]);
+    let line: Value = serde_json::from_str(&dev.line()).unwrap();
+    let (caller, provider) = (sidecar(&line, false), sidecar(&line, true));
+    for sidecar in [caller, provider] {
+        for key in ["name", "did", "quic", "tcp", "socket", "dir"] {
+            assert!(sidecar[key].is_string(), "{key}");
+        }
+        for key in ["quic", "tcp"] {
+            let address: std::net::SocketAddr = sidecar[key].as_str().unwrap().parse().unwrap();
+            assert!(address.ip().is_loopback());
+        }
+    }
+    let capability = line["capability"].as_str().unwrap();
+    let socket = PathBuf::from(caller["socket"].as_str().unwrap());
+    let params = r#"{"code": "fn main() { x.unwrap() }", "language": "rust"}"#;
+    for (version, has_score) in [("1.5.0", false), ("2.0.0", true)] {
+        let mut call = capctl(Some(&socket));
+        call.args(["--json", "call", capability, "--version", version, "--params", params]);
+        let called = run_with(&mut call, b"");
+        assert_eq!(exit_code(&called), 0, "{}", stderr(&called));
+        let said: Value = serde_json::from_str(stdout(&called)).unwrap();
+        let text = said.to_string();
+        assert!(text.contains("issues") && text.contains("unwrap"), "{text}");
+        assert_eq!(text.contains("\"score\""), has_score, "{version}: {text}");
+    }
+    let dir = Path::new(caller["dir"].as_str().unwrap()).parent().unwrap().to_owned();
+    assert!(dir.is_dir());
+    dev.interrupt();
+    assert!(!dir.exists(), "state is left in {}", dir.display());
+    assert!(std::os::unix::net::UnixStream::connect(&socket).is_err(), "a sidecar is left");
+}
+
+#[test]
+fn the_tour_shows_a_first_call_and_a_command_to_paste() {
+    let mut dev = Dev::start(&[]);
+    let mut shown = String::new();
+    while !shown.contains("Ctrl-C") {
+        let line = dev.line();
+        assert!(!line.is_empty(), "ended early: {shown}");
+        shown.push_str(&line);
+    }
+    dev.interrupt();
+    assert!(shown.contains("proto/src/frame.rs"), "{shown}");
+    assert!(shown.contains("\"issues\"") && shown.contains("\"score\""), "{shown}");
+    assert_eq!(shown.matches("did:key:z6Mk").count(), 2, "{shown}");
+    assert!(shown.contains("capctl") && shown.contains(" call org.agentries.code-review "), "{shown}");
+}

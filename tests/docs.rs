@@ -1,0 +1,102 @@
+//! What the documentation shows, run: a page that is wrong fails here.
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use support::{exit_code, run_with, stderr, stdout};
+
+fn page(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// The fenced blocks of one language.
+fn blocks(page: &str, language: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut block: Option<String> = None;
+    for line in page.lines() {
+        match &mut block {
+            None if line == format!("```{language}") => block = Some(String::new()),
+            Some(_) if line == "```" => found.extend(block.take()),
+            Some(block) => {
+                block.push_str(line);
+                block.push('\n');
+            }
+            None => {}
+        }
+    }
+    found
+}
+
+fn capd(args: &[&str]) -> std::process::Output {
+    run_with(Command::new(env!("CARGO_BIN_EXE_capd")).env_clear().args(args), b"")
+}
+
+#[test]
+fn the_configuration_page_lists_every_key_as_capd_does() {
+    let page = page("docs/configuration.md");
+    let reference = capd(&["config", "reference"]);
+    assert!(
+        page.ends_with(stdout(&reference)),
+        "write it anew: `capd config reference` behind \"## All keys\""
+    );
+}
+
+#[test]
+fn every_configuration_shown_is_one_that_capd_takes() {
+    for name in ["docs/configuration.md", "docs/operations.md"] {
+        let shown = blocks(&page(name), "toml");
+        assert!(!shown.is_empty(), "{name} shows none");
+        for (number, text) in shown.iter().enumerate() {
+            let dir = tempfile::tempdir().unwrap();
+            // The pages name files of an owner's machine, and a DID with its middle left out.
+            let text = text
+                .replace("/var/lib/capd", dir.path().to_str().unwrap())
+                .replace("/etc/capd/", "")
+                .replace("did:key:z6Mk…", "did:key:z6MktyTewFWmHLrvbwhGR1iR1X5ov4LbrNKarzahnF8AGz2P");
+            std::fs::write(
+                dir.path().join("capabilities.yaml"),
+                page("examples/code-review/capabilities.yaml"),
+            )
+            .unwrap();
+            copy_schemas(dir.path());
+            let config = dir.path().join("capd.toml");
+            std::fs::write(&config, text).unwrap();
+            let checked = capd(&["config", "check", "--config", config.to_str().unwrap()]);
+            assert_eq!(exit_code(&checked), 0, "{name}, block {number}: {}", stderr(&checked));
+        }
+    }
+}
+
+fn copy_schemas(to: &Path) {
+    for version in ["1.5.0", "2.0.0"] {
+        let from =
+            PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("examples/code-review/schemas").join(version);
+        let to = to.join("schemas").join(version);
+        std::fs::create_dir_all(&to).unwrap();
+        for side in ["input.json", "output.json"] {
+            std::fs::copy(from.join(side), to.join(side)).unwrap();
+        }
+    }
+}
+
+#[test]
+fn the_readme_names_only_what_is_there() {
+    let readme = page("README.md");
+    assert_eq!(
+        blocks(&readme, "sh"),
+        ["cargo run --release --bin capd -- dev\n", "cargo test --workspace\n"],
+        "the two commands"
+    );
+    let links = readme.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(link, _)| link);
+    for link in links.filter(|link| !link.contains("://")) {
+        assert!(Path::new(env!("CARGO_MANIFEST_DIR")).join(link).exists(), "README.md links to {link}");
+    }
+    let folders =
+        readme.lines().filter_map(|line| line.strip_prefix("| `")).filter_map(|row| row.split_once("/`"));
+    for (folder, _) in folders {
+        assert!(Path::new(env!("CARGO_MANIFEST_DIR")).join(folder).is_dir(), "README.md names {folder}/");
+    }
+}
