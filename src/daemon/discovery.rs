@@ -2,15 +2,17 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use capd_proto::code::Code;
 use capd_proto::identity::Did;
 use capd_proto::message::{ContentHash, Declare, Descriptor, DocRequest, DocSend, Query, Type};
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 use super::executor::refused_artifact;
-use super::node::{Node, Refusal, lock};
-use crate::net::Link;
+use super::node::{Inbound, Node, Refusal, lock};
+use crate::net::{Link, Service as _};
 use crate::registry::snapshot::{Event, Origin};
 use crate::schema::{Artifact, Keep};
 
@@ -41,7 +43,7 @@ impl Node {
         let mut changes = self.peers.watch();
         while self.peers.link(peer).is_some() {
             self.refresh(peer).await;
-            let pause = std::time::Duration::from_millis(self.rules.refresh_ms);
+            let pause = Duration::from_millis(self.rules.refresh_ms);
             let until = tokio::time::Instant::now() + pause;
             while self.peers.link(peer).is_some() {
                 match tokio::time::timeout_at(until, changes.changed()).await {
@@ -69,6 +71,36 @@ impl Node {
                 tracing::warn!(%peer, code = %refusal.code, reason = refusal.message, "the peer does not say what it serves");
             }
         }
+    }
+
+    /// Asks every peer, or one, what it serves, side by side.
+    pub(super) async fn refresh_all(&self, only: Option<&Did>) {
+        let mut asked = JoinSet::new();
+        for peer in self.peers.connected().into_iter().filter(|peer| only.is_none_or(|only| only == peer)) {
+            if let Some(node) = self.shared() {
+                asked.spawn(async move { node.refresh(&peer).await });
+            }
+        }
+        let all = async { while asked.join_next().await.is_some() {} };
+        if tokio::time::timeout(Duration::from_millis(REFRESH_MS), all).await.is_err() {
+            tracing::debug!("not every peer said in time what it serves");
+        }
+        if only.is_none() {
+            self.peers.refreshed(self.clock.monotonic_ms());
+        }
+    }
+
+    /// Meets the agent's question about what peers serve again once they have been asked, unless they were just now.
+    pub(super) fn defer_until_fresh(&self, inbound: &Inbound<'_>) -> bool {
+        let is_fresh = !inbound.link.kind().is_local() || self.peers.is_fresh(self.clock.monotonic_ms());
+        let Some(node) = self.shared().filter(|_| !is_fresh) else { return false };
+        let (link, route, payload) =
+            (Arc::clone(inbound.link), inbound.route.clone(), inbound.payload.clone());
+        self.spawn(async move {
+            node.refresh_all(None).await;
+            node.on_message(&link, &route, payload);
+        });
+        true
     }
 
     async fn served_by(&self, link: &Arc<Link>) -> Result<Vec<Arc<Descriptor>>, Refusal> {
@@ -144,6 +176,8 @@ impl Node {
     }
 }
 
+/// Time for all peers to say what they serve before the agent's question is answered, in milliseconds.
+const REFRESH_MS: u64 = 3_000;
 /// Time for a peer to answer a question of ours, in milliseconds.
 const ASK_MS: u64 = 10_000;
 /// Most pages of capabilities taken from one peer.

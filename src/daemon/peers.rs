@@ -1,6 +1,7 @@
 //! Who may be a peer, which links lead to each, and what has been learnt from it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use capd_proto::identity::{Did, PublicKey};
@@ -24,6 +25,8 @@ pub(super) struct Peers {
     /// Peers that we dial, whose capabilities are therefore worth waiting for.
     expected: BTreeSet<Did>,
     state: Mutex<BTreeMap<Did, Peer>>,
+    /// When all peers were last asked what they serve. **Units:** monotonic milliseconds.
+    refreshed_ms: AtomicU64,
     /// Counts changes of links and of what is known, for those who wait for one.
     changes: watch::Sender<u64>,
 }
@@ -37,7 +40,13 @@ struct Peer {
 
 impl Peers {
     pub(super) fn new(admission: Admission, expected: BTreeSet<Did>) -> Self {
-        Self { admission, expected, state: Mutex::default(), changes: watch::Sender::new(0) }
+        Self {
+            admission,
+            expected,
+            state: Mutex::default(),
+            refreshed_ms: AtomicU64::new(0),
+            changes: watch::Sender::new(0),
+        }
     }
 
     /// Whether `did` may open a peer link.
@@ -126,6 +135,18 @@ impl Peers {
         self.expected.contains(did) || lock(&self.state).contains_key(did)
     }
 
+    /// Every peer has been asked what it serves.
+    pub(super) fn refreshed(&self, now_ms: u64) {
+        self.refreshed_ms.store(now_ms, Ordering::Relaxed);
+    }
+
+    /// Whether there is no peer to ask, or all were asked less than a second ago.
+    pub(super) fn is_fresh(&self, now_ms: u64) -> bool {
+        let refreshed_ms = self.refreshed_ms.load(Ordering::Relaxed);
+        let is_recent = refreshed_ms > 0 && now_ms.saturating_sub(refreshed_ms) < FRESH_MS;
+        is_recent || lock(&self.state).is_empty()
+    }
+
     /// A receiver that wakes at each change.
     pub(super) fn watch(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
@@ -135,3 +156,6 @@ impl Peers {
         self.changes.send_modify(|count| *count += 1);
     }
 }
+
+/// How long what peers said counts as fresh for the agent's questions, in milliseconds.
+const FRESH_MS: u64 = 1_000;

@@ -23,6 +23,10 @@ impl Node {
     pub(super) fn on_query(&self, inbound: &Inbound<'_>) -> Result<(), Refusal> {
         let query = Query::decode(inbound.body).map_err(Refusal::of)?;
         let question = query.question().map_err(Refusal::of)?;
+        // A page's cursor belongs to a snapshot; only the first page begins with a fresh one.
+        if query.cursor.is_none() && self.defer_until_fresh(inbound) {
+            return Ok(());
+        }
         let snapshot = self.registry.snapshot();
         let is_agent = inbound.link.kind().is_local();
         let context = CursorContext {

@@ -1,6 +1,6 @@
 //! Requests to other sidecars out, their answers back to whoever asked: the agent, a relayed call, or ourselves.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
@@ -22,6 +22,8 @@ pub(super) struct Relay {
     pub(super) pending: Mutex<Pending<Waiting>>,
     /// The agent's calls on their way, by the agent's id.
     calls: Mutex<HashMap<MessageId, Arc<RelayedCall>>>,
+    /// Ids of calls that have ended, for cancels that come too late; the oldest goes.
+    ended: Mutex<VecDeque<MessageId>>,
     calls_max: usize,
     /// Wakes the task that ends what nobody answered, when an earlier deadline came in.
     wake: Notify,
@@ -67,6 +69,7 @@ impl Relay {
         Self {
             pending: Mutex::new(Pending::new(pending_max)),
             calls: Mutex::default(),
+            ended: Mutex::default(),
             calls_max: pending_max,
             wake: Notify::new(),
         }
@@ -124,7 +127,19 @@ impl Relay {
     }
 
     pub(super) fn remove_call(&self, id: &MessageId) {
-        lock(&self.calls).remove(id);
+        if lock(&self.calls).remove(id).is_none() {
+            return;
+        }
+        let mut ended = lock(&self.ended);
+        if ended.len() >= ENDED_MAX {
+            ended.pop_front();
+        }
+        ended.push_back(*id);
+    }
+
+    /// Whether a call of the agent's with this id has ended not long ago.
+    pub(super) fn has_ended(&self, id: &MessageId) -> bool {
+        lock(&self.ended).contains(id)
     }
 }
 
@@ -358,3 +373,6 @@ async fn sleep_until(moment: Option<Instant>) {
         None => std::future::pending().await,
     }
 }
+
+/// Ended calls that are remembered by their id.
+const ENDED_MAX: usize = 1_024;

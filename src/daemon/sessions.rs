@@ -41,6 +41,7 @@ impl Node {
         match Request::decode(inbound.body).map_err(Refusal::of)? {
             Request::Cancel { target } => self.on_cancel(inbound, target, is_ours),
             _ if !is_ours => self.forward(inbound, Type::Request),
+            Request::Negotiate(_) if self.defer_until_fresh(inbound) => Ok(()),
             Request::Negotiate(request) => self.on_negotiate(inbound, &request),
             Request::Other { op } => {
                 Err(Refusal::new(Code::BAD_REQUEST, format!("the operation {op:?} is not known here")))
@@ -52,6 +53,8 @@ impl Node {
         let is_agent = inbound.link.kind().is_local();
         let state = if is_agent && self.cancel_relayed(&target) {
             CancelState::Cancelling
+        } else if is_agent && self.relay.has_ended(&target) {
+            CancelState::Finished
         } else if !is_ours {
             return self.forward(inbound, Type::Request);
         } else {

@@ -125,14 +125,6 @@ impl Node {
         }
         Refusal::new(Code::ENDPOINT_UNREACHABLE, format!("no link in time to {}", awaited.join(", ")))
     }
-
-    pub(super) async fn refresh_all(&self, only: Option<&Did>) {
-        for peer in self.peers.connected() {
-            if only.is_none_or(|only| *only == peer) {
-                self.refresh(&peer).await;
-            }
-        }
-    }
 }
 
 fn refused_params(input: Option<&Artifact>, params: &[u8]) -> Option<Refusal> {
