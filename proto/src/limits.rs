@@ -110,6 +110,8 @@ pub const AMP_VERSIONS: &[&str] = &["1.0"];
 pub const ALPN: &[u8] = b"amp.v1";
 /// The extension that lets a link's own principal leave `sig` empty. **Source:** PROTOCOL 5.
 pub const EXT_CHANNEL_AUTH: &str = "channel-auth";
+/// The `ext` field in which a sidecar tells its own agent which capability id a call without one was given to; ours.
+pub const EXT_CAPABILITY_ID: &str = "capability_id";
 /// The descriptor format we write. **Source:** PROTOCOL 7.2.
 pub const CAPABILITIES_VERSION: &str = "1.0";
 

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use capd_proto::code::Code;
 use capd_proto::envelope::{Envelope, MessageId};
 use capd_proto::identity::Did;
+use capd_proto::limits::EXT_CAPABILITY_ID;
 use capd_proto::message::{ErrorBody, Message, Type};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::sleep_until;
@@ -282,7 +283,10 @@ impl Service for Dispatch {
             | Message::CapResult(_)
             | Message::DocSend(_) => self.on_answer(typ, &envelope, body, route),
             Message::CapInvoke(invoke) => match self.way_back(&envelope, route) {
-                Some((serving, way)) => serving.on_invoke(&invoke, &body, way),
+                Some((serving, way)) => {
+                    let chosen = envelope.ext_text(EXT_CAPABILITY_ID);
+                    serving.on_invoke(&invoke, chosen.as_deref(), &body, way);
+                }
                 None => self.refuse(route, Some(id), Code::CAPABILITY_NOT_FOUND, "nothing is served here"),
             },
             Message::Request(request) => match self.way_back(&envelope, route) {

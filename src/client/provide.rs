@@ -223,9 +223,11 @@ impl Serving {
     }
 
     /// A call: it runs in a task of its own, or is refused.
-    pub(super) fn on_invoke(&self, invoke: &Invoke<'_>, body: &Bytes, way: Way) {
+    ///
+    /// `chosen` is the capability id that the sidecar chose, where the body leaves the choice to it.
+    pub(super) fn on_invoke(&self, invoke: &Invoke<'_>, chosen: Option<&str>, body: &Bytes, way: Way) {
         let way = Arc::new(way);
-        let admitted = self.admit(invoke, body, &way);
+        let admitted = self.admit(invoke, chosen, body, &way);
         match admitted {
             Ok(invocation) => self.start(invocation, way),
             Err((code, why)) => {
@@ -237,10 +239,17 @@ impl Serving {
     }
 
     /// Registers a call, or says why it is refused.
-    fn admit(&self, invoke: &Invoke<'_>, body: &Bytes, way: &Arc<Way>) -> Result<Invocation, (Code, String)> {
+    fn admit(
+        &self,
+        invoke: &Invoke<'_>,
+        chosen: Option<&str>,
+        body: &Bytes,
+        way: &Arc<Way>,
+    ) -> Result<Invocation, (Code, String)> {
         let identity = invoke.identity().map_err(|error| (error.code(), error.to_string()))?;
-        let declared =
-            self.choose(&identity).map_err(|code| (code, "this agent does not serve it".to_owned()))?;
+        let declared = self
+            .choose(&identity, chosen)
+            .map_err(|code| (code, "this agent does not serve it".to_owned()))?;
         let time = invoke.timeout_ms.or(declared.timeout_ms).unwrap_or(limits::CALL_TIMEOUT_MS_DEFAULT);
         let cancelled = CancellationToken::new();
         let mut calls = lock(&self.calls);
@@ -274,14 +283,19 @@ impl Serving {
     }
 
     /// Which declared capability serves a call; the sidecar has chosen before, and this follows the same rules.
-    fn choose(&self, identity: &Identity<'_>) -> Result<Descriptor, Code> {
+    fn choose(&self, identity: &Identity<'_>, chosen: Option<&str>) -> Result<Descriptor, Code> {
         let declared = lock(&self.declared);
         let of_name = declared.iter().filter(|descriptor| descriptor.id.name.as_str() == identity.name);
         let of_name: Vec<_> = of_name.collect();
         if of_name.is_empty() {
             return Err(Code::CAPABILITY_NOT_FOUND);
         }
-        // Which version a session pins only the sidecar knows, which has chosen; of one version it is that one.
+        if let Some(chosen) =
+            of_name.iter().find(|descriptor| chosen == Some(descriptor.id.to_string().as_str()))
+        {
+            return Ok((*chosen).clone());
+        }
+        // Which version a session pins only the sidecar knows; of one version it is that one.
         let Some(want) = &identity.want else {
             return if let [only] = of_name.as_slice() {
                 Ok((*only).clone())

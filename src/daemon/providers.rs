@@ -9,7 +9,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use capd_proto::code::Code;
-use capd_proto::envelope::{Ext, MessageId};
+use capd_proto::envelope::{Draft, Envelope, Ext, MessageId};
+use capd_proto::limits::EXT_CAPABILITY_ID;
 use capd_proto::message::{
     CapResult, ContentHash, Declare, Descriptor, DescriptorDraft, ErrorBody, HashAlg, RateLimit, Request,
     RetryPolicy, SchemaRef, SchemaSource, Type,
@@ -18,12 +19,12 @@ use tokio_util::task::TaskTracker;
 
 use super::executor::refused_artifact;
 use super::node::{ANSWER_TTL_MS, Inbound, Node, Outbound, Refusal, lock};
-use super::wire::with_fields;
+use super::wire::{text, with_fields};
 use crate::declaration::{self, Declared};
 use crate::net::{Link, LinkId};
-use crate::provider::Provider;
 use crate::provider::link::{Answered, LinkProvider, Wire};
 use crate::provider::process::{ProcessProvider, ProcessSpec};
+use crate::provider::{Invocation, Provider};
 use crate::registry::snapshot::{Event, Origin, ProviderId};
 use crate::schema::{Artifact, Keep};
 
@@ -49,8 +50,12 @@ struct AgentWire {
 }
 
 impl Wire for AgentWire {
-    fn invoke(&self, envelope: Bytes) -> bool {
-        self.link.request(envelope).is_ok()
+    fn invoke(&self, invocation: &Invocation) -> bool {
+        if invocation.names_id {
+            return self.link.request(invocation.envelope.clone()).is_ok();
+        }
+        let Some(node) = self.node.upgrade() else { return false };
+        node.with_chosen_id(invocation).is_some_and(|envelope| self.link.request(envelope).is_ok())
     }
 
     fn cancel(&self, id: MessageId) {
@@ -217,6 +222,17 @@ impl Node {
         }
     }
 
+    /// A call's envelope with the chosen capability id in `ext`: an agent that serves several versions learns it there.
+    fn with_chosen_id(&self, invocation: &Invocation) -> Option<Bytes> {
+        let envelope = Envelope::decode(&invocation.envelope).ok()?;
+        let chosen = text(&invocation.capability.to_string());
+        let ext = with_fields(envelope.ext.unwrap_or(EMPTY_MAP), &[(EXT_CAPABILITY_ID, &chosen)]);
+        let draft = Draft { ext: Ext::Raw(&ext), ..Draft::of(&envelope)? };
+        let mut out = Vec::with_capacity(invocation.envelope.len() + ext.len());
+        draft.seal(&self.identity, false, &mut out);
+        Some(Bytes::from(out))
+    }
+
     /// CAP_RESULT from an agent that serves. `false` when the agent serves no such call.
     pub(super) fn on_agent_result(&self, inbound: &Inbound<'_>, id: &MessageId) -> Result<(), Refusal> {
         CapResult::decode(inbound.body).map_err(Refusal::of)?;
@@ -296,6 +312,8 @@ fn reference(hash: ContentHash) -> SchemaSource {
 
 /// The media type of schema documents.
 pub(super) const SCHEMA_MEDIA_TYPE: &str = "application/schema+json";
+/// CBOR `{}`.
+const EMPTY_MAP: &[u8] = &[0xa0];
 /// Processes of one capability at once, unless its declaration says otherwise.
 const PROCESSES_DEFAULT: usize = 4;
 /// Calls that wait for a process of one capability.

@@ -12,8 +12,8 @@ use super::{CallKey, Invocation, Outcome, Provider};
 
 /// The way to the agent: what a provider needs of a link.
 pub trait Wire: Send + Sync {
-    /// Queues a CAP_INVOKE envelope; `false` when the link is closed or its queue is full.
-    fn invoke(&self, envelope: Bytes) -> bool;
+    /// Queues a call's CAP_INVOKE; `false` when the link is closed or its queue is full.
+    fn invoke(&self, invocation: &Invocation) -> bool;
 
     /// Queues a cancel request for a call that was sent before.
     fn cancel(&self, id: MessageId);
@@ -113,7 +113,7 @@ impl<W: Wire> Provider for LinkProvider<W> {
         if let Err((ticket, outcome)) = self.register(id, ticket) {
             return ticket.finish(outcome);
         }
-        if !self.wire.invoke(invocation.envelope) {
+        if !self.wire.invoke(&invocation) {
             let ticket = self.calls().in_flight.remove(&id);
             if let Some(ticket) = ticket {
                 ticket.finish(overloaded("the provider's queue is full"));

@@ -21,6 +21,8 @@ pub struct Invocation {
     pub key: CallKey,
     /// The concrete capability that was chosen.
     pub capability: CapabilityId,
+    /// Whether the call's body names that id itself.
+    pub names_id: bool,
     /// The received CAP_INVOKE envelope, byte for byte.
     pub envelope: Bytes,
     /// The `params` item within it, CBOR.

@@ -170,6 +170,7 @@ impl Node {
         let invocation = Invocation {
             key: key.clone(),
             capability: descriptor.id.clone(),
+            names_id: call.invoke.id.is_some(),
             envelope: call.envelope.clone(),
             params: call.body.slice_ref(call.invoke.params),
             deadline: self.clock.moment(deadline_ms),
