@@ -31,7 +31,7 @@ fn blocks(page: &str, language: &str) -> Vec<String> {
 }
 
 fn capd(args: &[&str]) -> std::process::Output {
-    run_with(Command::new(env!("CARGO_BIN_EXE_capd")).env_clear().args(args), b"")
+    run_with(Command::new(env!("CARGO_BIN_EXE_capd")).env_clear().env("HOME", "/nonexistent").args(args), b"")
 }
 
 #[test]
