@@ -1,5 +1,7 @@
 //! `capd dev`, as a newcomer meets it: two processes on loopback, a first call, and nothing left behind.
 
+#![allow(clippy::unwrap_used, reason = "these are tests, though not all of it stands in a test function")]
+
 mod support;
 
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -47,7 +49,7 @@ impl Drop for Dev {
     }
 }
 
-fn sidecar<'a>(line: &'a Value, is_agent: bool) -> &'a Value {
+fn sidecar(line: &Value, is_agent: bool) -> &Value {
     let sidecars = line["sidecars"].as_array().unwrap();
     assert_eq!(sidecars.len(), 2);
     sidecars.iter().find(|sidecar| sidecar["agent"] == is_agent).unwrap()

@@ -1,5 +1,7 @@
 //! What the documentation shows, run: a page that is wrong fails here.
 
+#![allow(clippy::unwrap_used, reason = "these are tests, though not all of it stands in a test function")]
+
 mod support;
 
 use std::path::{Path, PathBuf};
