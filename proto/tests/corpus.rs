@@ -61,5 +61,5 @@ fn body_claims_hold_on_the_corpus() {
 
 #[test]
 fn cddl_claims_hold_on_the_corpus() {
-    replay("cddl", cddl::run);
+    replay("cddl-differential", cddl::run);
 }
