@@ -12,6 +12,7 @@ use tokio::task::JoinSet;
 
 use super::executor::refused_artifact;
 use super::node::{Inbound, Node, Refusal, lock};
+use super::peers::Stay;
 use crate::net::{Link, Service as _};
 use crate::registry::snapshot::{Event, Origin};
 use crate::schema::{Artifact, Keep};
@@ -22,11 +23,10 @@ pub(super) type Fetches = Mutex<HashMap<ContentHash, watch::Sender<()>>>;
 impl Node {
     pub(super) fn on_peer_open(&self, link: &Arc<Link>) {
         tracing::info!(peer = %link.principal(), remote = link.remote(), kind = %link.kind(), "peer connected");
-        let is_first = self.peers.add(link);
         let Some(node) = self.shared() else { return };
-        if is_first {
+        if let Some(stay) = self.peers.add(link) {
             let peer = link.principal().clone();
-            self.spawn(async move { node.keep_asking(&peer).await });
+            self.spawn(async move { node.keep_asking(&peer, stay).await });
         }
     }
 
@@ -38,14 +38,14 @@ impl Node {
         self.on_link_lost(link);
     }
 
-    /// Asks a peer what it serves, now and then, for as long as it has a link.
-    async fn keep_asking(&self, peer: &Did) {
+    /// Asks a peer what it serves, now and then, for as long as it stays.
+    async fn keep_asking(&self, peer: &Did, stay: Stay) {
         let mut changes = self.peers.watch();
-        while self.peers.link(peer).is_some() {
+        while self.peers.stays(peer, stay) {
             self.refresh(peer).await;
             let pause = Duration::from_millis(self.rules.refresh_ms);
             let until = tokio::time::Instant::now() + pause;
-            while self.peers.link(peer).is_some() {
+            while self.peers.stays(peer, stay) {
                 match tokio::time::timeout_at(until, changes.changed()).await {
                     Ok(Ok(())) => {}
                     Ok(Err(_)) => return,

@@ -31,9 +31,15 @@ pub(super) struct Peers {
     changes: watch::Sender<u64>,
 }
 
+/// The time from a peer's first link to its last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stay(LinkId);
+
 struct Peer {
     key: PublicKey,
     links: Vec<Arc<Link>>,
+    /// Tells this stay of the peer from earlier ones.
+    stay: Stay,
     /// Whether the peer has answered a query since its first link opened.
     is_known: bool,
 }
@@ -57,18 +63,18 @@ impl Peers {
         }
     }
 
-    /// Takes a link in; `true` when it is the first one to that peer.
-    pub(super) fn add(&self, link: &Arc<Link>) -> bool {
-        let Ok(key) = PublicKey::from_did(link.principal().as_str()) else { return false };
-        let is_first = {
+    /// Takes a link in; with the first one to a peer its stay begins.
+    pub(super) fn add(&self, link: &Arc<Link>) -> Option<Stay> {
+        let key = PublicKey::from_did(link.principal().as_str()).ok()?;
+        let begun = {
             let mut state = lock(&self.state);
-            let new = || Peer { key, links: Vec::new(), is_known: false };
+            let new = || Peer { key, links: Vec::new(), stay: Stay(link.id()), is_known: false };
             let peer = state.entry(link.principal().clone()).or_insert_with(new);
             peer.links.push(Arc::clone(link));
-            peer.links.len() == 1
+            (peer.links.len() == 1).then_some(peer.stay)
         };
         self.changed();
-        is_first
+        begun
     }
 
     /// Takes a link out; `true` when it was the last one to that peer.
@@ -100,6 +106,11 @@ impl Peers {
         let state = lock(&self.state);
         let usable = state.get(did)?.links.iter().filter(|link| !link.is_draining() && !link.is_closed());
         usable.min_by_key(|link| (link.in_flight(), link.id())).cloned()
+    }
+
+    /// Whether a peer's stay lasts.
+    pub(super) fn stays(&self, did: &Did, stay: Stay) -> bool {
+        lock(&self.state).get(did).is_some_and(|peer| peer.stay == stay)
     }
 
     /// Whether a link still stands.
