@@ -166,6 +166,8 @@ impl Greeter {
                 self.hello = Some(envelope.id);
                 Ok(Input::Hello { versions: Hello::decode(body)?.versions })
             }
+            // PROTOCOL 4: to a server these are messages like any other before the link is open.
+            Some(Type::HelloAck | Type::HelloReject) if self.role == Role::Server => Ok(Input::Message),
             Some(Type::HelloAck) => {
                 self.check_answer(&envelope)?;
                 Ok(Input::HelloAck { selected: HelloAck::decode(body)?.selected })
