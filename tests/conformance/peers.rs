@@ -1,0 +1,73 @@
+//! PROTOCOL 2: peers that have not proven a key we admit in, no link out.
+
+use capd_proto::identity::Identity;
+
+use crate::fixture::quiet_sidecar;
+use crate::peer::{Certificate, RawLink, Transport, fresh_seed};
+use crate::support::{HANDSHAKE, Setup, Sidecar, decode, encode, field};
+
+/// Nothing but a TLS refusal comes back, however far the handshake gets on our side.
+#[track_caller]
+fn is_kept_out(sidecar: &Sidecar, transport: Transport, certificate: &Certificate) {
+    if let Ok(mut link) = RawLink::try_connect(sidecar, transport, fresh_seed(), certificate) {
+        // With TLS 1.3 a client is done before the server has looked at it; its first read says so.
+        let handshake = encode(&link.handshake_request());
+        // The server may have closed already.
+        let _ = link.try_send_raw(&crate::peer::frame(HANDSHAKE, &handshake));
+        assert_eq!(link.closed(), [], "{transport:?}");
+    }
+    RawLink::open(sidecar, transport).ping();
+}
+
+#[test]
+fn a_peer_without_a_certificate_is_kept_out() {
+    let sidecar = quiet_sidecar();
+    for transport in Transport::PEER {
+        is_kept_out(&sidecar, transport, &Certificate::None);
+    }
+}
+
+#[test]
+fn a_key_that_is_not_ed25519_is_kept_out() {
+    let sidecar = quiet_sidecar();
+    for transport in Transport::PEER {
+        is_kept_out(&sidecar, transport, &Certificate::OtherKeyType);
+    }
+}
+
+#[test]
+fn a_chain_of_certificates_is_kept_out() {
+    let sidecar = quiet_sidecar();
+    for transport in Transport::PEER {
+        is_kept_out(&sidecar, transport, &Certificate::Chain(fresh_seed()));
+    }
+}
+
+#[test]
+fn a_did_that_is_not_listed_is_not_accepted() {
+    let listed = fresh_seed();
+    let did = Identity::from_seed(listed).did().as_str().to_owned();
+    let sidecar = Setup::new().set("peer.admit", "listed").peer_at(&did, &[]).start();
+    for transport in Transport::PEER {
+        let mut stranger = RawLink::connect(&sidecar, transport);
+        let handshake = encode(&stranger.handshake_request());
+        // Whether it is told in HANDSHAKE or by closing, it gets no link.
+        let _ = stranger.try_send_raw(&crate::peer::frame(HANDSHAKE, &handshake));
+        for frame in stranger.closed() {
+            assert_eq!(frame.frame_type, HANDSHAKE, "{transport:?}: {frame:?}");
+            let answer = decode(&frame.payload);
+            assert_eq!(field(&answer, "accepted"), Some(&false.into()), "{transport:?}: {answer:?}");
+        }
+        RawLink::open_as(&sidecar, transport, listed).ping();
+    }
+}
+
+#[test]
+fn two_links_of_one_peer_stand_side_by_side() {
+    let sidecar = quiet_sidecar();
+    let seed = fresh_seed();
+    let mut links = Transport::PEER.map(|transport| RawLink::open_as(&sidecar, transport, seed));
+    links.iter_mut().for_each(RawLink::ping);
+    let [_, mut left] = links;
+    left.ping();
+}
