@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use bytes::Bytes;
 use capd_proto::code::Code;
 use capd_proto::envelope::{Draft, Envelope, Ext, MessageId, Payload, Recipients};
-use capd_proto::identity::{Authcrypt, Did, Identity, PublicKey};
+use capd_proto::identity::{Authcrypt, Did, Identity, Keyring, PublicKey};
 use capd_proto::limits::CALL_TIMEOUT_MS_DEFAULT;
 use capd_proto::message::{ErrorBody, Type};
 use tokio_util::sync::CancellationToken;
@@ -53,6 +53,7 @@ pub(super) struct Parts {
     pub(super) rules: Rules,
     pub(super) peers: Peers,
     pub(super) executor: Executor,
+    pub(super) keyring: Keyring,
     pub(super) cursor_key: [u8; 32],
 }
 
@@ -96,6 +97,8 @@ pub(super) struct Node {
     pub(super) executor: Executor,
     pub(super) relay: Relay,
     pub(super) pins: Mutex<Pins>,
+    /// Keys of DIDs whose documents the owner configured.
+    keyring: Mutex<Keyring>,
     pub(super) fetches: super::discovery::Fetches,
     pub(super) cursor_key: [u8; 32],
     pub(super) host: OnceLock<Arc<Host>>,
@@ -112,6 +115,8 @@ pub(super) struct Inbound<'a> {
     pub(super) route: &'a Route,
     /// The envelope as it came.
     pub(super) payload: &'a Bytes,
+    /// Who sent it: the link's principal, under the DID that it calls itself by.
+    pub(super) sender: &'a Did,
     pub(super) envelope: &'a Envelope<'a>,
     /// The plaintext body.
     pub(super) body: &'a Bytes,
@@ -155,6 +160,7 @@ impl Node {
             executor: parts.executor,
             relay: Relay::new(parts.rules.pending_max),
             pins: Mutex::default(),
+            keyring: Mutex::new(parts.keyring),
             rules: parts.rules,
             fetches: super::discovery::Fetches::default(),
             cursor_key: parts.cursor_key,
@@ -214,24 +220,24 @@ impl Node {
         Bytes::from(out)
     }
 
-    /// A short message of ours to the other side of `link`.
-    pub(super) fn answer(&self, link: &Link, reply_to: Option<MessageId>, typ: Type, body: &[u8]) -> Bytes {
+    /// A short message of ours to the other side of `link`, which calls itself `to`.
+    pub(super) fn answer(
+        &self,
+        link: &Link,
+        to: &Did,
+        reply_to: Option<MessageId>,
+        typ: Type,
+        body: &[u8],
+    ) -> Bytes {
         let id = self.fresh_id(self.clock.wall_ms());
-        let message = Outbound {
-            id,
-            typ,
-            to: link.principal().as_str(),
-            reply_to,
-            ttl_ms: ANSWER_TTL_MS,
-            body,
-            ext: Ext::None,
-        };
+        let message =
+            Outbound { id, typ, to: to.as_str(), reply_to, ttl_ms: ANSWER_TTL_MS, body, ext: Ext::None };
         self.seal(&message, link)
     }
 
     /// Answers a message on the stream it came on; a link that takes no more is closing anyway.
     pub(super) fn reply(&self, inbound: &Inbound<'_>, typ: Type, body: &[u8]) {
-        let envelope = self.answer(inbound.link, Some(inbound.envelope.id), typ, body);
+        let envelope = self.answer(inbound.link, inbound.sender, Some(inbound.envelope.id), typ, body);
         self.send(inbound.link, inbound.route, envelope);
     }
 
@@ -263,12 +269,14 @@ impl Node {
         let mut error = ErrorBody::new(refusal.code, refusal.message.as_str());
         error.details = refusal.details.as_deref();
         error.encode(&mut body);
-        let envelope = self.answer(link, reply_to, Type::Error, &body);
+        let envelope = self.answer(link, link.principal(), reply_to, Type::Error, &body);
         self.send(link, route, envelope);
     }
 
     /// The envelope's own checks, in the order of PROTOCOL 7.3, after its shape.
-    fn admit(&self, link: &Link, envelope: &Envelope<'_>) -> Result<(), Refusal> {
+    ///
+    /// Returns the sender.
+    fn admit(&self, link: &Link, envelope: &Envelope<'_>) -> Result<Did, Refusal> {
         if Type::from_code(envelope.typ).is_none() {
             return Err(Refusal::new(
                 Code::UNKNOWN_TYPE,
@@ -280,7 +288,7 @@ impl Node {
             return Err(Refusal::new(Code::UNAUTHORIZED, "not authorized"));
         }
         // PROTOCOL 2: on a peer link the sender is the TLS key's DID, on a local link the sidecar's own agent.
-        if envelope.from != link.principal().as_str() {
+        let Some(sender) = self.sender(link, &envelope.from) else {
             tracing::warn!(
                 target: "audit",
                 kind = "binding_mismatch",
@@ -290,7 +298,7 @@ impl Node {
                 "a sender is not its link's principal"
             );
             return Err(Refusal::new(Code::UNAUTHORIZED, "not authorized"));
-        }
+        };
         if !link.kind().is_local() {
             envelope.check_recipient(self.did()).map_err(Refusal::of)?;
         }
@@ -298,13 +306,27 @@ impl Node {
             if needs_signature(link) {
                 return Err(Refusal::new(Code::INVALID_SIGNATURE, "not signed"));
             }
-            return Ok(());
+            return Ok(sender);
         }
-        if let Payload::Enc(_) = envelope.payload {
-            // The signature is over the plaintext: it is checked once the body is open.
-            return Ok(());
+        // The signature is over the plaintext: that of an encrypted body is checked once it is open.
+        if let Payload::Body(_) = envelope.payload {
+            self.verify(link, envelope)?;
         }
-        self.verify(link, envelope)
+        Ok(sender)
+    }
+
+    /// The sender that `from` names, if it is the link's principal: its DID, or another DID whose configured document
+    /// has the principal's key (PROTOCOL 2).
+    fn sender(&self, link: &Link, from: &str) -> Option<Did> {
+        if from == link.principal().as_str() {
+            return Some(link.principal().clone());
+        }
+        if link.kind().is_local() {
+            return None;
+        }
+        let key = lock(&self.keyring).resolve(from)?;
+        let is_same = self.peers.key(link.principal()).is_some_and(|own| own.as_bytes() == key.as_bytes());
+        if is_same { Did::parse(from).ok() } else { None }
     }
 
     fn verify(&self, link: &Link, envelope: &Envelope<'_>) -> Result<(), Refusal> {
@@ -333,7 +355,7 @@ impl Node {
     ) -> Result<(), (Option<MessageId>, Refusal)> {
         let envelope = Envelope::decode(payload).map_err(|error| (error.id, Refusal::of(error)))?;
         let id = Some(envelope.id);
-        self.admit(link, &envelope).map_err(|refusal| (id, refusal))?;
+        let sender = &self.admit(link, &envelope).map_err(|refusal| (id, refusal))?;
         let outcome = match envelope.body() {
             Some(body) => {
                 let body = &payload.slice_ref(body);
@@ -341,12 +363,13 @@ impl Node {
                     link,
                     route,
                     payload,
+                    sender,
                     envelope: &envelope,
                     body,
                     is_encrypted: false,
                 })
             }
-            None => self.receive_encrypted(link, route, payload, envelope),
+            None => self.receive_encrypted(link, route, payload, sender, envelope),
         };
         outcome.map_err(|refusal| (id, refusal))
     }
@@ -356,6 +379,7 @@ impl Node {
         link: &Arc<Link>,
         route: &Route,
         payload: &Bytes,
+        sender: &Did,
         envelope: Envelope<'_>,
     ) -> Result<(), Refusal> {
         let plaintext = Bytes::from(self.open(link, &envelope)?);
@@ -367,6 +391,7 @@ impl Node {
             link,
             route,
             payload,
+            sender,
             envelope: &envelope,
             body: &plaintext,
             is_encrypted: true,
@@ -424,8 +449,8 @@ impl Service for Node {
         }
     }
 
-    fn on_reset(&self, link: &Arc<Link>, route: &Route) {
-        self.cancel_route(link, route);
+    fn on_reset(&self, _link: &Arc<Link>, route: &Route) {
+        self.cancel_route(route);
     }
 
     fn on_close(&self, link: &Arc<Link>, reason: &CloseReason) {

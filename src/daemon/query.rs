@@ -30,7 +30,7 @@ impl Node {
         let snapshot = self.registry.snapshot();
         let is_agent = inbound.link.kind().is_local();
         let context = CursorContext {
-            holder: inbound.link.principal().as_str(),
+            holder: inbound.sender.as_str(),
             question: &question,
             snapshot: snapshot.number(),
         };
@@ -112,7 +112,8 @@ impl Node {
         self.spawn(async move {
             match node.fetch_schema(&peer, hash).await {
                 Ok(artifact) => {
-                    let envelope = node.answer(&link, Some(id), Type::DocSend, &document(&artifact));
+                    let envelope =
+                        node.answer(&link, link.principal(), Some(id), Type::DocSend, &document(&artifact));
                     node.send(&link, &route, envelope);
                 }
                 Err(refusal) => node.refuse(&link, &route, Some(id), &refusal),

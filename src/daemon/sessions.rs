@@ -59,7 +59,7 @@ impl Node {
             return self.forward(inbound, Type::Request);
         } else {
             // PROTOCOL 7.6: only the call's own `from` may cancel it, so the key carries the asking principal.
-            self.cancel_execution(&CallKey { from: inbound.link.principal().clone(), id: target })
+            self.cancel_execution(&CallKey { from: inbound.sender.clone(), id: target })
         };
         let mut body = Vec::new();
         Response::Cancel { target, state }.encode(&mut body);
@@ -80,7 +80,7 @@ impl Node {
         getrandom::fill(&mut id).map_err(|_| Refusal::new(Code::INTERNAL_ERROR, "no randomness"))?;
         let session = Session {
             id: SessionId(id),
-            peer: inbound.link.principal().clone(),
+            peer: inbound.sender.clone(),
             name: name.clone(),
             agreed_version: choice.entry.descriptor.id.version.clone(),
             expires_at: now_ms.saturating_add(SESSION_MS),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use capd_proto::identity::{Did, DidDocument, Identity};
+use capd_proto::identity::{Did, DidDocument, Identity, Keyring};
 use capd_proto::ledger::Limits;
 use tokio_util::task::TaskTracker;
 
@@ -94,7 +94,6 @@ pub(super) async fn start(config: Config) -> Result<Daemon, StartError> {
     create_dir(&config.agent.dir)?;
     let seed = net::load_or_create(&config.agent.key_file)?;
     let declaration = load_declaration(&config)?;
-    check_documents(&config)?;
     let node = Node::new(parts(&config, &seed)?);
     let host = Host::sidecar(settings(&config), &seed, node.clone())
         .map_err(|error| StartError::System(error.to_string()))?;
@@ -131,7 +130,7 @@ enum Work {
 }
 
 pub(super) fn check(config: &Config) -> Result<Vec<String>, StartError> {
-    check_documents(config)?;
+    keyring(config)?;
     for peer in &config.peers {
         parse_did(&peer.did)?;
     }
@@ -159,13 +158,15 @@ fn load_declaration(config: &Config) -> Result<Option<Declaration>, StartError> 
     config.agent.capabilities.as_ref().map(load).transpose()
 }
 
-fn check_documents(config: &Config) -> Result<(), StartError> {
+/// The keys of DIDs of other methods, from the documents that the owner configured.
+fn keyring(config: &Config) -> Result<Keyring, StartError> {
+    let mut keyring = Keyring::new(KEYS_MAX);
     for path in &config.agent.did_documents {
         let failed = |error: String| StartError::Document { path: path.clone(), error };
         let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
-        DidDocument::from_json(&text).map_err(|error| failed(error.to_string()))?;
+        keyring.insert(DidDocument::from_json(&text).map_err(|error| failed(error.to_string()))?);
     }
-    Ok(())
+    Ok(keyring)
 }
 
 fn parts(config: &Config, seed: &Seed) -> Result<Parts, StartError> {
@@ -202,6 +203,7 @@ fn parts(config: &Config, seed: &Seed) -> Result<Parts, StartError> {
         },
         peers: Peers::new(admission, expected),
         executor: Executor::new(ledger, limits.calls_in_flight_max, limits.calls_in_flight_per_peer_max),
+        keyring: keyring(config)?,
         cursor_key,
     })
 }
@@ -300,3 +302,6 @@ fn address(address: &crate::config::Address) -> Address {
     };
     Address { transport, host: address.host.clone(), port: address.port }
 }
+
+/// Keys kept ready that were decompressed for DIDs of other methods.
+const KEYS_MAX: usize = 1_024;

@@ -75,8 +75,7 @@ impl Node {
             return Err(Refusal::new(Code::DELEGATION_INVALID, "delegation is not supported"));
         }
         if !inbound.link.kind().is_local() {
-            let want =
-                self.wanted(&identity.name, identity.want.clone(), &invoke, inbound.link.principal())?;
+            let want = self.wanted(&identity.name, identity.want.clone(), &invoke, inbound.sender)?;
             return self.execute_inbound(inbound, &invoke, &identity.name, want);
         }
         let to = if inbound.is_for(self.did()) { None } else { Some(self.peer_named(inbound)?) };
@@ -108,7 +107,7 @@ impl Node {
         self.execute(&Incoming {
             link: inbound.link,
             route: inbound.route,
-            from: inbound.link.principal(),
+            from: inbound.sender,
             id: inbound.envelope.id,
             envelope: self.for_agent(inbound),
             body: inbound.body,

@@ -9,7 +9,7 @@ use capd_proto::message::{self, Type};
 
 use super::results::Answer;
 use crate::daemon::node::{ANSWER_TTL_MS, Node, Outbound, lock};
-use crate::net::{Link, Route};
+use crate::net::Route;
 use crate::provider::CallKey;
 use crate::provider::ticket::Ticket;
 
@@ -81,11 +81,10 @@ impl Node {
     }
 
     /// The peer reset the stream of its one call.
-    pub(in crate::daemon) fn cancel_route(&self, link: &Arc<Link>, route: &Route) {
+    pub(in crate::daemon) fn cancel_route(&self, route: &Route) {
         let key = {
             let calls = lock(&self.executor.calls);
-            let is_from = |key: &&CallKey| key.from == *link.principal();
-            let mut keys = calls.running.keys().filter(is_from);
+            let mut keys = calls.running.keys();
             keys.find(|key| calls.ledger.waiters(key).any(|waiter| waiter.route.is_same(route))).cloned()
         };
         if let Some(key) = key {
