@@ -355,8 +355,27 @@ impl Node {
     ) -> Result<(), (Option<MessageId>, Refusal)> {
         let envelope = Envelope::decode(payload).map_err(|error| (error.id, Refusal::of(error)))?;
         let id = Some(envelope.id);
-        let sender = &self.admit(link, &envelope).map_err(|refusal| (id, refusal))?;
-        let outcome = match envelope.body() {
+        let is_error = envelope.typ == Type::Error.code();
+        match self.take(link, route, payload, envelope) {
+            // Two sides that refuse each other's refusals would go on for ever.
+            Err(refusal) if is_error => {
+                tracing::debug!(link = %link.id(), code = %refusal.code, reason = refusal.message, "an ERROR was not taken");
+                Ok(())
+            }
+            outcome => outcome.map_err(|refusal| (id, refusal)),
+        }
+    }
+
+    /// One message whose envelope has the right shape.
+    fn take(
+        &self,
+        link: &Arc<Link>,
+        route: &Route,
+        payload: &Bytes,
+        envelope: Envelope<'_>,
+    ) -> Result<(), Refusal> {
+        let sender = &self.admit(link, &envelope)?;
+        match envelope.body() {
             Some(body) => {
                 let body = &payload.slice_ref(body);
                 self.dispatch(&Inbound {
@@ -370,8 +389,7 @@ impl Node {
                 })
             }
             None => self.receive_encrypted(link, route, payload, sender, envelope),
-        };
-        outcome.map_err(|refusal| (id, refusal))
+        }
     }
 
     fn receive_encrypted(
