@@ -69,8 +69,18 @@ impl Node {
             }
             Err(refusal) => {
                 tracing::warn!(%peer, code = %refusal.code, reason = refusal.message, "the peer does not say what it serves");
+                if refusal.code == Code::CONTRACT_ERROR && self.peers.has_link(peer, link.id()) {
+                    self.registry.apply(Event::Gone(Origin::Peer(peer.clone())));
+                    self.peers.misunderstood(peer, refusal);
+                }
             }
         }
+    }
+
+    /// PROTOCOL 7.2: a name that nobody serves may be one that a peer serves in a format newer than we read, 4905.
+    pub(super) fn or_misunderstood(&self, refusal: Refusal, only: Option<&Did>) -> Refusal {
+        let is_unknown = refusal.code == Code::CAPABILITY_NOT_FOUND;
+        self.peers.fault(only).filter(|_| is_unknown).unwrap_or(refusal)
     }
 
     /// Asks every peer, or one, what it serves, side by side.
@@ -170,8 +180,10 @@ impl Node {
         let mut body = Vec::new();
         DocRequest { hash: hash.as_bytes().into() }.encode(&mut body);
         let answer = self.ask(&link, Type::DocRequest, &body, ASK_MS).await?;
-        let document = DocSend::decode(&answer.body).map_err(Refusal::of)?;
-        document.verify(&hash).map_err(Refusal::of)?;
+        // PROTOCOL 7.2: bytes missing or hash wrong are 5002, in whichever way the peer got them wrong.
+        let unusable = |error: &dyn std::fmt::Display| Refusal::new(Code::UNAVAILABLE, error.to_string());
+        let document = DocSend::decode(&answer.body).map_err(|error| unusable(&error))?;
+        document.verify(&hash).map_err(|error| unusable(&error))?;
         self.artifacts.insert(hash, document.data.into_owned(), Keep::Cached).map_err(refused_artifact)
     }
 }

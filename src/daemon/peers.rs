@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use capd_proto::identity::{Did, PublicKey};
 use tokio::sync::watch;
 
-use super::node::lock;
+use super::node::{Refusal, lock};
 use crate::net::{Link, LinkId};
 
 /// Who may open a peer link.
@@ -42,6 +42,8 @@ struct Peer {
     stay: Stay,
     /// Whether the peer has answered a query since its first link opened.
     is_known: bool,
+    /// Why what it said last cannot be read.
+    fault: Option<Refusal>,
 }
 
 impl Peers {
@@ -68,7 +70,7 @@ impl Peers {
         let key = PublicKey::from_did(link.principal().as_str()).ok()?;
         let begun = {
             let mut state = lock(&self.state);
-            let new = || Peer { key, links: Vec::new(), stay: Stay(link.id()), is_known: false };
+            let new = || Peer { key, links: Vec::new(), stay: Stay(link.id()), is_known: false, fault: None };
             let peer = state.entry(link.principal().clone()).or_insert_with(new);
             peer.links.push(Arc::clone(link));
             (peer.links.len() == 1).then_some(peer.stay)
@@ -127,8 +129,25 @@ impl Peers {
     pub(super) fn learnt(&self, did: &Did) {
         if let Some(peer) = lock(&self.state).get_mut(did) {
             peer.is_known = true;
+            peer.fault = None;
         }
         self.changed();
+    }
+
+    /// The peer has said what it serves, in a way that cannot be read.
+    pub(super) fn misunderstood(&self, did: &Did, fault: Refusal) {
+        if let Some(peer) = lock(&self.state).get_mut(did) {
+            peer.is_known = true;
+            peer.fault = Some(fault);
+        }
+        self.changed();
+    }
+
+    /// Why a name may be unknown though a peer, or the one named, serves it.
+    pub(super) fn fault(&self, only: Option<&Did>) -> Option<Refusal> {
+        let state = lock(&self.state);
+        let mut asked = state.iter().filter(|(did, _)| only.is_none_or(|only| only == *did));
+        asked.find_map(|(_, peer)| peer.fault.clone())
     }
 
     /// Peers that we dial and that have not said what they serve.

@@ -39,7 +39,8 @@ impl Node {
                 .map_err(|error| Refusal::new(Code::BAD_REQUEST, error.to_string()))?,
             None => 0,
         };
-        let entries = matching(&snapshot, &question, is_agent)?;
+        let entries = matching(&snapshot, &question, is_agent)
+            .map_err(|refusal| if is_agent { self.or_misunderstood(refusal, None) } else { refusal })?;
         let start = usize::try_from(start).unwrap_or(usize::MAX).min(entries.len());
         // A page ends early rather than outgrow what the link takes.
         let budget_bytes = inbound.link.message_bytes_max() / 2;

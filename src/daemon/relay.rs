@@ -8,7 +8,7 @@ use capd_proto::call::caller::Generation;
 use capd_proto::code::Code;
 use capd_proto::envelope::{Draft, Ext, MessageId};
 use capd_proto::identity::Did;
-use capd_proto::message::{ErrorBody, Message, Type};
+use capd_proto::message::{Declare, ErrorBody, Message, Type};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
@@ -296,6 +296,11 @@ impl Node {
                 if typ == Type::Response {
                     self.learn_session(inbound.link.principal(), inbound.body);
                 }
+                if typ == Type::CapDeclare
+                    && let Err(refusal) = check_format(inbound.body)
+                {
+                    return self.refuse(&link, &route, inbound.envelope.reply_id(), &refusal);
+                }
                 self.send(&link, &route, self.for_agent(inbound));
             }
             Waiter::Cancel(call) => self.on_cancel_answer(&call, typ, inbound.body),
@@ -365,6 +370,11 @@ struct Forwarded {
     link: Arc<Link>,
     route: Route,
     deadline_ms: u64,
+}
+
+/// PROTOCOL 7.2: a newer major of the descriptor format is 4905 at the caller's sidecar.
+fn check_format(declare: &[u8]) -> Result<(), Refusal> {
+    Declare::decode(declare).map_err(Refusal::of)?.check_format().map_err(Refusal::of)
 }
 
 async fn sleep_until(moment: Option<Instant>) {

@@ -90,7 +90,9 @@ impl Node {
                         Ok(())
                     }
                     // Everybody who might serve it has said what they serve.
-                    Missing::Provider(refusal) if self.awaited(call).is_empty() => Err(refusal.clone()),
+                    Missing::Provider(refusal) if self.awaited(call).is_empty() => {
+                        Err(self.or_misunderstood(refusal.clone(), call.to.as_ref()))
+                    }
                     Missing::Provider(_) => {
                         let _closing = changes.changed().await;
                         Ok(())
