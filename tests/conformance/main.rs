@@ -19,6 +19,7 @@
 //! | [`invoke`] | 7.3, 10 | identities, sessions, delegations, unknown names and versions, params; which refusal comes first |
 //! | [`result`] | 7.4 | results that nobody waits for, and such as break their schema |
 //! | [`negotiation`] | 7.5 | versions that do not fit, sessions that pin nothing |
+//! | [`caller`] | 7.2–7.4 | what a peer that serves says wrongly, as the caller's sidecar finds it |
 //! | [`running`] | 7.6 | cancels of nothing and of others' calls, operations that nobody knows |
 
 #![allow(clippy::unwrap_used, reason = "these are tests, though not all of it stands in a test function")]
@@ -31,6 +32,7 @@ mod peer;
 mod support;
 
 mod bodies;
+mod caller;
 mod cbor;
 mod declare;
 mod documents;
