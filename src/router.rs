@@ -80,3 +80,90 @@ fn choose<'a>(
         Err(NoMatch { available }) => Err(Refusal::VersionMismatch(available)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use capd_proto::capability::Range;
+    use capd_proto::identity::Identity;
+    use capd_proto::message::DescriptorDraft;
+
+    use super::*;
+    use crate::registry::snapshot::{Event, ProviderId};
+
+    const NAME: &str = "org.example.echo";
+
+    fn peer(seed: u8) -> Did {
+        Identity::from_seed([seed; 32]).did().clone()
+    }
+
+    fn snapshot(served: &[(Origin, &[&str])]) -> Snapshot {
+        let mut snapshot = Snapshot::default();
+        for (origin, versions) in served {
+            let descriptor = |version: &&str| {
+                let id = format!("{NAME}:{version}").parse().unwrap();
+                Arc::new(DescriptorDraft::new(id).finish().unwrap())
+            };
+            let descriptors = versions.iter().map(descriptor).collect();
+            snapshot = snapshot.apply(Event::Declared { origin: origin.clone(), descriptors }).unwrap();
+        }
+        snapshot
+    }
+
+    fn range(text: &str) -> Want {
+        Want::from(text.parse::<Range>().unwrap())
+    }
+
+    fn chosen<'a>(snapshot: &'a Snapshot, want: &Want, scope: Scope<'_>) -> (&'a Origin, String) {
+        let choice = route(snapshot, NAME, want, scope).unwrap();
+        (&choice.entry.origin, choice.entry.descriptor.id.version.to_string())
+    }
+
+    #[test]
+    fn a_local_provider_wins_over_a_peer_with_a_higher_version() {
+        let (local, remote) = (Origin::Local(ProviderId(1)), Origin::Peer(peer(1)));
+        let snapshot = snapshot(&[(remote.clone(), &["1.5.0"]), (local.clone(), &["1.0.0"])]);
+        assert_eq!(chosen(&snapshot, &range(">=1.0.0"), Scope::Anywhere), (&local, "1.0.0".to_owned()));
+        assert_eq!(chosen(&snapshot, &range(">=1.2.0"), Scope::Anywhere), (&remote, "1.5.0".to_owned()));
+        assert_eq!(
+            chosen(&snapshot, &range(">=1.0.0"), Scope::Peer(&peer(1))),
+            (&remote, "1.5.0".to_owned())
+        );
+    }
+
+    #[test]
+    fn an_unknown_name_and_an_unserved_version_are_told_apart() {
+        let snapshot = snapshot(&[(Origin::Peer(peer(1)), &["1.0.0", "2.0.0"])]);
+        let stranger = peer(2);
+        let refusal = |name, scope| route(&snapshot, name, &range(">=3.0.0"), scope).unwrap_err();
+        assert_eq!(refusal("org.example.other", Scope::Anywhere), Refusal::NameUnknown);
+        assert_eq!(refusal(NAME, Scope::Local), Refusal::NameUnknown);
+        assert_eq!(refusal(NAME, Scope::Peer(&stranger)), Refusal::NameUnknown);
+        let available = ["2.0.0", "1.0.0"].map(|version| version.parse().unwrap()).to_vec();
+        assert_eq!(refusal(NAME, Scope::Anywhere), Refusal::VersionMismatch(available));
+    }
+
+    #[test]
+    fn every_provider_of_the_chosen_id_is_an_alternative() {
+        let origins = [1, 2].map(|number| Origin::Local(ProviderId(number)));
+        let snapshot =
+            snapshot(&[(origins[0].clone(), &["1.0.0"]), (origins[1].clone(), &["1.0.0", "0.9.0"])]);
+        let want = range(">=0.1.0");
+        let choice = route(&snapshot, NAME, &want, Scope::Local).unwrap();
+        let found: Vec<_> = choice.alternatives.iter().map(|entry| entry.origin.clone()).collect();
+        assert_eq!(found, origins);
+    }
+
+    #[test]
+    fn a_declaration_replaces_the_last_one_and_the_same_again_changes_nothing() {
+        let origin = Origin::Local(ProviderId(1));
+        let first = snapshot(&[(origin.clone(), &["1.0.0"])]);
+        let entry = Arc::clone(&first.entries(NAME)[0].descriptor);
+        let same = Event::Declared { origin: origin.clone(), descriptors: vec![entry] };
+        assert!(first.apply(same).is_none());
+        let gone = first.apply(Event::Gone(origin.clone())).unwrap();
+        assert!(gone.entries(NAME).is_empty() && gone.number() > first.number());
+        assert!(gone.apply(Event::Gone(origin)).is_none());
+    }
+}

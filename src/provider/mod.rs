@@ -63,3 +63,6 @@ pub trait Provider: Send + Sync {
     /// Calls in flight, for choosing the least loaded of several.
     fn in_flight(&self) -> usize;
 }
+
+#[cfg(test)]
+mod tests;
