@@ -119,3 +119,40 @@ fn progress_of_a_running_call_is_relayed_and_ends_nothing() {
         assert_eq!(link.reply(&id).typ(), CAP_RESULT, "{transport:?}");
     }
 }
+
+#[test]
+fn resetting_the_stream_of_a_single_call_cancels_it() {
+    let (sidecar, mut agent) = served(vec![loose("com.example.echo:1.0.0")]);
+    let mut link = RawLink::open(&sidecar, Transport::Quic);
+    let id = link.send(CAP_INVOKE, call());
+    agent.message_of(CAP_INVOKE);
+    link.reset_stream(0x4901);
+    let told = agent.message_of(REQUEST);
+    assert_eq!(field(told.body(), "target"), Some(&Value::Bytes(id.clone())), "{told:?}");
+    link.use_exchange_stream();
+    assert_eq!(cancel(&mut link, &id), "finished");
+    link.ping();
+}
+
+#[test]
+fn resetting_a_stream_of_several_calls_or_with_another_code_cancels_nothing() {
+    let (sidecar, mut agent) = served(vec![loose("com.example.echo:1.0.0")]);
+    for (is_shared, code) in [(true, 0x4901), (false, 0)] {
+        let mut link = RawLink::open(&sidecar, Transport::Quic);
+        if is_shared {
+            link.ping();
+        }
+        let id = link.send(CAP_INVOKE, call());
+        let invoke = agent.message_of(CAP_INVOKE);
+        link.reset_stream(code);
+        link.use_exchange_stream();
+        link.ping();
+        // What was sent to the agent would stand before the PONG.
+        let ping = agent.send(0x01, map([]));
+        let next = agent.message();
+        assert_eq!(next.reply_to(), Some(ping), "{is_shared}, {code:#x}: {next:?}");
+        agent.answer(&invoke, CAP_RESULT, &cbor!({ "status" => "success", "result" => 1 }).unwrap());
+        agent.ping();
+        assert_eq!(cancel(&mut link, &id), "finished", "{is_shared}, {code:#x}");
+    }
+}

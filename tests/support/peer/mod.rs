@@ -211,6 +211,11 @@ impl RawLink {
         self.pipe.use_control_stream();
     }
 
+    /// Resets the QUIC stream that messages travel on, with an application code.
+    pub fn reset_stream(&mut self, code: u32) {
+        self.pipe.reset_stream(code);
+    }
+
     /// A message from us to the sidecar.
     pub fn letter(&self, typ: u64, body: &Value) -> Letter {
         let ts = now_ms();

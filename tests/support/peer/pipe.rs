@@ -67,6 +67,12 @@ impl Pipe {
         Ok(Self::Tls(Box::new(stream)))
     }
 
+    /// Resets our half of the QUIC stream in use.
+    pub fn reset_stream(&mut self, code: u32) {
+        let Self::Quic(quic) = self else { panic!("only QUIC has streams to reset") };
+        quic.streams[quic.current].0.reset(code.into()).unwrap();
+    }
+
     pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         match self {
             Self::Unix(stream) => stream.write_all(bytes),
