@@ -7,6 +7,7 @@ mod control;
 mod group;
 mod plan;
 mod prelude;
+mod quick;
 mod recursion;
 
 use std::collections::BTreeMap;
@@ -145,10 +146,17 @@ impl<'a> Compiler<'a> {
                 rules.insert(name, RuleId(node));
             }
         }
-        let mut program =
-            Program { nodes: self.nodes, groups: self.groups, tables: Vec::new(), names: self.names, rules };
+        let mut program = Program {
+            nodes: self.nodes,
+            groups: self.groups,
+            tables: Vec::new(),
+            quick: Vec::new(),
+            names: self.names,
+            rules,
+        };
         recursion::check(&program)?;
         plan::tables(&mut program, &self.maps)?;
+        quick::quick(&mut program);
         Ok(program)
     }
 

@@ -11,6 +11,8 @@ pub struct Program {
     pub(super) nodes: Vec<Node>,
     pub(super) groups: Vec<Group>,
     pub(super) tables: Vec<Table>,
+    /// For each node how the first pass of a run takes it.
+    pub(super) quick: Vec<Quick>,
     /// Names of rules, by [`NameId`].
     pub(super) names: Vec<String>,
     pub(super) rules: BTreeMap<String, RuleId>,
@@ -246,4 +248,80 @@ pub(super) struct Rest {
     pub(super) key: Key,
     pub(super) value: NodeId,
     pub(super) least: u64,
+}
+
+/// How the first pass of a run takes items of a node.
+#[derive(Debug)]
+pub(super) struct Quick {
+    /// A bit for each first byte that alone decides that a number, simple value or string matches.
+    pub(super) firsts: [u64; 4],
+    /// The node past the rules that only name it.
+    pub(super) node: NodeId,
+    pub(super) kind: QuickKind,
+}
+
+#[derive(Debug)]
+pub(super) enum QuickKind {
+    /// Anything of these major types, a bit each.
+    Skip(u8),
+    Text(Box<[u8]>),
+    /// Any text but these.
+    TextBut(Box<[Box<[u8]>]>),
+    /// A byte string of one of these lengths.
+    Bytes(Ranges),
+    Choice(Box<[NodeId]>, Option<Dispatch>),
+    Table(TableId),
+    Slots(Box<Slots>),
+    /// An array of any number of elements, from `least` on.
+    Elements {
+        least: u64,
+        element: NodeId,
+    },
+    /// As the node itself says.
+    Item,
+}
+
+/// A key whose value tells the alternatives of a choice between maps apart.
+#[derive(Debug)]
+pub(super) struct Dispatch {
+    pub(super) key: Box<[u8]>,
+    /// For each alternative what it wants of the value, if it cannot do without.
+    pub(super) values: Box<[Option<NodeId>]>,
+}
+
+/// A map of choices and optional groups in which each entry names one text key, then at most one entry for the rest.
+#[derive(Debug)]
+pub(super) struct Slots {
+    /// Each key that an entry names or excludes; its index is its slot.
+    pub(super) keys: Vec<Box<[u8]>>,
+    pub(super) steps: Vec<Step>,
+    pub(super) tail: Option<Tail>,
+}
+
+impl Slots {
+    /// Most keys; the slots taken are bits of a `u32`.
+    pub(super) const MAX: usize = 16;
+}
+
+/// What [`Slots`] ask of the members, in order.
+#[derive(Debug)]
+pub(super) enum Step {
+    Member {
+        slot: u8,
+        value: NodeId,
+        /// Whether any value will do.
+        any: bool,
+        cut: bool,
+    },
+    Sequence(Box<[Step]>),
+    Choice(Box<[Step]>),
+    Optional(Box<Step>),
+}
+
+/// `* text => value` at the end of [`Slots`].
+#[derive(Debug)]
+pub(super) struct Tail {
+    /// A bit for each slot whose key it may take; it may take every other text.
+    pub(super) allowed: u32,
+    pub(super) value: NodeId,
 }

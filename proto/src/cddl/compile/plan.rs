@@ -140,7 +140,8 @@ fn table(program: &Program, entries: &[Entry]) -> Option<Table> {
     })
 }
 
-fn text_key(program: &Program, node: NodeId) -> Option<&[u8]> {
+/// The text that a type stands for, if it stands for one.
+pub(super) fn text_key(program: &Program, node: NodeId) -> Option<&[u8]> {
     if let Node::Scalar(Scalar::Literal(Literal::Text(text))) = resolved(&program.nodes, node) {
         return Some(text);
     }

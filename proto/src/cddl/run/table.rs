@@ -5,7 +5,8 @@ use super::head::{BREAK, Head};
 use super::{Expected, Matched, Miss, Run};
 
 impl Table {
-    fn find(&self, key: &[u8]) -> Option<(usize, &Member)> {
+    #[inline]
+    pub(super) fn find(&self, key: &[u8]) -> Option<(usize, &Member)> {
         if key.len() > TABLE_KEY_BYTES_MAX {
             return None;
         }
@@ -61,7 +62,7 @@ impl Run<'_> {
     }
 
     /// One member whose key is at `at`; gives the end of its value.
-    fn member(
+    pub(super) fn member(
         &mut self,
         table: &Table,
         at: usize,
@@ -123,7 +124,7 @@ impl Run<'_> {
     }
 
     /// A member that no named entry took.
-    fn rest(
+    pub(super) fn rest(
         &mut self,
         table: &Table,
         at: usize,
