@@ -29,6 +29,10 @@ pub(super) fn head(bytes: &[u8], at: usize) -> Option<Head> {
     if info < 24 {
         return Some(Head { major, info, argument: u64::from(info), next: at + 1 });
     }
+    // The hashes and keys of our messages have this head.
+    if info == 24 && major != 7 {
+        return Some(Head { major, info, argument: u64::from(*bytes.get(at + 1)?), next: at + 2 });
+    }
     long_head(bytes, at, major, info)
 }
 
@@ -61,7 +65,7 @@ pub(super) fn skip(bytes: &[u8], at: usize) -> Option<usize> {
 }
 
 #[inline]
-fn string_end(bytes: &[u8], head: &Head) -> Option<usize> {
+pub(super) fn string_end(bytes: &[u8], head: &Head) -> Option<usize> {
     let length = usize::try_from(head.argument).ok()?;
     (length <= bytes.len() - head.next).then(|| head.next + length)
 }

@@ -4,7 +4,7 @@
 //! hand an item on to the nodes, but must neither take nor refuse what they would not.
 
 use super::super::program::{Dispatch, NodeId, QuickKind, Slots, Step, TABLE_REST_MAX, Table, TableId};
-use super::head::Head;
+use super::head::{Head, string_end};
 use super::{Expected, Matched, Miss, Run};
 
 /// The members of one map by the slot of their key.
@@ -57,7 +57,9 @@ impl Run<'_> {
                 if head.is_indefinite() {
                     return self.item(form.node, at, depth);
                 }
-                let end = self.skip(at)?;
+                let Some(end) = string_end(self.bytes, &head) else {
+                    return Err(self.stop(at, Expected::WellFormed));
+                };
                 if sizes.contain(head.argument) { Ok(end) } else { Err(Miss::No) }
             }
             QuickKind::Choice(choices, dispatch) => {
@@ -107,6 +109,7 @@ impl Run<'_> {
         Ok((!head.is_indefinite()).then_some(head))
     }
 
+    #[inline]
     fn quick_choice(
         &mut self,
         choices: &[NodeId],
@@ -120,10 +123,10 @@ impl Run<'_> {
                 && let Some(value) = dispatch.values[nth]
             {
                 // The table wants this member and its cut is final, so without it the alternative cannot match.
-                match value_at.map(|value_at| self.quick(value, value_at, depth + 1)) {
-                    Some(Ok(_)) => {}
-                    Some(Err(Miss::Stop)) => return Err(Miss::Stop),
-                    Some(Err(Miss::No | Miss::Cut)) | None => continue,
+                match value_at.map(|value_at| self.tells(value, value_at, depth + 1)) {
+                    Some(Ok(true)) => {}
+                    Some(Err(miss)) => return Err(miss),
+                    Some(Ok(false)) | None => continue,
                 }
             }
             match self.quick(*choice, at, depth) {
@@ -132,6 +135,20 @@ impl Run<'_> {
             }
         }
         Err(Miss::No)
+    }
+
+    /// Whether the value that tells alternatives apart is what one of them wants.
+    #[inline]
+    fn tells(&mut self, wanted: NodeId, at: usize, depth: usize) -> Result<bool, Miss> {
+        let kind = &self.program.quick[wanted.0 as usize].kind;
+        if let (QuickKind::Text(wanted), Some(text)) = (kind, self.short_text(at)) {
+            return Ok(**wanted == *text);
+        }
+        match self.quick(wanted, at, depth) {
+            Ok(_) => Ok(true),
+            Err(Miss::Stop) => Err(Miss::Stop),
+            Err(Miss::No | Miss::Cut) => Ok(false),
+        }
     }
 
     /// Where the first member with that key has its value, if there is one; `None` where that takes more than a look.
@@ -220,7 +237,7 @@ impl Run<'_> {
         for _ in 0..head.argument {
             let Some(text) = self.short_text(position) else { return Ok(None) };
             let value_at = position + 1 + text.len();
-            match slots.keys.iter().position(|key| **key == *text) {
+            match slots.find(text) {
                 Some(slot) if found.present >> slot & 1 == 1 => return Ok(None),
                 Some(slot) => {
                     found.present |= 1 << slot;
@@ -255,7 +272,7 @@ impl Run<'_> {
     fn step(&mut self, step: &Step, found: &Found, taken: u32) -> Result<u32, Miss> {
         match step {
             Step::Member { slot, value, any, cut } => {
-                let bit = 1 << slot;
+                let bit = 1u32 << slot;
                 if found.present & !taken & bit == 0 {
                     return Err(Miss::No);
                 }
@@ -285,6 +302,16 @@ impl Run<'_> {
                 result @ (Ok(_) | Err(Miss::Stop | Miss::Cut)) => result,
             },
         }
+    }
+}
+
+impl Slots {
+    /// The slot of a key. Few keys share both a length and a first byte, so most are passed without a call.
+    #[inline]
+    fn find(&self, text: &[u8]) -> Option<usize> {
+        self.keys.iter().position(|key| {
+            key.len() == text.len() && key.first() == text.first() && key.get(1..) == text.get(1..)
+        })
     }
 }
 
