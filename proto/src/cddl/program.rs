@@ -314,8 +314,9 @@ pub(super) enum Step {
         cut: bool,
     },
     Sequence(Box<[Step]>),
-    Choice(Box<[Step]>),
-    Optional(Box<Step>),
+    /// Each with the bit of the slot that it cannot do without.
+    Choice(Box<[(u32, Step)]>),
+    Optional(u32, Box<Step>),
 }
 
 /// `* text => value` at the end of [`Slots`].

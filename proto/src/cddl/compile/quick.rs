@@ -217,12 +217,15 @@ fn step(program: &Program, group: GroupId, keys: &mut Vec<Box<[u8]>>, hops: usiz
             Some(Step::Sequence(steps?))
         }
         Group::Choice(groups) => {
-            let steps: Option<Box<[Step]>> =
-                groups.iter().map(|group| step(program, *group, keys, hops + 1)).collect();
+            let steps: Option<Box<[(u32, Step)]>> = groups
+                .iter()
+                .map(|group| step(program, *group, keys, hops + 1).map(|step| (first(&step), step)))
+                .collect();
             Some(Step::Choice(steps?))
         }
         Group::Occurs { least: 0, most: 1, group } => {
-            Some(Step::Optional(Box::new(step(program, *group, keys, hops + 1)?)))
+            let step = step(program, *group, keys, hops + 1)?;
+            Some(Step::Optional(first(&step), Box::new(step)))
         }
         Group::Member { key: Some(key), value } => {
             let slot = slot(keys, plan::text_key(program, key.node)?);
@@ -230,5 +233,14 @@ fn step(program: &Program, group: GroupId, keys: &mut Vec<Box<[u8]>>, hops: usiz
             Some(Step::Member { slot: slot as u8, value: *value, any, cut: key.cut })
         }
         Group::Pending | Group::Never | Group::Occurs { .. } | Group::Member { key: None, .. } => None,
+    }
+}
+
+/// The bit of the slot that is looked at first, where nothing goes on without it; else 0.
+fn first(step: &Step) -> u32 {
+    match step {
+        Step::Member { slot, .. } => 1u32.checked_shl(u32::from(*slot)).unwrap_or(0),
+        Step::Sequence(steps) => steps.first().map_or(0, first),
+        Step::Choice(_) | Step::Optional(..) => 0,
     }
 }

@@ -252,6 +252,11 @@ impl Run<'_> {
         }
         let mut taken = 0;
         for step in &slots.steps {
+            if let Step::Optional(first, _) = step
+                && first & !(found.present & !taken) != 0
+            {
+                continue;
+            }
             taken = self.step(step, &found, taken).map_err(cut_is_final)?;
         }
         let left = found.present & !taken;
@@ -286,10 +291,17 @@ impl Run<'_> {
                 }
             }
             Step::Sequence(steps) => {
-                steps.iter().try_fold(taken, |taken, step| self.step(step, found, taken))
+                let mut taken = taken;
+                for step in steps {
+                    taken = self.step(step, found, taken)?;
+                }
+                Ok(taken)
             }
             Step::Choice(steps) => {
-                for step in steps {
+                for (first, step) in steps {
+                    if first & !(found.present & !taken) != 0 {
+                        continue;
+                    }
                     match self.step(step, found, taken) {
                         Err(Miss::No) => {}
                         result @ (Ok(_) | Err(Miss::Stop | Miss::Cut)) => return result,
@@ -297,7 +309,8 @@ impl Run<'_> {
                 }
                 Err(Miss::No)
             }
-            Step::Optional(inner) => match self.step(inner, found, taken) {
+            Step::Optional(first, _) if first & !(found.present & !taken) != 0 => Ok(taken),
+            Step::Optional(_, inner) => match self.step(inner, found, taken) {
                 Err(Miss::No) => Ok(taken),
                 result @ (Ok(_) | Err(Miss::Stop | Miss::Cut)) => result,
             },
