@@ -11,6 +11,7 @@ use tokio_util::task::TaskTracker;
 use super::Service;
 use super::driver::Clock;
 use super::key_file::Seed;
+use super::quic::ResetKey;
 use super::settings::Settings;
 use super::tls::{Credentials, CredentialsError};
 
@@ -54,7 +55,7 @@ impl Room {
 /// Whose process this is.
 pub(super) enum Owner {
     /// A sidecar: it has the agent's key and speaks to peers.
-    Sidecar { identity: Arc<Identity>, credentials: Credentials },
+    Sidecar { identity: Arc<Identity>, credentials: Credentials, reset_key: ResetKey },
     /// An agent: it has no key and speaks only to its own sidecar.
     Agent,
 }
@@ -74,8 +75,11 @@ impl Host {
         seed: &Seed,
         service: Arc<dyn Service>,
     ) -> Result<Arc<Self>, CredentialsError> {
-        let owner =
-            Owner::Sidecar { identity: Arc::new(seed.identity()), credentials: Credentials::new(seed)? };
+        let owner = Owner::Sidecar {
+            identity: Arc::new(seed.identity()),
+            credentials: Credentials::new(seed)?,
+            reset_key: ResetKey::of(seed),
+        };
         Ok(Self::new(settings, owner, service))
     }
 
@@ -147,6 +151,14 @@ impl Host {
     /// Whether so many peers are opening links that whoever else comes shall first prove its address.
     pub(super) fn is_crowded(&self) -> bool {
         self.peers.opening.available_permits() < self.peers.opening_max / 2
+    }
+
+    /// The key of stateless resets; an agent's host has none, and opens no QUIC socket.
+    pub(super) fn reset_key(&self) -> Option<&ResetKey> {
+        match &self.owner {
+            Owner::Sidecar { reset_key, .. } => Some(reset_key),
+            Owner::Agent => None,
+        }
     }
 
     /// The credentials for peer links. **Errors:** an agent's host has none.

@@ -3,15 +3,18 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
+use std::time::Duration;
 
 use capd_proto::identity::Did;
 use capd_proto::limits::MSG_SIZE_BYTES_FLOOR;
 use capd_proto::link::Role;
+use quinn::crypto::HmacKey;
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn::{
-    ClientConfig, Connection, Endpoint, EndpointConfig, IdleTimeout, Incoming, ServerConfig, TokioRuntime,
-    TransportConfig, VarInt,
+    ClientConfig, Connection, ConnectionId, ConnectionIdGenerator, Endpoint, EndpointConfig, IdleTimeout,
+    Incoming, ServerConfig, TokioRuntime, TransportConfig, VarInt,
 };
+use ring::hmac;
 use rustls::pki_types::CertificateDer;
 use socket2::SockRef;
 use tokio::time::{Instant, timeout_at};
@@ -22,6 +25,7 @@ use super::dial::ConnectError;
 use super::driver::{self, Opening};
 use super::greeting::End;
 use super::host::{Host, Permits};
+use super::key_file::Seed;
 use super::link::{Kind, Link};
 use super::settings::Settings;
 use super::tls;
@@ -36,7 +40,7 @@ pub fn listen(host: &Arc<Host>, address: SocketAddr) -> io::Result<SocketAddr> {
     let mut config = ServerConfig::with_crypto(Arc::new(crypto));
     config.transport_config(transport(&host.settings));
     config.max_incoming(host.settings.links_opening_max);
-    let endpoint = bind(address, Some(config), &host.settings)?;
+    let endpoint = bind(address, Some(config), host)?;
     let bound = endpoint.local_addr()?;
     host.quic().push(endpoint.clone());
     let host = Arc::clone(host);
@@ -161,13 +165,53 @@ fn transport(settings: &Settings) -> Arc<TransportConfig> {
     Arc::new(config)
 }
 
-fn bind(address: SocketAddr, config: Option<ServerConfig>, settings: &Settings) -> io::Result<Endpoint> {
+fn bind(address: SocketAddr, config: Option<ServerConfig>, host: &Host) -> io::Result<Endpoint> {
+    let settings = &host.settings;
     let socket = UdpSocket::bind(address)?;
     let options = SockRef::from(&socket);
     // The system caps what it grants; a smaller buffer costs speed under bursts, never correctness.
     let _smaller = options.set_recv_buffer_size(settings.udp_buffer_bytes);
     let _smaller = options.set_send_buffer_size(settings.udp_buffer_bytes);
-    Endpoint::new(EndpointConfig::default(), config, socket, Arc::new(TokioRuntime))
+    let endpoint = host.reset_key().map_or_else(EndpointConfig::default, ResetKey::endpoint);
+    Endpoint::new(endpoint, config, socket, Arc::new(TokioRuntime))
+}
+
+/// A key that follows from the identity, so that a sidecar which starts again can prove to its peers that the links to
+/// its former process are gone (RFC 9000 10.3); they would learn it only from silence otherwise.
+pub(super) struct ResetKey(Arc<hmac::Key>);
+
+impl ResetKey {
+    pub(super) fn of(seed: &Seed) -> Self {
+        let root = hmac::Key::new(hmac::HMAC_SHA256, seed.expose());
+        let key = hmac::sign(&root, b"capd quic stateless reset");
+        Self(Arc::new(hmac::Key::new(hmac::HMAC_SHA256, key.as_ref())))
+    }
+
+    fn endpoint(&self) -> EndpointConfig {
+        let mut config = EndpointConfig::new(Arc::clone(&self.0) as Arc<dyn HmacKey>);
+        config.cid_generator(|| Box::new(RandomIds));
+        config
+    }
+}
+
+/// Connection ids that every process of this identity takes for its own, its former ones included: quinn's default
+/// takes packets of another process for noise, and stays silent.
+struct RandomIds;
+
+impl ConnectionIdGenerator for RandomIds {
+    fn generate_cid(&mut self) -> ConnectionId {
+        let mut bytes = [0; CONNECTION_ID_BYTES];
+        getrandom::fill(&mut bytes).expect("the system has randomness");
+        ConnectionId::new(&bytes)
+    }
+
+    fn cid_len(&self) -> usize {
+        CONNECTION_ID_BYTES
+    }
+
+    fn cid_lifetime(&self) -> Option<Duration> {
+        None
+    }
 }
 
 /// A socket that reaches `address`: one that listens if any does, else one that only dials.
@@ -177,7 +221,7 @@ fn dialler(host: &Host, address: SocketAddr) -> io::Result<Endpoint> {
     if let Some(endpoint) = endpoints.iter().find(reaching) {
         return Ok(endpoint.clone());
     }
-    let endpoint = bind(unspecified(address), None, &host.settings)?;
+    let endpoint = bind(unspecified(address), None, host)?;
     endpoints.push(endpoint.clone());
     Ok(endpoint)
 }
@@ -197,5 +241,7 @@ const fn unspecified(remote: SocketAddr) -> SocketAddr {
 
 /// The name a TLS client must give; nobody reads it (PROTOCOL 2: names carry no meaning).
 const SERVER_NAME: &str = "capd.invalid";
+/// RFC 9000 5.1: long enough that ids never meet by chance.
+const CONNECTION_ID_BYTES: usize = 8;
 /// Bytes a peer may have on the way to us before HELLO is done.
 const OPENING_WINDOW_BYTES: u32 = 2 * MSG_SIZE_BYTES_FLOOR;
