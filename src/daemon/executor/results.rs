@@ -102,7 +102,7 @@ impl Node {
                 self.failure_body(running, Code::INTERNAL_ERROR, "the provider's answer was lost", None)
             }
         };
-        let limit = self.rules.message_bytes_max;
+        let limit = self.result_bytes_max(key);
         let mut envelope = self.result_envelope(key, running, &body);
         if envelope.len() > limit {
             let message = format!("the result is larger than the {limit} bytes that a message may have");
@@ -122,6 +122,13 @@ impl Node {
             }
         }
         self.executor.idle.notify_waiters();
+    }
+
+    /// What a result may have in bytes to reach everybody who waits for it.
+    fn result_bytes_max(&self, key: &CallKey) -> usize {
+        let calls = lock(&self.executor.calls);
+        let links = calls.ledger.waiters(key).map(|waiter| waiter.link.message_bytes_max());
+        links.fold(self.rules.message_bytes_max, usize::min)
     }
 
     fn result_envelope(&self, key: &CallKey, running: &Running, body: &[u8]) -> Bytes {
