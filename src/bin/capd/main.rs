@@ -122,13 +122,15 @@ fn main() -> ExitCode {
 fn run(sources: SourceArgs, announce: bool, stop_with_stdin: bool) -> Result<(), Failure> {
     let config = sources.load()?;
     log_to_stderr(&config);
-    runtime()?.block_on(async move {
+    let runtime = runtime()?;
+    let outcome = runtime.block_on(async move {
+        // Before the announcement: whoever reads it may send a signal.
+        let mut terminate = signal(SignalKind::terminate()).map_err(Failure::runtime)?;
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::runtime)?;
         let daemon = Daemon::start(config).await.map_err(start_failure)?;
         if announce {
             println!("{}", daemon.announcement());
         }
-        let mut terminate = signal(SignalKind::terminate()).map_err(Failure::runtime)?;
-        let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::runtime)?;
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
@@ -140,7 +142,10 @@ fn run(sources: SourceArgs, announce: bool, stop_with_stdin: bool) -> Result<(),
             _ = terminate.recv() => Err(Failure::runtime("ended by a second signal before all calls had ended")),
             _ = interrupt.recv() => Err(Failure::runtime("ended by a second signal before all calls had ended")),
         }
-    })
+    });
+    // A read of standard input cannot be called off, and must not be waited for.
+    runtime.shutdown_background();
+    outcome
 }
 
 fn start_failure(error: capd::daemon::StartError) -> Failure {
