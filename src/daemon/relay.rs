@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::calls::RelayedCall;
 use super::node::{Inbound, Node, Outbound, Refusal, lock};
 use crate::net::pending::Pending;
-use crate::net::{Link, LinkId, Route};
+use crate::net::{Link, LinkId, Route, SendError};
 
 /// Requests that wait for an answer, by the id they went out under.
 pub(super) struct Relay {
@@ -242,7 +242,12 @@ impl Node {
             }
             Err(error) => {
                 self.relay.take(&id, link.principal());
-                Err(Refusal::new(Code::OVERLOADED, error.to_string()))
+                let code = match error {
+                    SendError::TooLarge { .. } => Code::BAD_REQUEST,
+                    SendError::Full => Code::OVERLOADED,
+                    SendError::Closed | SendError::Draining => Code::ENDPOINT_UNREACHABLE,
+                };
+                Err(Refusal::new(code, error.to_string()))
             }
         }
     }

@@ -48,11 +48,15 @@ impl Node {
         if let Some(refusal) = refused_params(input.as_deref(), &call.params) {
             return Err(Missing::Provider(refusal));
         }
-        let time_ms = call.deadline_ms.saturating_add(ANSWER_GRACE_MS);
+        // PROTOCOL 8: the invoke's time, else the descriptor's.
+        let ends_ms = match (call.timeout_ms, descriptor.timeout_ms) {
+            (None, Some(time_ms)) => self.deadline_ms(call.expires_at_ms, time_ms),
+            (Some(_), _) | (None, None) => call.deadline_ms,
+        };
         let machine = Caller::new(
             Arc::new(retry_policy(descriptor.retry_policy.as_ref())),
             descriptor.idempotent,
-            time_ms,
+            ends_ms.saturating_add(ANSWER_GRACE_MS),
         );
         let chosen = Chosen { machine, peer: peer.clone(), output, ids: vec![call.id], sent_on: None };
         lock(&call.progress).chosen = Some(chosen);
@@ -63,11 +67,13 @@ impl Node {
     pub(super) fn choose_peer_later(&self, call: Arc<RelayedCall>, missing: Missing) {
         let Some(node) = self.shared() else { return };
         self.spawn(async move {
-            match node.await_peer(&call, missing).await {
-                Ok(()) => node.drive_call(&call, None, Handed::Nothing),
-                Err(refusal) => node.end_call(&call, |node, link, route| {
+            match call.ended.run_until_cancelled(node.await_peer(&call, missing)).await {
+                Some(Ok(())) => node.drive_call(&call, None, Handed::Nothing),
+                Some(Err(refusal)) => node.end_call(&call, |node, link, route| {
                     node.refuse(link, route, Some(call.id), &refusal);
                 }),
+                // It was cancelled, and its answer is out.
+                None => {}
             }
         });
     }

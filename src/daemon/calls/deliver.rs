@@ -94,6 +94,7 @@ impl Node {
     /// The one answer to everybody who waits; whoever asks again from here on begins anew.
     pub(super) fn end_call(&self, call: &Arc<RelayedCall>, answer: impl Fn(&Self, &Arc<Link>, &Route)) {
         self.relay.remove_call(&call.id);
+        call.ended.cancel();
         let waiters = std::mem::take(&mut lock(&call.progress).waiters);
         for (link, route) in waiters {
             answer(self, &link, &route);

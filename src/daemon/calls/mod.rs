@@ -18,6 +18,7 @@ use capd_proto::envelope::MessageId;
 use capd_proto::identity::Did;
 use capd_proto::message::{Invoke, Type};
 use capd_proto::negotiate::Want;
+use tokio_util::sync::CancellationToken;
 
 use super::executor::Incoming;
 use super::node::{Inbound, Node, Refusal, lock};
@@ -36,8 +37,12 @@ pub(super) struct RelayedCall {
     to: Option<Did>,
     ext: Option<Bytes>,
     expires_at_ms: u64,
+    /// The time that the invoke names, in milliseconds.
+    timeout_ms: Option<u64>,
     /// When waiting for a provider ends. **Units:** monotonic milliseconds.
     deadline_ms: u64,
+    /// Set with the agent's answer, so that nothing is sent that nobody waits for.
+    ended: CancellationToken,
     progress: Mutex<Progress>,
 }
 
@@ -134,6 +139,9 @@ impl Node {
             lock(&running.progress).waiters.push(waiter);
             return Ok(());
         }
+        if self.draining.is_cancelled() {
+            return Err(Refusal::new(Code::UNAVAILABLE, "the sidecar is shutting down"));
+        }
         let time_ms = invoke.timeout_ms.unwrap_or(self.rules.call_timeout_ms);
         let call = Arc::new(RelayedCall {
             id: inbound.envelope.id,
@@ -144,7 +152,9 @@ impl Node {
             to,
             ext: inbound.envelope.ext.map(Bytes::copy_from_slice),
             expires_at_ms: inbound.expires_at_ms(),
+            timeout_ms: invoke.timeout_ms,
             deadline_ms: self.deadline_ms(inbound.expires_at_ms(), time_ms),
+            ended: CancellationToken::new(),
             progress: Mutex::new(Progress { waiters: vec![waiter], chosen: None }),
         });
         if !self.relay.add_call(&call) {
