@@ -1,0 +1,148 @@
+//! Large and many calls at once in; every one of them intact, and none in the way of another, out.
+
+use capd::net::Settings;
+use ciborium::Value;
+
+use crate::agents::{CAP_INVOKE, Caller, Provider, by_id, loose, of_error, success};
+use crate::peer::Peer;
+use crate::support::{Setup, Sidecar, field, map};
+
+const ECHO: &str = "org.example.echo:1.0.0";
+const MIB: usize = 1024 * 1024;
+
+/// Bytes that differ from place to place.
+fn bytes(count: usize) -> Value {
+    Value::Bytes((0..count).map(|at| (at.wrapping_mul(2_654_435_761) >> 16) as u8).collect())
+}
+
+#[test]
+fn a_mebibyte_passes_both_ways_over_quic_and_tcp() {
+    let b = Sidecar::start();
+    let mut provider = Provider::of(&b, vec![loose(ECHO)]);
+    for a in [Setup::new().peer(&b).start(), Setup::new().peer_over_tcp(&b).start()] {
+        let mut caller = Caller::of(&a);
+        let params = bytes(MIB);
+        for _ in 0..3 {
+            let id = caller.invoke(by_id(ECHO, params.clone()));
+            provider.echo();
+            assert!(success(&caller.result(&id)) == &params, "the result is what was sent");
+        }
+    }
+}
+
+#[test]
+fn a_mebibyte_passes_through_a_command() {
+    let yaml = "version: 1\nnamespace: org.example\ncapabilities:\n  - name: echo\n    command: [cat]\n";
+    let b = Setup::new().capabilities(yaml).start();
+    let a = Setup::new().peer(&b).start();
+    let params = Value::from("x\u{e9}".repeat(MIB / 3));
+    assert!(Caller::of(&a).call(by_id(ECHO, params.clone())) == params);
+}
+
+#[test]
+fn a_result_beyond_the_largest_message_is_an_error_result() {
+    let b = Setup::new().set("limits.msg_size_bytes_max", "2097152").start();
+    // The caller's sidecar takes less than the provider's may send.
+    let a = Setup::new().set("limits.msg_size_bytes_max", "1048576").peer(&b).start();
+    let mut provider = Provider::of(&b, vec![loose(ECHO)]);
+    let mut caller = Caller::of(&a);
+    let id = caller.invoke(by_id(ECHO, Value::Null));
+    let call = provider.taken();
+    provider.succeed(&call, bytes(MIB + MIB / 2));
+    let result = caller.result(&id);
+    let said = of_error(&result, "message").and_then(Value::as_text).unwrap_or_default();
+    assert_eq!(result.code(), Some(5001), "{said}");
+    assert!(said.contains("larger"), "{said}");
+    // The link is as good as before.
+    let id = caller.invoke(by_id(ECHO, 1.into()));
+    provider.echo();
+    assert_eq!(success(&caller.result(&id)), &Value::from(1));
+}
+
+#[test]
+fn two_hundred_calls_at_once_each_get_their_own_result() {
+    let b = Sidecar::start();
+    let mut provider = Provider::of(&b, vec![loose(ECHO)]);
+    for a in [Setup::new().peer(&b).start(), Setup::new().peer_over_tcp(&b).start()] {
+        let mut caller = Caller::of(&a);
+        let ids: Vec<_> = (0..200).map(|number| caller.invoke(by_id(ECHO, number.into()))).collect();
+        let mut calls: Vec<_> = ids.iter().map(|_| provider.taken()).collect();
+        // Answered in another order than asked.
+        calls.reverse();
+        for call in &calls {
+            let params = field(call.body(), "params").unwrap().clone();
+            provider.succeed(call, params);
+        }
+        for (number, id) in ids.iter().enumerate() {
+            let number = Value::from(u64::try_from(number).unwrap());
+            assert_eq!(success(&caller.result(id)), &number);
+        }
+        caller.heard_nothing_more();
+        provider.heard_nothing_more();
+    }
+}
+
+#[test]
+fn a_large_call_on_its_way_does_not_hold_up_a_small_one() {
+    // The peer lets in little of one stream at a time, so the large call needs many turns.
+    let settings = Settings { stream_window_bytes: 64 * 1024, ..Settings::default() };
+    let peer = Peer::with(vec![loose(ECHO)], settings, true);
+    let a = Setup::new().peer_at(peer.did(), &[&peer.address()]).start();
+    let mut caller = Caller::of(&a);
+    // The peer is known once this has been answered.
+    let first = caller.invoke(by_id(ECHO, Value::Null));
+    peer.succeed(&peer.heard_type(CAP_INVOKE), Value::Null);
+    caller.result(&first);
+    let large = caller.invoke(by_id(ECHO, bytes(12 * MIB)));
+    let small = caller.invoke(by_id(ECHO, 1.into()));
+    let (one, two) = (peer.heard_type(CAP_INVOKE), peer.heard_type(CAP_INVOKE));
+    assert_eq!((one.message.id(), two.message.id()), (small.clone(), large.clone()));
+    for call in [&two, &one] {
+        peer.succeed(call, map([]));
+    }
+    caller.result(&small);
+    caller.result(&large);
+}
+
+#[test]
+fn half_a_frame_of_one_agent_does_not_hold_up_another() {
+    let b = Sidecar::start();
+    let mut provider = Provider::of(&b, vec![loose(ECHO)]);
+    let mut slow = Caller::of(&b);
+    let envelope = crate::support::encode(&slow.link.envelope(CAP_INVOKE, by_id(ECHO, bytes(MIB))));
+    let length = u32::try_from(envelope.len() + 1).unwrap().to_be_bytes();
+    let frame = [&length[..], &[crate::support::AMP_MESSAGE], &envelope].concat();
+    let (half, rest) = frame.split_at(frame.len() / 2);
+    slow.link.send_raw(half);
+    let mut quick = Caller::of(&b);
+    let id = quick.invoke(by_id(ECHO, 1.into()));
+    assert_eq!(provider.echo().id(), id);
+    quick.result(&id);
+    slow.link.send_raw(rest);
+    provider.echo();
+    assert_eq!(slow.link.message().typ(), crate::agents::CAP_RESULT);
+}
+
+#[test]
+fn one_call_more_than_a_peer_may_have_in_flight_is_refused_with_5004() {
+    let b = Setup::new().set("limits.calls_in_flight_per_peer_max", "2").start();
+    let mut provider = Provider::of(&b, vec![loose(ECHO)]);
+    let mut caller = Caller::of(&b);
+    let held: Vec<_> = (0..2).map(|_| caller.invoke(by_id(ECHO, Value::Null))).collect();
+    let calls: Vec<_> = held.iter().map(|_| provider.taken()).collect();
+    let over = caller.invoke(by_id(ECHO, Value::Null));
+    assert_eq!(caller.error(&over).code(), Some(5004));
+    // Another peer has room of its own.
+    let a = Setup::new().peer(&b).start();
+    let mut other = Caller::of(&a);
+    let id = other.invoke(by_id(ECHO, 1.into()));
+    provider.echo();
+    other.result(&id);
+    for (id, call) in held.iter().zip(&calls) {
+        provider.succeed(call, Value::Null);
+        caller.result(id);
+    }
+    let id = caller.invoke(by_id(ECHO, 2.into()));
+    provider.echo();
+    caller.result(&id);
+}

@@ -1,0 +1,26 @@
+//! Calls through real sidecars over real links in; one answer each, whatever happens on the way, out.
+//!
+//! `agents` are callers and providers that speak raw frames on a local link, `peer` is a sidecar whose every word a test
+//! chooses. Read the tests in this order: `routes`, `schemas`, `once`, `cancel`, `retry`, `process`, `order`, `load`,
+//! `trust`, `stop`.
+
+#![allow(clippy::unwrap_used, reason = "these are tests, though not all of it stands in a test function")]
+#![allow(unreachable_pub, reason = "it is no library: its callers stand beside it")]
+#![allow(clippy::disallowed_methods, reason = "real processes are waited for in real time")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod agents;
+mod peer;
+
+mod cancel;
+mod load;
+mod once;
+mod order;
+mod process;
+mod retry;
+mod routes;
+mod schemas;
+mod stop;
+mod trust;

@@ -1,0 +1,201 @@
+//! Signals, mistakes and restarts in; calls that end, exit codes, and what is left on disk, out.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::time::Instant;
+
+use ciborium::Value;
+
+use crate::agents::{Caller, ERROR, Provider, by_id, failure, loose, success};
+use crate::support::{PATIENCE, Setup, Sidecar, exit_code, stderr};
+
+const ECHO: &str = "org.example.echo:1.0.0";
+const SERVES_CAT: &str =
+    "version: 1\nnamespace: org.example\ncapabilities:\n  - name: cat\n    command: [cat]\n";
+
+fn signal(sidecar: &Sidecar, signal: rustix::process::Signal) {
+    let pid = rustix::process::Pid::from_raw(sidecar.pid().cast_signed()).unwrap();
+    rustix::process::kill_process(pid, signal).unwrap();
+}
+
+/// Calls until the sidecar takes no more; what it said then.
+fn refused_once_draining(caller: &mut Caller, id: &str) -> u64 {
+    let deadline = Instant::now() + PATIENCE;
+    while Instant::now() < deadline {
+        let call = caller.invoke(by_id(id, Value::Null));
+        let answer = caller.about(&call);
+        if answer.typ() == ERROR {
+            return answer.code().unwrap();
+        }
+    }
+    panic!("it takes calls for ever");
+}
+
+#[test]
+fn on_sigterm_the_running_call_ends_new_ones_are_refused_and_the_exit_is_0() {
+    let mut b = Setup::new().capabilities(SERVES_CAT).start();
+    let a = Setup::new().peer(&b).start();
+    let mut provider = Provider::of(&b, vec![loose(ECHO)]);
+    let (mut far, mut near) = (Caller::of(&a), Caller::of(&b));
+    let running = far.invoke(by_id(ECHO, "kept".into()));
+    let call = provider.taken();
+    signal(&b, rustix::process::Signal::TERM);
+    assert_eq!(refused_once_draining(&mut near, "org.example.cat:1.0.0"), 5002);
+    provider.succeed(&call, "kept".into());
+    assert_eq!(success(&far.result(&running)), &Value::from("kept"));
+    assert_eq!(b.wait().code(), Some(0));
+    assert!(!b.socket.exists(), "the socket is gone with it");
+}
+
+#[test]
+fn a_callers_sidecar_that_stops_waits_for_the_answer_too() {
+    let b = Sidecar::start();
+    let mut a = Setup::new().peer(&b).start();
+    let mut provider = Provider::of(&b, vec![loose(ECHO)]);
+    let mut caller = Caller::of(&a);
+    let running = caller.invoke(by_id(ECHO, Value::Null));
+    let call = provider.taken();
+    signal(&a, rustix::process::Signal::TERM);
+    // GOAWAY says that it has begun.
+    assert_eq!(caller.link.frame().frame_type, 0x05);
+    provider.succeed(&call, "late enough".into());
+    assert_eq!(success(&caller.result(&running)), &Value::from("late enough"));
+    assert_eq!(a.wait().code(), Some(0));
+}
+
+#[test]
+fn a_call_that_does_not_end_in_the_time_for_draining_gets_its_one_result_from_the_sidecar() {
+    let mut b = Setup::new().set("timeouts.drain_ms", "100").start();
+    let mut provider = Provider::of(&b, vec![loose(ECHO)]);
+    let mut caller = Caller::of(&b);
+    let id = caller.invoke(by_id(ECHO, Value::Null));
+    provider.taken();
+    assert_eq!(b.terminate().code(), Some(0));
+    let code = failure(&caller.result(&id));
+    assert!([5002, 5902].contains(&code), "{code}");
+    let rest = caller.link.closed();
+    assert!(rest.iter().all(|frame| frame.frame_type != crate::support::AMP_MESSAGE), "{rest:?}");
+}
+
+#[test]
+fn a_second_signal_ends_it_at_once() {
+    let mut b = Setup::new().capabilities(SERVES_CAT).start();
+    let mut provider = Provider::of(&b, vec![loose(ECHO)]);
+    let mut caller = Caller::of(&b);
+    caller.invoke(by_id(ECHO, Value::Null));
+    provider.taken();
+    signal(&b, rustix::process::Signal::TERM);
+    refused_once_draining(&mut caller, "org.example.cat:1.0.0");
+    signal(&b, rustix::process::Signal::INT);
+    let status = b.wait();
+    assert_eq!((status.code(), status.signal()), (Some(1), None));
+    assert!(b.log().contains("second signal"));
+}
+
+#[test]
+fn an_idle_sidecar_ends_at_once_on_either_signal() {
+    for signal_number in [rustix::process::Signal::TERM, rustix::process::Signal::INT] {
+        let b = Sidecar::start();
+        let mut a = Setup::new().peer(&b).start();
+        let _caller = Caller::of(&a);
+        signal(&a, signal_number);
+        assert_eq!(a.wait().code(), Some(0));
+    }
+}
+
+/// Runs `capd` to its end on this configuration and declaration.
+fn capd(dir: &Path, command: &[&str], config: &str, declaration: &str) -> Output {
+    std::fs::write(dir.join("capd.toml"), config).unwrap();
+    std::fs::write(dir.join("capabilities.yaml"), declaration).unwrap();
+    let mut capd = Command::new(env!("CARGO_BIN_EXE_capd"));
+    capd.env_clear().current_dir(dir).args(command).args(["--config", "capd.toml"]);
+    crate::support::run_with(&mut capd, b"")
+}
+
+#[test]
+fn mistakes_are_exit_2_with_file_line_and_key() {
+    let dir = tempfile::tempdir().unwrap();
+    let good = "[agent]\ndir = \"state\"\ncapabilities = \"capabilities.yaml\"\n";
+    for (config, declaration, said) in [
+        (
+            "[agent]\ndir = \"state\"\n[listen]\nquick = \"127.0.0.1:0\"\n",
+            "",
+            &["capd.toml:4", "listen.quick"][..],
+        ),
+        (
+            "[agent]\ndir = \"state\"\n[timeouts]\ncall_ms = \"soon\"\n",
+            "",
+            &["capd.toml:4", "timeouts.call_ms"],
+        ),
+        ("[agent\n", "", &["capd.toml:1"]),
+        (good, "version: 1\ncapabilities:\n  - nam: echo\n", &["capabilities.yaml:3", "nam"]),
+        (
+            good,
+            "version: 1\nnamespace: org.example\ncapabilities:\n  - name: echo\n    command: [cat]\n    inputSchema:\n      type: wrong\n",
+            &["capabilities.yaml:"],
+        ),
+    ] {
+        for command in [&["run"][..], &["config", "check"]] {
+            let output = capd(dir.path(), command, config, declaration);
+            assert_eq!(exit_code(&output), 2, "{config}{declaration}\n{}", stderr(&output));
+            for part in said {
+                assert!(stderr(&output).contains(part), "{part:?} in {}", stderr(&output));
+            }
+        }
+    }
+    let output = capd(dir.path(), &["config", "check"], good, SERVES_CAT);
+    assert_eq!(exit_code(&output), 0, "{}", stderr(&output));
+}
+
+#[test]
+fn what_the_system_refuses_is_exit_1() {
+    let b = Sidecar::start();
+    let dir = tempfile::tempdir().unwrap();
+    let taken = format!("[agent]\ndir = \"state\"\n[listen]\ntcp = \"{}\"\n", b.tcp.unwrap());
+    let output = capd(dir.path(), &["run"], &taken, "");
+    assert_eq!(exit_code(&output), 1, "{}", stderr(&output));
+    assert!(stderr(&output).contains(&b.tcp.unwrap().to_string()), "{}", stderr(&output));
+    // A socket that another sidecar answers on is not taken from it.
+    let taken = format!("[agent]\ndir = \"state\"\n[listen]\nunix = {:?}\n", b.socket);
+    let output = capd(dir.path(), &["run"], &taken, "");
+    assert_eq!(exit_code(&output), 1, "{}", stderr(&output));
+    Caller::of(&b).link.ping();
+}
+
+#[test]
+fn the_key_is_made_once_for_its_owner_alone_and_the_identity_stays() {
+    let b = Sidecar::start();
+    let did = b.did.clone();
+    let secrets = ["state/identity.key", "state/token"].map(|name| b.dir.join(name));
+    let read = || secrets.clone().map(|path| std::fs::read(path).unwrap());
+    let before = read();
+    for path in &secrets {
+        let mode = std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode, 0o600, "{}", path.display());
+    }
+    let b = b.restart();
+    assert_eq!(b.did, did);
+    assert_eq!(read(), before);
+    // A key that others may read is not used.
+    let mut b = b;
+    b.kill();
+    std::fs::set_permissions(&secrets[0], std::fs::Permissions::from_mode(0o644)).unwrap();
+    let output = {
+        let mut capd = Command::new(env!("CARGO_BIN_EXE_capd"));
+        capd.env_clear().current_dir(&b.dir).args(["run", "--config", "capd.toml"]);
+        crate::support::run_with(&mut capd, b"")
+    };
+    assert_eq!(exit_code(&output), 1, "{}", stderr(&output));
+    assert!(stderr(&output).contains("identity"), "{}", stderr(&output));
+}
+
+#[test]
+fn it_ends_with_the_standard_input_of_whoever_started_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = "[agent]\ndir = \"state\"\n";
+    let output = capd(dir.path(), &["run", "--stop-with-stdin"], config, "");
+    assert_eq!(exit_code(&output), 0, "{}", stderr(&output));
+    assert!(!dir.path().join("state/capd.sock").exists());
+}
