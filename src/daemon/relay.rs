@@ -287,12 +287,19 @@ impl Node {
 
     /// PONG, CAP_DECLARE, DOC_SEND, RESPONSE: to whoever asked; nobody's are dropped.
     pub(super) fn on_answer(&self, inbound: &Inbound<'_>, typ: Type) -> Result<(), Refusal> {
-        Message::decode(typ, inbound.body).map_err(Refusal::of)?;
-        let Some(id) = inbound.envelope.reply_id() else { return Ok(()) };
-        if let Some(waiting) = self.relay.take(&id, inbound.link.principal()) {
-            self.deliver(waiting, inbound, typ);
+        let shape = Message::decode(typ, inbound.body).map(drop).map_err(Refusal::of);
+        let id = inbound.envelope.reply_id();
+        let waiting = id.and_then(|id| self.relay.take(&id, inbound.link.principal()));
+        match (waiting, &shape) {
+            (Some(waiting), Ok(())) => self.deliver(waiting, inbound, typ),
+            // Nothing better will come: who waits for it learns so at once. Dropping our own sender says it too.
+            (Some(Waiting { who: Waiter::Agent { link, route }, .. }), Err(_)) => {
+                let refusal = Refusal::new(Code::CONTRACT_ERROR, "the peer's answer is malformed");
+                self.refuse(&link, &route, id, &refusal);
+            }
+            (Some(_), Err(_)) | (None, _) => {}
         }
-        Ok(())
+        shape
     }
 
     pub(super) fn deliver(&self, waiting: Waiting, inbound: &Inbound<'_>, typ: Type) {
