@@ -84,10 +84,13 @@ impl Daemon {
     /// Takes no new work, lets calls in flight end within the drain timeout, closes every link, and returns.
     pub async fn shutdown(self) {
         self.node.draining.cancel();
+        // PROTOCOL 4: peers are told first, so that their next calls go elsewhere. Agents here may still be needed.
+        self.node.peers.drain();
         if tokio::time::timeout(self.drain_timeout, self.node.executor.idle()).await.is_err() {
             tracing::warn!("calls were still in flight when the time for draining ran out");
         }
         self.node.interrupt_calls();
+        // Links close once nothing is in flight on them, the agent's own calls to peers included.
         self.host.shut_down();
         self.host.ended().await;
         self.node.shutdown.cancel();

@@ -120,6 +120,13 @@ impl Peers {
         lock(&self.state).get(did).is_some_and(|peer| peer.links.iter().any(|other| other.id() == link))
     }
 
+    /// Tells every peer that this sidecar takes no more work.
+    pub(super) fn drain(&self) {
+        for link in lock(&self.state).values().flat_map(|peer| &peer.links) {
+            link.drain();
+        }
+    }
+
     /// Peers with a link.
     pub(super) fn connected(&self) -> Vec<Did> {
         lock(&self.state).keys().cloned().collect()
