@@ -139,10 +139,25 @@ async fn a_cancel_travels_to_the_handler_and_ends_the_call_with_4901() {
     let id = handle.id();
     let Err(ClientError::Result(error)) = soon(handle.outcome()).await else { panic!("not an error result") };
     assert_eq!(error.code, Code::CANCELLED);
-    let again = soon(world.caller.cancel(id)).await;
-    assert!(matches!(again, Ok(CancelState::Finished | CancelState::Unknown)), "{again:?}");
+    assert_eq!(soon(world.caller.cancel(id)).await, Ok(CancelState::Finished));
     // A stranger to the call, the other agent, learns nothing and stops nothing.
     assert_eq!(soon(world.provider.cancel(id)).await, Ok(CancelState::Unknown));
+}
+
+#[tokio::test]
+async fn an_agent_of_several_versions_learns_which_one_a_call_without_an_id_was_given_to() {
+    let handler = |invocation: Invocation| -> Answer {
+        Box::pin(async move { Ok(cbor(&json!(invocation.capability.to_string()))) })
+    };
+    let world = World::new(&["org.example.which:1.0.0", "org.example.which:2.0.0"], handler).await;
+    let name: CapabilityName = "org.example.which".parse().unwrap();
+    let old = Negotiate { range: Some("<2.0.0".parse().unwrap()), ..Negotiate::default() };
+    let session = soon(world.caller.negotiate(&name, &old, None)).await.unwrap();
+    let pinned = Target::Name { name: name.clone(), version: None, negotiate: None };
+    let answer = world.outcome(CallRequest::new(pinned).session(session.id)).await.unwrap();
+    assert_eq!(answer, json!("org.example.which:1.0.0"));
+    let newest = world.outcome(CallRequest::new(Target::newest(name))).await.unwrap();
+    assert_eq!(newest, json!("org.example.which:2.0.0"));
 }
 
 #[tokio::test]

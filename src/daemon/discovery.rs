@@ -107,10 +107,20 @@ impl Node {
         let (link, route, payload) =
             (Arc::clone(inbound.link), inbound.route.clone(), inbound.payload.clone());
         self.spawn(async move {
+            node.await_unknown().await;
             node.refresh_all(None).await;
             node.on_message(&link, &route, payload);
         });
         true
+    }
+
+    /// Gives peers that are still connecting a moment to say what they serve.
+    async fn await_unknown(&self) {
+        let mut changes = self.peers.watch();
+        let all = async { while !self.peers.unknown().is_empty() && changes.changed().await.is_ok() {} };
+        if tokio::time::timeout(Duration::from_millis(CONNECT_MS), all).await.is_err() {
+            tracing::debug!("not every peer is there");
+        }
     }
 
     async fn served_by(&self, link: &Arc<Link>) -> Result<Vec<Arc<Descriptor>>, Refusal> {
@@ -188,6 +198,8 @@ impl Node {
     }
 }
 
+/// Time for peers that are connecting before the agent's question is answered without them, in milliseconds.
+const CONNECT_MS: u64 = 1_000;
 /// Time for all peers to say what they serve before the agent's question is answered, in milliseconds.
 const REFRESH_MS: u64 = 3_000;
 /// Time for a peer to answer a question of ours, in milliseconds.

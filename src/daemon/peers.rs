@@ -177,11 +177,11 @@ impl Peers {
         self.refreshed_ms.store(now_ms, Ordering::Relaxed);
     }
 
-    /// Whether there is no peer to ask, or all were asked less than a second ago.
+    /// Whether there is no peer to ask or to wait for, or all were asked less than a second ago.
     pub(super) fn is_fresh(&self, now_ms: u64) -> bool {
         let refreshed_ms = self.refreshed_ms.load(Ordering::Relaxed);
         let is_recent = refreshed_ms > 0 && now_ms.saturating_sub(refreshed_ms) < FRESH_MS;
-        is_recent || lock(&self.state).is_empty()
+        is_recent || (lock(&self.state).is_empty() && self.expected.is_empty())
     }
 
     /// A receiver that wakes at each change.

@@ -2,9 +2,9 @@
 
 use capd_proto::identity::Identity;
 
-use crate::fixture::quiet_sidecar;
+use crate::fixture::{PING, quiet_sidecar};
 use crate::peer::{Certificate, RawLink, Transport, fresh_seed};
-use crate::support::{HANDSHAKE, Setup, Sidecar, decode, encode, field};
+use crate::support::{HANDSHAKE, Setup, Sidecar, decode, encode, field, map};
 
 /// Nothing but a TLS refusal comes back, however far the handshake gets on our side.
 #[track_caller]
@@ -70,4 +70,35 @@ fn two_links_of_one_peer_stand_side_by_side() {
     links.iter_mut().for_each(RawLink::ping);
     let [_, mut left] = links;
     left.ping();
+}
+
+#[test]
+fn a_did_of_another_method_stands_for_the_key_in_its_configured_document_and_for_no_other() {
+    let seed = fresh_seed();
+    let own = Identity::from_seed(seed).did().as_str().to_owned();
+    let web = "did:web:agents.example:reviewer";
+    let key = own.strip_prefix("did:key:").unwrap();
+    let document = format!(
+        r##"{{"id": "{web}", "verificationMethod": [{{"id": "{web}#1", "type": "Multikey", "controller": "{web}",
+            "publicKeyMultibase": "{key}"}}], "assertionMethod": ["{web}#1"]}}"##
+    );
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("did.json");
+    std::fs::write(&path, document).unwrap();
+    let sidecar = Setup::new().set("agent.did_documents", path.to_str().unwrap()).start();
+    for transport in Transport::PEER {
+        let mut link = RawLink::open_as(&sidecar, transport, seed);
+        let mut letter = link.letter(PING, &map([]));
+        letter.from = web.to_owned();
+        let id = link.send_letter(&letter);
+        let pong = link.reply(&id);
+        assert_eq!(pong.typ(), 0x02, "{transport:?}: {pong:?}");
+        assert_eq!(field(&pong.value, "to"), Some(&web.into()), "it is answered under its own name");
+        let mut stranger = RawLink::open(&sidecar, transport);
+        let mut letter = stranger.letter(PING, &map([]));
+        letter.from = web.to_owned();
+        let id = stranger.send_letter(&letter);
+        assert_eq!(stranger.refusal(&id).code, 3001, "{transport:?}");
+        stranger.ping();
+    }
 }
