@@ -11,7 +11,8 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::executor::refused_artifact;
-use super::node::{Inbound, Node, Refusal, lock};
+use super::inbound::Inbound;
+use super::node::{Node, Refusal, lock};
 use super::peers::Stay;
 use crate::net::{Link, Service as _};
 use crate::registry::snapshot::{Event, Origin};

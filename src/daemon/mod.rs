@@ -3,13 +3,14 @@
 //! [`Daemon::start`] brings the parts up in this order: key, declaration and schemas, node, listeners, dialling. The
 //! order down is the reverse: take no new work, let calls end, close links, leave.
 //!
-//! A message is met by `node`, which hands it on: `executor` runs calls for our own providers, `calls` relays the
+//! A message is met by `inbound`, which hands it on: `executor` runs calls for our own providers, `calls` relays the
 //! agent's calls to peers, `relay` matches every other answer with its request, `query` and `discovery` exchange what
 //! is served, `providers` holds what serves here, `sessions` pins agreed versions.
 
 mod calls;
 mod discovery;
 mod executor;
+mod inbound;
 mod node;
 mod peers;
 mod providers;

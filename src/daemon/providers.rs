@@ -18,7 +18,8 @@ use capd_proto::message::{
 use tokio_util::task::TaskTracker;
 
 use super::executor::refused_artifact;
-use super::node::{ANSWER_TTL_MS, Inbound, Node, Outbound, Refusal, lock};
+use super::inbound::Inbound;
+use super::node::{ANSWER_TTL_MS, Node, Outbound, Refusal, lock};
 use super::wire::{text, with_fields};
 use crate::declaration::{self, Declared};
 use crate::net::{Link, LinkId};

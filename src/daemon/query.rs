@@ -11,7 +11,8 @@ use capd_proto::message::{
 };
 
 use super::executor::refused_artifact;
-use super::node::{Inbound, Node, Refusal};
+use super::inbound::Inbound;
+use super::node::{Node, Refusal};
 use super::providers::SCHEMA_MEDIA_TYPE;
 use super::wire::{mismatch, text, with_fields};
 use crate::registry::snapshot::{Entry, Origin, Snapshot};

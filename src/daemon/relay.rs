@@ -13,7 +13,8 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
 use super::calls::RelayedCall;
-use super::node::{Inbound, Node, Outbound, Refusal, lock};
+use super::inbound::Inbound;
+use super::node::{Node, Outbound, Refusal, lock};
 use crate::net::pending::Pending;
 use crate::net::{Link, LinkId, Route, SendError};
 

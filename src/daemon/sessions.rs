@@ -9,7 +9,8 @@ use capd_proto::identity::Did;
 use capd_proto::message::{Accept, CancelState, Invoke, NegotiateRequest, Request, Response, Type};
 use capd_proto::negotiate::{Session, SessionId, Sessions, Want};
 
-use super::node::{Inbound, Node, Refusal, lock};
+use super::inbound::Inbound;
+use super::node::{Node, Refusal, lock};
 use super::wire::mismatch;
 use crate::provider::CallKey;
 use crate::registry::snapshot::Origin;

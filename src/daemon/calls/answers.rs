@@ -10,7 +10,8 @@ use capd_proto::message::{self, CapResult, ErrorBody, Type};
 
 use super::deliver::own_error;
 use super::{Handed, RelayedCall};
-use crate::daemon::node::{Inbound, Node, Refusal, lock};
+use crate::daemon::inbound::Inbound;
+use crate::daemon::node::{Node, Refusal, lock};
 use crate::daemon::relay::Waiter;
 use crate::daemon::wire::retry_after_ms;
 use crate::net::Link;

@@ -9,7 +9,8 @@ use capd_proto::envelope::Ext;
 use capd_proto::message::{self, CallError, CapResult, SchemaSide, Type};
 
 use super::{Handed, RelayedCall};
-use crate::daemon::node::{ANSWER_TTL_MS, Inbound, Node, Outbound, lock};
+use crate::daemon::inbound::Inbound;
+use crate::daemon::node::{ANSWER_TTL_MS, Node, Outbound, lock};
 use crate::daemon::wire::raw_violation_details;
 use crate::net::{Link, Route};
 use crate::schema::Side;

@@ -21,7 +21,8 @@ use capd_proto::negotiate::Want;
 use tokio_util::sync::CancellationToken;
 
 use super::executor::Incoming;
-use super::node::{Inbound, Node, Refusal, lock};
+use super::inbound::Inbound;
+use super::node::{Node, Refusal, lock};
 use crate::net::{Link, LinkId, Route};
 use crate::router::{self, Scope};
 use crate::schema::Artifact;
