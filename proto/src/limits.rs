@@ -39,7 +39,7 @@ pub const DID_BYTES_MAX: usize = 2_048;
 pub const NAME_BYTES_MAX: usize = 255;
 /// Fewest labels of a capability name. **Source:** PROTOCOL 6.
 pub const NAME_LABELS_MIN: usize = 3;
-/// Longest version text, in bytes; as npm's and crates.io's.
+/// Longest version text, in bytes; as the common package registries have it.
 pub const VERSION_BYTES_MAX: usize = 256;
 /// Longest range text, in bytes; ours.
 pub const RANGE_BYTES_MAX: usize = 1_024;
