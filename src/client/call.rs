@@ -65,6 +65,7 @@ pub struct CallRequest {
     pub(super) to: Option<Did>,
     pub(super) params: Bytes,
     pub(super) timeout: Option<Duration>,
+    pub(super) ttl: Option<Duration>,
     pub(super) session: Option<SessionId>,
     pub(super) thread_id: Option<Bytes>,
     pub(super) id: Option<MessageId>,
@@ -74,7 +75,7 @@ impl CallRequest {
     /// A call of `target` with `null` for params, to whichever agent the sidecar chooses.
     pub fn new(target: Target) -> Self {
         let params = Bytes::from_static(&[CBOR_NULL]);
-        Self { target, to: None, params, timeout: None, session: None, thread_id: None, id: None }
+        Self { target, to: None, params, timeout: None, ttl: None, session: None, thread_id: None, id: None }
     }
 
     /// The agent to call, instead of the sidecar's choice.
@@ -99,6 +100,13 @@ impl CallRequest {
         Self { timeout: Some(timeout), ..self }
     }
 
+    /// How long after it was first made the call may be asked about again: its invoke's `ttl`. Otherwise an hour, or, for
+    /// a call with a timeout, a minute more than that. It caps the timeout, and whoever runs the call remembers it for
+    /// so long.
+    pub fn ttl(self, ttl: Duration) -> Self {
+        Self { ttl: Some(ttl), ..self }
+    }
+
     /// The session that pins the version.
     pub fn session(self, session: SessionId) -> Self {
         Self { session: Some(session), ..self }
@@ -109,7 +117,10 @@ impl CallRequest {
         Self { thread_id: Some(thread_id.into()), ..self }
     }
 
-    /// The call's id, to repeat a call whose answer was lost: under the same id it runs once. **Source:** PROTOCOL 8.
+    /// The call's id, to repeat a call whose answer was lost: under the same id it runs once.
+    ///
+    /// Everything else must be as it was the first time. The time in the id is the invoke's `ts`, so that `ts + ttl` is
+    /// the same too, and a repeat past it is refused with 1003 and not run once more. **Source:** PROTOCOL 5, 8.
     pub fn id(self, id: MessageId) -> Self {
         Self { id: Some(id), ..self }
     }

@@ -78,6 +78,14 @@ impl WireError {
         self.details.as_deref().and_then(|details| to_json(details).ok())
     }
 
+    /// Whether an error result is the call's one result. Otherwise our own sidecar gave it because nothing came in time, and
+    /// the call, repeated under its id, may yet be answered by who runs it.
+    ///
+    /// **Shape:** `details` with `"final": false` when it is not.
+    pub fn is_final(&self) -> bool {
+        self.details_json().is_none_or(|details| details["final"] != Value::Bool(false))
+    }
+
     /// The violations that `details` lists; entries of another shape are left out.
     pub fn violations(&self) -> Vec<Violation> {
         let details = self.details_json();
@@ -122,6 +130,16 @@ mod tests {
         for details in [json!(null), json!([]), json!({"violations": 1})] {
             assert_eq!(with_details(&details).violations(), vec![]);
         }
+    }
+
+    #[test]
+    fn only_an_error_that_says_so_is_not_the_last_word() {
+        assert!(!with_details(&json!({"final": false, "more": 1})).is_final());
+        for details in [json!({"final": true}), json!({"final": null}), json!({}), json!(false), json!(null)]
+        {
+            assert!(with_details(&details).is_final(), "{details}");
+        }
+        assert!(WireError { code: Code::TIMEOUT, message: String::new(), details: None }.is_final());
     }
 
     #[test]

@@ -169,6 +169,7 @@ impl Client {
         let body = bodies::invoke(&request);
         let after = request.timeout.map_or(CALL_WAIT, |time| time + CALL_GRACE);
         let ttl = request.timeout.map_or(CALL_WAIT, |time| time + CALL_TTL_MARGIN);
+        let ttl = request.ttl.unwrap_or(ttl);
         let message = Outgoing {
             id: request.id,
             to: request.to.as_ref().unwrap_or(&self.core.did),

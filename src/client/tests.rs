@@ -30,6 +30,7 @@ struct Seen {
     typ: Type,
     reply_to: Option<MessageId>,
     to: String,
+    ts: u64,
     ttl: u64,
     body: Bytes,
 }
@@ -58,6 +59,7 @@ impl Service for Scripted {
             typ,
             reply_to: envelope.reply_id(),
             to: envelope.to.iter().next().unwrap().to_owned(),
+            ts: envelope.ts,
             ttl: envelope.ttl,
             body: payload.slice_ref(body),
         };

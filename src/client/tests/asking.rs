@@ -66,6 +66,28 @@ async fn a_call_hears_its_progress_and_then_its_one_result() {
 }
 
 #[tokio::test]
+async fn a_repeated_call_expires_when_the_first_one_does() {
+    let mut pair = Pair::new(|_, _| vec![result(&json!(1))]).await;
+    let hour = Duration::from_secs(3_600);
+    for (request, ttl_ms) in [
+        (call_of("org.example.upper:1.0.0"), 3_600_000),
+        (call_of("org.example.upper:1.0.0").timeout(Duration::from_secs(1)), 61_000),
+        (call_of("org.example.upper:1.0.0").timeout(Duration::from_secs(1)).ttl(hour), 3_600_000),
+    ] {
+        let handle = pair.client.call(request.clone()).unwrap();
+        let id = handle.id();
+        soon(handle.outcome()).await.unwrap();
+        let first = pair.next().await;
+        let again = pair.client.call(request.id(id)).unwrap();
+        assert_eq!(again.id(), id);
+        soon(again.outcome()).await.unwrap();
+        let second = pair.next().await;
+        assert_eq!((first.ts, first.ttl), (id.ts_ms(), ttl_ms));
+        assert_eq!(first, second);
+    }
+}
+
+#[tokio::test]
 async fn a_second_result_is_dropped_and_told_so() {
     let mut pair = Pair::new(|_, message| match message {
         Message::CapInvoke(_) => vec![result(&json!(1)), result(&json!(2))],
