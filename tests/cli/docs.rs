@@ -82,7 +82,7 @@ fn the_examples_with_a_sidecar_print_what_the_page_shows() {
     // Nobody reads on after this line, and what serve says of each call must not end it.
     std::io::BufReader::new(server.stdout.take().unwrap()).read_line(&mut announced).unwrap();
     assert_eq!(announced, serve.shown.replace(PAGE_DID, &sidecar.did));
-    for section in ["call", "query", "ls", "describe", "id"] {
+    for section in ["call", "What became of my call?", "query", "ls", "describe", "id"] {
         hold(section, &sidecar.dir, &sidecar.did);
     }
     server.kill().unwrap();

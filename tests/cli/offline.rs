@@ -43,6 +43,8 @@ fn bad_usage_is_exit_2_and_says_what_is_accepted() {
         (&["call", "org.example.review:1.0.0", "--version", ">=1.0.0"], "version already"),
         (&["call", "review"], "at least 3 labels"),
         (&["cancel", "12"], "32 hex digits"),
+        (&["call", "org.example.review", "--id", "12"], "32 hex digits"),
+        (&["call", "org.example.review", "--ttl", "10"], "500ms, 30s, 2m"),
         (&["describe", "org.example.review"], "a colon and a version"),
         (&["serve", "org.example.review:1.0.0"], "COMMAND"),
         (&["ping", "bob"], "bob"),

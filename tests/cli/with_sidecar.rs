@@ -1,6 +1,6 @@
 //! What needs real `capd` processes: each test has its own.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Child, Command, Stdio};
 
 use ciborium::Value;
@@ -254,6 +254,65 @@ fn ctrl_c_cancels_the_call_and_exits_with_130() {
     assert_eq!((&document["error"]["code"], &document["exit"]), (&json!(4901), &json!(130)));
 }
 
+/// An agent that serves `org.example.loose:1.0.0`, whose every answer the test chooses.
+fn loose(sidecar: &Sidecar) -> BytePeer {
+    let mut agent = BytePeer::open(&sidecar.socket);
+    let descriptor = map([("id", "org.example.loose:1.0.0".into())]);
+    agent.send(0x21, map([("capabilities", Value::Array(vec![descriptor]))]));
+    assert!(agent.ping().is_empty(), "the declaration is taken");
+    agent
+}
+
+#[test]
+fn a_call_whose_caller_died_is_asked_about_by_its_id() {
+    let near = Sidecar::start();
+    let far = Sidecar::start();
+    let caller = Setup::new().peer(&far).start();
+    // Its own agent serves it, or a peer's does.
+    for (serves, calls) in [(&near, &near), (&far, &caller)] {
+        let mut agent = loose(serves);
+        let mut call = start(capctl(Some(&calls.socket)).args(["call", "org.example.loose", "--progress"]));
+        let id = line_after(&mut BufReader::new(call.stderr.take().unwrap()), "call ");
+        let invoke = agent.message();
+        call.kill().unwrap();
+        call.wait().unwrap();
+        let again = start(capctl(Some(&calls.socket)).args(["call", "org.example.loose", "--id", &id]));
+        agent.answer(&invoke, 0x23, map([("status", "success".into()), ("result", "done".into())]));
+        let again = again.wait_with_output().unwrap();
+        assert_eq!((exit_code(&again), stdout(&again)), (0, "\"done\"\n"), "{}", stderr(&again));
+        let document = json_of(calls, &["call", "org.example.loose", "--id", &id, "--json"]);
+        assert_eq!((&document["id"], &document["result"]), (&json!(id), &json!("done")));
+        let (code, _, errors) = run(calls, &["call", "org.example.loose", "--id", &id, "--params", "1"]);
+        assert_eq!((code, errors.contains("4001")), (3, true), "{errors}");
+        assert!(agent.ping().is_empty(), "it ran once");
+    }
+}
+
+#[test]
+fn an_id_past_its_time_is_refused_and_not_run() {
+    let sidecar = Sidecar::start();
+    let mut agent = loose(&sidecar);
+    let line = ["call", "org.example.loose", "--id", "0000018d746b37000000000000000001"];
+    let (code, out, errors) = run(&sidecar, &line);
+    assert_eq!((code, out.as_str()), (3, ""), "{errors}");
+    assert!(errors.contains("1003") && errors.contains("to 2024-02-04T15:00:00Z"), "{errors}");
+    assert!(agent.ping().is_empty(), "it did not run");
+}
+
+#[test]
+fn a_lost_link_names_the_call_and_the_command_to_ask_with() {
+    let mut sidecar = provider();
+    let mut call = start(capctl(Some(&sidecar.socket)).args(["call", "org.example.slow", "--progress"]));
+    let mut progress = BufReader::new(call.stderr.take().unwrap());
+    let id = line_after(&mut progress, "call ");
+    sidecar.kill();
+    assert_eq!(call.wait().unwrap().code(), Some(5));
+    let mut errors = String::new();
+    progress.read_to_string(&mut errors).unwrap();
+    let command = format!("call org.example.slow --progress --id {id}");
+    assert!(errors.contains("link to the sidecar closed") && errors.contains(&command), "{errors}");
+}
+
 #[test]
 fn the_sidecar_is_reached_over_loopback_tcp_with_its_token() {
     let sidecar = Sidecar::start();
@@ -296,11 +355,7 @@ fn without_any_setting_capctl_finds_the_socket_where_capd_puts_it() {
 #[test]
 fn a_result_that_does_not_fit_json_is_printed_in_diagnostic_notation() {
     let sidecar = Sidecar::start();
-    let mut agent = BytePeer::open(&sidecar.socket);
-    let descriptor = map([("id", "org.example.loose:1.0.0".into())]);
-    agent.send(0x21, map([("capabilities", Value::Array(vec![descriptor]))]));
-    assert!(agent.ping().is_empty(), "the declaration is taken");
-
+    let mut agent = loose(&sidecar);
     let socket = sidecar.socket.clone();
     let caller = std::thread::spawn(move || {
         let line = ["call", "org.example.loose", "--params", r#"{"a": 1}"#];

@@ -84,6 +84,14 @@ pub(crate) struct CallArgs {
     /// The agent to call; without it, the sidecar chooses
     #[arg(long, value_name = "DID")]
     pub(crate) to: Option<String>,
+    /// Repeat the call of this id, 32 hexadecimal digits, to learn what became of it: what ran is not run again.
+    /// Everything else must be as it was the first time
+    #[arg(long, value_name = "HEX")]
+    pub(crate) id: Option<MessageId>,
+    /// How long the call may be asked about with --id, from when it was first made; without it, an hour, or
+    /// --timeout and a minute if that is longer
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    pub(crate) ttl: Option<Duration>,
     /// Show the call's id and its progress on stderr even when that is not a terminal
     #[arg(long)]
     pub(crate) progress: bool,

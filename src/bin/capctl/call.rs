@@ -2,16 +2,19 @@
 
 use std::io::{IsTerminal as _, Read as _};
 use std::path::Path;
+use std::time::Duration;
 
 use capd::client::{Answer, CallHandle, CallRequest, Client, ClientError, Progress, Target};
 use capd_proto::capability::CapabilityName;
+use capd_proto::code::Code;
 use capd_proto::envelope::MessageId;
+use capd_proto::limits::TTL_MS_MAX;
 use serde_json::{Value, json};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::args::CallArgs;
 use crate::failure::{Exit, Failure};
-use crate::{Sidecar, diagnostic, output};
+use crate::{Sidecar, again, diagnostic, duration, output, time};
 
 /// Makes the call and prints its result.
 ///
@@ -25,9 +28,10 @@ pub(crate) async fn run(sidecar: &Sidecar, args: CallArgs, json: bool) -> Result
     let id = handle.id();
     let mut view = View::new(args.progress, json);
     view.sent(id);
-    let (outcome, is_interrupted) = wait(&client, handle, &mut interrupts, &mut view).await?;
+    let (outcome, is_interrupted) = wait(&client, handle, &args, &mut interrupts, &mut view).await?;
     view.clear();
-    let printed = outcome.map_err(Failure::from).and_then(|answer| print(id, &answer, json));
+    let printed =
+        outcome.map_err(|error| failure(error, id, &args)).and_then(|answer| print(id, &answer, json));
     match (printed, is_interrupted) {
         (printed, false) => printed,
         (Ok(()), true) => Err(interrupted("interrupted; the call had ended before it could be cancelled")),
@@ -55,7 +59,42 @@ fn request(args: &CallArgs) -> Result<CallRequest, Failure> {
     if let Some(to) = &args.to {
         request = request.to(crate::reach::did(to)?);
     }
-    Ok(request)
+    if let Some(id) = args.id {
+        request = request.id(id);
+    }
+    Ok(request.ttl(ttl(args)))
+}
+
+/// How long the call may be asked about.
+fn ttl(args: &CallArgs) -> Duration {
+    let ttl = args.ttl.or_else(|| args.timeout.map(|timeout| TTL.max(timeout + TTL_MARGIN))).unwrap_or(TTL);
+    ttl.min(Duration::from_millis(TTL_MS_MAX))
+}
+
+/// Why a call that was sent has no good end, and how to ask again where that could tell more.
+fn failure(error: ClientError, id: MessageId, args: &CallArgs) -> Failure {
+    let hint = match &error {
+        ClientError::Timeout { .. } | ClientError::Closed(_) => Some(unknown(id, args)),
+        ClientError::Result(wire) if !wire.is_final() => Some(unknown(id, args)),
+        ClientError::Refused(wire) if wire.code == Code::INVALID_TIMESTAMP && args.id.is_some() => {
+            let end_ms = id.ts_ms().saturating_add(duration::ms(ttl(args)));
+            let (start, end) = (time::utc(id.ts_ms()), time::utc(end_ms));
+            Some(format!(
+                "this id can be asked about from {start} to {end}; without --id the call is made anew"
+            ))
+        }
+        _ => None,
+    };
+    let failure = Failure::from(error).about(id);
+    match hint {
+        Some(hint) => failure.hint(hint),
+        None => failure,
+    }
+}
+
+/// What to do about a call that may have run.
+fn unknown(id: MessageId, args: &CallArgs) -> String {
+    format!("the call may have run, or still run; to learn what became of it: {}", again::command(args, id))
 }
 
 /// Params from the command line, a file, or stdin.
@@ -80,6 +119,7 @@ fn params(text: &str) -> Result<Value, Failure> {
 async fn wait(
     client: &Client,
     mut handle: CallHandle,
+    args: &CallArgs,
     interrupts: &mut Signal,
     view: &mut View,
 ) -> Result<(Result<Answer, ClientError>, bool), Failure> {
@@ -94,7 +134,7 @@ async fn wait(
             _ = interrupts.recv() => {
                 if is_interrupted {
                     view.clear();
-                    return Err(interrupted("interrupted; the call may still run"));
+                    return Err(interrupted("interrupted").about(id).hint(unknown(id, args)));
                 }
                 is_interrupted = true;
                 view.note("cancelling; Ctrl-C again leaves without waiting");
@@ -216,9 +256,19 @@ fn event(progress: &Progress) -> Value {
     }
 }
 
+/// How long a call may be asked about unless its command line says otherwise: long enough for somebody to come back to it,
+/// at the price of its place in the executor's ledger.
+const TTL: Duration = Duration::from_secs(3_600);
+/// How much longer than its timeout a call may be asked about at least, so that its end is still told.
+const TTL_MARGIN: Duration = Duration::from_secs(60);
+
 #[cfg(test)]
 mod tests {
+    use capd::client::WireError;
+    use clap::Parser as _;
+
     use super::*;
+    use crate::args::{Args, Command};
 
     #[test]
     fn params_come_from_the_line_or_a_file() {
@@ -237,5 +287,75 @@ mod tests {
         let failure = params("@/nonexistent/params.json").unwrap_err();
         assert_eq!(failure.exit, Exit::Usage);
         assert!(failure.to_string().contains("/nonexistent/params.json"), "{failure}");
+    }
+
+    const ID: &str = "0000018d746b37000000000000000001";
+
+    fn call(line: &[&str]) -> CallArgs {
+        let line = ["capctl", "call", "a.b.c"].iter().chain(line).copied();
+        match Args::try_parse_from(line).unwrap().command {
+            Command::Call(call) => call,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn of_wire(code: Code, details: Option<&Value>) -> WireError {
+        let mut bytes = Vec::new();
+        if let Some(details) = details {
+            capd_proto::cbor::json::from_json(details, &mut bytes);
+        }
+        WireError { code, message: "m".to_owned(), details: details.map(|_| bytes.into()) }
+    }
+
+    #[test]
+    fn a_call_without_a_last_word_says_how_to_ask_for_it() {
+        let id: MessageId = ID.parse().unwrap();
+        for error in [
+            ClientError::Result(of_wire(Code::TIMEOUT, Some(&json!({"final": false})))),
+            ClientError::Timeout { id, after: Duration::from_secs(1) },
+            ClientError::Closed("gone".to_owned()),
+        ] {
+            let failure = failure(error, id, &call(&[]));
+            let text = failure.to_string();
+            assert!(text.contains("the call may have run") && text.contains(&format!("--id {ID}")), "{text}");
+            assert!(!text.contains("details"), "{text}");
+            assert_eq!(failure.json()["error"]["id"], ID);
+        }
+    }
+
+    #[test]
+    fn a_last_word_is_left_as_it_is() {
+        let id: MessageId = ID.parse().unwrap();
+        for error in [
+            ClientError::Result(of_wire(Code::TIMEOUT, None)),
+            ClientError::Result(of_wire(Code::INTERRUPTED, Some(&json!({"final": true})))),
+            ClientError::Refused(of_wire(Code::OVERLOADED, None)),
+            ClientError::Refused(of_wire(Code::INVALID_TIMESTAMP, None)),
+        ] {
+            let failure = failure(error, id, &call(&[]));
+            assert!(!failure.to_string().contains("--id"), "{failure}");
+            assert_eq!(failure.json()["error"]["id"], ID);
+        }
+    }
+
+    #[test]
+    fn an_id_past_its_time_says_when_that_was() {
+        let error = ClientError::Refused(of_wire(Code::INVALID_TIMESTAMP, None));
+        let failure = failure(error, ID.parse().unwrap(), &call(&["--id", ID, "--ttl", "2h"]));
+        let text = failure.to_string();
+        assert!(text.contains("from 2024-02-04T14:00:00Z to 2024-02-04T16:00:00Z"), "{text}");
+    }
+
+    #[test]
+    fn a_call_may_be_asked_about_for_an_hour_and_longer_than_it_may_take() {
+        for (line, seconds) in [
+            (&[][..], 3_600),
+            (&["--timeout", "30s"], 3_600),
+            (&["--timeout", "2h"], 7_260),
+            (&["--timeout", "720h"], 720 * 3_600),
+            (&["--timeout", "2h", "--ttl", "10m"], 600),
+        ] {
+            assert_eq!(ttl(&call(line)), Duration::from_secs(seconds), "{line:?}");
+        }
     }
 }

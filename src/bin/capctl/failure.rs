@@ -5,6 +5,7 @@ use std::io;
 
 use capd::client::{ClientError, WireError};
 use capd_proto::code::{Category, Code};
+use capd_proto::envelope::MessageId;
 use serde_json::{Value, json};
 
 use crate::diagnostic;
@@ -29,7 +30,10 @@ pub(crate) struct Failure {
     pub(crate) exit: Exit,
     message: String,
     hint: Option<String>,
-    wire: Option<WireError>,
+    /// Boxed, since a failure stands in every result.
+    wire: Option<Box<WireError>>,
+    /// The call that it is about.
+    call: Option<MessageId>,
 }
 
 impl Failure {
@@ -55,13 +59,19 @@ impl Failure {
         self
     }
 
+    /// The same failure with the call that it is about.
+    pub(crate) fn about(mut self, call: MessageId) -> Self {
+        self.call = Some(call);
+        self
+    }
+
     /// The same failure with another exit code.
     pub(crate) fn exit(mut self, exit: Exit) -> Self {
         self.exit = exit;
         self
     }
 
-    /// One JSON document: `{"error": {"message", "code"?, "name"?, "details"?, "hint"?}, "exit"}`.
+    /// One JSON document: `{"error": {"message", "code"?, "name"?, "details"?, "id"?, "hint"?}, "exit"}`.
     pub(crate) fn json(&self) -> Value {
         let mut error = json!({"message": self.wire.as_ref().map_or(&self.message, |wire| &wire.message)});
         if let Some(wire) = &self.wire {
@@ -73,6 +83,9 @@ impl Failure {
                 error["details"] = wire.details_json().unwrap_or_else(|| in_notation(details).into());
             }
         }
+        if let Some(call) = &self.call {
+            error["id"] = json!(call.to_string());
+        }
         if let Some(hint) = &self.hint {
             error["hint"] = json!(hint);
         }
@@ -80,7 +93,7 @@ impl Failure {
     }
 
     fn new(exit: Exit, message: impl Into<String>) -> Self {
-        Self { exit, message: message.into(), hint: None, wire: None }
+        Self { exit, message: message.into(), hint: None, wire: None, call: None }
     }
 }
 
@@ -95,7 +108,9 @@ impl fmt::Display for Failure {
                     let _ = write!(text, " ({})", violation.keyword);
                 }
             }
-            if let (true, Some(details)) = (violations.is_empty(), &wire.details) {
+            // What is not final has a hint that says so in words.
+            let is_told = !violations.is_empty() || !wire.is_final();
+            if let (false, Some(details)) = (is_told, &wire.details) {
                 let details =
                     wire.details_json().map_or_else(|| in_notation(details), |json| json.to_string());
                 let _ = write!(text, "\n  details: {details}");
@@ -120,11 +135,11 @@ impl From<ClientError> for Failure {
                 .hint("over TCP, --token-file must name the file that this sidecar made"),
             ClientError::Refused(wire) => {
                 let failure = Self::new(exit_of(wire.code).unwrap_or(Exit::Refused), message);
-                Self { hint: hint_of(wire.code).map(str::to_owned), wire: Some(wire), ..failure }
+                Self { hint: hint_of(wire.code).map(str::to_owned), wire: Some(Box::new(wire)), ..failure }
             }
             ClientError::Result(wire) => {
                 let failure = Self::new(exit_of(wire.code).unwrap_or(Exit::ErrorResult), message);
-                Self { wire: Some(wire), ..failure }
+                Self { wire: Some(Box::new(wire)), ..failure }
             }
             ClientError::Timeout { .. } | ClientError::Closed(_) | ClientError::Unsent(_) => {
                 Self::new(Exit::Unavailable, message)

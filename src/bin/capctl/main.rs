@@ -1,5 +1,6 @@
 //! A command line in; a request to the sidecar, what came of it, and an exit code out.
 
+mod again;
 mod args;
 mod call;
 mod context;
@@ -13,6 +14,7 @@ mod list;
 mod output;
 mod reach;
 mod serve;
+mod time;
 
 use std::process::ExitCode;
 
