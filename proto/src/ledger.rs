@@ -14,6 +14,7 @@
 //! An id that meets another body than its first is a [`Admission::Conflict`] in either state.
 
 mod order;
+mod verdict;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -28,6 +29,8 @@ use crate::limits::{
 };
 
 use order::Order;
+
+pub use verdict::{Admission, Answerer, Bound, Finish, Status};
 
 /// The name of a call: who made it, and its invoke's id. **Source:** PROTOCOL 8.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -84,82 +87,6 @@ impl Default for Limits {
             idempotent_bytes_per_peer_max: LEDGER_IDEMPOTENT_BYTES_PER_PEER_DEFAULT,
         }
     }
-}
-
-/// What to do with an invoke.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[must_use]
-pub enum Admission<W> {
-    /// Execute it; the waiter is kept until it finishes.
-    New,
-    /// It runs already; the waiter gets its result too.
-    Attached {
-        /// The oldest waiter, if there were too many.
-        displaced: Option<W>,
-    },
-    /// It finished; this is its recorded CAP_RESULT, byte for byte.
-    Replay {
-        /// The recorded envelope.
-        result: Bytes,
-        /// The waiter, back.
-        waiter: W,
-    },
-    /// The id belongs to a call with another body: ERROR 4001.
-    Conflict(W),
-    /// There is no room: ERROR 5004.
-    Full {
-        /// The bound that was met.
-        bound: Bound,
-        /// The waiter, back.
-        waiter: W,
-    },
-}
-
-/// Which of [`Limits`] was met.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bound {
-    /// [`Limits::calls_max`].
-    Calls,
-    /// [`Limits::calls_per_peer_max`].
-    PeerCalls,
-    /// [`Limits::kept_bytes_max`].
-    KeptBytes,
-    /// [`Limits::kept_bytes_per_peer_max`].
-    PeerKeptBytes,
-}
-
-/// Who a result comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answerer {
-    /// The provider.
-    Provider,
-    /// This sidecar, in the provider's place: timeout, cancel, provider lost, shutdown.
-    Sidecar,
-}
-
-/// What became of a result.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[must_use]
-pub enum Finish<W> {
-    /// It is the call's one result; these wait for it, oldest first.
-    Recorded(Vec<W>),
-    /// The sidecar had answered already: drop it and audit it; ERROR 4001 to the provider.
-    Late,
-    /// The provider had answered already: drop it and audit it; ERROR 4001 to the provider.
-    Second,
-    /// No such call, or one forgotten: drop it and audit it; ERROR 4001 to the provider.
-    Unknown,
-}
-
-/// Where a call stands, for a cancel's answer and for lists.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Status {
-    /// Never seen, or forgotten.
-    Unknown,
-    /// Admitted and not finished.
-    Executing,
-    /// Its result is recorded.
-    Finished,
 }
 
 /// The memory of calls; `W` is whatever the daemon needs to send a result back.
