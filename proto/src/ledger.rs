@@ -1,22 +1,26 @@
 //! Invokes and their results in, a verdict on each out: which call is new, which runs, which was answered (PROTOCOL 8).
 //!
 //! The ledger is the executor side's memory of (`from`, `id`). It holds every call from its admission until its
-//! `ts + ttl`, with the result's bytes once there are any, so that the same invoke is never run twice and its result
-//! never changes. It does no I/O and sends nothing: whoever asks gets told what to do.
+//! `ts + ttl`, so that the same invoke is never run twice and its result never changes. Results of idempotent calls
+//! are held here, within a byte budget; those of the others stand in a journal, and the ledger keeps the row to read
+//! them by. It does no I/O and sends nothing: whoever asks gets told what to do.
 //!
 //! ```text
-//!            admit                 finish                  ts + ttl passed, or, if idempotent, no room
+//!            admit                 finish                  sweep past ts + ttl, or, if idempotent, no room
 //! (unknown) ───────► Executing ─────────────► Finished ───────────────────────────────────────────────► (unknown)
-//!     ▲                 │  ▲ │ admit: Attached    ▲ │ admit: Replay; finish: Late or Second
-//!     └──── withdraw ───┘  └─┘                    └─┘
+//!   ▲   │               │  ▲ │ admit: Attached  ▲ ▲ │ admit: Replay; finish: Late or Second
+//!   │   └───────────────┼──┴─┘── restore ───────┘ └─┘
+//!   └───── withdraw ────┘
 //! ```
 //!
-//! An id that meets another body than its first is a [`Admission::Conflict`] in either state.
+//! An id that meets another body than its first is an [`Admission::Conflict`] in either state. A call that is not
+//! idempotent and so old that it may be one of those forgotten is an [`Admission::Forgotten`].
 
+mod list;
 mod order;
 mod verdict;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 
@@ -30,6 +34,7 @@ use crate::limits::{
 
 use order::Order;
 
+pub use list::Listed;
 pub use verdict::{Admission, Answerer, Bound, Finish, Status};
 
 /// The name of a call: who made it, and its invoke's id. **Source:** PROTOCOL 8.
@@ -58,6 +63,30 @@ pub struct Invoke {
     pub idempotent: bool,
 }
 
+/// Where a call's recorded CAP_RESULT envelope is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// In the ledger.
+    Held(Bytes),
+    /// In the journal. Its call is never pushed out by others, whether idempotent or not.
+    Journaled {
+        /// Where in the journal.
+        row: u64,
+        /// The envelope's length. **Units:** bytes.
+        bytes: usize,
+    },
+}
+
+impl Kept {
+    /// The envelope's length. **Units:** bytes.
+    pub fn len_bytes(&self) -> usize {
+        match self {
+            Self::Held(envelope) => envelope.len(),
+            Self::Journaled { bytes, .. } => *bytes,
+        }
+    }
+}
+
 /// How much the ledger may hold. **Units:** calls and bytes, as the names say.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
@@ -65,8 +94,8 @@ pub struct Limits {
     pub calls_max: usize,
     /// Calls of one `from`.
     pub calls_per_peer_max: usize,
-    /// Results of calls that are not idempotent, in all: past it, such calls are refused. Those already running may
-    /// still go over it, each by its result.
+    /// Results of calls that are not idempotent, in all, wherever they are kept: past it, such calls are refused.
+    /// Those already running may still go over it, each by its result.
     pub kept_bytes_max: usize,
     /// The same, of one `from`.
     pub kept_bytes_per_peer_max: usize,
@@ -93,7 +122,7 @@ impl Default for Limits {
 #[derive(Debug)]
 pub struct Ledger<W> {
     limits: Limits,
-    peers: HashMap<Did, Peer<W>>,
+    peers: BTreeMap<Did, Peer<W>>,
     calls: usize,
     kept_bytes: usize,
     idempotent_bytes: usize,
@@ -103,11 +132,15 @@ pub struct Ledger<W> {
     forgettable: BTreeMap<u64, Key>,
     /// Finished calls by the time they may be forgotten.
     expiry: Order,
+    /// The latest `ts + ttl` of the forgotten calls that were not idempotent.
+    forgotten_ms: Option<u64>,
+    is_blind: bool,
 }
 
+/// The calls of one `from`. Ids begin with the time, so that calls come in at the end of the map.
 #[derive(Debug)]
 struct Peer<W> {
-    calls: HashMap<MessageId, Call<W>>,
+    calls: BTreeMap<MessageId, Call<W>>,
     kept_bytes: usize,
     idempotent_bytes: usize,
     forgettable: BTreeMap<u64, MessageId>,
@@ -124,7 +157,7 @@ struct Call<W> {
 #[derive(Debug)]
 enum CallState<W> {
     Executing { waiters: VecDeque<W> },
-    Finished { result: Bytes, by: Answerer, finished: u64 },
+    Finished { kept: Kept, by: Answerer, finished: u64 },
 }
 
 impl<W> Ledger<W> {
@@ -132,35 +165,42 @@ impl<W> Ledger<W> {
     pub fn new(limits: Limits) -> Self {
         Self {
             limits,
-            peers: HashMap::new(),
+            peers: BTreeMap::new(),
             calls: 0,
             kept_bytes: 0,
             idempotent_bytes: 0,
             finished: 0,
             forgettable: BTreeMap::new(),
             expiry: Order::default(),
+            forgotten_ms: None,
+            is_blind: false,
         }
     }
 
     /// Meets an invoke. Of several copies of one, the longest `ts + ttl` counts.
     pub fn admit(&mut self, invoke: Invoke, waiter: W) -> Admission<W> {
-        let known = self.peers.get_mut(&invoke.key.from).and_then(|peer| peer.calls.get_mut(&invoke.key.id));
-        if let Some(call) = known {
+        if self.is_blind {
+            self.forget(&invoke.key);
+        } else if let Some(call) =
+            self.peers.get_mut(&invoke.key.from).and_then(|peer| peer.calls.get_mut(&invoke.key.id))
+        {
             return call.meet(invoke, waiter, &mut self.expiry);
+        } else if !invoke.idempotent
+            && self.forgotten_ms.is_some_and(|last_ms| invoke.expires_at_ms <= last_ms)
+        {
+            // PROTOCOL 8: never executed twice, not even when the clock that this was measured by went back.
+            return Admission::Forgotten(waiter);
         }
         if let Err(bound) = self.make_room(&invoke) {
             return Admission::Full { bound, waiter };
         }
-        let Invoke { key, body, expires_at_ms, idempotent } = invoke;
-        let state = CallState::Executing { waiters: VecDeque::from([waiter]) };
-        let call = Call { body, expires_at_ms, idempotent, state };
-        self.peers.entry(key.from).or_default().calls.insert(key.id, call);
-        self.calls += 1;
+        self.insert(invoke, VecDeque::from([waiter]));
         Admission::New
     }
 
-    /// Records a call's result, or says why it is none. A call whose `ts + ttl` has passed is forgotten at once.
-    pub fn finish(&mut self, key: &Key, result: Bytes, by: Answerer, now_ms: u64) -> Finish<W> {
+    /// Records a call's result, or says why it is none. A call whose `ts + ttl` has passed goes with the next
+    /// [`Ledger::sweep`].
+    pub fn finish(&mut self, key: &Key, kept: Kept, by: Answerer) -> Finish<W> {
         let Some(peer) = self.peers.get_mut(&key.from) else { return Finish::Unknown };
         let Some(call) = peer.calls.get_mut(&key.id) else { return Finish::Unknown };
         let waiters = match &mut call.state {
@@ -171,23 +211,31 @@ impl<W> Ledger<W> {
         let finished = self.finished;
         self.finished += 1;
         self.expiry.insert(call.expires_at_ms, finished, key.clone());
+        let bytes = kept.len_bytes();
+        call.idempotent &= matches!(kept, Kept::Held(_));
         if call.idempotent {
-            peer.idempotent_bytes += result.len();
-            self.idempotent_bytes += result.len();
+            peer.idempotent_bytes += bytes;
+            self.idempotent_bytes += bytes;
             peer.forgettable.insert(finished, key.id);
             self.forgettable.insert(finished, key.clone());
         } else {
-            peer.kept_bytes += result.len();
-            self.kept_bytes += result.len();
+            peer.kept_bytes += bytes;
+            self.kept_bytes += bytes;
         }
-        let expired = call.expires_at_ms < now_ms;
-        call.state = CallState::Finished { result, by, finished };
-        if expired {
-            self.forget(key);
-        } else {
-            self.keep_idempotent_budget(&key.from);
-        }
+        call.state = CallState::Finished { kept, by, finished };
+        self.keep_idempotent_budget(&key.from);
         Finish::Recorded(waiters)
+    }
+
+    /// Takes in a finished call from the journal, at start: no bound refuses it, but it counts. `false`, and nothing
+    /// changes, when the ledger knows the call.
+    pub fn restore(&mut self, invoke: Invoke, kept: Kept, by: Answerer) -> bool {
+        if self.call(&invoke.key).is_some() {
+            return false;
+        }
+        let key = invoke.key.clone();
+        self.insert(invoke, VecDeque::new());
+        matches!(self.finish(&key, kept, by), Finish::Recorded(_))
     }
 
     /// Takes back an admission that ends in a refusal: the call was not executed, its ERROR is not recorded, and the
@@ -204,8 +252,9 @@ impl<W> Ledger<W> {
 
     /// Where a call stands.
     pub fn status(&self, key: &Key) -> Status {
-        match self.peers.get(&key.from).and_then(|peer| peer.calls.get(&key.id)).map(|call| &call.state) {
+        match self.call(key).map(|call| &call.state) {
             None => Status::Unknown,
+            Some(_) if self.is_blind => Status::Unknown,
             Some(CallState::Executing { .. }) => Status::Executing,
             Some(CallState::Finished { .. }) => Status::Finished,
         }
@@ -213,8 +262,7 @@ impl<W> Ledger<W> {
 
     /// Those who wait for a running call's result, oldest first.
     pub fn waiters(&self, key: &Key) -> impl Iterator<Item = &W> {
-        let call = self.peers.get(&key.from).and_then(|peer| peer.calls.get(&key.id));
-        let waiters = call.and_then(|call| match &call.state {
+        let waiters = self.call(key).and_then(|call| match &call.state {
             CallState::Executing { waiters } => Some(waiters.iter()),
             CallState::Finished { .. } => None,
         });
@@ -222,11 +270,18 @@ impl<W> Ledger<W> {
     }
 
     /// Forgets finished calls whose `ts + ttl` has passed, at most [`LEDGER_SWEEP_MAX`] of them; returns how many.
+    /// Adds to `rows` where in the journal their results were, for the journal to drop them.
     /// While there are more, [`Ledger::poll_timeout`] names a time already past.
-    pub fn sweep(&mut self, now_ms: u64) -> usize {
+    pub fn sweep(&mut self, now_ms: u64, rows: &mut Vec<u64>) -> usize {
         for swept in 0..LEDGER_SWEEP_MAX {
-            let Some(key) = self.expiry.first_before(now_ms) else { return swept };
-            self.forget(&key);
+            let Some((expires_at_ms, key)) = self.expiry.first_before(now_ms) else { return swept };
+            let Some(call) = self.forget(&key) else { continue };
+            if !call.idempotent {
+                self.forgotten_ms = self.forgotten_ms.max(Some(expires_at_ms));
+            }
+            if let CallState::Finished { kept: Kept::Journaled { row, .. }, .. } = call.state {
+                rows.push(row);
+            }
         }
         LEDGER_SWEEP_MAX
     }
@@ -242,9 +297,27 @@ impl<W> Ledger<W> {
         self.calls
     }
 
-    /// Bytes of the results remembered.
+    /// Bytes of the results remembered, here and in the journal.
     pub fn bytes(&self) -> usize {
         self.kept_bytes + self.idempotent_bytes
+    }
+
+    /// For tests of those who look for mistakes: a blind ledger takes every id for a new one. `false` at first, and
+    /// nothing but such a test sets it.
+    #[doc(hidden)]
+    pub fn set_blind(&mut self, is_blind: bool) {
+        self.is_blind = is_blind;
+    }
+
+    fn call(&self, key: &Key) -> Option<&Call<W>> {
+        self.peers.get(&key.from)?.calls.get(&key.id)
+    }
+
+    fn insert(&mut self, invoke: Invoke, waiters: VecDeque<W>) {
+        let Invoke { key, body, expires_at_ms, idempotent } = invoke;
+        let call = Call { body, expires_at_ms, idempotent, state: CallState::Executing { waiters } };
+        self.peers.entry(key.from).or_default().calls.insert(key.id, call);
+        self.calls += 1;
     }
 
     /// Room for one more call, made by forgetting finished idempotent ones, oldest first, where that helps.
@@ -289,28 +362,27 @@ impl<W> Ledger<W> {
     }
 
     /// Drops every trace of one call.
-    fn forget(&mut self, key: &Key) {
-        let Some(peer) = self.peers.get_mut(&key.from) else { return };
-        let Some(call) = peer.calls.remove(&key.id) else { return };
+    fn forget(&mut self, key: &Key) -> Option<Call<W>> {
+        let peer = self.peers.get_mut(&key.from)?;
+        let call = peer.calls.remove(&key.id)?;
         self.calls -= 1;
-        match call.state {
-            CallState::Executing { .. } => {}
-            CallState::Finished { result, finished, .. } => {
-                self.expiry.remove(call.expires_at_ms, finished);
-                if call.idempotent {
-                    peer.idempotent_bytes -= result.len();
-                    self.idempotent_bytes -= result.len();
-                    peer.forgettable.remove(&finished);
-                    self.forgettable.remove(&finished);
-                } else {
-                    peer.kept_bytes -= result.len();
-                    self.kept_bytes -= result.len();
-                }
+        if let CallState::Finished { kept, finished, .. } = &call.state {
+            self.expiry.remove(call.expires_at_ms, *finished);
+            let bytes = kept.len_bytes();
+            if call.idempotent {
+                peer.idempotent_bytes -= bytes;
+                self.idempotent_bytes -= bytes;
+                peer.forgettable.remove(finished);
+                self.forgettable.remove(finished);
+            } else {
+                peer.kept_bytes -= bytes;
+                self.kept_bytes -= bytes;
             }
         }
         if peer.calls.is_empty() {
             self.peers.remove(&key.from);
         }
+        Some(call)
     }
 }
 
@@ -327,12 +399,12 @@ impl<W> Call<W> {
                 waiters.push_back(waiter);
                 Admission::Attached { displaced }
             }
-            CallState::Finished { result, finished, .. } => {
+            CallState::Finished { kept, finished, .. } => {
                 if expires_at_ms != self.expires_at_ms {
                     expiry.remove(self.expires_at_ms, *finished);
                     expiry.insert(expires_at_ms, *finished, invoke.key);
                 }
-                Admission::Replay { result: result.clone(), waiter }
+                Admission::Replay { kept: kept.clone(), waiter }
             }
         };
         self.expires_at_ms = expires_at_ms;
@@ -342,7 +414,7 @@ impl<W> Call<W> {
 
 impl<W> Default for Peer<W> {
     fn default() -> Self {
-        Self { calls: HashMap::new(), kept_bytes: 0, idempotent_bytes: 0, forgettable: BTreeMap::new() }
+        Self { calls: BTreeMap::new(), kept_bytes: 0, idempotent_bytes: 0, forgettable: BTreeMap::new() }
     }
 }
 

@@ -21,9 +21,9 @@ impl Order {
         self.0.first_key_value().map(|(&(expires_at_ms, _), _)| expires_at_ms)
     }
 
-    /// The first call, if its time passed before `now_ms`.
-    pub(super) fn first_before(&self, now_ms: u64) -> Option<Key> {
+    /// The first call and its time, if that passed before `now_ms`.
+    pub(super) fn first_before(&self, now_ms: u64) -> Option<(u64, Key)> {
         let (&(expires_at_ms, _), key) = self.0.first_key_value()?;
-        (expires_at_ms < now_ms).then(|| key.clone())
+        (expires_at_ms < now_ms).then(|| (expires_at_ms, key.clone()))
     }
 }

@@ -32,13 +32,18 @@ fn bytes(length: usize) -> Bytes {
     Bytes::from(vec![7; length])
 }
 
+fn held(length: usize) -> Kept {
+    Kept::Held(bytes(length))
+}
+
+fn sweep(ledger: &mut Ledger<u32>, now_ms: u64) -> usize {
+    ledger.sweep(now_ms, &mut Vec::new())
+}
+
 fn run(ledger: &mut Ledger<u32>, invoke: Invoke, result_bytes: usize) {
     let key = invoke.key.clone();
     assert_eq!(ledger.admit(invoke, 0), Admission::New);
-    assert_eq!(
-        ledger.finish(&key, bytes(result_bytes), Answerer::Provider, NOW_MS),
-        Finish::Recorded(vec![0])
-    );
+    assert_eq!(ledger.finish(&key, held(result_bytes), Answerer::Provider), Finish::Recorded(vec![0]));
 }
 
 #[test]
@@ -46,12 +51,9 @@ fn duplicate_attaches_while_running_and_replays_the_bytes_after() {
     let mut ledger = ledger();
     assert_eq!(ledger.admit(invoke(1, 1, false), 10), Admission::New);
     assert_eq!(ledger.admit(invoke(1, 1, false), 11), Admission::Attached { displaced: None });
-    let result = Bytes::from_static(b"the envelope");
-    assert_eq!(
-        ledger.finish(&key(1, 1), result.clone(), Answerer::Provider, NOW_MS),
-        Finish::Recorded(vec![10, 11])
-    );
-    assert_eq!(ledger.admit(invoke(1, 1, false), 12), Admission::Replay { result, waiter: 12 });
+    let kept = Kept::Held(Bytes::from_static(b"the envelope"));
+    assert_eq!(ledger.finish(&key(1, 1), kept.clone(), Answerer::Provider), Finish::Recorded(vec![10, 11]));
+    assert_eq!(ledger.admit(invoke(1, 1, false), 12), Admission::Replay { kept, waiter: 12 });
 }
 
 #[test]
@@ -60,7 +62,7 @@ fn other_body_under_the_same_id_conflicts_running_or_finished() {
     let other = Invoke { body: BodyDigest([1; 32]), ..invoke(1, 1, false) };
     let _ = ledger.admit(invoke(1, 1, false), 0);
     assert_eq!(ledger.admit(other.clone(), 5), Admission::Conflict(5));
-    let _ = ledger.finish(&key(1, 1), bytes(1), Answerer::Provider, NOW_MS);
+    let _ = ledger.finish(&key(1, 1), held(1), Answerer::Provider);
     assert_eq!(ledger.admit(other, 6), Admission::Conflict(6));
 }
 
@@ -76,13 +78,13 @@ fn late_second_and_unknown_answers_are_told_apart() {
     let mut ledger = ledger();
     let _ = ledger.admit(invoke(1, 1, false), 0);
     let _ = ledger.admit(invoke(1, 2, false), 0);
-    let _ = ledger.finish(&key(1, 1), bytes(1), Answerer::Provider, NOW_MS);
-    let _ = ledger.finish(&key(1, 2), bytes(1), Answerer::Sidecar, NOW_MS);
-    assert_eq!(ledger.finish(&key(1, 1), bytes(2), Answerer::Provider, NOW_MS), Finish::Second);
-    assert_eq!(ledger.finish(&key(1, 2), bytes(2), Answerer::Provider, NOW_MS), Finish::Late);
-    assert_eq!(ledger.finish(&key(1, 3), bytes(2), Answerer::Provider, NOW_MS), Finish::Unknown);
-    assert_eq!(ledger.finish(&key(3, 1), bytes(2), Answerer::Provider, NOW_MS), Finish::Unknown);
-    assert_eq!(ledger.admit(invoke(1, 1, false), 9), Admission::Replay { result: bytes(1), waiter: 9 });
+    let _ = ledger.finish(&key(1, 1), held(1), Answerer::Provider);
+    let _ = ledger.finish(&key(1, 2), held(1), Answerer::Sidecar);
+    assert_eq!(ledger.finish(&key(1, 1), held(2), Answerer::Provider), Finish::Second);
+    assert_eq!(ledger.finish(&key(1, 2), held(2), Answerer::Provider), Finish::Late);
+    assert_eq!(ledger.finish(&key(1, 3), held(2), Answerer::Provider), Finish::Unknown);
+    assert_eq!(ledger.finish(&key(3, 1), held(2), Answerer::Provider), Finish::Unknown);
+    assert_eq!(ledger.admit(invoke(1, 1, false), 9), Admission::Replay { kept: held(1), waiter: 9 });
 }
 
 #[test]
@@ -102,23 +104,158 @@ fn finished_call_is_kept_to_its_last_millisecond() {
     let mut ledger = ledger();
     run(&mut ledger, invoke(1, 1, false), 5);
     assert_eq!(ledger.poll_timeout(), Some(LATER_MS + 1));
-    assert_eq!(ledger.sweep(LATER_MS), 0);
-    assert_eq!(ledger.sweep(LATER_MS + 1), 1);
+    assert_eq!(sweep(&mut ledger, LATER_MS), 0);
+    assert_eq!(sweep(&mut ledger, LATER_MS + 1), 1);
     assert_eq!((ledger.calls(), ledger.bytes(), ledger.poll_timeout()), (0, 0, None));
     assert!(ledger.peers.is_empty() && ledger.forgettable.is_empty());
 }
 
 #[test]
-fn running_call_outlives_its_ttl_and_is_forgotten_when_it_finishes() {
+fn running_call_outlives_its_ttl_and_is_forgotten_once_it_finished() {
     let mut ledger = ledger();
     let _ = ledger.admit(invoke(1, 1, false), 0);
-    assert_eq!(ledger.sweep(u64::MAX), 0);
+    assert_eq!(sweep(&mut ledger, u64::MAX), 0);
     assert_eq!(ledger.status(&key(1, 1)), Status::Executing);
-    assert_eq!(
-        ledger.finish(&key(1, 1), bytes(1), Answerer::Sidecar, LATER_MS + 1),
-        Finish::Recorded(vec![0])
-    );
+    assert_eq!(ledger.finish(&key(1, 1), held(1), Answerer::Sidecar), Finish::Recorded(vec![0]));
+    assert_eq!(sweep(&mut ledger, LATER_MS + 1), 1);
     assert_eq!((ledger.status(&key(1, 1)), ledger.calls()), (Status::Unknown, 0));
+}
+
+#[test]
+fn sweep_names_the_rows_of_forgotten_calls() {
+    let mut ledger = ledger();
+    let _ = ledger.admit(invoke(1, 1, false), 0);
+    let _ = ledger.finish(&key(1, 1), Kept::Journaled { row: 70, bytes: 9 }, Answerer::Provider);
+    run(&mut ledger, invoke(1, 2, false), 1);
+    assert!(ledger.restore(invoke(2, 1, false), Kept::Journaled { row: 71, bytes: 9 }, Answerer::Sidecar));
+    assert_eq!((ledger.calls(), ledger.bytes()), (3, 19));
+    let mut rows = vec![5];
+    assert_eq!(ledger.sweep(LATER_MS, &mut rows), 0);
+    assert_eq!(ledger.sweep(LATER_MS + 1, &mut rows), 3);
+    assert_eq!((rows, ledger.calls(), ledger.bytes()), (vec![5, 70, 71], 0, 0));
+}
+
+#[test]
+fn journaled_result_is_replayed_by_its_row() {
+    let mut ledger = ledger();
+    let kept = Kept::Journaled { row: 70, bytes: 9 };
+    let _ = ledger.admit(invoke(1, 1, false), 0);
+    let _ = ledger.finish(&key(1, 1), kept.clone(), Answerer::Provider);
+    assert_eq!(ledger.admit(invoke(1, 1, false), 4), Admission::Replay { kept, waiter: 4 });
+}
+
+#[test]
+fn journaled_result_of_an_idempotent_call_is_not_pushed_out() {
+    let mut ledger = ledger();
+    for id in 0..4 {
+        let _ = ledger.admit(invoke(1, id, true), 0);
+        let kept = Kept::Journaled { row: u64::from(id), bytes: 9 };
+        let _ = ledger.finish(&key(1, id), kept, Answerer::Provider);
+    }
+    assert_eq!(ledger.admit(invoke(1, 4, true), 8), Admission::Full { bound: Bound::PeerCalls, waiter: 8 });
+    assert_eq!((ledger.calls(), ledger.bytes()), (4, 36));
+}
+
+#[test]
+fn restored_call_is_refused_by_no_bound_and_never_replaces_a_known_one() {
+    let mut ledger = ledger();
+    for id in 0..9 {
+        let kept = Kept::Journaled { row: u64::from(id), bytes: 9 };
+        assert!(ledger.restore(invoke(1, id, false), kept, Answerer::Provider));
+    }
+    assert_eq!((ledger.calls(), ledger.bytes()), (9, 81));
+    let kept = Kept::Journaled { row: 99, bytes: 1 };
+    assert!(!ledger.restore(invoke(1, 0, false), kept, Answerer::Sidecar));
+    let first = Kept::Journaled { row: 0, bytes: 9 };
+    assert_eq!(ledger.admit(invoke(1, 0, false), 4), Admission::Replay { kept: first, waiter: 4 });
+    let refused = ledger.admit(invoke(2, 1, false), 8);
+    assert_eq!(refused, Admission::Full { bound: Bound::KeptBytes, waiter: 8 });
+    let refused = ledger.admit(invoke(1, 9, true), 8);
+    assert_eq!(refused, Admission::Full { bound: Bound::PeerCalls, waiter: 8 });
+    assert_eq!(ledger.finish(&key(1, 0), held(1), Answerer::Provider), Finish::Second);
+}
+
+#[test]
+fn call_as_old_as_a_forgotten_one_is_not_run_unless_idempotent() {
+    let mut ledger = ledger();
+    run(&mut ledger, invoke(1, 1, false), 1);
+    run(&mut ledger, Invoke { expires_at_ms: 3_000, ..invoke(1, 2, true) }, 1);
+    assert_eq!(sweep(&mut ledger, 3_001), 2);
+    assert_eq!(ledger.admit(invoke(1, 1, false), 8), Admission::Forgotten(8));
+    assert_eq!(ledger.admit(invoke(1, 3, true), 0), Admission::New);
+    let younger = Invoke { expires_at_ms: LATER_MS + 1, ..invoke(1, 4, false) };
+    assert_eq!(ledger.admit(younger, 0), Admission::New);
+}
+
+#[test]
+fn list_pages_through_calls_in_the_order_of_their_keys() {
+    let mut ledger = Ledger::new(Limits::default());
+    let mut expected = Vec::new();
+    for (peer, id) in (1..4).flat_map(|peer| (0..5).map(move |id| (peer, id))) {
+        expected.push(key(peer, id));
+    }
+    for key in expected.iter().rev() {
+        let _ = ledger.admit(Invoke { key: key.clone(), ..invoke(1, 1, false) }, 0);
+    }
+    let keys = |after: Option<&Key>, from: Option<&Did>| -> Vec<Key> {
+        let page = ledger.list(after, from).take(4);
+        page.map(|call| Key { from: call.from.clone(), id: call.id }).collect()
+    };
+    let (mut paged, mut page) = (Vec::new(), keys(None, None));
+    while let Some(last) = page.last().cloned() {
+        paged.append(&mut page);
+        page = keys(Some(&last), None);
+    }
+    assert_eq!(paged, expected);
+    assert_eq!(keys(Some(&key(2, 2)), Some(&key(2, 0).from)), expected[8..10]);
+    assert_eq!(keys(Some(&key(1, 2)), Some(&key(2, 0).from)), expected[5..9]);
+    assert!(keys(Some(&key(3, 2)), Some(&key(2, 0).from)).is_empty());
+    assert_eq!(keys(Some(&key(2, 9)), None), expected[10..14]);
+    assert!(keys(None, Some(&key(9, 0).from)).is_empty());
+}
+
+#[test]
+fn listed_call_shows_where_it_stands() {
+    let mut ledger = ledger();
+    let _ = ledger.admit(invoke(1, 1, true), 0);
+    let _ = ledger.admit(invoke(1, 1, true), 1);
+    let _ = ledger.admit(invoke(2, 1, false), 0);
+    let _ = ledger.finish(&key(2, 1), Kept::Journaled { row: 70, bytes: 9 }, Answerer::Provider);
+    let (one, two) = (key(1, 1).from, key(2, 1).from);
+    let running = Listed {
+        from: &one,
+        id: key(1, 1).id,
+        status: Status::Executing,
+        by: None,
+        idempotent: true,
+        expires_at_ms: LATER_MS,
+        waiters: 2,
+        bytes: 0,
+        row: None,
+    };
+    let finished = Listed {
+        from: &two,
+        status: Status::Finished,
+        by: Some(Answerer::Provider),
+        idempotent: false,
+        waiters: 0,
+        bytes: 9,
+        row: Some(70),
+        ..running
+    };
+    assert_eq!(ledger.find(key(0, 1).id).collect::<Vec<_>>(), [running, finished]);
+    assert_eq!(ledger.find(key(0, 2).id).count(), 0);
+}
+
+#[test]
+fn blind_ledger_takes_known_ids_for_new_ones() {
+    let mut ledger = ledger();
+    run(&mut ledger, invoke(1, 1, false), 1);
+    ledger.set_blind(true);
+    assert_eq!(ledger.status(&key(1, 1)), Status::Unknown);
+    assert_eq!(ledger.admit(invoke(1, 1, false), 4), Admission::New);
+    assert_eq!(ledger.admit(invoke(1, 1, false), 5), Admission::New);
+    assert_eq!((ledger.calls(), ledger.bytes()), (1, 0));
 }
 
 #[test]
@@ -128,8 +265,8 @@ fn longer_ttl_of_a_copy_counts() {
     let _ = ledger.admit(Invoke { expires_at_ms: 9_000, ..invoke(1, 1, false) }, 0);
     let _ = ledger.admit(Invoke { expires_at_ms: 500, ..invoke(1, 1, false) }, 0);
     assert_eq!(ledger.poll_timeout(), Some(9_001));
-    assert_eq!(ledger.sweep(9_000), 0);
-    assert_eq!(ledger.sweep(9_001), 1);
+    assert_eq!(sweep(&mut ledger, 9_000), 0);
+    assert_eq!(sweep(&mut ledger, 9_001), 1);
 }
 
 #[test]
@@ -212,11 +349,11 @@ fn sweep_takes_a_bounded_number_at_a_time() {
     for id in 0..LEDGER_SWEEP_MAX as u64 + 10 {
         let key = Key { from: key(1, 0).from, id: MessageId::new(id, [0; 8]) };
         let _ = ledger.admit(Invoke { key: key.clone(), ..invoke(1, 0, false) }, 0);
-        let _ = ledger.finish(&key, Bytes::new(), Answerer::Provider, NOW_MS);
+        let _ = ledger.finish(&key, held(0), Answerer::Provider);
     }
-    assert_eq!(ledger.sweep(LATER_MS + 1), LEDGER_SWEEP_MAX);
+    assert_eq!(sweep(&mut ledger, LATER_MS + 1), LEDGER_SWEEP_MAX);
     assert!(ledger.poll_timeout().is_some_and(|due_ms| due_ms <= LATER_MS + 1));
-    assert_eq!(ledger.sweep(LATER_MS + 1), 10);
+    assert_eq!(sweep(&mut ledger, LATER_MS + 1), 10);
 }
 
 /// The ledger as one would write it without a thought for cost: one list, in the order of admission.
@@ -224,6 +361,7 @@ fn sweep_takes_a_bounded_number_at_a_time() {
 struct Reference {
     calls: Vec<ReferenceCall>,
     finished: u64,
+    forgotten_ms: Option<u64>,
 }
 
 #[derive(Clone)]
@@ -231,7 +369,7 @@ struct ReferenceCall {
     invoke: Invoke,
     waiters: Vec<u32>,
     /// Result, who answered, and which of all results it was.
-    result: Option<(Bytes, Answerer, u64)>,
+    result: Option<(Kept, Answerer, u64)>,
 }
 
 impl Reference {
@@ -247,7 +385,7 @@ impl Reference {
             .iter()
             .filter(counted)
             .filter_map(|call| call.result.as_ref())
-            .map(|done| done.0.len())
+            .map(|done| done.0.len_bytes())
             .sum()
     }
 
@@ -270,12 +408,15 @@ impl Reference {
                 return Admission::Conflict(waiter);
             }
             call.invoke.expires_at_ms = call.invoke.expires_at_ms.max(invoke.expires_at_ms);
-            if let Some((result, ..)) = &call.result {
-                return Admission::Replay { result: result.clone(), waiter };
+            if let Some((kept, ..)) = &call.result {
+                return Admission::Replay { kept: kept.clone(), waiter };
             }
             call.waiters.push(waiter);
             let over = call.waiters.len() > LEDGER_WAITERS_MAX;
             return Admission::Attached { displaced: over.then(|| call.waiters.remove(0)) };
+        }
+        if !invoke.idempotent && Some(invoke.expires_at_ms) <= self.forgotten_ms {
+            return Admission::Forgotten(waiter);
         }
         let (limits, from) = (small(), invoke.key.from.clone());
         let mine = self.calls.iter().filter(|call| call.invoke.key.from == from).count();
@@ -296,7 +437,7 @@ impl Reference {
         Admission::New
     }
 
-    fn finish(&mut self, key: &Key, result: Bytes, by: Answerer, now_ms: u64) -> Finish<u32> {
+    fn finish(&mut self, key: &Key, kept: Kept, by: Answerer) -> Finish<u32> {
         let (finished, limits) = (self.finished, small());
         let Some(call) = self.find(key) else { return Finish::Unknown };
         match call.result {
@@ -304,11 +445,9 @@ impl Reference {
             Some((_, Answerer::Provider, _)) => return Finish::Second,
             None => {}
         }
-        call.result = Some((result, by, finished));
+        call.invoke.idempotent &= matches!(kept, Kept::Held(_));
+        call.result = Some((kept, by, finished));
         let waiters = std::mem::take(&mut call.waiters);
-        if call.invoke.expires_at_ms < now_ms {
-            self.calls.retain(|call| call.invoke.key != *key);
-        }
         self.finished += 1;
         while self.bytes(true, Some(&key.from)) > limits.idempotent_bytes_per_peer_max {
             self.push_out_oldest(Some(&key.from));
@@ -326,9 +465,11 @@ impl Reference {
     }
 
     fn sweep(&mut self, now_ms: u64) -> usize {
-        let before = self.calls.len();
-        self.calls.retain(|call| call.result.is_none() || call.invoke.expires_at_ms >= now_ms);
-        before - self.calls.len()
+        let is_over = |call: &ReferenceCall| call.result.is_some() && call.invoke.expires_at_ms < now_ms;
+        let forgotten: Vec<_> = self.calls.extract_if(.., |call| is_over(call)).collect();
+        let kept = forgotten.iter().filter(|call| !call.invoke.idempotent);
+        self.forgotten_ms = self.forgotten_ms.max(kept.map(|call| call.invoke.expires_at_ms).max());
+        forgotten.len()
     }
 
     fn status(&mut self, key: &Key) -> Status {
@@ -382,15 +523,15 @@ proptest! {
                 }
                 Operation::Finish { peer, id, bytes: length, by_sidecar } => {
                     let by = if by_sidecar { Answerer::Sidecar } else { Answerer::Provider };
-                    let ours = ledger.finish(&key(peer, id), bytes(length), by, now_ms);
-                    prop_assert_eq!(ours, reference.finish(&key(peer, id), bytes(length), by, now_ms));
+                    let ours = ledger.finish(&key(peer, id), held(length), by);
+                    prop_assert_eq!(ours, reference.finish(&key(peer, id), held(length), by));
                 }
                 Operation::Withdraw { peer, id } => {
                     prop_assert_eq!(ledger.withdraw(&key(peer, id)), reference.withdraw(&key(peer, id)));
                 }
                 Operation::Sweep { pause_ms } => {
                     now_ms += pause_ms;
-                    prop_assert_eq!(ledger.sweep(now_ms), reference.sweep(now_ms));
+                    prop_assert_eq!(sweep(&mut ledger, now_ms), reference.sweep(now_ms));
                     prop_assert!(ledger.poll_timeout().is_none_or(|due_ms| due_ms > now_ms));
                 }
             }

@@ -1,6 +1,6 @@
 //! What the ledger says: of an invoke, of a result, of a call.
 
-use bytes::Bytes;
+use super::Kept;
 
 /// What to do with an invoke.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,15 +13,18 @@ pub enum Admission<W> {
         /// The oldest waiter, if there were too many.
         displaced: Option<W>,
     },
-    /// It finished; this is its recorded CAP_RESULT, byte for byte.
+    /// It finished; its recorded CAP_RESULT is sent again, byte for byte.
     Replay {
-        /// The recorded envelope.
-        result: Bytes,
+        /// Where the recorded envelope is.
+        kept: Kept,
         /// The waiter, back.
         waiter: W,
     },
     /// The id belongs to a call with another body: ERROR 4001.
     Conflict(W),
+    /// Its `ts + ttl` is not after that of a call already forgotten, so it may be that call: ERROR 1003. It takes a
+    /// clock that went back, or a `ts + ttl` that passed since it was checked.
+    Forgotten(W),
     /// There is no room: ERROR 5004.
     Full {
         /// The bound that was met.

@@ -14,7 +14,7 @@ use capd_proto::call::executor::{Executor as Machine, Input};
 use capd_proto::code::Code;
 use capd_proto::envelope::MessageId;
 use capd_proto::identity::Did;
-use capd_proto::ledger::{Admission, BodyDigest, Invoke as Admitted, Ledger, Limits, Status};
+use capd_proto::ledger::{Admission, BodyDigest, Invoke as Admitted, Kept, Ledger, Limits, Status};
 use capd_proto::message::{Invoke, SchemaSide};
 use capd_proto::negotiate::Want;
 use sha2::{Digest, Sha256};
@@ -207,9 +207,15 @@ impl Node {
         match admission {
             Admission::New => Ok(true),
             Admission::Attached { displaced: _ } => Ok(false),
-            Admission::Replay { result, waiter } => {
+            Admission::Replay { kept: Kept::Held(result), waiter } => {
                 self.send(&waiter.link, &waiter.route, result);
                 Ok(false)
+            }
+            Admission::Replay { kept: Kept::Journaled { .. }, .. } => {
+                Err(Refusal::new(Code::UNAVAILABLE, "the recorded result cannot be read"))
+            }
+            Admission::Forgotten(_) => {
+                Err(Refusal::new(Code::INVALID_TIMESTAMP, "calls of this age are no longer remembered"))
             }
             Admission::Conflict(_) => {
                 Err(Refusal::new(Code::BAD_REQUEST, "this id belongs to a call with another body"))

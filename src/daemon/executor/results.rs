@@ -4,7 +4,7 @@ use bytes::Bytes;
 use capd_proto::call::executor::{self, Input, Surplus};
 use capd_proto::code::Code;
 use capd_proto::envelope::Ext;
-use capd_proto::ledger::{Answerer, Finish};
+use capd_proto::ledger::{Answerer, Finish, Kept};
 use capd_proto::message::{self, CallError, CapResult, SchemaSide, Type};
 
 use super::Running;
@@ -109,8 +109,8 @@ impl Node {
             let body = self.failure_body(running, Code::INTERNAL_ERROR, &message, None);
             envelope = self.result_envelope(key, running, &body);
         }
-        let finish =
-            lock(&self.executor.calls).ledger.finish(key, envelope.clone(), by, self.clock.wall_ms());
+        let kept = Kept::Held(envelope.clone());
+        let finish = lock(&self.executor.calls).ledger.finish(key, kept, by);
         match finish {
             Finish::Recorded(waiters) => {
                 for waiter in waiters {

@@ -1,0 +1,84 @@
+//! A cursor or an id in, calls as a list shows them out.
+
+use std::ops::Bound::{Excluded, Included, Unbounded};
+
+use crate::envelope::MessageId;
+use crate::identity::Did;
+
+use super::{Answerer, Call, CallState, Kept, Key, Ledger, Status};
+
+/// One call of the ledger, running or finished.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listed<'a> {
+    /// The invoke's `from`.
+    pub from: &'a Did,
+    /// The invoke's `id`.
+    pub id: MessageId,
+    /// Executing or finished.
+    pub status: Status,
+    /// Who answered, once finished.
+    pub by: Option<Answerer>,
+    /// Whether it may be forgotten for want of room.
+    pub idempotent: bool,
+    /// Its `ts + ttl`. **Units:** milliseconds since the Unix epoch.
+    pub expires_at_ms: u64,
+    /// Copies of the invoke that wait for the result.
+    pub waiters: usize,
+    /// The recorded envelope's length, 0 while it runs. **Units:** bytes.
+    pub bytes: usize,
+    /// Where in the journal the recorded envelope is, if it is there.
+    pub row: Option<u64>,
+}
+
+impl<W> Ledger<W> {
+    /// Calls in the order of their keys, those after the cursor, of all peers or one. The last key of one page is the
+    /// cursor of the next: calls that come and go between pages move no others.
+    ///
+    /// Finding the first takes the logarithm of what is remembered, each further one a step.
+    pub fn list<'a>(
+        &'a self,
+        after: Option<&'a Key>,
+        from: Option<&'a Did>,
+    ) -> impl Iterator<Item = Listed<'a>> + use<'a, W> {
+        let first = after.map(|key| &key.from).max(from);
+        let peers = self.peers.range::<Did, _>((first.map_or(Unbounded, Included), Unbounded));
+        peers.take_while(move |(did, _)| from.is_none_or(|from| *did <= from)).flat_map(move |(did, peer)| {
+            let cursor = after.filter(|key| key.from == *did).map_or(Unbounded, |key| Excluded(key.id));
+            peer.calls.range((cursor, Unbounded)).map(move |(id, call)| call.listed(did, *id))
+        })
+    }
+
+    /// The calls of one id, one for each peer that used it: a look at each peer's calls.
+    pub fn find(&self, id: MessageId) -> impl Iterator<Item = Listed<'_>> {
+        self.peers.iter().filter_map(move |(did, peer)| peer.calls.get(&id).map(|call| call.listed(did, id)))
+    }
+}
+
+impl<W> Call<W> {
+    fn listed<'a>(&self, from: &'a Did, id: MessageId) -> Listed<'a> {
+        let running = Listed {
+            from,
+            id,
+            status: Status::Executing,
+            by: None,
+            idempotent: self.idempotent,
+            expires_at_ms: self.expires_at_ms,
+            waiters: 0,
+            bytes: 0,
+            row: None,
+        };
+        match &self.state {
+            CallState::Executing { waiters } => Listed { waiters: waiters.len(), ..running },
+            CallState::Finished { kept, by, .. } => Listed {
+                status: Status::Finished,
+                by: Some(*by),
+                bytes: kept.len_bytes(),
+                row: match kept {
+                    Kept::Held(_) => None,
+                    Kept::Journaled { row, .. } => Some(*row),
+                },
+                ..running
+            },
+        }
+    }
+}
