@@ -1,0 +1,89 @@
+//! What went wrong below in; a kind to act on, and a sentence for the owner's log, out.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// Why the store could not do what it was asked to.
+///
+/// Its text names the file, so it is for the log and the terminal, never for the wire.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreError {
+    kind: StoreErrorKind,
+    place: Arc<str>,
+    what: Arc<str>,
+}
+
+/// What can be done about a [`StoreError`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreErrorKind {
+    /// Another process has the journal open.
+    Locked,
+    /// There is no room on the disk, or a quota or a limit was met.
+    Full,
+    /// The file, its folder or its file system may not be written.
+    ReadOnly,
+    /// What is there is not what was acknowledged.
+    Corrupt,
+    /// The file is something else than a journal.
+    Foreign,
+    /// A later capd wrote it.
+    Newer {
+        /// The file's schema version.
+        found: u32,
+        /// The latest that this capd knows.
+        known: u32,
+    },
+    /// There is no result in that row.
+    Missing,
+    /// The change contradicts what is there: a row that is taken, or a result without its call. A fault of ours.
+    Conflict,
+    /// The writer has ended.
+    Closed,
+    /// The system refused for another reason.
+    Io,
+}
+
+impl StoreError {
+    /// An error of `kind` about the file `place`; `what` says in a few words what was found or refused.
+    pub fn new(kind: StoreErrorKind, place: impl fmt::Display, what: impl fmt::Display) -> Self {
+        Self { kind, place: place.to_string().into(), what: what.to_string().into() }
+    }
+
+    /// What can be done about it.
+    pub fn kind(&self) -> StoreErrorKind {
+        self.kind
+    }
+}
+
+impl StoreErrorKind {
+    /// What its owner can do.
+    fn remedy(self) -> &'static str {
+        match self {
+            Self::Locked => {
+                "another process has it open: stop the other capd, or give each its own agent.dir"
+            }
+            Self::Full => "make room on its disk, or raise the quota; nothing that was acknowledged is lost",
+            Self::ReadOnly => {
+                "let capd's user write the file and its folder, or mount the file system writable"
+            }
+            Self::Corrupt => {
+                "keep a copy of all journal files, then restore a backup of all of them, or move them away \
+                 to start without memory of earlier calls"
+            }
+            Self::Foreign => "move that file away, or give capd another agent.dir",
+            Self::Newer { .. } => "start the capd that wrote it, or a later one",
+            Self::Missing => "the call may have expired",
+            Self::Conflict => "this is a fault in capd: please report it",
+            Self::Closed => "the store has been shut down",
+            Self::Io => "look at the system's log for the disk",
+        }
+    }
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}: {}", self.place, self.what, self.kind.remedy())
+    }
+}
+
+impl std::error::Error for StoreError {}

@@ -1,0 +1,183 @@
+//! Work and tags in, outcomes and tags out: the handle that the rest of the daemon holds.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::{Notify, mpsc};
+
+use super::{Change, Row, Storage, StoreError, Writer};
+
+/// The journal's near end; cheap to clone. `T` is what its owner needs to know what an outcome was for.
+pub struct Journal<T> {
+    queue: mpsc::Sender<(Work, T)>,
+    shared: Arc<Shared<T>>,
+}
+
+/// What the journal is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// Make a change durable.
+    Write(Change),
+    /// Give a recorded result back. It sees every [`Change::Finish`] submitted before it.
+    Read(Row),
+}
+
+/// What became of one piece of work.
+#[derive(Debug)]
+pub struct Done<T> {
+    /// The tag it was submitted with.
+    pub tag: T,
+    /// `Some` for [`Work::Read`]. On an error the change is not there, as far as is known.
+    pub outcome: Result<Option<Bytes>, StoreError>,
+}
+
+/// Work that was not taken, given back.
+#[derive(Debug, PartialEq, Eq)]
+pub struct QueueFull<T> {
+    /// What was asked for.
+    pub work: Work,
+    /// Its tag.
+    pub tag: T,
+    /// Why it was not taken.
+    pub reason: Refused,
+}
+
+/// Why work was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// As much work waits as is allowed.
+    Full,
+    /// The writer has ended.
+    Closed,
+}
+
+/// What the writer did so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Changes made durable.
+    pub changes: u64,
+    /// Transactions that made them so.
+    pub commits: u64,
+    /// Changes that failed.
+    pub failures: u64,
+}
+
+/// What both ends see.
+pub(super) struct Shared<T> {
+    done: Mutex<Vec<Done<T>>>,
+    some_done: Notify,
+    next_row: AtomicU64,
+    changes: AtomicU64,
+    commits: AtomicU64,
+    failures: AtomicU64,
+}
+
+/// A journal over `storage`, in two ends: the handle, and the writer that must [run](Writer::run_blocking).
+///
+/// `next_row` is the first row that is free ([`Loaded::next_row`](super::Loaded::next_row)), `queue_max` how much work
+/// may wait, at least one.
+pub fn journal<T, S>(storage: S, next_row: Row, queue_max: usize) -> (Journal<T>, Writer<T, S>)
+where
+    T: Send + 'static,
+    S: Storage,
+{
+    let (queue, waiting) = mpsc::channel(queue_max.max(1));
+    let shared = Arc::new(Shared {
+        done: Mutex::new(Vec::new()),
+        some_done: Notify::new(),
+        next_row: AtomicU64::new(next_row.0),
+        changes: AtomicU64::new(0),
+        commits: AtomicU64::new(0),
+        failures: AtomicU64::new(0),
+    });
+    (Journal { queue, shared: Arc::clone(&shared) }, Writer::new(waiting, shared, storage))
+}
+
+impl<T: Send + 'static> Journal<T> {
+    /// Queues `work`; never waits. Work of one handle is done in the order it was submitted.
+    ///
+    /// **Errors:** as much work waits as is allowed, or the writer has ended; the work is given back.
+    pub fn submit(&self, work: Work, tag: T) -> Result<(), QueueFull<T>> {
+        self.queue.try_send((work, tag)).map_err(|error| {
+            let reason = match error {
+                TrySendError::Full(_) => Refused::Full,
+                TrySendError::Closed(_) => Refused::Closed,
+            };
+            let (work, tag) = error.into_inner();
+            QueueFull { work, tag, reason }
+        })
+    }
+
+    /// Waits until there is an outcome, then appends all there are to `into`, in the order of commits.
+    ///
+    /// One at a time may wait here. Nothing is lost when the future is dropped.
+    pub async fn completed(&self, into: &mut Vec<Done<T>>) {
+        loop {
+            {
+                let mut done = self.shared.done.lock().unwrap_or_else(PoisonError::into_inner);
+                if !done.is_empty() {
+                    into.append(&mut done);
+                    return;
+                }
+            }
+            self.shared.some_done.notified().await;
+        }
+    }
+
+    /// A row that nothing stands in yet.
+    pub fn next_row(&self) -> Row {
+        Row(self.shared.next_row.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// What the writer did so far.
+    pub fn counters(&self) -> Counters {
+        Counters {
+            changes: self.shared.changes.load(Ordering::Relaxed),
+            commits: self.shared.commits.load(Ordering::Relaxed),
+            failures: self.shared.failures.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl<T> Shared<T> {
+    /// Hands outcomes out, with one wake-up for all of them.
+    pub(super) fn hand_out(&self, outcomes: impl Iterator<Item = Done<T>>) {
+        self.done.lock().unwrap_or_else(PoisonError::into_inner).extend(outcomes);
+        self.some_done.notify_one();
+    }
+
+    pub(super) fn count_commit(&self, changes: usize) {
+        self.changes.fetch_add(changes as u64, Ordering::Relaxed);
+        self.commits.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn count_failure(&self, changes: usize) {
+        self.failures.fetch_add(changes as u64, Ordering::Relaxed);
+    }
+}
+
+impl<T> Clone for Journal<T> {
+    fn clone(&self) -> Self {
+        Self { queue: self.queue.clone(), shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<T> fmt::Debug for Journal<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Journal").field("queue", &self.queue).finish_non_exhaustive()
+    }
+}
+
+impl<T> fmt::Display for QueueFull<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.reason {
+            Refused::Full => "the journal's queue is full: its disk is slower than the calls come",
+            Refused::Closed => "the journal has been shut down",
+        })
+    }
+}
+
+impl<T: fmt::Debug> std::error::Error for QueueFull<T> {}

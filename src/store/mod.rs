@@ -1,0 +1,134 @@
+//! Begun calls, their results and given calls in; the same after any crash out (PROTOCOL 8).
+//!
+//! Read downwards: a [`Change`] is [submitted](Journal::submit) with a tag, the [`Writer`] takes what has queued up as
+//! one group and hands it to a [`Storage`], and the tags come back with their outcomes ([`Journal::completed`]). No
+//! outcome is handed out before its change is durable, so whoever waits for it may act on it.
+//!
+//! ```text
+//! submit ──► bounded queue ──► Writer::batch ──► Storage::commit ──► completed
+//!                                  ▲                   │
+//!                                  └── what came in the meantime
+//! ```
+
+mod error;
+mod journal;
+mod storage;
+mod writer;
+
+use bytes::Bytes;
+
+use capd_proto::envelope::MessageId;
+use capd_proto::identity::Did;
+use capd_proto::ledger::{BodyDigest, Key};
+
+pub use error::{StoreError, StoreErrorKind};
+pub use journal::{Counters, Done, Journal, QueueFull, Refused, Work, journal};
+pub use storage::Storage;
+pub use writer::{Batch, GROUP_CHANGES_MAX, Thread, Writer, spawn};
+
+/// A call's place in the journal. It grows, and is never given twice by one [`Journal`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Row(pub u64);
+
+/// One thing to write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// The call is about to be given to its provider.
+    Begin(Begun),
+    /// Its one result.
+    Finish {
+        /// The row of its [`Begun`].
+        row: Row,
+        /// The CAP_RESULT's envelope, byte for byte.
+        result: Bytes,
+        /// When it finished. **Units:** milliseconds since the Unix epoch.
+        finished_at_ms: u64,
+    },
+    /// Caller's side: whom a call is given to, before it leaves.
+    Give(Given),
+    /// What stands in this row is not needed any more: its `ts + ttl` has passed, or the admission was withdrawn.
+    Forget {
+        /// The row of a [`Begun`] or a [`Given`]; one that is not there is no error.
+        row: Row,
+    },
+}
+
+/// A call that its provider may have seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Begun {
+    /// Its place.
+    pub row: Row,
+    /// Its name.
+    pub key: Key,
+    /// What tells its body from another.
+    pub body: BodyDigest,
+    /// Its `ts + ttl`. **Units:** milliseconds since the Unix epoch.
+    pub expires_at_ms: u64,
+    /// When it was begun. **Units:** milliseconds since the Unix epoch.
+    pub started_at_ms: u64,
+    /// The capability's id, for lists of calls.
+    pub capability: String,
+}
+
+/// A call of our own agent's, and the peer that it was given to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Given {
+    /// Its place.
+    pub row: Row,
+    /// The invoke's id.
+    pub id: MessageId,
+    /// The executor's sidecar.
+    pub peer: Did,
+    /// The invoke's `ts + ttl`. **Units:** milliseconds since the Unix epoch.
+    pub expires_at_ms: u64,
+}
+
+/// All that a journal held when it was opened, in the order of rows; expired rows too.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Loaded {
+    /// Calls of others that were begun here.
+    pub calls: Vec<LoadedCall>,
+    /// Calls of our own agent that were given away.
+    pub given: Vec<Given>,
+}
+
+/// A call as it was left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoadedCall {
+    /// The call.
+    pub begun: Begun,
+    /// Its result, unless it was still executing.
+    pub finished: Option<LoadedResult>,
+}
+
+/// What is known of a recorded result without reading it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LoadedResult {
+    /// Its length. **Units:** bytes.
+    pub bytes: usize,
+    /// When it was recorded. **Units:** milliseconds since the Unix epoch.
+    pub finished_at_ms: u64,
+}
+
+impl Change {
+    /// The row that it is about.
+    pub fn row(&self) -> Row {
+        match self {
+            Self::Begin(begun) => begun.row,
+            Self::Give(given) => given.row,
+            Self::Finish { row, .. } | Self::Forget { row } => *row,
+        }
+    }
+}
+
+impl Loaded {
+    /// The first row that is free: what [`journal`] wants to count on from.
+    pub fn next_row(&self) -> Row {
+        let calls = self.calls.iter().map(|call| call.begun.row);
+        let given = self.given.iter().map(|given| given.row);
+        Row(calls.chain(given).max().map_or(1, |Row(last)| last + 1))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,23 @@
+//! Groups of changes in, durable rows out: what the [writer](super::Writer) needs of a disk.
+
+use bytes::Bytes;
+
+use super::{Change, Loaded, Row, StoreError};
+
+/// What keeps rows: SQLite in the daemon, a simulated disk in the simulation.
+pub trait Storage: Send + 'static {
+    /// Everything that is there, in the order of rows.
+    ///
+    /// **Errors:** the storage cannot be read, or what it holds is damaged.
+    fn load(&mut self) -> Result<Loaded, StoreError>;
+
+    /// Writes all of `batch` durably, in order.
+    ///
+    /// **Errors:** none of it is there, as far as is known; later commits may succeed again.
+    fn commit(&mut self, batch: &[Change]) -> Result<(), StoreError>;
+
+    /// A recorded result, byte for byte.
+    ///
+    /// **Errors:** there is none, it cannot be read, or it is not what was written.
+    fn read(&mut self, row: Row) -> Result<Bytes, StoreError>;
+}

@@ -1,0 +1,210 @@
+//! Queued work in, one transaction per group and its outcomes out: the journal's far end.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+use bytes::Bytes;
+use tokio::sync::mpsc;
+
+use super::journal::Shared;
+use super::{Change, Done, Row, Storage, StoreError, StoreErrorKind, Work};
+
+/// Takes what has queued up as one group, commits it, hands the outcomes back.
+pub struct Writer<T, S: Storage> {
+    queue: mpsc::Receiver<(Work, T)>,
+    shared: Arc<Shared<T>>,
+    storage: S,
+    /// Whether the last commit failed, so that a full disk is logged once and not once a commit.
+    failing: bool,
+}
+
+/// Work that is done together.
+pub struct Batch<T>(Vec<(Work, T)>);
+
+/// The thread of a writer.
+#[must_use = "a thread that is not joined may still be writing when the process ends"]
+pub struct Thread(JoinHandle<()>);
+
+/// Runs `writer` on a thread of its own.
+///
+/// **Errors:** the system gives no thread.
+pub fn spawn<T, S>(writer: Writer<T, S>) -> io::Result<Thread>
+where
+    T: Send + 'static,
+    S: Storage,
+{
+    thread::Builder::new().name("journal".to_owned()).spawn(|| writer.run_blocking()).map(Thread)
+}
+
+impl Thread {
+    /// Waits for the end, which comes after the last [`Journal`](super::Journal) handle is dropped and the queue is
+    /// empty. It blocks.
+    pub fn join(self) {
+        if self.0.join().is_err() {
+            tracing::error!("the journal's thread panicked");
+        }
+    }
+}
+
+impl<T: Send + 'static, S: Storage> Writer<T, S> {
+    pub(super) fn new(queue: mpsc::Receiver<(Work, T)>, shared: Arc<Shared<T>>, storage: S) -> Self {
+        Self { queue, shared, storage, failing: false }
+    }
+
+    /// Waits for work and takes what there is, at most [`GROUP_CHANGES_MAX`]; `None` once every
+    /// [`Journal`](super::Journal) handle is dropped and the queue is empty. Nothing is lost when the future is dropped.
+    pub async fn batch(&mut self) -> Option<Batch<T>> {
+        let mut items = Vec::new();
+        let taken = self.queue.recv_many(&mut items, GROUP_CHANGES_MAX).await;
+        (taken > 0).then_some(Batch(items))
+    }
+
+    /// Commits `batch` and hands its outcomes out, in order.
+    ///
+    /// Reads come first, so that a row that is forgotten in the same group can still be read; only a read of a result
+    /// in the same group waits for it.
+    pub fn commit(&mut self, batch: Batch<T>) {
+        let mut changes = Vec::with_capacity(batch.0.len());
+        let mut finished = HashSet::new();
+        let mut slots = Vec::with_capacity(batch.0.len());
+        for (work, tag) in batch.0 {
+            let slot = match work {
+                Work::Write(change) => {
+                    if let Change::Finish { row, .. } = &change {
+                        finished.insert(*row);
+                    }
+                    changes.push(change);
+                    Slot::Written(changes.len() - 1)
+                }
+                Work::Read(row) if finished.contains(&row) => Slot::Reads(row),
+                Work::Read(row) => Slot::Read(self.storage.read(row)),
+            };
+            slots.push((slot, tag));
+        }
+        let written = self.write(changes);
+        let storage = &mut self.storage;
+        let outcomes = slots.into_iter().map(|(slot, tag)| {
+            let outcome = match slot {
+                Slot::Written(index) => written[index].clone().map(|()| None),
+                Slot::Reads(row) => storage.read(row).map(Some),
+                Slot::Read(outcome) => outcome.map(Some),
+            };
+            Done { tag, outcome }
+        });
+        let outcomes: Vec<_> = outcomes.collect();
+        self.shared.hand_out(outcomes.into_iter());
+    }
+
+    /// Works until every [`Journal`](super::Journal) handle is dropped and the queue is empty. Not for async code: it
+    /// blocks its thread.
+    pub fn run_blocking(mut self) {
+        loop {
+            let mut items = Vec::new();
+            if self.queue.blocking_recv_many(&mut items, GROUP_CHANGES_MAX) == 0 {
+                return;
+            }
+            self.commit(Batch(items));
+        }
+    }
+
+    /// Writes `changes` as one transaction, or, when that fails, in parts; one outcome each.
+    fn write(&mut self, changes: Vec<Change>) -> Vec<Result<(), StoreError>> {
+        if changes.is_empty() {
+            return Vec::new();
+        }
+        let mut outcomes = vec![Ok(()); changes.len()];
+        if self.write_together(&changes).is_ok() {
+            return outcomes;
+        }
+        for part in parts(changes) {
+            let (indices, changes): (Vec<_>, Vec<_>) = part.into_iter().unzip();
+            if changes.is_empty() {
+                continue;
+            }
+            if let Err(error) = self.write_together(&changes) {
+                self.shared.count_failure(changes.len());
+                for index in indices {
+                    outcomes[index] = Err(error.clone());
+                }
+            }
+        }
+        outcomes
+    }
+
+    fn write_together(&mut self, changes: &[Change]) -> Result<(), StoreError> {
+        let outcome = self.storage.commit(changes);
+        match &outcome {
+            Ok(()) => {
+                self.shared.count_commit(changes.len());
+                if std::mem::take(&mut self.failing) {
+                    tracing::info!("the journal can be written again");
+                }
+            }
+            Err(error) => {
+                if !std::mem::replace(&mut self.failing, true) {
+                    tracing::error!(%error, "the journal cannot be written");
+                }
+            }
+        }
+        outcome
+    }
+}
+
+impl<T, S: Storage> Drop for Writer<T, S> {
+    /// Work that nobody will do is answered too.
+    fn drop(&mut self) {
+        self.queue.close();
+        let error = StoreError::new(StoreErrorKind::Closed, "journal", "the writer has ended");
+        let mut left = Vec::new();
+        while let Ok((_, tag)) = self.queue.try_recv() {
+            left.push(Done { tag, outcome: Err(error.clone()) });
+        }
+        if !left.is_empty() {
+            self.shared.hand_out(left.into_iter());
+        }
+    }
+}
+
+impl<T> fmt::Debug for Batch<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Batch").field(&self.0.len()).finish()
+    }
+}
+
+/// Where the outcome of one piece of work comes from.
+enum Slot {
+    /// The change of that index.
+    Written(usize),
+    /// The row, once the changes are written.
+    Reads(Row),
+    /// It is known.
+    Read(Result<Bytes, StoreError>),
+}
+
+/// A group that failed, in the order in which its parts are tried again: what makes room, what has been executed
+/// already, what can still be refused. Changes of a row that the group itself begins stay together.
+fn parts(changes: Vec<Change>) -> [Vec<(usize, Change)>; 3] {
+    let fresh: HashSet<Row> = changes
+        .iter()
+        .filter(|change| matches!(change, Change::Begin(_) | Change::Give(_)))
+        .map(Change::row)
+        .collect();
+    let [mut forget, mut finish, mut begin] = [const { Vec::new() }; 3];
+    for (index, change) in changes.into_iter().enumerate() {
+        let part = match &change {
+            _ if fresh.contains(&change.row()) => &mut begin,
+            Change::Forget { .. } => &mut forget,
+            Change::Finish { .. } => &mut finish,
+            Change::Begin(_) | Change::Give(_) => &mut begin,
+        };
+        part.push((index, change));
+    }
+    [forget, finish, begin]
+}
+
+/// Most changes in one transaction. Ours: many times what queues up during one sync of a disk, and few enough that
+/// the first of a group does not wait long for the last.
+pub const GROUP_CHANGES_MAX: usize = 1_024;
