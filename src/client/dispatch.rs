@@ -16,7 +16,7 @@ use super::outgoing::Outgoing;
 use super::provide::{Serving, Way};
 use super::{Answer, ClientError, Progress, WireError, bodies};
 use crate::net::pending::Pending;
-use crate::net::{Clock, CloseReason, Link, Route, Service};
+use crate::net::{CloseReason, Link, Route, Service, System};
 
 /// Who waits for an answer.
 pub(super) struct Waiting {
@@ -83,7 +83,7 @@ impl Waiting {
 
 /// Where the link's messages arrive.
 pub(super) struct Dispatch {
-    clock: Clock,
+    system: Arc<System>,
     did: OnceLock<Did>,
     pending: Mutex<Pending<Waiting>>,
     /// Wakes the task that ends waits: there is an earlier deadline.
@@ -93,9 +93,9 @@ pub(super) struct Dispatch {
 }
 
 impl Dispatch {
-    pub(super) fn new(clock: Clock, pending_max: usize) -> Arc<Self> {
+    pub(super) fn new(system: Arc<System>, pending_max: usize) -> Arc<Self> {
         Arc::new(Self {
-            clock,
+            system,
             did: OnceLock::new(),
             pending: Mutex::new(Pending::new(pending_max)),
             sooner: Notify::new(),
@@ -114,7 +114,7 @@ impl Dispatch {
         if self.closed.get().is_some() {
             return Err(ClientError::Closed(self.close_reason()));
         }
-        let deadline_ms = self.clock.monotonic_ms().saturating_add(super::ms(wait));
+        let deadline_ms = self.system.clock.monotonic_ms().saturating_add(super::ms(wait));
         let refused = self.pending().insert(id, deadline_ms, waiting);
         refused.map_err(|_| ClientError::Unsent("too many requests are open, or this id is".to_owned()))?;
         self.sooner.notify_one();
@@ -145,14 +145,15 @@ impl Dispatch {
             let next = self.pending().next_deadline_ms();
             let due = async {
                 match next {
-                    Some(ms) => sleep_until(self.clock.moment(ms)).await,
+                    Some(ms) => sleep_until(self.system.clock.moment(ms)).await,
                     None => std::future::pending().await,
                 }
             };
             tokio::select! {
+                biased;
+                () = link.closed() => return self.fail_all(),
                 () = due => {}
                 () = self.sooner.notified() => {}
-                () = link.closed() => return self.fail_all(),
             }
             while let Some((id, waiting)) = self.take_expired() {
                 let after = waiting.after;
@@ -170,7 +171,7 @@ impl Dispatch {
     }
 
     fn take_expired(&self) -> Option<(MessageId, Waiting)> {
-        let now_ms = self.clock.monotonic_ms();
+        let now_ms = self.system.clock.monotonic_ms();
         self.pending().take_expired(now_ms)
     }
 
@@ -220,7 +221,7 @@ impl Dispatch {
 
     /// Sends a message on the stream where what it answers came from.
     pub(super) fn reply(&self, route: &Route, message: &Outgoing<'_>) {
-        match message.seal(&self.clock) {
+        match message.seal(&self.system) {
             Ok((_, bytes)) => {
                 if let Err(error) = route.send(bytes) {
                     tracing::debug!(%error, "an answer was not sent");
@@ -235,7 +236,7 @@ impl Dispatch {
         let (serving, did) = (self.serving.get()?, self.did.get()?);
         // The envelope's decoder has checked that `from` is a DID.
         let to = Did::parse(&envelope.from).ok()?;
-        Some((serving, Way::new(envelope, to, did.clone(), route.clone(), self.clock)))
+        Some((serving, Way::new(envelope, to, did.clone(), route.clone(), Arc::clone(&self.system))))
     }
 
     fn pending(&self) -> MutexGuard<'_, Pending<Waiting>> {

@@ -27,12 +27,13 @@ use capd_proto::identity::Did;
 use capd_proto::limits;
 use capd_proto::message::Type;
 use capd_proto::negotiate::Negotiate;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout};
 
 use crate::net::dial::ConnectError;
 use crate::net::local::{self, Token};
-use crate::net::{Clock, CloseReason, Host, Link, Settings};
+use crate::net::{CloseReason, Host, Link, Settings, System};
 
 pub use call::{Answer, CallHandle, CallRequest, Progress, Session, Target};
 pub use capd_proto::message::{CancelState, Order};
@@ -107,7 +108,7 @@ pub struct Client {
 struct Core {
     link: Arc<Link>,
     dispatch: Arc<Dispatch>,
-    clock: Clock,
+    system: Arc<System>,
     did: Did,
     request_timeout: Duration,
     /// Keeps the link's tasks going.
@@ -125,33 +126,27 @@ impl Client {
     ///
     /// **Errors:** [`ClientError::Connect`].
     pub async fn connect(endpoint: Endpoint, options: Options) -> Result<Self, ClientError> {
-        let clock = Clock::start();
-        let dispatch = Dispatch::new(clock, options.pending_max);
-        let settings = Settings {
-            handshake_timeout: options.connect_timeout,
-            agent_name: options.agent_name,
-            ..Settings::default()
-        };
-        let host = Host::agent(settings, Arc::clone(&dispatch) as Arc<dyn crate::net::Service>);
+        let opening = Opening::new(options, System::real());
         let connected = match &endpoint {
-            Endpoint::Unix(path) => local::connect_unix(&host, path).await,
+            Endpoint::Unix(path) => local::connect_unix(&opening.host, path).await,
             Endpoint::Tcp { addr, token } => {
-                local::connect_tcp(&host, *addr, Token::new(token.clone())).await
+                local::connect_tcp(&opening.host, *addr, Token::new(token.clone())).await
             }
         };
-        let link = connected.map_err(|error| ClientError::Connect {
-            place: endpoint.to_string(),
-            is_refused: matches!(
-                error,
-                ConnectError::Closed(CloseReason::Refused(_) | CloseReason::RefusedByPeer(_))
-            ),
-            reason: error.to_string(),
-        })?;
-        let did = link.principal().clone();
-        dispatch.open(did.clone());
-        tokio::spawn(Arc::clone(&dispatch).expire(Arc::clone(&link)));
-        let request_timeout = options.request_timeout;
-        Ok(Self { core: Arc::new(Core { link, dispatch, clock, did, request_timeout, _host: host }) })
+        opening.opened(connected, &endpoint)
+    }
+
+    /// As [`connect`](Self::connect), on `system` and over a byte stream whose other end the sidecar was given, such as
+    /// a pipe within this process.
+    ///
+    /// **Errors:** [`ClientError::Connect`].
+    pub async fn connect_stream<S>(stream: S, options: Options, system: System) -> Result<Self, ClientError>
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let opening = Opening::new(options, system);
+        let connected = local::connect_stream(&opening.host, stream).await;
+        opening.opened(connected, &"a byte stream")
     }
 
     /// The DID of the sidecar's agent, as which this client speaks.
@@ -254,7 +249,7 @@ impl Client {
         waiting: Waiting,
         wait: Duration,
     ) -> Result<MessageId, ClientError> {
-        let (id, bytes) = message.seal(&self.core.clock)?;
+        let (id, bytes) = message.seal(&self.core.system)?;
         self.core.dispatch.expect(id, waiting, wait)?;
         let mut sent = self.core.link.request(bytes).map_err(outgoing::unsent);
         if self.core.link.is_closed() {
@@ -276,7 +271,7 @@ impl Client {
         self.core.dispatch.forget(&id);
         let body = bodies::cancel(id);
         let message = Outgoing::new(Type::Request, &self.core.did, &body);
-        if let Ok((_, bytes)) = message.seal(&self.core.clock) {
+        if let Ok((_, bytes)) = message.seal(&self.core.system) {
             // A link that is gone takes its calls with it.
             let _ = self.core.link.notify(bytes);
         }
@@ -286,6 +281,49 @@ impl Client {
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Client").field("did", &self.core.did).finish_non_exhaustive()
+    }
+}
+
+/// A client before its link is open.
+struct Opening {
+    dispatch: Arc<Dispatch>,
+    host: Arc<Host>,
+    system: Arc<System>,
+    request_timeout: Duration,
+}
+
+impl Opening {
+    fn new(options: Options, system: System) -> Self {
+        let system = Arc::new(system);
+        let dispatch = Dispatch::new(Arc::clone(&system), options.pending_max);
+        let settings = Settings {
+            handshake_timeout: options.connect_timeout,
+            agent_name: options.agent_name,
+            ..Settings::default()
+        };
+        let service = Arc::clone(&dispatch) as Arc<dyn crate::net::Service>;
+        let host = Host::agent(settings, service, System::clone(&system));
+        Self { dispatch, host, system, request_timeout: options.request_timeout }
+    }
+
+    fn opened(
+        self,
+        connected: Result<Arc<Link>, ConnectError>,
+        place: &dyn fmt::Display,
+    ) -> Result<Client, ClientError> {
+        let Self { dispatch, host, system, request_timeout } = self;
+        let link = connected.map_err(|error| ClientError::Connect {
+            place: place.to_string(),
+            is_refused: matches!(
+                error,
+                ConnectError::Closed(CloseReason::Refused(_) | CloseReason::RefusedByPeer(_))
+            ),
+            reason: error.to_string(),
+        })?;
+        let did = link.principal().clone();
+        dispatch.open(did.clone());
+        system.tasks.spawn(Arc::clone(&dispatch).expire(Arc::clone(&link)));
+        Ok(Client { core: Arc::new(Core { link, dispatch, system, did, request_timeout, _host: host }) })
     }
 }
 

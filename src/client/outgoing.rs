@@ -6,7 +6,7 @@ use capd_proto::identity::Did;
 use capd_proto::message::Type;
 
 use super::ClientError;
-use crate::net::{Clock, SendError};
+use crate::net::{SendError, System};
 
 /// A message before it has a time.
 pub(super) struct Outgoing<'a> {
@@ -31,14 +31,14 @@ impl<'a> Outgoing<'a> {
     }
 
     /// The envelope, and its id. **Errors:** no randomness.
-    pub(super) fn seal(&self, clock: &Clock) -> Result<(MessageId, Bytes), ClientError> {
+    pub(super) fn seal(&self, system: &System) -> Result<(MessageId, Bytes), ClientError> {
         let (id, ts) = match self.id {
             // The id's time must be within a second of `ts`, so a repeated message keeps its time.
             Some(id) => (id, id.ts_ms()),
             None => {
-                let ts = clock.wall_ms();
-                let mut random = [0; 8];
-                getrandom::fill(&mut random).map_err(|error| ClientError::Unsent(error.to_string()))?;
+                let ts = system.clock.wall_ms();
+                let random = system.random.bytes();
+                let random = random.map_err(|error| ClientError::Unsent(error.to_string()))?;
                 (MessageId::new(ts, random), ts)
             }
         };

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use super::dispatch::Waiting;
 use super::outgoing::{self, Outgoing};
 use super::{Client, ClientError, WireError, bodies};
-use crate::net::{Clock, Route};
+use crate::net::{Route, System};
 
 /// One call to be served.
 #[derive(Debug)]
@@ -119,7 +119,7 @@ pub(super) struct Way {
     thread_id: Option<Vec<u8>>,
     ttl_ms: u64,
     route: Route,
-    clock: Clock,
+    system: Arc<System>,
 }
 
 impl Reporter {
@@ -149,16 +149,17 @@ impl std::fmt::Debug for Reporter {
 
 impl Way {
     /// The way back from `envelope`, which the agent `to` sent.
-    pub(super) fn new(envelope: &Envelope<'_>, to: Did, did: Did, route: Route, clock: Clock) -> Self {
+    pub(super) fn new(envelope: &Envelope<'_>, to: Did, did: Did, route: Route, system: Arc<System>) -> Self {
+        let expires_at_ms = envelope.ts.saturating_add(envelope.ttl);
         Self {
             id: envelope.id,
             did,
             to,
             thread_id: envelope.thread_id.as_deref().map(<[u8]>::to_vec),
             // PROTOCOL 8: the result is valid as long as the invoke is.
-            ttl_ms: envelope.ts.saturating_add(envelope.ttl).saturating_sub(clock.wall_ms()).max(TTL_MS_MIN),
+            ttl_ms: expires_at_ms.saturating_sub(system.clock.wall_ms()).max(TTL_MS_MIN),
             route,
-            clock,
+            system,
         }
     }
 
@@ -170,7 +171,7 @@ impl Way {
             ttl_ms: self.ttl_ms,
             ..Outgoing::new(typ, &self.did, body)
         };
-        let (_, bytes) = message.seal(&self.clock)?;
+        let (_, bytes) = message.seal(&self.system)?;
         self.route.send(bytes).map_err(outgoing::unsent)
     }
 }
@@ -194,7 +195,10 @@ impl Serving {
 
     /// The link is gone, and with it everybody who waits for a result.
     pub(super) fn on_close(&self) {
-        for (_, cancelled) in lock(&self.calls).drain() {
+        let mut calls: Vec<_> = lock(&self.calls).drain().collect();
+        // Handlers learn it in an order that is the same each time.
+        calls.sort_unstable_by_key(|(id, _)| *id);
+        for (_, cancelled) in calls {
             cancelled.cancel();
         }
     }
@@ -273,10 +277,11 @@ impl Serving {
     }
 
     fn start(&self, invocation: Invocation, way: Arc<Way>) {
+        let tasks = way.system.tasks.clone();
         let result = ResultDue { way: Some(way), calls: Arc::clone(&self.calls) };
         let started = Instant::now();
         let work = self.handler.invoke(invocation);
-        tokio::spawn(async move {
+        tasks.spawn(async move {
             let outcome = work.await;
             result.send(&outcome, started.elapsed());
         });

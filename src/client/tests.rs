@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::*;
-use crate::net::{Route, Seed, Service};
+use crate::net::{Route, Seed, Service, System};
 
 /// Longest wait for what should come at once; only a failing test waits this long.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -94,7 +94,9 @@ impl Pair {
         let (sender, seen) = mpsc::channel(1_024);
         let service = Arc::new(Scripted { script: Box::new(script), seen: sender, link: Mutex::default() });
         let (dir, socket) = socket();
-        let host = Host::sidecar(Settings::default(), &Seed::new(SEED), Arc::clone(&service) as _).unwrap();
+        let host =
+            Host::sidecar(Settings::default(), &Seed::new(SEED), Arc::clone(&service) as _, System::real())
+                .unwrap();
         local::listen_unix(&host, &socket).unwrap();
         let client = Client::connect(Endpoint::Unix(socket), options).await.unwrap();
         Self { client, service, seen, _host: host, _dir: dir }
@@ -127,7 +129,7 @@ fn sidecar() -> Identity {
 fn fresh_id() -> MessageId {
     let mut random = [0; 8];
     getrandom::fill(&mut random).unwrap();
-    MessageId::new(Clock::start().wall_ms(), random)
+    MessageId::new(System::real().clock.wall_ms(), random)
 }
 
 fn sealed(typ: Type, body: &[u8], id: MessageId, reply_to: Option<MessageId>) -> Bytes {

@@ -7,8 +7,8 @@ use std::time::Duration;
 use capd_proto::code::Code;
 use capd_proto::identity::Did;
 use capd_proto::message::{ContentHash, Declare, Descriptor, DocRequest, DocSend, Query, Type};
-use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use super::executor::refused_artifact;
 use super::inbound::Inbound;
@@ -18,8 +18,8 @@ use crate::net::{Link, Service as _};
 use crate::registry::snapshot::{Event, Origin};
 use crate::schema::{Artifact, Keep};
 
-/// Schemas that are being fetched; the sender goes when a fetch ends.
-pub(super) type Fetches = Mutex<HashMap<ContentHash, watch::Sender<()>>>;
+/// Schemas that are being fetched; the token is set when a fetch ends.
+pub(super) type Fetches = Mutex<HashMap<ContentHash, CancellationToken>>;
 
 impl Node {
     pub(super) fn on_peer_open(&self, link: &Arc<Link>) {
@@ -47,10 +47,8 @@ impl Node {
             let pause = Duration::from_millis(self.rules.refresh_ms);
             let until = tokio::time::Instant::now() + pause;
             while self.peers.stays(peer, stay) {
-                match tokio::time::timeout_at(until, changes.changed()).await {
-                    Ok(Ok(())) => {}
-                    Ok(Err(_)) => return,
-                    Err(_) => break,
+                if tokio::time::timeout_at(until, changes.changed()).await.is_err() {
+                    break;
                 }
             }
         }
@@ -86,14 +84,19 @@ impl Node {
 
     /// Asks every peer, or one, what it serves, side by side.
     pub(super) async fn refresh_all(&self, only: Option<&Did>) {
-        let mut asked = JoinSet::new();
+        let (asked, given_up) = (TaskTracker::new(), CancellationToken::new());
+        let _given_up_at_the_end = given_up.clone().drop_guard();
         for peer in self.peers.connected().into_iter().filter(|peer| only.is_none_or(|only| only == peer)) {
             if let Some(node) = self.shared() {
-                asked.spawn(async move { node.refresh(&peer).await });
+                let (asked, given_up) = (asked.token(), given_up.clone());
+                self.spawn(async move {
+                    let _asked = asked;
+                    given_up.run_until_cancelled(node.refresh(&peer)).await;
+                });
             }
         }
-        let all = async { while asked.join_next().await.is_some() {} };
-        if tokio::time::timeout(Duration::from_millis(REFRESH_MS), all).await.is_err() {
+        asked.close();
+        if tokio::time::timeout(Duration::from_millis(REFRESH_MS), asked.wait()).await.is_err() {
             tracing::debug!("not every peer said in time what it serves");
         }
         if only.is_none() {
@@ -118,7 +121,11 @@ impl Node {
     /// Gives peers that are still connecting a moment to say what they serve.
     async fn await_unknown(&self) {
         let mut changes = self.peers.watch();
-        let all = async { while !self.peers.unknown().is_empty() && changes.changed().await.is_ok() {} };
+        let all = async {
+            while !self.peers.unknown().is_empty() {
+                changes.changed().await;
+            }
+        };
         if tokio::time::timeout(Duration::from_millis(CONNECT_MS), all).await.is_err() {
             tracing::debug!("not every peer is there");
         }
@@ -166,20 +173,21 @@ impl Node {
             let under_way = {
                 let mut fetches = lock(&self.fetches);
                 match fetches.get(&hash) {
-                    Some(fetch) => Some(fetch.subscribe()),
+                    Some(ended) => Some(ended.clone()),
                     None => {
-                        fetches.insert(hash, watch::Sender::new(()));
+                        fetches.insert(hash, CancellationToken::new());
                         None
                     }
                 }
             };
-            let Some(mut under_way) = under_way else {
+            let Some(ended) = under_way else {
                 let fetched = self.fetch(peer, hash).await;
-                lock(&self.fetches).remove(&hash);
+                if let Some(ended) = lock(&self.fetches).remove(&hash) {
+                    ended.cancel();
+                }
                 return fetched;
             };
-            // Ends when the sender goes, that is when the other fetch has ended.
-            while under_way.changed().await.is_ok() {}
+            ended.cancelled().await;
         }
     }
 

@@ -8,6 +8,7 @@
 //! is served, `providers` holds what serves here, `sessions` pins agreed versions.
 
 mod calls;
+mod changes;
 mod discovery;
 mod executor;
 mod inbound;
@@ -27,9 +28,11 @@ use std::time::Duration;
 
 use capd_proto::identity::{Did, Identity};
 use serde_json::json;
+use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::config::Config;
-use crate::net::Host;
+use crate::declaration::Declaration;
+use crate::net::{Host, Seed, System, local};
 use node::Node;
 
 pub use start::StartError;
@@ -58,6 +61,29 @@ impl Daemon {
     /// **Errors:** [`StartError`], with what to do about it.
     pub async fn start(config: Config) -> Result<Self, StartError> {
         start::start(config).await
+    }
+
+    /// Starts a sidecar with everything given that [`Daemon::start`] reads from files, on `system`.
+    ///
+    /// It reads and writes no file of its own, unless `config` names DID documents or a token file, or `declaration`
+    /// commands.
+    ///
+    /// **Errors:** [`StartError`].
+    pub async fn start_on(
+        system: System,
+        config: Config,
+        seed: &Seed,
+        declaration: Option<&Declaration>,
+    ) -> Result<Self, StartError> {
+        start::start_on(system, config, seed, declaration).await
+    }
+
+    /// Takes a local link of the agent over a byte stream, such as a pipe within this process.
+    pub fn serve_stream<S>(&self, stream: S)
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        local::serve_stream(&self.host, stream);
     }
 
     /// The agent's DID.

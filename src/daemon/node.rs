@@ -1,6 +1,6 @@
 //! What a sidecar is made of, and how it writes: envelopes sealed, answers and refusals sent.
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use bytes::Bytes;
 use capd_proto::code::Code;
@@ -9,7 +9,6 @@ use capd_proto::identity::{Did, Identity, Keyring};
 use capd_proto::limits::CALL_TIMEOUT_MS_DEFAULT;
 use capd_proto::message::{ErrorBody, Type};
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use super::executor::Executor;
 use super::inbound::Inbound;
@@ -17,7 +16,7 @@ use super::peers::Peers;
 use super::providers::Providers;
 use super::relay::Relay;
 use super::sessions::Pins;
-use crate::net::{Clock, CloseReason, Host, Link, Route, SendError};
+use crate::net::{Clock, CloseReason, Link, Random, Route, SendError, System, Tasks};
 use crate::registry::Registry;
 use crate::schema::Artifacts;
 
@@ -50,7 +49,7 @@ impl Refusal {
 /// What a node is made from.
 pub(super) struct Parts {
     pub(super) identity: Identity,
-    pub(super) clock: Clock,
+    pub(super) system: System,
     pub(super) rules: Rules,
     pub(super) peers: Peers,
     pub(super) executor: Executor,
@@ -90,6 +89,7 @@ pub(super) struct Node {
     pub(super) me: Weak<Self>,
     pub(super) identity: Identity,
     pub(super) clock: Clock,
+    pub(super) random: Random,
     pub(super) rules: Rules,
     pub(super) registry: Registry,
     pub(super) artifacts: Artifacts,
@@ -102,8 +102,7 @@ pub(super) struct Node {
     pub(super) keyring: Mutex<Keyring>,
     pub(super) fetches: super::discovery::Fetches,
     pub(super) cursor_key: [u8; 32],
-    pub(super) host: OnceLock<Arc<Host>>,
-    pub(super) tasks: TaskTracker,
+    pub(super) tasks: Tasks,
     /// Set when no new work is taken.
     pub(super) draining: CancellationToken,
     /// Set when tasks are to end.
@@ -126,7 +125,8 @@ impl Node {
         Arc::new_cyclic(|me| Self {
             me: me.clone(),
             identity: parts.identity,
-            clock: parts.clock,
+            clock: parts.system.clock,
+            random: parts.system.random,
             registry: Registry::new(),
             artifacts: Artifacts::default(),
             peers: parts.peers,
@@ -138,8 +138,7 @@ impl Node {
             rules: parts.rules,
             fetches: super::discovery::Fetches::default(),
             cursor_key: parts.cursor_key,
-            host: OnceLock::new(),
-            tasks: TaskTracker::new(),
+            tasks: parts.system.tasks.group(),
             draining: CancellationToken::new(),
             shutdown: CancellationToken::new(),
         })
@@ -164,10 +163,8 @@ impl Node {
 
     /// A fresh id for a message made at `now_ms`.
     pub(super) fn fresh_id(&self, now_ms: u64) -> MessageId {
-        let mut random = [0u8; 8];
         // Without randomness ids could repeat, and a repeated id is another call's: better no daemon than that.
-        getrandom::fill(&mut random).expect("the system has randomness");
-        MessageId::new(now_ms, random)
+        MessageId::new(now_ms, self.random.bytes().expect("the system has randomness"))
     }
 
     /// The bytes of an envelope of ours, signed unless `link` proves us otherwise.

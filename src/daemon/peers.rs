@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use capd_proto::identity::{Did, PublicKey};
-use tokio::sync::watch;
 
+use super::changes::{Changes, Watch};
 use super::node::{Refusal, lock};
 use crate::net::{Link, LinkId};
 
@@ -28,7 +28,7 @@ pub(super) struct Peers {
     /// When all peers were last asked what they serve. **Units:** monotonic milliseconds.
     refreshed_ms: AtomicU64,
     /// Counts changes of links and of what is known, for those who wait for one.
-    changes: watch::Sender<u64>,
+    changes: Changes,
 }
 
 /// The time from a peer's first link to its last.
@@ -53,7 +53,7 @@ impl Peers {
             expected,
             state: Mutex::default(),
             refreshed_ms: AtomicU64::new(0),
-            changes: watch::Sender::new(0),
+            changes: Changes::default(),
         }
     }
 
@@ -184,13 +184,13 @@ impl Peers {
         is_recent || (lock(&self.state).is_empty() && self.expected.is_empty())
     }
 
-    /// A receiver that wakes at each change.
-    pub(super) fn watch(&self) -> watch::Receiver<u64> {
-        self.changes.subscribe()
+    /// Wakes at each change from here on.
+    pub(super) fn watch(&self) -> Watch {
+        self.changes.watch()
     }
 
     fn changed(&self) {
-        self.changes.send_modify(|count| *count += 1);
+        self.changes.changed();
     }
 }
 

@@ -15,7 +15,6 @@ use capd_proto::message::{
     CapResult, ContentHash, Declare, Descriptor, DescriptorDraft, ErrorBody, HashAlg, RateLimit, Request,
     RetryPolicy, SchemaRef, SchemaSource, Type,
 };
-use tokio_util::task::TaskTracker;
 
 use super::executor::refused_artifact;
 use super::inbound::Inbound;
@@ -100,12 +99,7 @@ type Fault<'a> = (Option<&'a declaration::SchemaSource>, String);
 
 impl Node {
     /// Serves a declared capability by its command; one without a command is left to an agent that will declare it.
-    pub(super) fn serve_declared<'a>(
-        &self,
-        declared: &'a Declared,
-        dir: &Path,
-        tasks: TaskTracker,
-    ) -> Result<(), Fault<'a>> {
+    pub(super) fn serve_declared<'a>(&self, declared: &'a Declared, dir: &Path) -> Result<(), Fault<'a>> {
         let Some((program, args)) = declared.command.as_deref().and_then(<[String]>::split_first) else {
             return Ok(());
         };
@@ -123,7 +117,7 @@ impl Node {
             queue_max: PROCESS_QUEUE_MAX,
             output_bytes_max: self.rules.message_bytes_max,
         };
-        let id = self.providers.add(Arc::new(ProcessProvider::new(spec, tasks)));
+        let id = self.providers.add(Arc::new(ProcessProvider::new(spec, self.tasks.tracker().clone())));
         tracing::info!(capability = %declared.id, command = program, "serving by process");
         self.registry
             .apply(Event::Declared { origin: Origin::Local(id), descriptors: vec![Arc::new(descriptor)] });

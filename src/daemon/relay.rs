@@ -355,6 +355,7 @@ impl Node {
             }
             let next = lock(&self.relay.pending).next_deadline_ms().map(|next| self.clock.moment(next));
             tokio::select! {
+                biased;
                 () = sleep_until(next) => {}
                 () = self.relay.wake.notified() => {}
             }

@@ -77,8 +77,7 @@ impl Node {
             return self.forward_to(inbound, Type::Request, peer.clone());
         }
         let now_ms = self.clock.wall_ms();
-        let mut id = [0u8; 16];
-        getrandom::fill(&mut id).map_err(|_| Refusal::new(Code::INTERNAL_ERROR, "no randomness"))?;
+        let id = self.random.bytes().map_err(|_| Refusal::new(Code::INTERNAL_ERROR, "no randomness"))?;
         let session = Session {
             id: SessionId(id),
             peer: inbound.sender.clone(),

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use capd_proto::identity::{Did, DidDocument, Identity, Keyring};
 use capd_proto::ledger::Limits;
-use tokio_util::task::TaskTracker;
 
 use super::executor::Executor;
 use super::node::{Node, Parts, Rules};
@@ -16,10 +15,9 @@ use super::peers::{Admission, Peers};
 use super::{Bound, Daemon};
 use crate::config::{Admit, Config, Signatures, Transport};
 use crate::declaration::{self, Declaration};
-use crate::net::Clock;
 use crate::net::dial::{self, Address};
 use crate::net::local::Token;
-use crate::net::{self, Host, KeyFileError, Seed, Settings, local, quic, tcp};
+use crate::net::{self, Host, KeyFileError, Seed, Settings, System, local, quic, tcp};
 use crate::schema::Validator;
 
 /// Why the sidecar does not start.
@@ -94,16 +92,24 @@ pub(super) async fn start(config: Config) -> Result<Daemon, StartError> {
     create_dir(&config.agent.dir)?;
     let seed = net::load_or_create(&config.agent.key_file)?;
     let declaration = load_declaration(&config)?;
-    let node = Node::new(parts(&config, &seed)?);
-    let host = Host::sidecar(settings(&config), &seed, node.clone())
+    start_on(System::real(), config, &seed, declaration.as_ref()).await
+}
+
+/// Everything after the files that every start reads.
+pub(super) async fn start_on(
+    system: System,
+    config: Config,
+    seed: &Seed,
+    declaration: Option<&Declaration>,
+) -> Result<Daemon, StartError> {
+    let node = Node::new(parts(&config, seed, system.clone())?);
+    let host = Host::sidecar(settings(&config), seed, node.clone(), system)
         .map_err(|error| StartError::System(error.to_string()))?;
-    // The node was made a moment ago and has no host yet.
-    let _first = node.host.set(Arc::clone(&host));
     if let Some(declaration) = declaration {
         for warning in &declaration.warnings {
             tracing::warn!("{warning}");
         }
-        serve_processes(&node, &config, &declaration)?;
+        serve_processes(&node, &config, declaration)?;
     }
     for work in [Work::Deadlines, Work::Requests] {
         let worker = Arc::clone(&node);
@@ -169,7 +175,7 @@ fn keyring(config: &Config) -> Result<Keyring, StartError> {
     Ok(keyring)
 }
 
-fn parts(config: &Config, seed: &Seed) -> Result<Parts, StartError> {
+fn parts(config: &Config, seed: &Seed, system: System) -> Result<Parts, StartError> {
     let mut listed = BTreeSet::new();
     let mut expected = BTreeSet::new();
     for peer in &config.peers {
@@ -190,11 +196,10 @@ fn parts(config: &Config, seed: &Seed) -> Result<Parts, StartError> {
         idempotent_bytes_max: limits.ledger_idempotent_bytes_max,
         ..Limits::default()
     };
-    let mut cursor_key = [0u8; 32];
-    getrandom::fill(&mut cursor_key).map_err(|error| StartError::System(error.to_string()))?;
+    let cursor_key = system.random.bytes().map_err(|error| StartError::System(error.to_string()))?;
     Ok(Parts {
         identity: seed.identity(),
-        clock: Clock::start(),
+        system,
         rules: Rules {
             call_timeout_ms: config.timeouts.call_ms,
             refresh_ms: config.peer.refresh_ms,
@@ -233,16 +238,12 @@ fn serve_processes(node: &Arc<Node>, config: &Config, declaration: &Declaration)
     let dir = std::path::absolute(if dir.as_os_str().is_empty() { Path::new(".") } else { dir })
         .map_err(|error| StartError::File { path: dir.to_owned(), error })?;
     for declared in &declaration.capabilities {
-        node.serve_declared(declared, &dir, processes(node)).map_err(|(schema, error)| match schema {
+        node.serve_declared(declared, &dir).map_err(|(schema, error)| match schema {
             Some(schema) => schema_error(declared, schema, &error),
             None => StartError::System(error),
         })?;
     }
     Ok(())
-}
-
-fn processes(node: &Node) -> TaskTracker {
-    node.tasks.clone()
 }
 
 fn schema_error(

@@ -13,6 +13,7 @@ use tracing::{debug, info, warn};
 use super::close::CloseReason;
 use super::host::Host;
 use super::link::Link;
+use super::system::Random;
 use super::tls::ServerPin;
 use super::{quic, tcp};
 
@@ -132,7 +133,7 @@ async fn dial_forever(host: &Arc<Host>, peer: &Did, addresses: &[Address]) {
         }
         let delay = delay(failures, host.settings.redial_delay_min, host.settings.redial_delay_max);
         failures = failures.saturating_add(1);
-        sleep(jittered(delay)).await;
+        sleep(jittered(delay, &host.system.random)).await;
     }
 }
 
@@ -156,9 +157,9 @@ fn delay(failures: u32, min: Duration, max: Duration) -> Duration {
 }
 
 /// Between half of `delay` and all of it, so that peers that lost each other at once do not return at once.
-fn jittered(delay: Duration) -> Duration {
+fn jittered(delay: Duration, random: &Random) -> Duration {
     // Without randomness the pause is its longest, which is safe.
-    let random = getrandom::u32().unwrap_or(u32::MAX);
+    let random = random.u32().unwrap_or(u32::MAX);
     delay / 2 + (delay / 2).mul_f64(f64::from(random) / f64::from(u32::MAX))
 }
 
@@ -178,7 +179,7 @@ mod tests {
     fn jitter_takes_at_most_half() {
         let delay = Duration::from_secs(8);
         for _ in 0..1_000 {
-            let jittered = jittered(delay);
+            let jittered = jittered(delay, &Random::system());
             assert!(jittered >= delay / 2 && jittered <= delay, "{jittered:?}");
         }
     }

@@ -1,10 +1,8 @@
-//! A connection in, an open link and its end out: the one loop that reads, handles, drains and writes; the only clock.
+//! A connection in, an open link and its end out: the one loop that reads, handles, drains and writes.
 //!
 //! One task per link holds the machine of `capd-proto` and the control stream (or the one byte stream). It decodes
 //! frames to typed inputs, encodes the machine's outputs, and keeps its deadline. Once the link is open, messages pass
 //! the machine by: they go to the service as they came.
-
-mod clock;
 
 use std::io;
 use std::pin::pin;
@@ -18,8 +16,6 @@ use quinn::{ConnectionError, VarInt};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::{debug, warn};
-
-pub use clock::Clock;
 
 use super::close::{CloseReason, Fault};
 use super::exchange::Exchanges;
@@ -114,13 +110,13 @@ struct Driver {
 impl Driver {
     fn new(host: Arc<Host>, opening: Opening, ready: oneshot::Sender<Opened>) -> (Self, Sender) {
         let Opening { role, end, receive, send, connection, permits, deadline } = opening;
-        let now_ms = host.clock.monotonic_ms();
+        let now_ms = host.system.clock.monotonic_ms();
         let config = config(&host, role, &end, deadline);
         let machine = match role {
             Role::Client => machine::Link::client(config, now_ms),
             Role::Server => machine::Link::server(config, now_ms),
         };
-        let flow = Flow::new(&host.settings);
+        let flow = Flow::new(&host.settings, &host.system.tasks);
         let driver = Self {
             machine,
             greeter: Greeter::new(Arc::clone(&host), role, end),
@@ -145,7 +141,7 @@ impl Driver {
         let shutdown = host.shutdown.child_token();
         let flow = Arc::clone(&self.flow);
         let route = Route::uncounted(Arc::clone(&self.control));
-        let mut armed = host.clock.far();
+        let mut armed = host.system.clock.far();
         let mut timer = pin!(sleep_until(armed));
         loop {
             if let Some(reason) = self.settle(&route) {
@@ -223,7 +219,7 @@ impl Driver {
     }
 
     fn input(&mut self, input: Input<'_>) {
-        self.machine.handle(input, self.host.clock.monotonic_ms());
+        self.machine.handle(input, self.host.system.clock.monotonic_ms());
     }
 
     fn malformed(&mut self, fault: Fault) {
@@ -322,7 +318,7 @@ impl Driver {
     fn deadline(&self) -> Instant {
         self.machine
             .poll_timeout()
-            .map_or_else(|| self.host.clock.far(), |due_ms| self.host.clock.moment(due_ms))
+            .map_or_else(|| self.host.system.clock.far(), |due_ms| self.host.system.clock.moment(due_ms))
     }
 
     /// The reason why the peer is gone: its ERROR frame, if it sent one.

@@ -83,8 +83,9 @@ impl Exchanges {
         let flow = Arc::clone(link.flow());
         flow.tasks.spawn(async move {
             let opened = tokio::select! {
-                opened = connection.open_bi() => opened,
+                biased;
                 () = set(stream.cancel.as_ref()) => return stream.outbox.abort(),
+                opened = connection.open_bi() => opened,
             };
             match opened {
                 Ok((send, receive)) => serve(link, service, stream, send, receive, Opener::Here).await,

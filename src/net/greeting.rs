@@ -147,7 +147,7 @@ impl Greeter {
     /// Reads a message that came before the link is open. **Errors:** the code of what is wrong with its envelope.
     pub(super) fn read<'a>(&mut self, payload: &'a [u8]) -> Result<Input<'a>, Fault> {
         let envelope = Envelope::decode(payload)?;
-        envelope.check_time(self.host.clock.wall_ms())?;
+        envelope.check_time(self.host.system.clock.wall_ms())?;
         let (Some(ours), Some(principal)) = (self.ours(), self.principal()) else {
             return Ok(Input::Message);
         };
@@ -247,10 +247,9 @@ impl Greeter {
     /// One of the three HELLO messages, sealed for the other side.
     fn message(&mut self, typ: Type, body: &[u8]) -> Option<(FrameType, Bytes)> {
         let (ours, theirs) = (self.ours()?, self.principal()?);
-        let ts = self.host.clock.wall_ms();
-        let mut random = [0; 8];
+        let ts = self.host.system.clock.wall_ms();
         // The id need not be hard to guess, only new: it is matched on this link alone.
-        let _predictable = getrandom::fill(&mut random);
+        let random = self.host.system.random.bytes().unwrap_or_default();
         let id = MessageId::new(ts, random);
         let answered = if typ == Type::Hello {
             self.hello = Some(id);

@@ -1,4 +1,4 @@
-//! Settings, identity and a service in, what every link of this process shares out: clock, permits, tasks, shutdown.
+//! Settings, identity, a system and a service in, what every link of this process shares out: permits, tasks, shutdown.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,24 +6,23 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use capd_proto::identity::{Did, Identity};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use super::Service;
-use super::driver::Clock;
 use super::key_file::Seed;
 use super::quic::ResetKey;
 use super::settings::Settings;
+use super::system::{System, Tasks};
 use super::tls::{Credentials, CredentialsError};
 
 /// Where links of one process meet: each is opened for its service and ends with it.
 pub struct Host {
     pub(super) settings: Settings,
-    pub(super) clock: Clock,
+    pub(super) system: System,
     pub(super) service: Arc<dyn Service>,
     pub(super) owner: Owner,
     /// The sockets that peers connect to, and those they are dialled from.
     quic: Mutex<Vec<quinn::Endpoint>>,
-    pub(super) tasks: TaskTracker,
+    pub(super) tasks: Tasks,
     pub(super) shutdown: CancellationToken,
     peers: Room,
     locals: Room,
@@ -74,38 +73,34 @@ impl Host {
         settings: Settings,
         seed: &Seed,
         service: Arc<dyn Service>,
+        system: System,
     ) -> Result<Arc<Self>, CredentialsError> {
         let owner = Owner::Sidecar {
             identity: Arc::new(seed.identity()),
             credentials: Credentials::new(seed)?,
             reset_key: ResetKey::of(seed),
         };
-        Ok(Self::new(settings, owner, service))
+        Ok(Self::new(settings, owner, service, system))
     }
 
     /// An agent's side: it can only connect to its own sidecar, which signs for it.
-    pub fn agent(settings: Settings, service: Arc<dyn Service>) -> Arc<Self> {
-        Self::new(settings, Owner::Agent, service)
+    pub fn agent(settings: Settings, service: Arc<dyn Service>, system: System) -> Arc<Self> {
+        Self::new(settings, Owner::Agent, service, system)
     }
 
-    fn new(settings: Settings, owner: Owner, service: Arc<dyn Service>) -> Arc<Self> {
+    fn new(settings: Settings, owner: Owner, service: Arc<dyn Service>, system: System) -> Arc<Self> {
         let (peers, locals) = (Room::new(&settings), Room::new(&settings));
         Arc::new(Self {
             settings,
-            clock: Clock::start(),
+            tasks: system.tasks.group(),
+            system,
             service,
             owner,
             quic: Mutex::default(),
-            tasks: TaskTracker::new(),
             shutdown: CancellationToken::new(),
             peers,
             locals,
         })
-    }
-
-    /// The clock that this host's links go by.
-    pub const fn clock(&self) -> &Clock {
-        &self.clock
     }
 
     /// The DID of the sidecar's identity; an agent's host has none.

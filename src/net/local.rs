@@ -121,6 +121,33 @@ pub async fn listen_tcp(host: &Arc<Host>, address: SocketAddr, token: Token) -> 
     Ok(bound)
 }
 
+/// Takes one link of the agent over a byte stream that joins it to this process, such as a pipe within it: whoever
+/// holds the other end is the agent.
+pub fn serve_stream<S>(host: &Arc<Host>, stream: S)
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let Some(permits) = host.local_permits() else {
+        debug!("no room for one more link");
+        return;
+    };
+    let deadline = Instant::now() + host.settings.handshake_timeout;
+    let end = End::local(Kind::LocalUnix, STREAM.to_owned());
+    serve(host, opening(Role::Server, end, tokio::io::split(stream), deadline, Some(permits)));
+}
+
+/// Opens a link to the sidecar at the other end of a byte stream, which [`serve_stream`] was given.
+///
+/// **Errors:** [`ConnectError`].
+pub async fn connect_stream<S>(host: &Arc<Host>, stream: S) -> Result<Arc<Link>, ConnectError>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let deadline = Instant::now() + host.settings.handshake_timeout;
+    let end = End::local(Kind::LocalUnix, STREAM.to_owned());
+    Ok(driver::open(host, opening(Role::Client, end, tokio::io::split(stream), deadline, None)).await?)
+}
+
 /// Opens a link to the sidecar at the unix socket `path`. **Errors:** [`ConnectError`].
 pub async fn connect_unix(host: &Arc<Host>, path: &Path) -> Result<Arc<Link>, ConnectError> {
     let deadline = Instant::now() + host.settings.handshake_timeout;
@@ -233,5 +260,7 @@ fn remove_stale(path: &Path) -> io::Result<()> {
     }
 }
 
+/// What a byte stream without an address is called in logs.
+const STREAM: &str = "stream";
 /// Connections the system keeps waiting for us.
 const BACKLOG: i32 = 128;

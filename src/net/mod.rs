@@ -3,7 +3,7 @@
 //! Read it along one link: [`quic`], [`tcp`] and [`local`] make connections, [`dial`] keeps them up; `tls` proves who is
 //! there, from the seed in [`key_file`]. `driver` turns a connection into a [`Link`] with the help of `greeting`, and keeps
 //! it. `wire` cuts frames and writes batches, `stream` and its `outbox` are the way to a writer, `exchange` serves QUIC's
-//! further streams.
+//! further streams. What all of it takes from the machine is one [`System`].
 
 pub mod dial;
 pub mod key_file;
@@ -21,6 +21,7 @@ mod link;
 mod outbox;
 mod settings;
 mod stream;
+mod system;
 mod tls;
 mod wire;
 
@@ -31,12 +32,12 @@ use bytes::Bytes;
 use capd_proto::identity::Did;
 
 pub use close::{CloseReason, Fault};
-pub use driver::Clock;
 pub use host::Host;
 pub use key_file::{KeyFileError, Seed, load_or_create};
 pub use link::{Kind, Link, LinkId, Route};
 pub use outbox::SendError;
 pub use settings::Settings;
+pub use system::{Clock, Network, Random, Spawn, System, Task, Tasks, Udp, WallClock};
 pub use tls::CredentialsError;
 
 /// Somebody who asks for a link and has proven who it is.

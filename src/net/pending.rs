@@ -59,9 +59,11 @@ impl<T> Pending<T> {
         self.deadlines.first().map(|&(deadline_ms, _)| deadline_ms)
     }
 
-    /// Takes out every request for which `belongs` holds, in no particular order.
+    /// Takes out every request for which `belongs` holds, in the order of their deadlines.
     pub fn take_where(&mut self, mut belongs: impl FnMut(&T) -> bool) -> Vec<(MessageId, T)> {
-        let ids: Vec<_> = self.entries.iter().filter(|(_, (_, t))| belongs(t)).map(|(id, _)| *id).collect();
+        let ids = self.deadlines.iter().map(|(_, id)| *id);
+        let ids: Vec<_> =
+            ids.filter(|id| self.entries.get(id).is_some_and(|(_, waiting)| belongs(waiting))).collect();
         ids.into_iter().filter_map(|id| self.take(&id).map(|waiting| (id, waiting))).collect()
     }
 

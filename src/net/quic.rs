@@ -1,7 +1,7 @@
 //! QUIC connections in, peer links out: one UDP socket that takes links and dials them (PROTOCOL 4, QUIC binding).
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,11 +12,10 @@ use quinn::crypto::HmacKey;
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn::{
     ClientConfig, Connection, ConnectionId, ConnectionIdGenerator, Endpoint, EndpointConfig, IdleTimeout,
-    Incoming, ServerConfig, TokioRuntime, TransportConfig, VarInt,
+    Incoming, ServerConfig, TransportConfig, VarInt,
 };
 use ring::hmac;
 use rustls::pki_types::CertificateDer;
-use socket2::SockRef;
 use tokio::time::{Instant, timeout_at};
 use tracing::debug;
 
@@ -28,6 +27,7 @@ use super::host::{Host, Permits};
 use super::key_file::Seed;
 use super::link::{Kind, Link};
 use super::settings::Settings;
+use super::system::Random;
 use super::tls;
 use super::wire::Sender;
 
@@ -48,6 +48,7 @@ pub fn listen(host: &Arc<Host>, address: SocketAddr) -> io::Result<SocketAddr> {
     tasks.spawn(async move {
         loop {
             let incoming = tokio::select! {
+                biased;
                 () = host.shutdown.cancelled() => break,
                 incoming = endpoint.accept() => incoming,
             };
@@ -166,14 +167,11 @@ fn transport(settings: &Settings) -> Arc<TransportConfig> {
 }
 
 fn bind(address: SocketAddr, config: Option<ServerConfig>, host: &Host) -> io::Result<Endpoint> {
-    let settings = &host.settings;
-    let socket = UdpSocket::bind(address)?;
-    let options = SockRef::from(&socket);
-    // The system caps what it grants; a smaller buffer costs speed under bursts, never correctness.
-    let _smaller = options.set_recv_buffer_size(settings.udp_buffer_bytes);
-    let _smaller = options.set_send_buffer_size(settings.udp_buffer_bytes);
-    let endpoint = host.reset_key().map_or_else(EndpointConfig::default, ResetKey::endpoint);
-    Endpoint::new(endpoint, config, socket, Arc::new(TokioRuntime))
+    let random = &host.system.random;
+    let mut endpoint =
+        host.reset_key().map_or_else(EndpointConfig::default, |key| key.endpoint(random.clone()));
+    endpoint.rng_seed(Some(random.bytes().map_err(io::Error::other)?));
+    host.system.udp.endpoint(address, host.settings.udp_buffer_bytes, endpoint, config)
 }
 
 /// A key that follows from the identity, so that a sidecar which starts again can prove to its peers that the links to
@@ -187,21 +185,20 @@ impl ResetKey {
         Self(Arc::new(hmac::Key::new(hmac::HMAC_SHA256, key.as_ref())))
     }
 
-    fn endpoint(&self) -> EndpointConfig {
+    fn endpoint(&self, random: Random) -> EndpointConfig {
         let mut config = EndpointConfig::new(Arc::clone(&self.0) as Arc<dyn HmacKey>);
-        config.cid_generator(|| Box::new(RandomIds));
+        config.cid_generator(move || Box::new(RandomIds(random.clone())));
         config
     }
 }
 
 /// Connection ids that every process of this identity takes for its own, its former ones included: quinn's default
 /// takes packets of another process for noise, and stays silent.
-struct RandomIds;
+struct RandomIds(Random);
 
 impl ConnectionIdGenerator for RandomIds {
     fn generate_cid(&mut self) -> ConnectionId {
-        let mut bytes = [0; CONNECTION_ID_BYTES];
-        getrandom::fill(&mut bytes).expect("the system has randomness");
+        let bytes: [u8; CONNECTION_ID_BYTES] = self.0.bytes().expect("the system has randomness");
         ConnectionId::new(&bytes)
     }
 

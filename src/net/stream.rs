@@ -7,11 +7,11 @@ use bytes::Bytes;
 use capd_proto::frame::{self, FrameType};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use super::close::CloseReason;
 use super::outbox::{Budget, Outbox, SendError};
 use super::settings::Settings;
+use super::system::Tasks;
 
 /// One stream of a link: its queue and what it carries.
 pub(super) struct Stream {
@@ -111,7 +111,7 @@ pub(super) struct Flow {
     /// Set when the link is closed and the service knows.
     pub(super) closed: CancellationToken,
     /// The tasks of the link's exchange streams.
-    pub(super) tasks: TaskTracker,
+    pub(super) tasks: Tasks,
 }
 
 /// What the rest of the daemon asks of a link's driver.
@@ -123,7 +123,7 @@ pub(super) struct Wishes {
 
 impl Flow {
     /// The state of a link that is opening.
-    pub(super) fn new(settings: &Settings) -> Arc<Self> {
+    pub(super) fn new(settings: &Settings, tasks: &Tasks) -> Arc<Self> {
         Arc::new(Self {
             budget: Arc::new(Budget::new(settings.outbox_bytes_max)),
             frames_max: settings.outbox_frames_max,
@@ -135,7 +135,7 @@ impl Flow {
             wake: Notify::new(),
             finish: CancellationToken::new(),
             closed: CancellationToken::new(),
-            tasks: TaskTracker::new(),
+            tasks: tasks.group(),
         })
     }
 

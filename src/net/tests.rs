@@ -15,7 +15,7 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::{CloseReason, Host, Link, Route, Seed, Service, Settings};
+use super::{CloseReason, Host, Link, Route, Seed, Service, Settings, System};
 
 /// What a service was told.
 #[derive(Debug)]
@@ -82,13 +82,14 @@ impl End {
 
     fn sidecar_with(seed: u8, settings: Settings) -> Self {
         let (probe, events) = probe();
-        let host = Host::sidecar(settings, &Seed::new([seed; 32]), Arc::clone(&probe) as _).unwrap();
+        let host =
+            Host::sidecar(settings, &Seed::new([seed; 32]), Arc::clone(&probe) as _, System::real()).unwrap();
         Self { host, probe, events }
     }
 
     fn agent() -> Self {
         let (probe, events) = probe();
-        let host = Host::agent(settings(), Arc::clone(&probe) as _);
+        let host = Host::agent(settings(), Arc::clone(&probe) as _, System::real());
         Self { host, probe, events }
     }
 

@@ -83,7 +83,10 @@ impl<W: Wire> LinkProvider<W> {
             calls.is_open = false;
             std::mem::take(&mut calls.in_flight)
         };
-        for ticket in lost.into_values() {
+        let mut lost: Vec<_> = lost.into_iter().collect();
+        // In an order that is the same each time: what follows from it can reach the wire.
+        lost.sort_unstable_by_key(|(id, _)| *id);
+        for (_, ticket) in lost {
             ticket.finish(Outcome::Lost);
         }
     }

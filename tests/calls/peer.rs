@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use capd::net::dial::{Address, ConnectError, Transport, connect};
-use capd::net::{CloseReason, Host, Link, Route, Seed, Service, Settings, quic};
+use capd::net::{CloseReason, Host, Link, Route, Seed, Service, Settings, System, quic};
 use capd_proto::envelope::{Draft, Ext, MessageId, Recipients};
 use capd_proto::identity::Identity;
 use ciborium::Value;
@@ -61,7 +61,8 @@ impl Peer {
         });
         let runtime = Background::start();
         let settings = Settings { drain_timeout: Duration::from_millis(10), ..settings };
-        let host = Host::sidecar(settings, &seed, Arc::clone(&script) as Arc<dyn Service>).unwrap();
+        let host =
+            Host::sidecar(settings, &seed, Arc::clone(&script) as Arc<dyn Service>, System::real()).unwrap();
         let listens_at =
             runtime.handle.block_on(async { quic::listen(&host, "127.0.0.1:0".parse().unwrap()) }).unwrap();
         Self { heard, script, host, runtime, listens_at }

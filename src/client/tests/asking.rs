@@ -281,7 +281,7 @@ async fn no_socket_is_unavailable_and_a_wrong_token_is_refused() {
 
     let (sender, _seen) = mpsc::channel(1);
     let service = Arc::new(Scripted { script: Box::new(silence), seen: sender, link: Mutex::default() });
-    let host = Host::sidecar(Settings::default(), &Seed::new(SEED), service as _).unwrap();
+    let host = Host::sidecar(Settings::default(), &Seed::new(SEED), service as _, System::real()).unwrap();
     let any = "127.0.0.1:0".parse().unwrap();
     let addr = local::listen_tcp(&host, any, Token::new("right")).await.unwrap();
     let wrong = Endpoint::Tcp { addr, token: b"wrong".to_vec() };

@@ -100,7 +100,7 @@ impl Node {
                         Err(self.or_misunderstood(refusal.clone(), call.to.as_ref()))
                     }
                     Missing::Provider(_) => {
-                        let _closing = changes.changed().await;
+                        changes.changed().await;
                         Ok(())
                     }
                 }

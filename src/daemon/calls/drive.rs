@@ -155,6 +155,6 @@ impl Node {
 
     pub(super) fn jitter(&self) -> Jitter {
         // Without randomness the pause is its longest, which is safe.
-        getrandom::u32().map_or(Jitter::NONE, Jitter)
+        self.random.u32().map_or(Jitter::NONE, Jitter)
     }
 }

@@ -143,6 +143,7 @@ impl Node {
             }
             let next_ms = next_ms.unwrap_or(u64::MAX).min(now_ms + SWEEP_INTERVAL_MS);
             tokio::select! {
+                biased;
                 () = tokio::time::sleep_until(self.clock.moment(next_ms)) => {}
                 () = self.executor.wake.notified() => {}
             }

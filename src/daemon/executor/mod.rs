@@ -108,9 +108,9 @@ impl Executor {
         }
     }
 
-    /// Keys of every running call.
+    /// Keys of every running call, in the order of their deadlines.
     fn running(&self) -> Vec<CallKey> {
-        lock(&self.calls).running.keys().cloned().collect()
+        lock(&self.calls).deadlines.iter().map(|(_, key)| key.clone()).collect()
     }
 }
 

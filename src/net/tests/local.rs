@@ -55,3 +55,23 @@ async fn a_socket_put_in_place_of_ours_stays() {
     server.shut_down().await;
     assert!(path.exists());
 }
+
+#[tokio::test]
+async fn a_pipe_within_the_process_is_a_local_link() {
+    let (mut server, mut agent) = (End::sidecar(1), End::agent());
+    let (ours, theirs) = tokio::io::duplex(4_096);
+    local::serve_stream(&server.host, ours);
+    let link = local::connect_stream(&agent.host, theirs).await.unwrap();
+    assert_eq!(link.principal(), &server.did());
+    agent.opened().await;
+    let _opened = server.opened().await;
+    // More than the pipe holds at once.
+    let question = Bytes::from([b"?".as_slice(), &[7; 20_000]].concat());
+    let route = link.request(question.clone()).unwrap();
+    let (answer, _) = agent.message().await;
+    assert_eq!((answer[0], answer.len()), (b'!', question.len()));
+    drop(route);
+    link.drain();
+    assert_eq!(agent.closed().await, CloseReason::Drained);
+    server.closed().await;
+}

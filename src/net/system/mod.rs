@@ -1,0 +1,42 @@
+//! Nothing in; time, randomness, tasks and sockets out: all that a process takes from the machine under it.
+//!
+//! A sidecar and an agent's client each hold one [`System`]. The binaries use [`System::real`]. A simulation puts its
+//! own parts in their places, and the rest of the code is none the wiser.
+
+mod clock;
+mod random;
+mod tasks;
+mod udp;
+
+use std::fmt;
+
+pub use clock::{Clock, WallClock};
+pub use random::Random;
+pub use tasks::{Spawn, Task, Tasks};
+pub use udp::{Network, Udp};
+
+/// The machine as one process meets it. Clones share their parts.
+#[derive(Clone)]
+pub struct System {
+    /// What time it is.
+    pub clock: Clock,
+    /// Ids, keys of the moment, and jitter.
+    pub random: Random,
+    /// Where tasks run.
+    pub tasks: Tasks,
+    /// Where QUIC's sockets come from.
+    pub udp: Udp,
+}
+
+impl System {
+    /// The machine itself; the clock's monotonic time starts here.
+    pub fn real() -> Self {
+        Self { clock: Clock::start(), random: Random::system(), tasks: Tasks::new(), udp: Udp::real() }
+    }
+}
+
+impl fmt::Debug for System {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("System").field("clock", &self.clock).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,114 @@
+//! Futures in, running tasks out, counted so that a shutdown can wait for them.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use tokio_util::task::TaskTracker;
+
+/// A task on its way to whatever runs it.
+pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Runs tasks in tokio's place: a simulation can stop all tasks of one process at once.
+pub trait Spawn: Send + Sync + 'static {
+    /// Runs `task` to its end, or drops it.
+    fn spawn(&self, task: Task);
+}
+
+/// A group of tasks. Clones are the same group.
+#[derive(Clone, Default)]
+pub struct Tasks {
+    tracker: TaskTracker,
+    /// `None` is tokio's own.
+    spawner: Option<Arc<dyn Spawn>>,
+}
+
+impl Tasks {
+    /// An empty group whose tasks tokio runs.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// An empty group whose tasks `spawner` runs.
+    pub fn run_by(spawner: Arc<dyn Spawn>) -> Self {
+        Self { tracker: TaskTracker::new(), spawner: Some(spawner) }
+    }
+
+    /// An empty group whose tasks run where this one's do.
+    pub fn group(&self) -> Self {
+        Self { tracker: TaskTracker::new(), spawner: self.spawner.clone() }
+    }
+
+    /// Starts a task.
+    pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let work = self.tracker.track_future(work);
+        match &self.spawner {
+            // The tracker, not the handle, says when it has ended.
+            None => drop(tokio::spawn(work)),
+            Some(spawner) => spawner.spawn(Box::pin(work)),
+        }
+    }
+
+    /// Lets [`wait`](Self::wait) end; tasks can still be started.
+    pub fn close(&self) {
+        self.tracker.close();
+    }
+
+    /// Waits until the group is closed and none of its tasks runs.
+    pub async fn wait(&self) {
+        self.tracker.wait().await;
+    }
+
+    /// The count itself, for a part that starts its tasks on its own.
+    pub fn tracker(&self) -> &TaskTracker {
+        &self.tracker
+    }
+}
+
+impl fmt::Debug for Tasks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tasks").field("running", &self.tracker.len()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    /// Keeps tasks and runs none.
+    #[derive(Default)]
+    struct Shelf(Mutex<Vec<Task>>);
+
+    impl Spawn for Shelf {
+        fn spawn(&self, task: Task) {
+            self.0.lock().unwrap().push(task);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_spawner_gets_the_tasks_of_a_group_and_of_groups_made_from_it() {
+        let shelf = Arc::new(Shelf::default());
+        let tasks = Tasks::run_by(shelf.clone());
+        let group = tasks.group();
+        tasks.spawn(async {});
+        group.spawn(async {});
+        assert_eq!(shelf.0.lock().unwrap().len(), 2);
+        group.close();
+        let ends = tokio::time::timeout(std::time::Duration::from_millis(1), group.wait());
+        assert!(ends.await.is_err(), "a task that waits to run counts");
+        shelf.0.lock().unwrap().clear();
+        group.wait().await;
+    }
+
+    #[tokio::test]
+    async fn tokio_runs_the_tasks_otherwise() {
+        let tasks = Tasks::new();
+        let (sender, ran) = tokio::sync::oneshot::channel();
+        tasks.spawn(async { sender.send(7).unwrap() });
+        tasks.close();
+        tasks.wait().await;
+        assert_eq!(ran.await, Ok(7));
+    }
+}
