@@ -181,11 +181,9 @@ impl Node {
                 }
             };
             let Some(ended) = under_way else {
-                let fetched = self.fetch(peer, hash).await;
-                if let Some(ended) = lock(&self.fetches).remove(&hash) {
-                    ended.cancel();
-                }
-                return fetched;
+                // Whoever fetches may stop waiting, and then the next one fetches.
+                let _fetch = Fetch { fetches: &self.fetches, hash };
+                return self.fetch(peer, hash).await;
             };
             ended.cancelled().await;
         }
@@ -204,6 +202,20 @@ impl Node {
         let document = DocSend::decode(&answer.body).map_err(|error| unusable(&error))?;
         document.verify(&hash).map_err(|error| unusable(&error))?;
         self.artifacts.insert(hash, document.data.into_owned(), Keep::Cached).map_err(refused_artifact)
+    }
+}
+
+/// A fetch that is under way until it is dropped.
+struct Fetch<'a> {
+    fetches: &'a Fetches,
+    hash: ContentHash,
+}
+
+impl Drop for Fetch<'_> {
+    fn drop(&mut self) {
+        if let Some(ended) = lock(self.fetches).remove(&self.hash) {
+            ended.cancel();
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! A sidecar in the test's own process, on a real QUIC link, whose every word the test chooses.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -38,6 +38,7 @@ struct Script {
     descriptors: Mutex<Vec<Value>>,
     documents: Mutex<Vec<Vec<u8>>>,
     document_requests: AtomicUsize,
+    withholds_documents: AtomicBool,
     heard: mpsc::SyncSender<Heard>,
 }
 
@@ -57,6 +58,7 @@ impl Peer {
             descriptors: Mutex::new(descriptors),
             documents: Mutex::default(),
             document_requests: AtomicUsize::new(0),
+            withholds_documents: AtomicBool::new(false),
             heard: sender,
         });
         let runtime = Background::start();
@@ -72,6 +74,11 @@ impl Peer {
     pub fn document(self, document: &str) -> Self {
         self.script.documents.lock().unwrap().push(document.as_bytes().to_vec());
         self
+    }
+
+    /// Leaves requests for documents without an answer, or answers those to come.
+    pub fn withhold_documents(&self, withheld: bool) {
+        self.script.withholds_documents.store(withheld, Ordering::Relaxed);
     }
 
     pub fn did(&self) -> &str {
@@ -234,6 +241,9 @@ impl Script {
     fn on_document_request(&self, link: &Arc<Link>, route: &Route, message: &Message) {
         use sha2::Digest as _;
         self.document_requests.fetch_add(1, Ordering::Relaxed);
+        if self.withholds_documents.load(Ordering::Relaxed) {
+            return;
+        }
         let hash = field(message.body(), "hash").and_then(Value::as_bytes).unwrap();
         let documents = self.documents.lock().unwrap();
         let found = documents.iter().find(|document| sha2::Sha256::digest(document).as_slice() == hash);

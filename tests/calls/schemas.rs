@@ -89,6 +89,24 @@ fn a_schema_whose_bytes_are_others_is_5002_and_the_call_does_not_go_out() {
 }
 
 #[test]
+fn a_schema_that_did_not_come_in_one_calls_time_is_asked_for_again_for_the_next() {
+    let peer = Peer::serving(vec![by_hash(ECHO, "input_schema", COUNTED)]).document(COUNTED);
+    peer.withhold_documents(true);
+    let a = beside(&peer);
+    let mut caller = Caller::of(&a);
+    let hasty = map([("id", ECHO.into()), ("params", counted(1)), ("timeout_ms", 300.into())]);
+    let id = caller.invoke(hasty);
+    assert_eq!(caller.error(&id).code(), Some(5003));
+    peer.withhold_documents(false);
+    let id = caller.invoke(by_id(ECHO, counted(2)));
+    let call = peer.heard_type(CAP_INVOKE);
+    assert_eq!(call.message.id(), id);
+    peer.succeed(&call, Value::Null);
+    caller.result(&id);
+    assert_eq!(peer.document_requests(), 2);
+}
+
+#[test]
 fn the_providers_sidecar_checks_params_whoever_sent_them() {
     let b = Sidecar::start();
     let mut provider = Provider::of(&b, vec![with_schema(ECHO, "input_schema", COUNTED)]);
