@@ -78,8 +78,9 @@ pub const QUIC_CODE_CANCEL: u32 = 0x4901;
 pub const LEDGER_IDEMPOTENT_BYTES_DEFAULT: usize = 64 * 1024 * 1024;
 /// The part of [`LEDGER_IDEMPOTENT_BYTES_DEFAULT`] that one peer may use, so that one cannot push out the others'.
 pub const LEDGER_IDEMPOTENT_BYTES_PER_PEER_DEFAULT: usize = LEDGER_IDEMPOTENT_BYTES_DEFAULT / 2;
-/// Bytes of finished results that may not be forgotten, past which calls that would add to them are refused; ours.
-pub const LEDGER_KEPT_BYTES_DEFAULT: usize = 256 * 1024 * 1024;
+/// Bytes of finished results that may not be forgotten, past which calls that would add to them are refused; ours: they
+/// stand on disk.
+pub const LEDGER_KEPT_BYTES_DEFAULT: usize = 1024 * 1024 * 1024;
 /// The part of [`LEDGER_KEPT_BYTES_DEFAULT`] that one peer may use; ours.
 pub const LEDGER_KEPT_BYTES_PER_PEER_DEFAULT: usize = LEDGER_KEPT_BYTES_DEFAULT / 2;
 /// Calls remembered, running and finished; ours: some 300 bytes each.

@@ -137,7 +137,7 @@ fn tie(config: &Config, settings: &Settings, mistakes: &mut Vec<Mistake>) {
             );
         }
     }
-    let ordered: [(&str, u64, &str, u64); 6] = [
+    let ordered: [(&str, u64, &str, u64); 5] = [
         (
             "limits.calls_in_flight_per_peer_max",
             config.limits.calls_in_flight_per_peer_max as u64,
@@ -153,12 +153,6 @@ fn tie(config: &Config, settings: &Settings, mistakes: &mut Vec<Mistake>) {
         (
             "limits.msg_size_bytes_max",
             u64::from(config.limits.msg_size_bytes_max),
-            "limits.ledger_bytes_max",
-            config.limits.ledger_bytes_max as u64,
-        ),
-        (
-            "limits.ledger_idempotent_bytes_max",
-            config.limits.ledger_idempotent_bytes_max as u64,
             "limits.ledger_bytes_max",
             config.limits.ledger_bytes_max as u64,
         ),

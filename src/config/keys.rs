@@ -196,19 +196,19 @@ pub const KEYS: &[Key] = &[
         "limits.ledger_entries_max",
         count(1, 100_000_000),
         Integer(1_000_000),
-        "Calls remembered so that a repeated one is not run again.",
+        "Calls remembered so that a repeated one is not run again, half of them of one peer. When full, finished idempotent calls are forgotten, oldest first; where there are none, new calls are refused (5004).",
     ),
     key(
         "limits.ledger_bytes_max",
         bytes(MIB, 64 * 1024 * MIB),
-        Integer(256 * MIB),
-        "Bytes of recorded results held in memory.",
+        Integer(limits::LEDGER_KEPT_BYTES_DEFAULT as u64),
+        "Bytes of recorded results of calls that are not idempotent, half of them of one peer. They stand in the journal until their call expires; past the bound, such calls are refused (5004).",
     ),
     key(
         "limits.ledger_idempotent_bytes_max",
         bytes(0, 64 * 1024 * MIB),
         Integer(limits::LEDGER_IDEMPOTENT_BYTES_DEFAULT as u64),
-        "The part of `limits.ledger_bytes_max` that finished idempotent calls may take, oldest out first.",
+        "Bytes of recorded results of idempotent calls, half of them of one peer. They are held in memory; past the bound, the oldest are forgotten.",
     ),
     key(
         "timeouts.handshake_ms",

@@ -144,9 +144,9 @@ pub struct Limits {
     pub queue_bytes_max: usize,
     /// Calls the ledger remembers.
     pub ledger_entries_max: usize,
-    /// Bytes of recorded results the ledger holds in memory.
+    /// Bytes of recorded results of calls that are not idempotent, in the journal.
     pub ledger_bytes_max: usize,
-    /// The part of those bytes that finished idempotent calls may take.
+    /// Bytes of recorded results of idempotent calls, in memory.
     pub ledger_idempotent_bytes_max: usize,
 }
 

@@ -245,7 +245,6 @@ fn keys_that_contradict_each_other_are_refused_at_the_one_that_was_written() {
         &refused("[limits]\nqueue_bytes_max = 1048576\n"),
         &["limits.queue_bytes_max", "msg_size_bytes_max"],
     );
-    says(&refused("[limits]\nledger_idempotent_bytes_max = 999999999\n"), &["limits.ledger_bytes_max"]);
     let twice = "[[peers]]\ndid = \"did:key:z1\"\n[[peers]]\ndid = \"did:key:z1\"\n";
     says(&refused(twice), &["peers", "stands twice"]);
 }

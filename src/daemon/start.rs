@@ -192,9 +192,11 @@ fn parts(config: &Config, seed: &Seed, system: System) -> Result<Parts, StartErr
     let limits = &config.limits;
     let ledger = Limits {
         calls_max: limits.ledger_entries_max,
+        calls_per_peer_max: half(limits.ledger_entries_max),
         kept_bytes_max: limits.ledger_bytes_max,
+        kept_bytes_per_peer_max: half(limits.ledger_bytes_max),
         idempotent_bytes_max: limits.ledger_idempotent_bytes_max,
-        ..Limits::default()
+        idempotent_bytes_per_peer_max: half(limits.ledger_idempotent_bytes_max),
     };
     let cursor_key = system.random.bytes().map_err(|error| StartError::System(error.to_string()))?;
     Ok(Parts {
@@ -211,6 +213,11 @@ fn parts(config: &Config, seed: &Seed, system: System) -> Result<Parts, StartErr
         keyring: keyring(config)?,
         cursor_key,
     })
+}
+
+/// What one peer may take of a bound of the ledger's, so that none takes everybody's room.
+const fn half(max: usize) -> usize {
+    max.div_ceil(2)
 }
 
 fn settings(config: &Config) -> Settings {
