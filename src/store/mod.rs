@@ -12,6 +12,9 @@
 
 mod error;
 mod journal;
+mod migrations;
+mod recover;
+mod sqlite;
 mod storage;
 mod writer;
 
@@ -23,6 +26,8 @@ use capd_proto::ledger::{BodyDigest, Key};
 
 pub use error::{StoreError, StoreErrorKind};
 pub use journal::{Counters, Done, Journal, QueueFull, Refused, Work, journal};
+pub use recover::{Recovered, recover};
+pub use sqlite::{Options, Sqlite};
 pub use storage::Storage;
 pub use writer::{Batch, GROUP_CHANGES_MAX, Thread, Writer, spawn};
 

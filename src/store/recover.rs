@@ -1,0 +1,94 @@
+//! What a journal held in, what is to be done about each row out (PROTOCOL 8). It does nothing itself.
+
+use std::collections::HashMap;
+
+use capd_proto::ledger::Key;
+
+use super::{Begun, Given, Loaded, LoadedResult, Row};
+
+/// What was left behind, by what it asks for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Recovered {
+    /// Rows to [forget](super::Change::Forget): their `ts + ttl` has passed, or a later row holds the same call.
+    pub forgotten: Vec<Row>,
+    /// Calls that are answered from the journal when asked again.
+    pub finished: Vec<(Begun, LoadedResult)>,
+    /// Calls that were cut off: whether they took effect is unknown, so their one result is a 5902, and they are never
+    /// executed again.
+    pub interrupted: Vec<Begun>,
+    /// Calls of our own agent, to be asked for only where they were given.
+    pub given: Vec<Given>,
+}
+
+/// Sorts what a journal held at `now_ms`.
+///
+/// Of several rows of one call the last counts: the ones before were withdrawn, and forgetting them failed.
+/// **Units:** milliseconds since the Unix epoch.
+pub fn recover(loaded: Loaded, now_ms: u64) -> Recovered {
+    // PROTOCOL 8: kept until `ts + ttl`, and still good in that very millisecond.
+    let expired = |expires_at_ms: u64| expires_at_ms < now_ms;
+    let last: HashMap<Key, Row> =
+        loaded.calls.iter().map(|call| (call.begun.key.clone(), call.begun.row)).collect();
+    let mut recovered = Recovered::default();
+    for call in loaded.calls {
+        let superseded = last.get(&call.begun.key) != Some(&call.begun.row);
+        match call.finished {
+            _ if superseded || expired(call.begun.expires_at_ms) => recovered.forgotten.push(call.begun.row),
+            Some(result) => recovered.finished.push((call.begun, result)),
+            None => recovered.interrupted.push(call.begun),
+        }
+    }
+    for given in loaded.given {
+        if expired(given.expires_at_ms) {
+            recovered.forgotten.push(given.row);
+        } else {
+            recovered.given.push(given);
+        }
+    }
+    // Consecutive rows are forgotten together.
+    recovered.forgotten.sort_unstable();
+    recovered
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Change;
+    use super::super::LoadedCall;
+    use super::super::tests::{begin, give};
+    use super::*;
+
+    fn call(row: u64, finished: bool) -> LoadedCall {
+        let Change::Begin(begun) = begin(row) else { unreachable!() };
+        let result = LoadedResult { bytes: 3, finished_at_ms: row + 1 };
+        LoadedCall { begun, finished: finished.then_some(result) }
+    }
+
+    fn given(row: u64) -> Given {
+        let Change::Give(given) = give(row) else { unreachable!() };
+        given
+    }
+
+    #[test]
+    fn each_row_gets_what_it_asks_for() {
+        // Rows expire a thousand milliseconds after their number.
+        let loaded = Loaded {
+            calls: vec![call(1, true), call(2, false), call(5, true), call(6, false)],
+            given: vec![given(3), given(4), given(7)],
+        };
+        let recovered = recover(loaded, 1_004);
+        assert_eq!(recovered.forgotten, [Row(1), Row(2), Row(3)]);
+        assert_eq!(recovered.finished.iter().map(|(begun, _)| begun.row).collect::<Vec<_>>(), [Row(5)]);
+        assert_eq!(recovered.interrupted.iter().map(|begun| begun.row).collect::<Vec<_>>(), [Row(6)]);
+        assert_eq!(recovered.given.iter().map(|given| given.row).collect::<Vec<_>>(), [Row(4), Row(7)]);
+    }
+
+    #[test]
+    fn of_several_rows_of_one_call_the_last_counts() {
+        let mut withdrawn = call(1, false);
+        let last = call(9, true);
+        withdrawn.begun.key = last.begun.key.clone();
+        let recovered = recover(Loaded { calls: vec![withdrawn, last.clone()], given: Vec::new() }, 0);
+        assert_eq!((recovered.forgotten, recovered.interrupted), (vec![Row(1)], Vec::new()));
+        assert_eq!(recovered.finished[0].0, last.begun);
+    }
+}

@@ -1,0 +1,245 @@
+//! Groups of changes in, one SQLite transaction each out: the storage of the daemon's journal (PROTOCOL 8).
+//!
+//! Three files stand in one folder: `journal.db`, SQLite's log `journal.db-wal`, and `journal.mark`. [`Sqlite::open`]
+//! believes none of them before it has checked all: opened, a journal has every row that was ever acknowledged and not
+//! forgotten, byte for byte.
+
+mod damage;
+mod mark;
+mod open;
+mod rows;
+
+use bytes::Bytes;
+use rusqlite::{CachedStatement, Connection, params};
+
+use super::{Begun, Change, Given, Loaded, Row, Storage, StoreError, StoreErrorKind};
+use damage::Damage;
+use mark::MarkFile;
+use open::Files;
+use rows::Totals;
+
+/// A journal in SQLite. It has the files for itself until it is dropped.
+#[derive(Debug)]
+pub struct Sqlite {
+    connection: Connection,
+    files: Files,
+    mark: MarkFile,
+    /// Whether the mark's last write failed, so that it is logged once.
+    mark_failing: bool,
+    totals: Totals,
+    /// What was read while the file was checked, until somebody asks for it.
+    loaded: Option<Loaded>,
+}
+
+/// What a journal may be tuned by.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Bytes of a page, for a journal that is made; a power of two from 512 to 65,536.
+    pub page_bytes: u32,
+    /// Pages in the log before they are copied into the database.
+    pub checkpoint_pages: u32,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { page_bytes: PAGE_BYTES, checkpoint_pages: CHECKPOINT_PAGES }
+    }
+}
+
+impl Storage for Sqlite {
+    fn load(&mut self) -> Result<Loaded, StoreError> {
+        match self.loaded.take() {
+            Some(loaded) => Ok(loaded),
+            None => rows::load(&self.connection, &self.totals).map_err(|damage| self.files.damaged(damage)),
+        }
+    }
+
+    fn commit(&mut self, batch: &[Change]) -> Result<(), StoreError> {
+        // What was read at the start is of no use once it is out of date.
+        self.loaded = None;
+        match self.transact(batch) {
+            Ok(totals) => {
+                self.totals = totals;
+                self.write_mark();
+                Ok(())
+            }
+            Err(damage) => {
+                let error = self.files.failed(damage);
+                self.roll_back(error.kind());
+                Err(error)
+            }
+        }
+    }
+
+    fn read(&mut self, row: Row) -> Result<Bytes, StoreError> {
+        match rows::read_result(&self.connection, row) {
+            Ok(Some(result)) => Ok(result.into()),
+            Ok(None) => {
+                Err(self.files.error(StoreErrorKind::Missing, format_args!("row {} has no result", row.0)))
+            }
+            Err(damage) => Err(self.files.failed(damage)),
+        }
+    }
+}
+
+impl Sqlite {
+    /// Writes `batch` in one transaction; returns the totals that stand when it is durable.
+    fn transact(&self, batch: &[Change]) -> Result<Totals, Damage> {
+        let mut group = Group::new(&self.connection, self.totals)?;
+        self.connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
+        for change in batch {
+            match change {
+                Change::Begin(begun) => group.begin(begun)?,
+                Change::Finish { row, result, finished_at_ms } => {
+                    group.finish(*row, result, *finished_at_ms)?
+                }
+                Change::Give(given) => group.give(given)?,
+                Change::Forget { row } => group.forgotten.push(row.0),
+            }
+        }
+        let totals = group.end()?;
+        self.connection.prepare_cached("COMMIT")?.execute([])?;
+        Ok(totals)
+    }
+
+    /// Leaves the transaction that failed with `kind`.
+    fn roll_back(&self, kind: StoreErrorKind) {
+        if !self.connection.is_autocommit()
+            && let Err(error) = self.connection.execute_batch("ROLLBACK")
+        {
+            tracing::warn!(%error, "a transaction of the journal cannot be rolled back");
+        }
+        if kind == StoreErrorKind::Full {
+            // A log that was copied starts again from its beginning, in room that the file has already.
+            let copied = self.connection.query_row("PRAGMA wal_checkpoint(RESTART)", [], |_| Ok(()));
+            if let Err(error) = copied {
+                tracing::debug!(%error, "the journal's log cannot be copied either");
+            }
+        }
+    }
+
+    /// The commit is durable without it, so a failure is no error of the commit.
+    fn write_mark(&mut self) {
+        let failed = self.mark.write(self.totals.commits);
+        if let Err(error) = &failed
+            && !self.mark_failing
+        {
+            let file = self.files.mark.display();
+            tracing::warn!(%error, %file, "the mark cannot be written: a damaged log may pass unnoticed");
+        }
+        self.mark_failing = failed.is_err();
+    }
+}
+
+/// The statements of one transaction, and what they add up to.
+struct Group<'a> {
+    connection: &'a Connection,
+    totals: Totals,
+    begin: CachedStatement<'a>,
+    finish: CachedStatement<'a>,
+    give: CachedStatement<'a>,
+    forgotten: Vec<u64>,
+}
+
+impl<'a> Group<'a> {
+    fn new(connection: &'a Connection, totals: Totals) -> Result<Self, Damage> {
+        Ok(Self {
+            connection,
+            totals,
+            begin: connection.prepare_cached("INSERT INTO calls VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")?,
+            finish: connection.prepare_cached(
+                "INSERT INTO results SELECT ?1, ?2, ?3, ?4 WHERE EXISTS (SELECT 1 FROM calls WHERE row = ?1)",
+            )?,
+            give: connection.prepare_cached("INSERT INTO given VALUES (?1, ?2, ?3, ?4, ?5)")?,
+            forgotten: Vec::new(),
+        })
+    }
+
+    fn begin(&mut self, begun: &Begun) -> Result<(), Damage> {
+        self.begin.execute(params![
+            begun.row.0.cast_signed(),
+            begun.key.from.as_str(),
+            begun.key.id.as_bytes(),
+            begun.body.0,
+            begun.expires_at_ms.cast_signed(),
+            begun.started_at_ms.cast_signed(),
+            begun.capability,
+            rows::begun_sum(begun),
+        ])?;
+        self.totals.calls += 1;
+        Ok(())
+    }
+
+    fn finish(&mut self, row: Row, result: &[u8], finished_at_ms: u64) -> Result<(), Damage> {
+        let sum = rows::result_sum(row, finished_at_ms, result);
+        let written =
+            self.finish.execute(params![row.0.cast_signed(), finished_at_ms.cast_signed(), result, sum])?;
+        if written == 0 {
+            // Acknowledged, it would be a result that is gone after a restart.
+            return Err(Damage::Conflict(format!("a result for row {}, which has no call", row.0)));
+        }
+        self.totals.results += 1;
+        Ok(())
+    }
+
+    fn give(&mut self, given: &Given) -> Result<(), Damage> {
+        self.give.execute(params![
+            given.row.0.cast_signed(),
+            given.id.as_bytes(),
+            given.peer.as_str(),
+            given.expires_at_ms.cast_signed(),
+            rows::given_sum(given),
+        ])?;
+        self.totals.given += 1;
+        Ok(())
+    }
+
+    /// Removes what is to be forgotten, and writes the totals.
+    fn end(mut self) -> Result<Totals, Damage> {
+        self.forgotten.sort_unstable();
+        let tables = [
+            ("DELETE FROM calls WHERE row BETWEEN ?1 AND ?2", &mut self.totals.calls),
+            ("DELETE FROM results WHERE row BETWEEN ?1 AND ?2", &mut self.totals.results),
+            ("DELETE FROM given WHERE row BETWEEN ?1 AND ?2", &mut self.totals.given),
+        ];
+        for (delete, live) in tables {
+            if self.forgotten.is_empty() || *live == 0 {
+                continue;
+            }
+            let mut delete = self.connection.prepare_cached(delete)?;
+            for (first, last) in ranges(&self.forgotten) {
+                let removed = delete.execute([first.cast_signed(), last.cast_signed()])? as u64;
+                *live = live
+                    .checked_sub(removed)
+                    .ok_or_else(|| Damage::found("it has more rows than were written"))?;
+            }
+        }
+        self.totals.commits += 1;
+        let totals = self.totals;
+        self.connection
+            .prepare_cached("UPDATE totals SET commits = ?1, calls = ?2, results = ?3, given = ?4, sum = ?5")?
+            .execute(params![
+                totals.commits.cast_signed(),
+                totals.calls.cast_signed(),
+                totals.results.cast_signed(),
+                totals.given.cast_signed(),
+                totals.sum(),
+            ])?;
+        Ok(totals)
+    }
+}
+
+/// Runs of consecutive numbers in a sorted list, as their first and last.
+fn ranges(sorted: &[u64]) -> impl Iterator<Item = (u64, u64)> {
+    let runs = sorted.chunk_by(|one, next| next - one <= 1);
+    runs.filter_map(|run| Some((*run.first()?, *run.last()?)))
+}
+
+/// As large as the pages and blocks of common systems, so that a page is written whole and nothing beside it is.
+const PAGE_BYTES: u32 = 4_096;
+/// About 16 MiB of log: some ten thousand calls share one copying of the pages they have in common, and what was
+/// forgotten in the meantime is never copied; still a small part of a second's work for a disk.
+const CHECKPOINT_PAGES: u32 = 4_096;
+
+#[cfg(test)]
+mod tests;

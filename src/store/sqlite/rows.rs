@@ -1,0 +1,215 @@
+//! Rows and what they say in, checksums out; rows of a file in, checked ones out.
+//!
+//! SQLite checks the shape of its pages but not their content, so each row carries a checksum over its table, its
+//! number and all its columns.
+
+use rusqlite::{Connection, Row as SqlRow};
+use sha2::{Digest, Sha256};
+
+use capd_proto::envelope::MessageId;
+use capd_proto::identity::Did;
+use capd_proto::ledger::{BodyDigest, Key};
+
+use super::super::{Begun, Given, Loaded, LoadedCall, LoadedResult, Row};
+use super::Damage;
+
+/// What the `totals` row says: how many commits there were, and how many rows each table has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Totals {
+    pub(super) commits: u64,
+    pub(super) calls: u64,
+    pub(super) results: u64,
+    pub(super) given: u64,
+}
+
+impl Totals {
+    pub(super) fn sum(&self) -> i64 {
+        let mut sum = Sum::new("totals", Row(1));
+        sum.number(self.commits).number(self.calls).number(self.results).number(self.given);
+        sum.finish()
+    }
+
+    /// Reads and checks the row.
+    pub(super) fn load(connection: &Connection) -> Result<Self, Damage> {
+        let mut statement =
+            connection.prepare("SELECT commits, calls, results, given, sum FROM totals WHERE row = 1")?;
+        let mut rows = statement.query([])?;
+        let Some(row) = rows.next()? else { return Err(Damage::found("its totals are missing")) };
+        let totals = Self {
+            commits: number(row, 0)?,
+            calls: number(row, 1)?,
+            results: number(row, 2)?,
+            given: number(row, 3)?,
+        };
+        if row.get::<_, i64>(4)? != totals.sum() {
+            return Err(Damage::found("its totals are damaged"));
+        }
+        Ok(totals)
+    }
+}
+
+pub(super) fn begun_sum(begun: &Begun) -> i64 {
+    let mut sum = Sum::new("calls", begun.row);
+    sum.bytes(begun.key.from.as_str().as_bytes()).bytes(begun.key.id.as_bytes()).bytes(&begun.body.0);
+    sum.number(begun.expires_at_ms).number(begun.started_at_ms).bytes(begun.capability.as_bytes());
+    sum.finish()
+}
+
+pub(super) fn result_sum(row: Row, finished_at_ms: u64, result: &[u8]) -> i64 {
+    let mut sum = Sum::new("results", row);
+    sum.number(finished_at_ms).bytes(result);
+    sum.finish()
+}
+
+pub(super) fn given_sum(given: &Given) -> i64 {
+    let mut sum = Sum::new("given", given.row);
+    sum.bytes(given.id.as_bytes()).bytes(given.peer.as_str().as_bytes()).number(given.expires_at_ms);
+    sum.finish()
+}
+
+/// Reads every row, checks each, and holds their counts against `totals`.
+pub(super) fn load(connection: &Connection, totals: &Totals) -> Result<Loaded, Damage> {
+    let results = load_results(connection)?;
+    let calls = load_calls(connection, &results)?;
+    let given = load_given(connection)?;
+    let finished = calls.iter().filter(|call| call.finished.is_some()).count();
+    if finished != results.len() {
+        return Err(Damage::found(format_args!("{} results have no call", results.len() - finished)));
+    }
+    let counts = [
+        ("calls", totals.calls, calls.len()),
+        ("results", totals.results, results.len()),
+        ("given", totals.given, given.len()),
+    ];
+    for (table, expected, found) in counts {
+        if found as u64 != expected {
+            return Err(Damage::found(format_args!(
+                "{table}: {expected} rows were written, {found} are there"
+            )));
+        }
+    }
+    Ok(Loaded { calls, given })
+}
+
+/// Reads one result and checks it; `None` when there is none.
+pub(super) fn read_result(connection: &Connection, row: Row) -> Result<Option<Vec<u8>>, Damage> {
+    let mut statement =
+        connection.prepare_cached("SELECT row, finished_at_ms, result, sum FROM results WHERE row = ?1")?;
+    let mut rows = statement.query([row.0.cast_signed()])?;
+    let Some(found) = rows.next()? else { return Ok(None) };
+    let (_, _, result) = checked_result(found)?;
+    Ok(Some(result.to_vec()))
+}
+
+fn load_results(connection: &Connection) -> Result<Vec<(Row, LoadedResult)>, Damage> {
+    let mut statement =
+        connection.prepare("SELECT row, finished_at_ms, result, sum FROM results ORDER BY row")?;
+    let mut rows = statement.query([])?;
+    let mut results = Vec::new();
+    while let Some(found) = rows.next()? {
+        let (row, finished_at_ms, result) = checked_result(found)?;
+        results.push((row, LoadedResult { bytes: result.len(), finished_at_ms }));
+    }
+    Ok(results)
+}
+
+fn checked_result<'a>(found: &'a SqlRow<'_>) -> Result<(Row, u64, &'a [u8]), Damage> {
+    let (row, finished_at_ms) = (Row(number(found, 0)?), number(found, 1)?);
+    let result = found.get_ref(2)?.as_blob().map_err(|_| Damage::row("results", row))?;
+    if found.get::<_, i64>(3)? != result_sum(row, finished_at_ms, result) {
+        return Err(Damage::row("results", row));
+    }
+    Ok((row, finished_at_ms, result))
+}
+
+fn load_calls(connection: &Connection, results: &[(Row, LoadedResult)]) -> Result<Vec<LoadedCall>, Damage> {
+    let mut statement = connection.prepare(
+        "SELECT row, caller, id, body, expires_at_ms, started_at_ms, capability, sum FROM calls ORDER BY row",
+    )?;
+    let mut rows = statement.query([])?;
+    let mut calls = Vec::new();
+    let mut results = results.iter().peekable();
+    while let Some(found) = rows.next()? {
+        let row = Row(number(found, 0)?);
+        let damaged = || Damage::row("calls", row);
+        let begun = Begun {
+            row,
+            key: Key { from: did(found, 1).ok_or_else(damaged)?, id: id(found, 2).ok_or_else(damaged)? },
+            body: BodyDigest(found.get(3)?),
+            expires_at_ms: number(found, 4)?,
+            started_at_ms: number(found, 5)?,
+            capability: found.get(6)?,
+        };
+        if found.get::<_, i64>(7)? != begun_sum(&begun) {
+            return Err(damaged());
+        }
+        while results.next_if(|(other, _)| *other < row).is_some() {}
+        let finished = results.next_if(|(other, _)| *other == row).map(|(_, result)| *result);
+        calls.push(LoadedCall { begun, finished });
+    }
+    Ok(calls)
+}
+
+fn load_given(connection: &Connection) -> Result<Vec<Given>, Damage> {
+    let mut statement =
+        connection.prepare("SELECT row, id, peer, expires_at_ms, sum FROM given ORDER BY row")?;
+    let mut rows = statement.query([])?;
+    let mut all = Vec::new();
+    while let Some(found) = rows.next()? {
+        let row = Row(number(found, 0)?);
+        let damaged = || Damage::row("given", row);
+        let given = Given {
+            row,
+            id: id(found, 1).ok_or_else(damaged)?,
+            peer: did(found, 2).ok_or_else(damaged)?,
+            expires_at_ms: number(found, 3)?,
+        };
+        if found.get::<_, i64>(4)? != given_sum(&given) {
+            return Err(damaged());
+        }
+        all.push(given);
+    }
+    Ok(all)
+}
+
+fn number(row: &SqlRow<'_>, column: usize) -> rusqlite::Result<u64> {
+    row.get(column).map(i64::cast_unsigned)
+}
+
+fn did(row: &SqlRow<'_>, column: usize) -> Option<Did> {
+    row.get_ref(column).ok()?.as_str().ok().and_then(|text| Did::parse(text).ok())
+}
+
+fn id(row: &SqlRow<'_>, column: usize) -> Option<MessageId> {
+    row.get_ref(column).ok()?.as_blob().ok().and_then(MessageId::from_slice)
+}
+
+/// The checksum of a row.
+///
+/// **Shape:** the first eight bytes of the SHA-256 of the table's name, the row's number and the columns; whatever has
+/// no fixed length stands behind its length.
+struct Sum(Sha256);
+
+impl Sum {
+    fn new(table: &str, row: Row) -> Self {
+        let mut sum = Self(Sha256::new());
+        sum.bytes(table.as_bytes()).number(row.0);
+        sum
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
+        self.number(bytes.len() as u64).0.update(bytes);
+        self
+    }
+
+    fn number(&mut self, number: u64) -> &mut Self {
+        self.0.update(number.to_le_bytes());
+        self
+    }
+
+    fn finish(self) -> i64 {
+        let digest = self.0.finalize();
+        let (first, _) = digest.as_slice().split_first_chunk().expect("a SHA-256 has 32 bytes");
+        i64::from_le_bytes(*first)
+    }
+}
