@@ -15,6 +15,8 @@ mod cddl;
 mod envelope;
 #[path = "../../fuzz/bodies/frame.rs"]
 mod frame;
+#[path = "../../fuzz/bodies/ledger_model.rs"]
+mod ledger_model;
 #[path = "../../fuzz/bodies/link.rs"]
 mod link;
 
@@ -47,6 +49,11 @@ fn cbor_claims_hold_on_the_corpus() {
 #[test]
 fn link_claims_hold_on_the_corpus() {
     replay("link", link::run);
+}
+
+#[test]
+fn ledger_model_claims_hold_on_the_corpus() {
+    replay("ledger_model", ledger_model::run);
 }
 
 #[test]
