@@ -58,11 +58,12 @@ fn wrong_ledgers_are_found_and_printed_as_a_test() {
         });
         let test = found.expect_err("a wrong ledger is found out");
         assert!(test.contains("#[test]\nfn ledger_to_be_named() {\n    use ledger::Op::*;\n"), "{test}");
-        assert!(test.contains("        Admit { peer: "), "{test}");
         assert!(
-            test.lines().filter(|line| line.starts_with("        ")).count() <= 6,
-            "it is shrunk: {test}"
+            test.contains("    ];\n    assert_eq!(ledger::check(&ops, ledger::untouched), Ok(()));\n}"),
+            "{test}"
         );
+        let ops = test.lines().filter(|line| line.starts_with("        ")).count();
+        assert!((1..=10).contains(&ops), "it is shrunk: {test}");
     }
 }
 
@@ -73,9 +74,10 @@ fn faults_of_a_sidecar_are_found_and_printed_as_a_test() {
         let found =
             look("calls::check(&ops, Fault::None)", 4_000, 60, call_op(), |ops| calls::check(ops, fault));
         let test = found.expect_err("a fault is found out");
-        assert!(test.contains("executed twice"), "{test}");
+        let broken = ["was executed twice", "has a second result", "got its result, and then ERROR"];
+        assert!(broken.iter().any(|promise| test.contains(promise)), "{test}");
         assert!(test.contains("#[test]\nfn calls_to_be_named() {\n    use calls::Op::*;\n"), "{test}");
-        assert!(test.contains("        Call { idempotent: false, "), "{test}");
+        assert!(test.contains("        Call { idempotent: false, time_s: "), "{test}");
     }
 }
 

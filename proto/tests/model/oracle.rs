@@ -15,6 +15,7 @@ struct Seen {
     admitted: usize,
     executed: usize,
     results: Vec<Bytes>,
+    forgotten: bool,
 }
 
 impl Oracle {
@@ -45,9 +46,14 @@ impl Oracle {
         claim(seen.results.len() <= results_max, || format!("{id} has a second result"))
     }
 
-    /// A call that is accepted gets no ERROR, unless it is so late that it is refused for its time.
+    /// Its `ts + ttl` has passed, at least by a clock that was set back since.
+    pub(crate) fn forgets(&mut self, id: MessageId) {
+        self.0.entry(id).or_default().forgotten = true;
+    }
+
+    /// A call that is accepted gets no ERROR as long as it is remembered, unless for its time.
     pub(crate) fn refuses(&self, id: MessageId, idempotent: bool, code: Code) -> Result<(), String> {
-        let is_answered = self.0.get(&id).is_some_and(|seen| !seen.results.is_empty());
+        let is_answered = self.0.get(&id).is_some_and(|seen| !seen.results.is_empty() && !seen.forgotten);
         let is_promised = !idempotent && is_answered && code != Code::INVALID_TIMESTAMP;
         claim(!is_promised, || format!("{id} got its result, and then ERROR {code}"))
     }

@@ -121,6 +121,22 @@ fn cancel_that_crosses_the_result_changes_nothing() {
 }
 
 #[test]
+fn call_forgotten_before_the_clock_went_back_may_be_refused_for_any_reason() {
+    use calls::Op::*;
+    let ops = [
+        Call { idempotent: false, time_s: 1 },
+        Deliver { n: 0 },
+        Answer { n: 0, error: false },
+        Pass { ms: 3001 },
+        ClockJump { s: 1, back: true },
+        Again { n: 0 },
+        Gate { closed: true },
+        Deliver { n: 157 },
+    ];
+    assert_eq!(calls::check(&ops, Fault::None), Ok(()));
+}
+
+#[test]
 fn message_that_crosses_goaway_still_arrives() {
     use link::Op::*;
     let ops = [

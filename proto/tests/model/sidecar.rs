@@ -274,7 +274,9 @@ impl Sidecar {
         let mut rows = Vec::new();
         self.ledger.sweep(now.wall_ms, &mut rows);
         for row in rows {
-            claim(self.journal.remove(&row).is_some(), || format!("row {row} was never written"))?;
+            let forgotten =
+                self.journal.remove(&row).ok_or_else(|| format!("row {row} was never written"))?;
+            self.oracle.forgets(forgotten.invoke.key.id);
         }
         Ok(())
     }
