@@ -12,9 +12,12 @@ use super::{Change, Row, Storage, StoreError, Writer};
 
 /// The journal's near end; cheap to clone. `T` is what its owner needs to know what an outcome was for.
 pub struct Journal<T> {
-    queue: mpsc::Sender<(Work, T)>,
+    queue: mpsc::Sender<Item<T>>,
     shared: Arc<Shared<T>>,
 }
+
+/// A piece of work and its tag, or `None` for the end: what comes behind it is refused.
+pub(super) type Item<T> = Option<(Work, T)>;
 
 /// What the journal is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,14 +104,21 @@ impl<T: Send + 'static> Journal<T> {
     ///
     /// **Errors:** as much work waits as is allowed, or the writer has ended; the work is given back.
     pub fn submit(&self, work: Work, tag: T) -> Result<(), QueueFull<T>> {
-        self.queue.try_send((work, tag)).map_err(|error| {
-            let reason = match error {
-                TrySendError::Full(_) => Refused::Full,
-                TrySendError::Closed(_) => Refused::Closed,
-            };
-            let (work, tag) = error.into_inner();
-            QueueFull { work, tag, reason }
-        })
+        let reason = match self.queue.try_reserve() {
+            Ok(place) => {
+                place.send(Some((work, tag)));
+                return Ok(());
+            }
+            Err(TrySendError::Full(())) => Refused::Full,
+            Err(TrySendError::Closed(())) => Refused::Closed,
+        };
+        Err(QueueFull { work, tag, reason })
+    }
+
+    /// Ends the writer once it has done all that was submitted before; what is submitted later is refused.
+    pub async fn close(&self) {
+        // A writer that has ended already needs no telling.
+        let _ended = self.queue.send(None).await;
     }
 
     /// Waits until there is an outcome, then appends all there are to `into`, in the order of commits.

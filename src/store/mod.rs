@@ -12,6 +12,7 @@
 
 mod error;
 mod journal;
+mod medium;
 mod migrations;
 mod recover;
 mod sqlite;
@@ -26,6 +27,7 @@ use capd_proto::ledger::{BodyDigest, Key};
 
 pub use error::{StoreError, StoreErrorKind};
 pub use journal::{Counters, Done, Journal, QueueFull, Refused, Work, journal};
+pub use medium::{Folder, Medium};
 pub use recover::{Recovered, recover};
 pub use sqlite::{Options, Sqlite};
 pub use storage::Storage;

@@ -9,12 +9,12 @@ use std::thread::{self, JoinHandle};
 use bytes::Bytes;
 use tokio::sync::mpsc;
 
-use super::journal::Shared;
+use super::journal::{Item, Shared};
 use super::{Change, Done, Row, Storage, StoreError, StoreErrorKind, Work};
 
 /// Takes what has queued up as one group, commits it, hands the outcomes back.
 pub struct Writer<T, S: Storage> {
-    queue: mpsc::Receiver<(Work, T)>,
+    queue: mpsc::Receiver<Item<T>>,
     shared: Arc<Shared<T>>,
     storage: S,
     /// Whether the last commit failed, so that a full disk is logged once and not once a commit.
@@ -40,8 +40,8 @@ where
 }
 
 impl Thread {
-    /// Waits for the end, which comes after the last [`Journal`](super::Journal) handle is dropped and the queue is
-    /// empty. It blocks.
+    /// Waits for the end, which comes once the queue is empty after [`Journal::close`](super::Journal::close) or after
+    /// the last handle is dropped. It blocks.
     pub fn join(self) {
         if self.0.join().is_err() {
             tracing::error!("the journal's thread panicked");
@@ -50,16 +50,30 @@ impl Thread {
 }
 
 impl<T: Send + 'static, S: Storage> Writer<T, S> {
-    pub(super) fn new(queue: mpsc::Receiver<(Work, T)>, shared: Arc<Shared<T>>, storage: S) -> Self {
+    pub(super) fn new(queue: mpsc::Receiver<Item<T>>, shared: Arc<Shared<T>>, storage: S) -> Self {
         Self { queue, shared, storage, failing: false }
     }
 
-    /// Waits for work and takes what there is, at most [`GROUP_CHANGES_MAX`]; `None` once every
-    /// [`Journal`](super::Journal) handle is dropped and the queue is empty. Nothing is lost when the future is dropped.
+    /// Waits for work and takes what there is, at most [`GROUP_CHANGES_MAX`]; `None` once the journal is
+    /// [closed](super::Journal::close), or every handle dropped, and the queue is empty. Nothing is lost when the future is dropped.
     pub async fn batch(&mut self) -> Option<Batch<T>> {
-        let mut items = Vec::new();
-        let taken = self.queue.recv_many(&mut items, GROUP_CHANGES_MAX).await;
-        (taken > 0).then_some(Batch(items))
+        loop {
+            let mut items = Vec::new();
+            if self.queue.recv_many(&mut items, GROUP_CHANGES_MAX).await == 0 {
+                return None;
+            }
+            if let Some(batch) = self.batch_of(items) {
+                return Some(batch);
+            }
+        }
+    }
+
+    fn batch_of(&mut self, items: Vec<Item<T>>) -> Option<Batch<T>> {
+        if items.iter().any(Option::is_none) {
+            self.queue.close();
+        }
+        let work: Vec<_> = items.into_iter().flatten().collect();
+        if work.is_empty() { None } else { Some(Batch(work)) }
     }
 
     /// Commits `batch` and hands its outcomes out, in order.
@@ -98,15 +112,17 @@ impl<T: Send + 'static, S: Storage> Writer<T, S> {
         self.shared.hand_out(outcomes.into_iter());
     }
 
-    /// Works until every [`Journal`](super::Journal) handle is dropped and the queue is empty. Not for async code: it
-    /// blocks its thread.
+    /// Works until the journal is [closed](super::Journal::close), or every handle dropped, and the queue is empty. Not
+    /// for async code: it blocks its thread.
     pub fn run_blocking(mut self) {
         loop {
             let mut items = Vec::new();
             if self.queue.blocking_recv_many(&mut items, GROUP_CHANGES_MAX) == 0 {
                 return;
             }
-            self.commit(Batch(items));
+            if let Some(batch) = self.batch_of(items) {
+                self.commit(batch);
+            }
         }
     }
 
@@ -159,7 +175,8 @@ impl<T, S: Storage> Drop for Writer<T, S> {
         self.queue.close();
         let error = StoreError::new(StoreErrorKind::Closed, "journal", "the writer has ended");
         let mut left = Vec::new();
-        while let Ok((_, tag)) = self.queue.try_recv() {
+        while let Ok(item) = self.queue.try_recv() {
+            let Some((_, tag)) = item else { continue };
             left.push(Done { tag, outcome: Err(error.clone()) });
         }
         if !left.is_empty() {
