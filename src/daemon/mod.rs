@@ -33,6 +33,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use crate::config::Config;
 use crate::declaration::Declaration;
 use crate::net::{Host, Seed, System, local};
+use crate::store::{Medium, Thread};
 use node::Node;
 
 pub use start::StartError;
@@ -42,6 +43,8 @@ pub struct Daemon {
     node: Arc<Node>,
     host: Arc<Host>,
     bound: Bound,
+    /// Writes the journal.
+    thread: Option<Thread>,
     drain_timeout: Duration,
 }
 
@@ -74,8 +77,9 @@ impl Daemon {
         config: Config,
         seed: &Seed,
         declaration: Option<&Declaration>,
+        journal: &impl Medium,
     ) -> Result<Self, StartError> {
-        start::start_on(system, config, seed, declaration).await
+        start::start_on(system, config, seed, declaration, journal).await
     }
 
     /// Takes a local link of the agent over a byte stream, such as a pipe within this process.
@@ -117,12 +121,23 @@ impl Daemon {
             tracing::warn!("calls were still in flight when the time for draining ran out");
         }
         self.node.interrupt_calls();
+        // Results that are on their way to the disk are sent once they are there.
+        if tokio::time::timeout(CONCLUDE_TIMEOUT, self.node.executor.idle()).await.is_err() {
+            tracing::warn!(
+                "results could not be written to the journal; their calls have an unknown outcome"
+            );
+        }
         // Links close once nothing is in flight on them, the agent's own calls to peers included.
         self.host.shut_down();
         self.host.ended().await;
         self.node.shutdown.cancel();
         self.node.tasks.close();
         self.node.tasks.wait().await;
+        self.node.journal.close().await;
+        if let Some(thread) = self.thread {
+            // It only writes what is queued up, but a disk may take its time.
+            let _joined = tokio::task::spawn_blocking(|| thread.join()).await;
+        }
     }
 }
 
@@ -139,3 +154,6 @@ pub fn check(config: &Config) -> Result<Vec<String>, StartError> {
 pub fn identity(config: &Config) -> Result<Identity, StartError> {
     start::identity(config)
 }
+
+/// How long a shutdown waits for the journal to take the last results.
+const CONCLUDE_TIMEOUT: Duration = Duration::from_secs(5);

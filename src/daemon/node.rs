@@ -10,7 +10,8 @@ use capd_proto::limits::CALL_TIMEOUT_MS_DEFAULT;
 use capd_proto::message::{ErrorBody, Type};
 use tokio_util::sync::CancellationToken;
 
-use super::executor::Executor;
+use super::calls::Gifts;
+use super::executor::{Executor, Written};
 use super::inbound::Inbound;
 use super::peers::Peers;
 use super::providers::Providers;
@@ -19,6 +20,7 @@ use super::sessions::Pins;
 use crate::net::{Clock, CloseReason, Link, Random, Route, SendError, System, Tasks};
 use crate::registry::Registry;
 use crate::schema::Artifacts;
+use crate::store::Journal;
 
 /// Why a message is not taken: what its ERROR says.
 #[derive(Clone, Debug)]
@@ -53,6 +55,8 @@ pub(super) struct Parts {
     pub(super) rules: Rules,
     pub(super) peers: Peers,
     pub(super) executor: Executor,
+    pub(super) journal: Journal<Written>,
+    pub(super) gifts: Gifts,
     pub(super) keyring: Keyring,
     pub(super) cursor_key: [u8; 32],
 }
@@ -96,6 +100,10 @@ pub(super) struct Node {
     pub(super) peers: Peers,
     pub(super) providers: Providers,
     pub(super) executor: Executor,
+    /// Calls that may run only once, on disk.
+    pub(super) journal: Journal<Written>,
+    /// Whom such calls of the agent's were given to.
+    pub(super) gifts: Gifts,
     pub(super) relay: Relay,
     pub(super) pins: Mutex<Pins>,
     /// Keys of DIDs whose documents the owner configured.
@@ -132,6 +140,8 @@ impl Node {
             peers: parts.peers,
             providers: Providers::default(),
             executor: parts.executor,
+            journal: parts.journal,
+            gifts: parts.gifts,
             relay: Relay::new(parts.rules.pending_max),
             pins: Mutex::default(),
             keyring: Mutex::new(parts.keyring),

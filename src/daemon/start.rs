@@ -9,7 +9,8 @@ use std::time::Duration;
 use capd_proto::identity::{Did, DidDocument, Identity, Keyring};
 use capd_proto::ledger::Limits;
 
-use super::executor::Executor;
+use super::calls::Gifts;
+use super::executor::{Executor, Recovered, Written, recover};
 use super::node::{Node, Parts, Rules};
 use super::peers::{Admission, Peers};
 use super::{Bound, Daemon};
@@ -19,6 +20,7 @@ use crate::net::dial::{self, Address};
 use crate::net::local::Token;
 use crate::net::{self, Host, KeyFileError, Seed, Settings, System, local, quic, tcp};
 use crate::schema::Validator;
+use crate::store::{Folder, Medium, StoreError, Writer};
 
 /// Why the sidecar does not start.
 #[derive(Debug, thiserror::Error)]
@@ -65,6 +67,9 @@ pub enum StartError {
         /// Why.
         error: io::Error,
     },
+    /// The journal of calls cannot be used.
+    #[error(transparent)]
+    Journal(#[from] StoreError),
     /// A listener cannot be bound.
     #[error("cannot listen on {address}: {error}")]
     Listen {
@@ -83,7 +88,9 @@ impl StartError {
     pub fn is_mistake(&self) -> bool {
         match self {
             Self::Declaration(_) | Self::Schema { .. } | Self::Document { .. } | Self::Peer { .. } => true,
-            Self::Key(_) | Self::File { .. } | Self::Listen { .. } | Self::System(_) => false,
+            Self::Key(_) | Self::File { .. } | Self::Journal(_) | Self::Listen { .. } | Self::System(_) => {
+                false
+            }
         }
     }
 }
@@ -92,7 +99,8 @@ pub(super) async fn start(config: Config) -> Result<Daemon, StartError> {
     create_dir(&config.agent.dir)?;
     let seed = net::load_or_create(&config.agent.key_file)?;
     let declaration = load_declaration(&config)?;
-    start_on(System::real(), config, &seed, declaration.as_ref()).await
+    let journal = Folder::new(&config.agent.dir);
+    start_on(System::real(), config, &seed, declaration.as_ref(), &journal).await
 }
 
 /// Everything after the files that every start reads.
@@ -101,8 +109,11 @@ pub(super) async fn start_on(
     config: Config,
     seed: &Seed,
     declaration: Option<&Declaration>,
+    medium: &impl Medium,
 ) -> Result<Daemon, StartError> {
-    let node = Node::new(parts(&config, seed, system.clone())?);
+    let (parts, writer) = parts(&config, seed, system.clone(), medium)?;
+    let node = Node::new(parts);
+    let thread = medium.run(writer).map_err(|error| StartError::System(error.to_string()))?;
     let host = Host::sidecar(settings(&config), seed, node.clone(), system)
         .map_err(|error| StartError::System(error.to_string()))?;
     if let Some(declaration) = declaration {
@@ -111,12 +122,13 @@ pub(super) async fn start_on(
         }
         serve_processes(&node, &config, declaration)?;
     }
-    for work in [Work::Deadlines, Work::Requests] {
+    for work in [Work::Deadlines, Work::Requests, Work::Journal] {
         let worker = Arc::clone(&node);
         node.spawn(async move {
             match work {
                 Work::Deadlines => worker.keep_deadlines().await,
                 Work::Requests => worker.expire_requests().await,
+                Work::Journal => worker.keep_journal().await,
             }
         });
     }
@@ -127,12 +139,14 @@ pub(super) async fn start_on(
         }
     }
     tracing::info!(did = %node.did(), "ready");
-    Ok(Daemon { node, host, bound, drain_timeout: Duration::from_millis(config.timeouts.drain_ms) })
+    let drain_timeout = Duration::from_millis(config.timeouts.drain_ms);
+    Ok(Daemon { node, host, bound, thread, drain_timeout })
 }
 
 enum Work {
     Deadlines,
     Requests,
+    Journal,
 }
 
 pub(super) fn check(config: &Config) -> Result<Vec<String>, StartError> {
@@ -175,7 +189,12 @@ fn keyring(config: &Config) -> Result<Keyring, StartError> {
     Ok(keyring)
 }
 
-fn parts(config: &Config, seed: &Seed, system: System) -> Result<Parts, StartError> {
+fn parts<M: Medium>(
+    config: &Config,
+    seed: &Seed,
+    system: System,
+    medium: &M,
+) -> Result<(Parts, Writer<Written, M::Storage>), StartError> {
     let mut listed = BTreeSet::new();
     let mut expected = BTreeSet::new();
     for peer in &config.peers {
@@ -190,7 +209,7 @@ fn parts(config: &Config, seed: &Seed, system: System) -> Result<Parts, StartErr
         Admit::Any => Admission::Anyone,
     };
     let limits = &config.limits;
-    let ledger = Limits {
+    let bounds = Limits {
         calls_max: limits.ledger_entries_max,
         calls_per_peer_max: half(limits.ledger_entries_max),
         kept_bytes_max: limits.ledger_bytes_max,
@@ -199,8 +218,13 @@ fn parts(config: &Config, seed: &Seed, system: System) -> Result<Parts, StartErr
         idempotent_bytes_per_peer_max: half(limits.ledger_idempotent_bytes_max),
     };
     let cursor_key = system.random.bytes().map_err(|error| StartError::System(error.to_string()))?;
-    Ok(Parts {
-        identity: seed.identity(),
+    let identity = seed.identity();
+    let in_flight_max = limits.calls_in_flight_max;
+    let queue_max = in_flight_max.saturating_mul(JOURNAL_WORK_PER_CALL);
+    let Recovered { ledger, given, journal, writer } =
+        recover(medium, bounds, queue_max, &identity, &system)?;
+    let parts = Parts {
+        identity,
         system,
         rules: Rules {
             call_timeout_ms: config.timeouts.call_ms,
@@ -209,10 +233,13 @@ fn parts(config: &Config, seed: &Seed, system: System) -> Result<Parts, StartErr
             ..Rules::default()
         },
         peers: Peers::new(admission, expected),
-        executor: Executor::new(ledger, limits.calls_in_flight_max, limits.calls_in_flight_per_peer_max),
+        executor: Executor::new(ledger, in_flight_max, limits.calls_in_flight_per_peer_max),
+        journal,
+        gifts: Gifts::new(given, limits.ledger_entries_max),
         keyring: keyring(config)?,
         cursor_key,
-    })
+    };
+    Ok((parts, writer))
 }
 
 /// What one peer may take of a bound of the ledger's, so that none takes everybody's room.
@@ -311,5 +338,7 @@ fn address(address: &crate::config::Address) -> Address {
     Address { transport, host: address.host.clone(), port: address.port }
 }
 
+/// Work in the journal's queue for each call in flight: its row, its result, a question after it, its end.
+const JOURNAL_WORK_PER_CALL: usize = 4;
 /// Keys kept ready that were decompressed for DIDs of other methods.
 const KEYS_MAX: usize = 1_024;

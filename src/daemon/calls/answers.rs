@@ -8,7 +8,7 @@ use capd_proto::envelope::MessageId;
 use capd_proto::identity::Did;
 use capd_proto::message::{self, CapResult, ErrorBody, Type};
 
-use super::deliver::own_error;
+use super::deliver::{not_final, own_error};
 use super::{Handed, RelayedCall};
 use crate::daemon::inbound::Inbound;
 use crate::daemon::node::{Node, Refusal, lock};
@@ -122,7 +122,9 @@ impl Node {
         if lock(&call.progress).chosen.is_some() {
             self.drive_call(&call, Some(Input::Cancel), Handed::Nothing);
         } else {
-            let body = own_error(Code::CANCELLED, "the call was cancelled before it was sent", None);
+            let details = not_final();
+            let body =
+                own_error(Code::CANCELLED, "the call was cancelled before it was sent", Some(&details));
             self.end_call_with_result(&call, &body);
         }
         true

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use capd_proto::call::caller::Caller;
 use capd_proto::code::Code;
 use capd_proto::identity::Did;
-use capd_proto::message::{ContentHash, SchemaSide};
+use capd_proto::message::{ContentHash, Descriptor, SchemaSide};
 
 use super::retry::retry_policy;
-use super::{Chosen, Handed, RelayedCall};
+use super::{Chosen, RelayedCall};
 use crate::daemon::executor::refused_artifact;
 use crate::daemon::node::{Node, Refusal, lock};
 use crate::daemon::wire::{mismatch, violation_details};
-use crate::registry::snapshot::Origin;
-use crate::router::{self, Scope};
+use crate::registry::snapshot::{Entry, Origin};
+use crate::router::{self, Choice, Scope};
 use crate::schema::{Artifact, Side};
 
 /// What a call needs before it can go out.
@@ -26,14 +26,21 @@ pub(super) enum Missing {
 
 impl Node {
     /// Chooses the peer and readies what the call needs; only then is there anything to send.
-    pub(super) fn choose_peer(&self, call: &Arc<RelayedCall>) -> Result<(), Missing> {
+    pub(super) fn choose_peer(&self, call: &Arc<RelayedCall>) -> Result<Chosen, Missing> {
         let snapshot = self.registry.snapshot();
-        let scope = call.to.as_ref().map_or(Scope::Anywhere, Scope::Peer);
-        let choice = router::route(&snapshot, &call.name, &call.want, scope)
-            .map_err(|refusal| Missing::Provider(mismatch(refusal)))?;
-        let Origin::Peer(peer) = &choice.entry.origin else {
-            return Err(Missing::Provider(mismatch(router::Refusal::NameUnknown)));
+        let given = self.gifts.peer(&call.id);
+        let scope = given.as_ref().or(call.to.as_ref()).map_or(Scope::Anywhere, Scope::Peer);
+        let choice = match router::route(&snapshot, &call.name, &call.want, scope) {
+            Ok(choice) => choice,
+            // Whoever had the call knows what became of it, whether it still serves the capability or not.
+            Err(_) if let Some(peer) = given.filter(|peer| self.peers.link(peer).is_some()) => {
+                return Ok(self.chosen(call, peer, None, None));
+            }
+            Err(refusal) => return Err(Missing::Provider(mismatch(refusal))),
         };
+        let peer = self
+            .least_loaded(&choice)
+            .ok_or_else(|| Missing::Provider(mismatch(router::Refusal::NameUnknown)))?;
         let descriptor = &choice.entry.descriptor;
         let [input, output] = [&descriptor.input_schema, &descriptor.output_schema].map(|source| {
             self.schema(source.as_ref()).map_err(|refusal| {
@@ -48,19 +55,61 @@ impl Node {
         if let Some(refusal) = refused_params(input.as_deref(), &call.params) {
             return Err(Missing::Provider(refusal));
         }
+        Ok(self.chosen(call, peer, Some(descriptor), output))
+    }
+
+    /// Of the peers that serve just what was chosen, the one with the fewest requests in flight.
+    fn least_loaded(&self, choice: &Choice<'_>) -> Option<Did> {
+        let same = |entry: &&&Entry| entry.descriptor == choice.entry.descriptor;
+        let peers = choice.alternatives.iter().filter(same).filter_map(|entry| match &entry.origin {
+            Origin::Peer(peer) => Some(peer),
+            Origin::Local(_) => None,
+        });
+        let load = |peer: &&Did| self.peers.link(peer).map_or(usize::MAX, |link| link.in_flight());
+        peers.min_by_key(load).cloned()
+    }
+
+    fn chosen(
+        &self,
+        call: &RelayedCall,
+        peer: Did,
+        descriptor: Option<&Descriptor>,
+        output: Option<Arc<Artifact>>,
+    ) -> Chosen {
         // PROTOCOL 8: the invoke's time, else the descriptor's.
-        let ends_ms = match (call.timeout_ms, descriptor.timeout_ms) {
+        let ends_ms = match (call.timeout_ms, descriptor.and_then(|descriptor| descriptor.timeout_ms)) {
             (None, Some(time_ms)) => self.deadline_ms(call.expires_at_ms, time_ms),
             (Some(_), _) | (None, None) => call.deadline_ms,
         };
-        let machine = Caller::new(
-            Arc::new(retry_policy(descriptor.retry_policy.as_ref())),
-            descriptor.idempotent,
-            ends_ms.saturating_add(ANSWER_GRACE_MS),
-        );
-        let chosen = Chosen { machine, peer: peer.clone(), output, ids: vec![call.id], sent_on: None };
-        lock(&call.progress).chosen = Some(chosen);
-        Ok(())
+        let policy = retry_policy(descriptor.and_then(|descriptor| descriptor.retry_policy.as_ref()));
+        let idempotent = descriptor.is_some_and(|descriptor| descriptor.idempotent);
+        let machine = Caller::new(Arc::new(policy), idempotent, ends_ms.saturating_add(ANSWER_GRACE_MS));
+        Chosen { machine, peer, idempotent, output, ids: vec![call.id], sent_on: None }
+    }
+
+    /// Moves an idempotent call whose peer is gone, or has come back without it, to another that serves the same;
+    /// `false` when it stays.
+    pub(super) fn move_call(&self, call: &Arc<RelayedCall>) -> bool {
+        let at = match &lock(&call.progress).chosen {
+            Some(chosen) if chosen.idempotent && call.to.is_none() => chosen.peer.clone(),
+            _ => return false,
+        };
+        let snapshot = self.registry.snapshot();
+        let is_served =
+            snapshot.entries(&call.name).iter().any(|entry| entry.origin == Origin::Peer(at.clone()));
+        if is_served && self.peers.link(&at).is_some() {
+            return false;
+        }
+        let Ok(other) = self.choose_peer(call) else { return false };
+        if !other.idempotent || self.peers.link(&other.peer).is_none() {
+            return false;
+        }
+        let mut progress = lock(&call.progress);
+        let Some(chosen) = &mut progress.chosen else { return false };
+        tracing::debug!(id = %call.id, from = %at, to = %other.peer, "a call goes to another peer");
+        chosen.peer = other.peer;
+        chosen.output = other.output;
+        true
     }
 
     /// Waits, within the call's own time, for what it misses.
@@ -68,7 +117,7 @@ impl Node {
         let Some(node) = self.shared() else { return };
         self.spawn(async move {
             match call.ended.run_until_cancelled(node.await_peer(&call, missing)).await {
-                Some(Ok(())) => node.drive_call(&call, None, Handed::Nothing),
+                Some(Ok(chosen)) => node.give(&call, chosen),
                 Some(Err(refusal)) => node.end_call(&call, |node, link, route| {
                     node.refuse(link, route, Some(call.id), &refusal);
                 }),
@@ -82,7 +131,7 @@ impl Node {
         &self,
         call: &Arc<RelayedCall>,
         mut missing: Missing,
-    ) -> Result<(), Refusal> {
+    ) -> Result<Chosen, Refusal> {
         let deadline = self.clock.moment(call.deadline_ms);
         let mut changes = self.peers.watch();
         let mut is_refreshed = false;
@@ -111,7 +160,7 @@ impl Node {
             }
             is_refreshed = true;
             missing = match self.choose_peer(call) {
-                Ok(()) => return Ok(()),
+                Ok(chosen) => return Ok(chosen),
                 Err(missing) => missing,
             };
         }

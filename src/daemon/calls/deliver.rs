@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use capd_proto::call::caller::Delivery;
+use capd_proto::cbor::Writer;
 use capd_proto::code::Code;
 use capd_proto::envelope::Ext;
 use capd_proto::message::{self, CallError, CapResult, SchemaSide, Type};
@@ -33,7 +34,7 @@ impl Node {
                 self.end_call(call, |node, link, route| node.refuse(link, route, Some(call.id), refusal));
             }
             (Delivery::Own(code), _) => {
-                self.end_call_with_result(call, &own_error(code, own_reason(code), None))
+                self.end_call_with_result(call, &own_error(code, own_reason(code), Some(&not_final())))
             }
             (Delivery::Result | Delivery::Error, _) => {
                 let body = own_error(Code::INTERNAL_ERROR, "the answer was lost inside the sidecar", None);
@@ -107,6 +108,14 @@ pub(super) fn own_error(code: Code, message: &str, details: Option<&[u8]>) -> Ve
     let mut body = Vec::new();
     CapResult::error(CallError::new(code, message, details)).encode(&mut body);
     body
+}
+
+/// The `details` of an answer that this sidecar gives because nobody else did: `{"final": false}`. Whoever asks again
+/// under the same id may still learn what became of the call.
+pub(super) fn not_final() -> Vec<u8> {
+    let mut details = Vec::new();
+    Writer::new(&mut details).map(1).text("final").bool(false);
+    details
 }
 
 fn own_reason(code: Code) -> &'static str {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use capd_proto::call::Jitter;
 use capd_proto::call::caller::{Generation, Input, Output};
 use capd_proto::envelope::Ext;
+use capd_proto::identity::Did;
 use capd_proto::message::{Request, Type};
 
 use super::answers::nothing_waits;
@@ -58,6 +59,8 @@ impl Node {
 
     /// Sends the invoke, or sees to it that it is sent once there is a link.
     pub(super) fn send_call(&self, call: &Arc<RelayedCall>, generation: Generation) {
+        // PROTOCOL 8: an idempotent call is tried on another provider if one is connected.
+        self.move_call(call);
         let (peer, id, until_ms) = {
             let mut progress = lock(&call.progress);
             let Some(chosen) = &mut progress.chosen else { return };
@@ -96,6 +99,12 @@ impl Node {
         }
     }
 
+    /// The chosen peer, if there is a link to it.
+    fn linked_peer(&self, call: &RelayedCall) -> Option<Did> {
+        let peer = lock(&call.progress).chosen.as_ref().map(|chosen| chosen.peer.clone())?;
+        self.peers.link(&peer).map(|_| peer)
+    }
+
     pub(super) fn send_call_later(&self, call: &Arc<RelayedCall>, generation: Generation, until_ms: u64) {
         let Some(node) = self.shared() else { return };
         let call = Arc::clone(call);
@@ -103,11 +112,12 @@ impl Node {
         self.spawn(async move {
             let until = node.clock.moment(until_ms);
             loop {
-                let peer = match &lock(&call.progress).chosen {
-                    Some(chosen) if !chosen.machine.is_done() => chosen.peer.clone(),
-                    _ => return,
-                };
-                if node.peers.link(&peer).is_some() {
+                let is_done =
+                    lock(&call.progress).chosen.as_ref().is_none_or(|chosen| chosen.machine.is_done());
+                if is_done {
+                    return;
+                }
+                if node.linked_peer(&call).is_some() || node.move_call(&call) {
                     return node.send_call(&call, generation);
                 }
                 if tokio::time::timeout_at(until, changes.changed()).await.is_err() {

@@ -1,12 +1,13 @@
 //! The agent's calls in; to a provider here or to a peer, and one answer each back: the caller's side of a call.
 //!
-//! [`choose`] finds the peer, [`drive`] tells the call's machine what happened and does what it says, [`answers`] takes
+//! [`choose`] finds the peer, [`given`] remembers it where a call may run only once, [`drive`] tells the call's machine what happened and does what it says, [`answers`] takes
 //! what comes back, [`deliver`] gives the agent its one answer.
 
 mod answers;
 mod choose;
 mod deliver;
 mod drive;
+mod given;
 mod retry;
 
 use std::sync::{Arc, Mutex};
@@ -26,6 +27,8 @@ use super::node::{Node, Refusal, lock};
 use crate::net::{Link, LinkId, Route};
 use crate::router::{self, Scope};
 use crate::schema::Artifact;
+
+pub(super) use given::Gifts;
 
 /// A call of the agent's that goes to a peer.
 pub(super) struct RelayedCall {
@@ -49,13 +52,16 @@ pub(super) struct RelayedCall {
 
 struct Progress {
     waiters: Vec<(Arc<Link>, Route)>,
-    /// Set once a peer is chosen.
+    /// The peer that is being written down before the call may leave.
+    given: Option<Chosen>,
+    /// Set once the call may go to its peer.
     chosen: Option<Chosen>,
 }
 
 struct Chosen {
     machine: Caller,
     peer: Did,
+    idempotent: bool,
     output: Option<Arc<Artifact>>,
     /// The id of each generation.
     ids: Vec<MessageId>,
@@ -92,6 +98,8 @@ impl Node {
             }
             _ => (self.wanted(&identity.name, identity.want.clone(), &invoke, self.did())?, to),
         };
+        // PROTOCOL 8: a call that was given to a peer is asked about there, whoever else serves it by then.
+        let to = self.gifts.peer(&inbound.envelope.id).or(to);
         if to.is_none() || to.as_ref() == Some(self.did()) {
             let is_known = self.executes(inbound.envelope.id);
             if is_known
@@ -156,13 +164,13 @@ impl Node {
             timeout_ms: invoke.timeout_ms,
             deadline_ms: self.deadline_ms(inbound.expires_at_ms(), time_ms),
             ended: CancellationToken::new(),
-            progress: Mutex::new(Progress { waiters: vec![waiter], chosen: None }),
+            progress: Mutex::new(Progress { waiters: vec![waiter], given: None, chosen: None }),
         });
         if !self.relay.add_call(&call) {
             return Err(Refusal::new(Code::OVERLOADED, "too many calls are in flight"));
         }
         match self.choose_peer(&call) {
-            Ok(()) => self.drive_call(&call, None, Handed::Nothing),
+            Ok(chosen) => self.give(&call, chosen),
             Err(missing) => self.choose_peer_later(call, missing),
         }
         Ok(())

@@ -5,13 +5,16 @@ use std::sync::Arc;
 use capd_proto::call::executor::{CancelState, Input, Output, Surplus};
 use capd_proto::envelope::{Ext, MessageId};
 use capd_proto::ledger::Status;
+use capd_proto::limits::LEDGER_SWEEP_MAX;
 use capd_proto::message::{self, Type};
 
+use super::Stage;
 use super::results::Answer;
 use crate::daemon::node::{ANSWER_TTL_MS, Node, Outbound, lock};
 use crate::net::Route;
 use crate::provider::CallKey;
 use crate::provider::ticket::Ticket;
+use crate::store::Row;
 
 impl Node {
     /// Tells a running call's machine what happened, and does what it says. What comes after the end finds no call.
@@ -21,6 +24,13 @@ impl Node {
         {
             let mut calls = lock(&self.executor.calls);
             let Some(running) = calls.running.get_mut(key) else { return driven };
+            if let Stage::Recording { waiting } = &mut running.stage {
+                if matches!(input, Input::Cancel { own: true }) {
+                    driven.cancel = Some(CancelState::Cancelling);
+                }
+                waiting.get_or_insert(input);
+                return driven;
+            }
             running.machine.handle(input, self.clock.monotonic_ms());
             while let Some(output) = running.machine.poll_output() {
                 match output {
@@ -42,11 +52,8 @@ impl Node {
                     Output::Refuse(_) | Output::Drop => {}
                 }
             }
-            if let Some(outcome) = ended
-                && let Some(running) = calls.end(key)
-            {
-                drop(calls);
-                self.conclude(key, &running, outcome, answer);
+            if let Some(outcome) = ended {
+                self.conclude(calls, key, outcome, answer);
             }
         }
         if let Some(provider) = told {
@@ -125,27 +132,30 @@ impl Node {
     pub(in crate::daemon) async fn keep_deadlines(&self) {
         loop {
             let now_ms = self.clock.monotonic_ms();
-            let (due, next_ms) = {
+            let mut forgotten = Vec::new();
+            let (due, next_ms, swept) = {
                 let mut calls = lock(&self.executor.calls);
-                // Every result is held in memory, so no rows come back.
-                calls.ledger.sweep(self.clock.wall_ms(), &mut Vec::new());
-                let due: Vec<_> = calls
-                    .deadlines
-                    .iter()
-                    .take_while(|(at, _)| *at <= now_ms)
-                    .map(|(_, key)| key.clone())
-                    .collect();
-                (due, calls.deadlines.iter().find(|(at, _)| *at > now_ms).map(|(at, _)| *at))
+                let swept = calls.ledger.sweep(self.clock.wall_ms(), &mut forgotten);
+                let due = calls.take_due(now_ms);
+                (due, calls.deadlines.first().map(|(at, _)| *at), swept)
             };
             for key in due {
                 // PROTOCOL 8: the time's end is the call's result.
                 self.drive(&key, Input::Timeout, Answer::None);
             }
-            let next_ms = next_ms.unwrap_or(u64::MAX).min(now_ms + SWEEP_INTERVAL_MS);
+            self.forget_rows(forgotten.into_iter().map(Row).collect());
+            self.forget_gifts();
+            let pause_ms = if self.save_again() { SAVE_AGAIN_MS } else { SWEEP_INTERVAL_MS };
+            if swept == LEDGER_SWEEP_MAX {
+                // There is more to forget; calls come first.
+                tokio::task::yield_now().await;
+                continue;
+            }
+            let next_ms = next_ms.unwrap_or(u64::MAX).min(now_ms + pause_ms);
             tokio::select! {
                 biased;
-                () = tokio::time::sleep_until(self.clock.moment(next_ms)) => {}
                 () = self.executor.wake.notified() => {}
+                () = tokio::time::sleep_until(self.clock.moment(next_ms)) => {}
             }
         }
     }
@@ -168,3 +178,5 @@ pub(super) struct Driven {
 
 /// Longest pause between two looks for what the ledger may forget, in milliseconds.
 const SWEEP_INTERVAL_MS: u64 = 10_000;
+/// Pause before a result that could not be written is written again, in milliseconds.
+const SAVE_AGAIN_MS: u64 = 200;

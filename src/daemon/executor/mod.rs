@@ -1,12 +1,15 @@
 //! Invokes for our own providers in, one CAP_RESULT or one ERROR each out: the executor's side of a call.
 //!
 //! [`drive`] tells a running call's machine what happened and does what it says; [`results`] turns a provider's outcome
-//! into the call's one result.
+//! into the call's one result; [`record`] waits for the journal where a call may run only once; [`recover`] takes over
+//! what a former process left there.
 
 mod drive;
+mod record;
+mod recover;
 mod results;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
@@ -14,7 +17,7 @@ use capd_proto::call::executor::{Executor as Machine, Input};
 use capd_proto::code::Code;
 use capd_proto::envelope::MessageId;
 use capd_proto::identity::Did;
-use capd_proto::ledger::{Admission, BodyDigest, Invoke as Admitted, Kept, Ledger, Limits, Status};
+use capd_proto::ledger::{Admission, Answerer, BodyDigest, Invoke as Admitted, Kept, Ledger, Status};
 use capd_proto::message::{Invoke, SchemaSide};
 use capd_proto::negotiate::Want;
 use sha2::{Digest, Sha256};
@@ -27,7 +30,11 @@ use crate::provider::{CallKey, Invocation, Provider};
 use crate::registry::snapshot::{Entry, Origin};
 use crate::router::{self, Scope};
 use crate::schema::{Artifact, Side};
+use crate::store::{Begun, Row};
 use results::Answer;
+
+pub(super) use record::{Written, refused_code, unwritable};
+pub(super) use recover::{Recovered, recover};
 
 /// Running calls and the ledger of those that ran.
 pub(super) struct Executor {
@@ -42,10 +49,12 @@ pub(super) struct Executor {
 
 struct Calls {
     ledger: Ledger<Waiter>,
-    running: HashMap<CallKey, Running>,
+    running: BTreeMap<CallKey, Running>,
     /// Calls in flight by caller.
     by_caller: HashMap<Did, usize>,
     deadlines: BTreeSet<(u64, CallKey)>,
+    /// Calls whose results the journal could not take yet.
+    unsaved: BTreeSet<CallKey>,
 }
 
 /// Where a result is to go.
@@ -55,9 +64,12 @@ pub(super) struct Waiter {
     route: Route,
 }
 
-/// A call whose provider has it.
+/// A call that has no recorded result yet.
 struct Running {
     machine: Machine,
+    stage: Stage,
+    /// Its row in the journal; a call that may run again has none.
+    row: Option<Row>,
     invocation: Invocation,
     provider: Arc<dyn Provider>,
     /// Other providers of the same capability, for an idempotent call whose provider is lost.
@@ -68,6 +80,16 @@ struct Running {
     expires_at_ms: u64,
     started_ms: u64,
     deadline_ms: u64,
+}
+
+/// What a running call waits for.
+enum Stage {
+    /// Its row. The first thing that happens meanwhile waits for it too.
+    Recording { waiting: Option<Input> },
+    /// Its provider.
+    Executing,
+    /// Its result's row.
+    Concluding { envelope: Bytes, by: Answerer },
 }
 
 /// A CAP_INVOKE that is to run here.
@@ -86,12 +108,13 @@ pub(super) struct Incoming<'a> {
 }
 
 impl Executor {
-    pub(super) fn new(limits: Limits, calls_max: usize, calls_per_peer_max: usize) -> Self {
+    pub(super) fn new(ledger: Ledger<Waiter>, calls_max: usize, calls_per_peer_max: usize) -> Self {
         let calls = Calls {
-            ledger: Ledger::new(limits),
-            running: HashMap::new(),
+            ledger,
+            running: BTreeMap::new(),
             by_caller: HashMap::new(),
             deadlines: BTreeSet::new(),
+            unsaved: BTreeSet::new(),
         };
         let (wake, idle) = (Notify::new(), Notify::new());
         Self { calls: Mutex::new(calls), wake, idle, calls_max, calls_per_peer_max }
@@ -115,10 +138,24 @@ impl Executor {
 }
 
 impl Calls {
-    fn start(&mut self, key: CallKey, running: Running) {
+    /// Takes a call in; `true` when its deadline is the earliest.
+    fn start(&mut self, key: CallKey, running: Running) -> bool {
         *self.by_caller.entry(key.from.clone()).or_default() += 1;
+        let is_earliest = self.deadlines.first().is_none_or(|(at, _)| running.deadline_ms < *at);
         self.deadlines.insert((running.deadline_ms, key.clone()));
         self.running.insert(key, running);
+        is_earliest
+    }
+
+    /// Takes out the deadlines that have come.
+    fn take_due(&mut self, now_ms: u64) -> Vec<CallKey> {
+        let mut due = Vec::new();
+        while self.deadlines.first().is_some_and(|(at, _)| *at <= now_ms)
+            && let Some((_, key)) = self.deadlines.pop_first()
+        {
+            due.push(key);
+        }
+        due
     }
 
     fn end(&mut self, key: &CallKey) -> Option<Running> {
@@ -175,8 +212,12 @@ impl Node {
             params: call.body.slice_ref(call.invoke.params),
             deadline: self.clock.moment(deadline_ms),
         };
+        let row = if idempotent { None } else { Some(self.journal.next_row()) };
         let running = Running {
             machine: Machine::new(idempotent, deadline_ms),
+            // PROTOCOL 8: a call that may run only once is on disk before its provider sees it.
+            stage: if row.is_some() { Stage::Recording { waiting: None } } else { Stage::Executing },
+            row,
             invocation,
             provider,
             others,
@@ -187,10 +228,28 @@ impl Node {
             started_ms: self.clock.monotonic_ms(),
             deadline_ms,
         };
-        lock(&self.executor.calls).start(key.clone(), running);
-        self.executor.wake.notify_one();
-        self.drive(&key, Input::Accept, Answer::None);
-        Ok(())
+        let is_earliest = lock(&self.executor.calls).start(key.clone(), running);
+        if is_earliest {
+            self.executor.wake.notify_one();
+        }
+        let Some(row) = row else {
+            self.drive(&key, Input::Accept, Answer::None);
+            return Ok(());
+        };
+        let begun = Begun {
+            row,
+            key: key.clone(),
+            body: digest,
+            expires_at_ms: call.expires_at_ms,
+            started_at_ms: self.clock.wall_ms(),
+            capability: descriptor.id.to_string(),
+        };
+        self.begin(begun).inspect_err(|_| {
+            let mut calls = lock(&self.executor.calls);
+            calls.end(&key);
+            // Its one waiter is told by the refusal.
+            let _told = calls.ledger.withdraw(&key);
+        })
     }
 
     /// Asks the ledger: `true` when the call is new and is to run.
@@ -211,8 +270,8 @@ impl Node {
                 self.send(&waiter.link, &waiter.route, result);
                 Ok(false)
             }
-            Admission::Replay { kept: Kept::Journaled { .. }, .. } => {
-                Err(Refusal::new(Code::UNAVAILABLE, "the recorded result cannot be read"))
+            Admission::Replay { kept: Kept::Journaled { row, .. }, waiter } => {
+                self.recall(call.id, Row(row), waiter).map(|()| false)
             }
             Admission::Forgotten(_) => {
                 Err(Refusal::new(Code::INVALID_TIMESTAMP, "calls of this age are no longer remembered"))

@@ -1,14 +1,16 @@
 //! A provider's outcome in; the call's one CAP_RESULT, checked and recorded, out.
 
+use std::sync::MutexGuard;
+
 use bytes::Bytes;
 use capd_proto::call::executor::{self, Input, Surplus};
 use capd_proto::code::Code;
 use capd_proto::envelope::Ext;
-use capd_proto::ledger::{Answerer, Finish, Kept};
+use capd_proto::ledger::{Answerer, Kept};
 use capd_proto::message::{self, CallError, CapResult, SchemaSide, Type};
 
-use super::Running;
 use super::drive::Driven;
+use super::{Calls, Running, Stage};
 use crate::daemon::node::{Node, Outbound, lock};
 use crate::daemon::wire::violation_details;
 use crate::provider::ticket::Answers;
@@ -82,15 +84,43 @@ impl Node {
         Some(violation_details(SchemaSide::Response, &violations))
     }
 
-    /// Records the call's one result and sends it to everybody who waits.
+    /// Records the call's one result and sends it to everybody who waits; one that belongs in the journal goes there first.
     pub(super) fn conclude(
+        &self,
+        mut calls: MutexGuard<'_, Calls>,
+        key: &CallKey,
+        outcome: executor::Outcome,
+        answer: Answer<'_>,
+    ) {
+        let Some(running) = calls.running.get(key) else { return };
+        let by = if answer.is_providers() { Answerer::Provider } else { Answerer::Sidecar };
+        // PROTOCOL 8: a result that reaches everybody who waits for it.
+        let links = calls.ledger.waiters(key).map(|waiter| waiter.link.message_bytes_max());
+        let bytes_max = links.fold(self.rules.message_bytes_max, usize::min);
+        let envelope = self.result(key, running, outcome, answer, bytes_max);
+        if running.row.is_some() {
+            if let Some(running) = calls.running.get_mut(key) {
+                running.stage = Stage::Concluding { envelope, by };
+            }
+            drop(calls);
+            return self.save(key);
+        }
+        calls.end(key);
+        let kept = Kept::Held(envelope.clone());
+        let finish = calls.ledger.finish(key, kept, by);
+        drop(calls);
+        self.answer_waiters(key, finish, &envelope);
+    }
+
+    /// The CAP_RESULT that ends a call, in at most `bytes_max` bytes.
+    fn result(
         &self,
         key: &CallKey,
         running: &Running,
         outcome: executor::Outcome,
         answer: Answer<'_>,
-    ) {
-        let by = if answer.is_providers() { Answerer::Provider } else { Answerer::Sidecar };
+        bytes_max: usize,
+    ) -> Bytes {
         let body = match (outcome, answer) {
             (executor::Outcome::Provider, Answer::Body(body)) => body.to_vec(),
             (executor::Outcome::Provider, Answer::Success(result)) => self.success_body(running, result),
@@ -102,33 +132,13 @@ impl Node {
                 self.failure_body(running, Code::INTERNAL_ERROR, "the provider's answer was lost", None)
             }
         };
-        let limit = self.result_bytes_max(key);
-        let mut envelope = self.result_envelope(key, running, &body);
-        if envelope.len() > limit {
-            let message = format!("the result is larger than the {limit} bytes that a message may have");
-            let body = self.failure_body(running, Code::INTERNAL_ERROR, &message, None);
-            envelope = self.result_envelope(key, running, &body);
+        let envelope = self.result_envelope(key, running, &body);
+        if envelope.len() <= bytes_max {
+            return envelope;
         }
-        let kept = Kept::Held(envelope.clone());
-        let finish = lock(&self.executor.calls).ledger.finish(key, kept, by);
-        match finish {
-            Finish::Recorded(waiters) => {
-                for waiter in waiters {
-                    self.send(&waiter.link, &waiter.route, envelope.clone());
-                }
-            }
-            Finish::Late | Finish::Second | Finish::Unknown => {
-                tracing::warn!(target: "audit", kind = "duplicate_result", id = %key.id, "an answer was dropped");
-            }
-        }
-        self.executor.idle.notify_waiters();
-    }
-
-    /// What a result may have in bytes to reach everybody who waits for it.
-    fn result_bytes_max(&self, key: &CallKey) -> usize {
-        let calls = lock(&self.executor.calls);
-        let links = calls.ledger.waiters(key).map(|waiter| waiter.link.message_bytes_max());
-        links.fold(self.rules.message_bytes_max, usize::min)
+        let message = format!("the result is larger than the {bytes_max} bytes that a message may have");
+        let body = self.failure_body(running, Code::INTERNAL_ERROR, &message, None);
+        self.result_envelope(key, running, &body)
     }
 
     fn result_envelope(&self, key: &CallKey, running: &Running, body: &[u8]) -> Bytes {

@@ -1,0 +1,146 @@
+//! Calls that may run only once in; whom each was given to, in memory and on disk, out.
+//!
+//! Two sidecars know nothing of each other's ledgers. A call that is asked for again under its own id therefore goes to
+//! whoever had it first, also after this process has started again (PROTOCOL 8).
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex};
+
+use capd_proto::code::Code;
+use capd_proto::envelope::MessageId;
+use capd_proto::identity::Did;
+
+use super::{Chosen, Handed, RelayedCall};
+use crate::daemon::executor::{Written, refused_code, unwritable};
+use crate::daemon::node::{Node, Refusal, lock};
+use crate::store::{Change, Given, Row, StoreError, Work};
+
+/// Whom calls were given to, until their `ts + ttl`.
+pub(in crate::daemon) struct Gifts {
+    state: Mutex<State>,
+    gifts_max: usize,
+}
+
+#[derive(Default)]
+struct State {
+    by_id: HashMap<MessageId, Given>,
+    expiry: BTreeSet<(u64, MessageId)>,
+}
+
+impl Gifts {
+    /// Those that a former process has left, with room for `gifts_max`.
+    pub(in crate::daemon) fn new(left: Vec<Given>, gifts_max: usize) -> Self {
+        let mut state = State::default();
+        for given in left {
+            state.insert(given);
+        }
+        Self { state: Mutex::new(state), gifts_max }
+    }
+
+    /// Whom the call of this id was given to.
+    pub(in crate::daemon) fn peer(&self, id: &MessageId) -> Option<Did> {
+        lock(&self.state).by_id.get(id).map(|given| given.peer.clone())
+    }
+
+    /// Remembers a gift; `false` when there are too many.
+    fn insert(&self, given: Given) -> bool {
+        let mut state = lock(&self.state);
+        let has_room = state.by_id.len() < self.gifts_max;
+        if has_room {
+            state.insert(given);
+        }
+        has_room
+    }
+
+    fn remove(&self, id: &MessageId) -> Option<Row> {
+        lock(&self.state).remove(id)
+    }
+
+    /// Takes out what has expired, as rows of the journal.
+    fn take_expired(&self, now_ms: u64) -> Vec<Row> {
+        let mut state = lock(&self.state);
+        let mut rows = Vec::new();
+        while let Some((at_ms, id)) = state.expiry.first().copied()
+            && at_ms < now_ms
+        {
+            rows.extend(state.remove(&id));
+        }
+        rows
+    }
+}
+
+impl State {
+    fn insert(&mut self, given: Given) {
+        self.expiry.insert((given.expires_at_ms, given.id));
+        self.by_id.insert(given.id, given);
+    }
+
+    fn remove(&mut self, id: &MessageId) -> Option<Row> {
+        let given = self.by_id.remove(id)?;
+        self.expiry.remove(&(given.expires_at_ms, given.id));
+        Some(given.row)
+    }
+}
+
+impl Node {
+    /// Sends a call for which a peer was chosen, once it is on disk who that is if it may run only once.
+    pub(super) fn give(&self, call: &Arc<RelayedCall>, chosen: Chosen) {
+        let is_known = chosen.idempotent || self.gifts.peer(&call.id).is_some();
+        let peer = chosen.peer.clone();
+        {
+            let mut progress = lock(&call.progress);
+            if is_known {
+                progress.chosen = Some(chosen);
+            } else {
+                progress.given = Some(chosen);
+            }
+        }
+        if is_known {
+            return self.drive_call(call, None, Handed::Nothing);
+        }
+        let row = self.journal.next_row();
+        let given = Given { row, id: call.id, peer, expires_at_ms: call.expires_at_ms };
+        if !self.gifts.insert(given.clone()) {
+            let refusal = Refusal::new(Code::OVERLOADED, "the memory of calls is full");
+            return self.refuse_call(call, &refusal);
+        }
+        let submitted =
+            self.journal.submit(Work::Write(Change::Give(given)), Written::Given(Arc::clone(call)));
+        if let Err(full) = submitted {
+            self.gifts.remove(&call.id);
+            self.refuse_call(
+                call,
+                &Refusal::new(refused_code(full.reason), "the journal takes no more calls"),
+            );
+        }
+    }
+
+    /// It is on disk who the call goes to, so it may leave; unless it has ended meanwhile.
+    pub(in crate::daemon) fn on_given(&self, call: &Arc<RelayedCall>, error: Option<StoreError>) {
+        if let Some(error) = error {
+            tracing::error!(id = %call.id, %error, "a call is refused: the journal cannot be written");
+            let row = self.gifts.remove(&call.id);
+            self.refuse_call(call, &unwritable());
+            // The disk may have kept it all the same.
+            return self.forget_rows(row.into_iter().collect());
+        }
+        {
+            let mut progress = lock(&call.progress);
+            if call.ended.is_cancelled() {
+                return;
+            }
+            progress.chosen = progress.given.take();
+        }
+        self.drive_call(call, None, Handed::Nothing);
+    }
+
+    fn refuse_call(&self, call: &Arc<RelayedCall>, refusal: &Refusal) {
+        self.end_call(call, |node, link, route| node.refuse(link, route, Some(call.id), refusal));
+    }
+
+    /// Forgets whom expired calls were given to.
+    pub(in crate::daemon) fn forget_gifts(&self) {
+        let rows = self.gifts.take_expired(self.clock.wall_ms());
+        self.forget_rows(rows);
+    }
+}

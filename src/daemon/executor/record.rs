@@ -1,0 +1,225 @@
+//! What the journal has written in; calls handed to their providers, results sent, recorded ones replayed, out.
+//!
+//! A call that may run only once is on disk before its provider sees it, and its result before its caller does
+//! (PROTOCOL 8). Whatever happens to it while its row is being written waits for that.
+
+use capd_proto::call::executor::Input;
+use capd_proto::code::Code;
+use capd_proto::envelope::MessageId;
+use capd_proto::ledger::{Answerer, Finish, Kept};
+
+use super::results::Answer;
+use super::{Stage, Waiter};
+use crate::daemon::calls::RelayedCall;
+use crate::daemon::node::{Node, Refusal, lock};
+use crate::provider::CallKey;
+use crate::store::{Begun, Change, Done, Refused, Row, StoreError, Work};
+
+/// What a piece of the journal's work was for.
+pub(in crate::daemon) enum Written {
+    /// A call's row: it may be given to its provider.
+    Begun(CallKey),
+    /// A call's result: it may be sent.
+    Finished(CallKey),
+    /// A recorded result was read for somebody who asked again.
+    Recalled { id: MessageId, waiter: Waiter },
+    /// Whom a call of the agent's goes to: it may be sent.
+    Given(std::sync::Arc<RelayedCall>),
+    /// Rows that nobody needs any more.
+    Forgotten,
+}
+
+impl Node {
+    /// Acts on what the journal has done, until shutdown.
+    pub(in crate::daemon) async fn keep_journal(&self) {
+        let mut done = Vec::new();
+        loop {
+            self.journal.completed(&mut done).await;
+            for done in done.drain(..) {
+                self.on_written(done);
+            }
+        }
+    }
+
+    fn on_written(&self, Done { tag, outcome }: Done<Written>) {
+        match tag {
+            Written::Begun(key) => match outcome {
+                Ok(_) => self.on_begun(&key),
+                Err(error) => self.refuse_unwritten(&key, &error),
+            },
+            Written::Finished(key) => match outcome {
+                Ok(_) => self.on_finished(&key),
+                Err(error) => self.keep_unsaved(key, &error),
+            },
+            Written::Recalled { id, waiter } => match outcome {
+                Ok(Some(result)) => self.send(&waiter.link, &waiter.route, result),
+                Ok(None) => self.refuse(&waiter.link, &waiter.route, Some(id), &unreadable()),
+                Err(error) => {
+                    tracing::error!(%id, %error, "a recorded result cannot be read");
+                    self.refuse(&waiter.link, &waiter.route, Some(id), &unreadable());
+                }
+            },
+            Written::Given(call) => self.on_given(&call, outcome.err()),
+            Written::Forgotten => {
+                if let Err(error) = outcome {
+                    // They leave at the next start.
+                    tracing::debug!(%error, "rows stay in the journal");
+                }
+            }
+        }
+    }
+
+    /// Asks the journal for a call's row. **Errors:** 5004 when its queue is full, 5002 when it has ended.
+    pub(super) fn begin(&self, begun: Begun) -> Result<(), Refusal> {
+        let key = begun.key.clone();
+        self.journal
+            .submit(Work::Write(Change::Begin(begun)), Written::Begun(key))
+            .map_err(|full| Refusal::new(refused_code(full.reason), "the journal takes no more calls"))
+    }
+
+    /// PROTOCOL 8: the row is on disk, so the provider may see the call.
+    fn on_begun(&self, key: &CallKey) {
+        let waiting = {
+            let mut calls = lock(&self.executor.calls);
+            let Some(running) = calls.running.get_mut(key) else { return };
+            let Stage::Recording { waiting } = std::mem::replace(&mut running.stage, Stage::Executing) else {
+                return;
+            };
+            if waiting.is_some() {
+                // It ends before any provider has it.
+                running.machine.handle(Input::Accept, self.clock.monotonic_ms());
+                while running.machine.poll_output().is_some() {}
+            }
+            waiting
+        };
+        self.drive(key, waiting.unwrap_or(Input::Accept), Answer::None);
+    }
+
+    /// Never executed without its row: the call is refused, and may be tried again under the same id.
+    fn refuse_unwritten(&self, key: &CallKey, error: &StoreError) {
+        tracing::error!(id = %key.id, from = %key.from, %error, "a call is refused: the journal cannot be written");
+        let (row, waiters) = {
+            let mut calls = lock(&self.executor.calls);
+            let row = calls.end(key).and_then(|running| running.row);
+            (row, calls.ledger.withdraw(key).unwrap_or_default())
+        };
+        for waiter in waiters {
+            self.refuse(&waiter.link, &waiter.route, Some(key.id), &unwritable());
+        }
+        self.executor.idle.notify_waiters();
+        // The disk may have kept it all the same.
+        self.forget_rows(row.into_iter().collect());
+    }
+
+    /// Hands a result to the journal; one that finds no room is handed over again later.
+    pub(super) fn save(&self, key: &CallKey) {
+        let change = {
+            let mut calls = lock(&self.executor.calls);
+            calls.unsaved.remove(key);
+            let Some(running) = calls.running.get(key) else { return };
+            let (Stage::Concluding { envelope, .. }, Some(row)) = (&running.stage, running.row) else {
+                return;
+            };
+            Change::Finish { row, result: envelope.clone(), finished_at_ms: self.clock.wall_ms() }
+        };
+        if self.journal.submit(Work::Write(change), Written::Finished(key.clone())).is_err() {
+            lock(&self.executor.calls).unsaved.insert(key.clone());
+            self.executor.wake.notify_one();
+        }
+    }
+
+    /// PROTOCOL 8: the result is on disk, so the caller may see it.
+    fn on_finished(&self, key: &CallKey) {
+        let (envelope, finish) = {
+            let mut calls = lock(&self.executor.calls);
+            let Some(running) = calls.end(key) else { return };
+            let (Stage::Concluding { envelope, by }, Some(row)) = (running.stage, running.row) else {
+                return;
+            };
+            let kept = Kept::Journaled { row: row.0, bytes: envelope.len() };
+            (envelope, calls.ledger.finish(key, kept, by))
+        };
+        self.answer_waiters(key, finish, &envelope);
+    }
+
+    /// A result that could not be written is not sent: it is written again until it can be, or nobody may ask any more.
+    fn keep_unsaved(&self, key: CallKey, error: &StoreError) {
+        tracing::error!(id = %key.id, from = %key.from, %error, "a result waits: the journal cannot be written");
+        lock(&self.executor.calls).unsaved.insert(key);
+        self.executor.wake.notify_one();
+    }
+
+    /// Writes again what could not be written, and gives up what has expired; `true` when anything still waits.
+    pub(super) fn save_again(&self) -> bool {
+        let now_ms = self.clock.wall_ms();
+        let (expired, unsaved): (Vec<_>, Vec<_>) = {
+            let calls = lock(&self.executor.calls);
+            let is_expired =
+                |key: &CallKey| calls.running.get(key).is_none_or(|running| running.expires_at_ms < now_ms);
+            calls.unsaved.iter().cloned().partition(is_expired)
+        };
+        let waits = !unsaved.is_empty();
+        for key in unsaved {
+            self.save(&key);
+        }
+        for key in expired {
+            tracing::error!(target: "audit", kind = "interrupted", id = %key.id, from = %key.from, "a result expired before the journal could be written");
+            let mut calls = lock(&self.executor.calls);
+            calls.unsaved.remove(&key);
+            let Some(row) = calls.end(&key).and_then(|running| running.row) else { continue };
+            // Its envelope has expired with it, so nobody who waits could take it. The next sweep forgets it.
+            let kept = Kept::Journaled { row: row.0, bytes: 0 };
+            let _expired = calls.ledger.finish(&key, kept, Answerer::Sidecar);
+            drop(calls);
+            self.executor.idle.notify_waiters();
+        }
+        waits
+    }
+
+    /// Sends the one result to everybody who waits for it.
+    pub(super) fn answer_waiters(&self, key: &CallKey, finish: Finish<Waiter>, envelope: &bytes::Bytes) {
+        match finish {
+            Finish::Recorded(waiters) => {
+                for waiter in waiters {
+                    self.send(&waiter.link, &waiter.route, envelope.clone());
+                }
+            }
+            Finish::Late | Finish::Second | Finish::Unknown => {
+                tracing::warn!(target: "audit", kind = "duplicate_result", id = %key.id, "an answer was dropped");
+            }
+        }
+        self.executor.idle.notify_waiters();
+    }
+
+    /// Reads a recorded result for somebody who asks again.
+    pub(super) fn recall(&self, id: MessageId, row: Row, waiter: Waiter) -> Result<(), Refusal> {
+        self.journal
+            .submit(Work::Read(row), Written::Recalled { id, waiter })
+            .map_err(|full| Refusal::new(refused_code(full.reason), "the journal takes no more questions"))
+    }
+
+    /// Drops rows whose time has passed. A full queue leaves them to the next start.
+    pub(in crate::daemon) fn forget_rows(&self, rows: Vec<Row>) {
+        for row in rows {
+            if self.journal.submit(Work::Write(Change::Forget { row }), Written::Forgotten).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// What work is refused with that the journal does not take.
+pub(in crate::daemon) const fn refused_code(reason: Refused) -> Code {
+    match reason {
+        Refused::Full => Code::OVERLOADED,
+        Refused::Closed => Code::UNAVAILABLE,
+    }
+}
+
+pub(in crate::daemon) fn unwritable() -> Refusal {
+    Refusal::new(Code::UNAVAILABLE, "the journal cannot be written; the call was not executed")
+}
+
+fn unreadable() -> Refusal {
+    Refusal::new(Code::UNAVAILABLE, "the call has its result, which cannot be read from the journal")
+}

@@ -1,0 +1,95 @@
+//! What a former process left in its journal in; a ledger that knows it, and what the journal must learn, out.
+//!
+//! A call that was being executed when the process ended has an unknown outcome: it becomes 5902 and is never executed
+//! again (PROTOCOL 8).
+
+use capd_proto::code::Code;
+use capd_proto::envelope::{Draft, Ext, MessageId, Recipients};
+use capd_proto::identity::Identity;
+use capd_proto::ledger::{Answerer, Invoke, Kept, Ledger, Limits};
+use capd_proto::message::{CallError, CapResult, Type};
+
+use super::{Waiter, Written};
+use crate::net::System;
+use crate::store::{self, Begun, Change, Given, Journal, Medium, Row, Storage, StoreError, Writer, journal};
+
+/// What a sidecar knows of its former process's calls, and the journal that it goes on with.
+pub(in crate::daemon) struct Recovered<S: Storage> {
+    /// Finished calls, those that were interrupted among them.
+    pub(in crate::daemon) ledger: Ledger<Waiter>,
+    /// Whom calls of the agent's were given to.
+    pub(in crate::daemon) given: Vec<Given>,
+    pub(in crate::daemon) journal: Journal<Written>,
+    /// What must run before the journal does anything.
+    pub(in crate::daemon) writer: Writer<Written, S>,
+}
+
+/// Opens the journal and takes over what a former process has left; what it still owed is on disk when this returns.
+///
+/// **Errors:** the journal cannot be used.
+pub(in crate::daemon) fn recover<M: Medium>(
+    medium: &M,
+    limits: Limits,
+    queue_max: usize,
+    identity: &Identity,
+    system: &System,
+) -> Result<Recovered<M::Storage>, StoreError> {
+    let mut storage = medium.open()?;
+    let loaded = storage.load()?;
+    let next_row = loaded.next_row();
+    let now_ms = system.clock.wall_ms();
+    let left = store::recover(loaded, now_ms);
+    let mut ledger = Ledger::new(limits);
+    let mut changes: Vec<_> = left.forgotten.into_iter().map(|row| Change::Forget { row }).collect();
+    for (begun, result) in left.finished {
+        restore(&mut ledger, &begun, result.bytes);
+    }
+    for begun in left.interrupted {
+        tracing::warn!(
+            target: "audit",
+            kind = "interrupted",
+            id = %begun.key.id,
+            from = %begun.key.from,
+            capability = begun.capability,
+            "a call was cut off; whether it took effect is unknown"
+        );
+        // As for every id: better no daemon than one that repeats them.
+        let id = MessageId::new(now_ms, system.random.bytes().expect("the system has randomness"));
+        let result = interrupted(&begun, identity, now_ms, id);
+        restore(&mut ledger, &begun, result.len());
+        changes.push(Change::Finish { row: begun.row, result: result.into(), finished_at_ms: now_ms });
+    }
+    if !changes.is_empty() {
+        storage.commit(&changes)?;
+    }
+    let (journal, writer) = journal(storage, next_row, queue_max);
+    Ok(Recovered { ledger, given: left.given, journal, writer })
+}
+
+fn restore(ledger: &mut Ledger<Waiter>, begun: &Begun, bytes: usize) {
+    let Begun { row: Row(row), key, body, expires_at_ms, .. } = begun;
+    let invoke = Invoke { key: key.clone(), body: *body, expires_at_ms: *expires_at_ms, idempotent: false };
+    ledger.restore(invoke, Kept::Journaled { row: *row, bytes }, Answerer::Sidecar);
+}
+
+/// PROTOCOL 8: CAP_RESULT error 5902. It is signed, since whoever asks again may come on any link.
+fn interrupted(begun: &Begun, identity: &Identity, now_ms: u64, id: MessageId) -> Vec<u8> {
+    let mut body = Vec::new();
+    let message = "the sidecar stopped while the call ran; whether it took effect is unknown";
+    CapResult::error(CallError::new(Code::INTERRUPTED, message, None)).encode(&mut body);
+    let draft = Draft {
+        id,
+        typ: Type::CapResult.code(),
+        ts: id.ts_ms(),
+        ttl: begun.expires_at_ms.saturating_sub(now_ms),
+        from: identity.did().as_str(),
+        to: Recipients::one(begun.key.from.as_str()),
+        reply_to: Some(begun.key.id.as_bytes().as_slice()),
+        thread_id: None,
+        body: &body,
+        ext: Ext::None,
+    };
+    let mut out = Vec::new();
+    draft.seal(identity, true, &mut out);
+    out
+}
