@@ -1,7 +1,7 @@
 //! Calls through real sidecars over real links in; one answer each, whatever happens on the way, out.
 //!
 //! `agents` are callers and providers that speak raw frames on a local link, `peer` is a sidecar whose every word a test
-//! chooses. Read the tests in this order: `routes`, `schemas`, `once`, `cancel`, `retry`, `process`, `order`, `load`,
+//! chooses. Read the tests in this order: `routes`, `schemas`, `once`, `journal`, `cancel`, `retry`, `process`, `order`, `load`,
 //! `trust`, `stop`.
 
 #![allow(clippy::unwrap_used, reason = "these are tests, though not all of it stands in a test function")]
@@ -15,6 +15,7 @@ mod agents;
 mod peer;
 
 mod cancel;
+mod journal;
 mod load;
 mod once;
 mod order;

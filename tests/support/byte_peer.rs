@@ -4,13 +4,15 @@ use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use ciborium::Value;
 
 use super::PATIENCE;
 
 pub const AMP_MESSAGE: u8 = 0x01;
+const PING: u8 = 0x03;
+const PONG: u8 = 0x04;
 pub const HANDSHAKE: u8 = 0x02;
 
 static NEXT: AtomicU64 = AtomicU64::new(1);
@@ -186,9 +188,15 @@ impl BytePeer {
         Some(Frame { frame_type: head[4], payload })
     }
 
-    /// The next envelope; other frames are an error.
+    /// The next envelope. A PING frame is answered, as every peer must; other frames are an error.
     pub fn message(&mut self) -> Message {
-        let frame = self.frame();
+        let deadline = Instant::now() + PATIENCE;
+        let mut frame = self.frame();
+        while frame.frame_type == PING {
+            assert!(Instant::now() < deadline, "nothing but PING frames");
+            self.send_frame(PONG, &frame.payload);
+            frame = self.frame();
+        }
         assert_eq!(frame.frame_type, AMP_MESSAGE, "{frame:?}");
         Message { value: decode(&frame.payload), bytes: frame.payload }
     }
