@@ -14,6 +14,7 @@ mod executor;
 mod inbound;
 mod node;
 mod peers;
+mod probe;
 mod providers;
 mod query;
 mod relay;

@@ -127,6 +127,13 @@ impl Peers {
         }
     }
 
+    /// Links on which somebody waits for an answer.
+    pub(super) fn busy(&self) -> Vec<Arc<Link>> {
+        let state = lock(&self.state);
+        let links = state.values().flat_map(|peer| &peer.links);
+        links.filter(|link| link.in_flight() > 0 && !link.is_closed()).cloned().collect()
+    }
+
     /// Peers with a link.
     pub(super) fn connected(&self) -> Vec<Did> {
         lock(&self.state).keys().cloned().collect()

@@ -122,13 +122,14 @@ pub(super) async fn start_on(
         }
         serve_processes(&node, &config, declaration)?;
     }
-    for work in [Work::Deadlines, Work::Requests, Work::Journal] {
+    for work in [Work::Deadlines, Work::Requests, Work::Journal, Work::Probes] {
         let worker = Arc::clone(&node);
         node.spawn(async move {
             match work {
                 Work::Deadlines => worker.keep_deadlines().await,
                 Work::Requests => worker.expire_requests().await,
                 Work::Journal => worker.keep_journal().await,
+                Work::Probes => worker.probe_links().await,
             }
         });
     }
@@ -147,6 +148,7 @@ enum Work {
     Deadlines,
     Requests,
     Journal,
+    Probes,
 }
 
 pub(super) fn check(config: &Config) -> Result<Vec<String>, StartError> {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
+use capd_proto::frame::FrameType;
 use capd_proto::identity::Did;
 use capd_proto::link::Role;
 
@@ -183,6 +184,13 @@ impl Link {
         }
     }
 
+    /// Sends a PING. A peer that was restarted does not know the link and says so by a stateless reset, which may
+    /// otherwise wait for the next keep-alive. **Source:** RFC 9000 10.3.
+    pub fn probe(&self) {
+        // A full queue leaves on its own, and is as good a probe.
+        let _queued = self.control.send_frame(FrameType::Ping, &Bytes::from_static(PROBE));
+    }
+
     /// Says GOAWAY, lets calls in flight end, then closes the link. **Source:** PROTOCOL 4.
     pub fn drain(&self) {
         self.flow.wish(|wishes| wishes.drain = true);
@@ -286,3 +294,6 @@ impl fmt::Debug for Route {
         f.debug_struct("Route").field("is_counted", &self.is_counted).finish_non_exhaustive()
     }
 }
+
+/// What a probing PING carries; its PONG tells nothing more than that it came.
+const PROBE: &[u8] = &[0; 8];

@@ -9,10 +9,8 @@ use crate::support::{Setup, Sidecar, field};
 
 const ECHO: &str = "org.example.echo:1.0.0";
 
-/// A sidecar that soon learns that a peer was killed.
 fn caller_of(peers: &[&Sidecar]) -> Sidecar {
-    let setup = Setup::new().set("timeouts.keep_alive_ms", "100");
-    peers.iter().fold(setup, |setup, peer| setup.peer(peer)).start()
+    peers.iter().fold(Setup::new(), |setup, peer| setup.peer(peer)).start()
 }
 
 #[test]
