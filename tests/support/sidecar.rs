@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -59,6 +59,7 @@ impl Setup {
 
     /// One configuration key, over what the defaults of the tests say.
     pub fn set(mut self, key: &str, value: &str) -> Self {
+        self.overrides.retain(|(known, _)| known != key);
         self.overrides.push((key.to_owned(), value.to_owned()));
         self
     }
@@ -124,23 +125,7 @@ impl Sidecar {
 
     fn start_in(files: tempfile::TempDir, setup: Setup) -> Self {
         let dir = files.path().to_owned();
-        let config = setup.write(&dir);
-        let log = std::fs::OpenOptions::new().create(true).append(true).open(dir.join("capd.log")).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_capd"));
-        command.env_clear().current_dir(&dir).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
-        for name in ["PATH", "HOME", "TMPDIR"] {
-            if let Some(value) = std::env::var_os(name) {
-                command.env(name, value);
-            }
-        }
-        if setup.is_at_home {
-            command.env("HOME", &dir);
-        }
-        command.args(["run", "--announce", "--stop-with-stdin", "--config"]).arg(config);
-        command.args(["--set", "log.level=debug"]);
-        for (key, value) in &setup.overrides {
-            command.args(["--set", &format!("{key}={value}")]);
-        }
+        let mut command = command(&dir, &setup);
         let mut child = command.spawn().unwrap();
         let announcement = announcement(&mut child, &dir);
         let address = |key: &str| announcement[key].as_str().map(|text| text.parse().unwrap());
@@ -194,16 +179,28 @@ impl Sidecar {
     /// Kills it if it runs, and starts it again with the same identity, state and addresses.
     pub fn restart(mut self) -> Self {
         self.kill();
-        let mut setup = self.setup.clone();
-        for (key, address) in
-            [("listen.quic", self.quic), ("listen.tcp", self.tcp), ("listen.local_tcp", self.local_tcp)]
-        {
-            if let Some(address) = address {
-                setup = setup.set(key, &address.to_string());
-            }
-        }
+        let setup = self.at_its_addresses();
         let files = self.files.take().expect("only restart takes the directory");
         Self::start_in(files, setup)
+    }
+
+    /// Kills it if it runs, starts it again as [`Sidecar::restart`] does, and kills it `after` so long, whether it
+    /// listens by then or not.
+    pub fn start_and_kill(&mut self, after: Duration) {
+        self.kill();
+        let setup = self.at_its_addresses();
+        let mut command = command(&self.dir, &setup);
+        self.child = command.stdout(Stdio::null()).spawn().unwrap();
+        self.stdin = self.child.stdin.take();
+        std::thread::sleep(after);
+        self.kill();
+    }
+
+    fn at_its_addresses(&self) -> Setup {
+        let addresses =
+            [("listen.quic", self.quic), ("listen.tcp", self.tcp), ("listen.local_tcp", self.local_tcp)];
+        let known = addresses.into_iter().filter_map(|(key, address)| Some((key, address?)));
+        known.fold(self.setup.clone(), |setup, (key, address)| setup.set(key, &address.to_string()))
     }
 
     /// What it has logged so far.
@@ -219,6 +216,28 @@ impl Drop for Sidecar {
             eprintln!("--- log of {}\n{}", self.did, self.log());
         }
     }
+}
+
+/// The command that runs a sidecar in `dir`, its configuration written.
+fn command(dir: &Path, setup: &Setup) -> Command {
+    let config = setup.write(dir);
+    let log = std::fs::OpenOptions::new().create(true).append(true).open(dir.join("capd.log")).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_capd"));
+    command.env_clear().current_dir(dir).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
+    for name in ["PATH", "HOME", "TMPDIR"] {
+        if let Some(value) = std::env::var_os(name) {
+            command.env(name, value);
+        }
+    }
+    if setup.is_at_home {
+        command.env("HOME", dir);
+    }
+    command.args(["run", "--announce", "--stop-with-stdin", "--config"]).arg(config);
+    command.args(["--set", "log.level=debug"]);
+    for (key, value) in &setup.overrides {
+        command.args(["--set", &format!("{key}={value}")]);
+    }
+    command
 }
 
 /// The first line on stdout, read by a thread so that it can be waited for with a bound.

@@ -1,0 +1,64 @@
+//! Two sidecars, a provider and a caller, each a process of its own, in; what a journaled call costs beside one that is
+//! not journaled, in the same run, out.
+//!
+//! ```text
+//! cargo bench --bench journal                  # one table
+//! cargo bench --bench journal -- --write       # the table into docs/performance.md as well
+//! cargo bench --bench journal -- --hold 30 --only unjournaled   # load for a profiler, no table
+//! ```
+//!
+//! The binary runs itself again with a role: [`agents`] are the provider and the caller, [`world`] starts and stops all
+//! processes and reads what CPU time they took, [`measure`] alternates the rounds, [`report`] makes the table.
+
+#![allow(clippy::unwrap_used, reason = "whatever fails here ends the benchmark")]
+#![allow(clippy::disallowed_methods, reason = "real processes are measured in real time")]
+
+mod agents;
+mod measure;
+mod report;
+mod world;
+
+#[path = "../../tests/support/mod.rs"]
+mod support;
+
+use std::path::PathBuf;
+
+/// What the command line asks for.
+#[derive(Debug, Default)]
+pub(crate) struct Args {
+    /// A tiny round that checks its own results and measures nothing worth keeping.
+    is_test: bool,
+    /// Write the table to docs/performance.md.
+    write: bool,
+    /// Only hold load, for so many seconds.
+    hold_s: Option<u64>,
+    /// Only this kind of call while load is held.
+    only: Option<String>,
+    /// Rounds of each kind.
+    rounds: Option<usize>,
+}
+
+fn main() {
+    let mut words = std::env::args().skip(1);
+    let mut args = Args::default();
+    while let Some(word) = words.next() {
+        let mut value = || words.next().unwrap_or_else(|| panic!("{word} needs a value"));
+        match word.as_str() {
+            "--provider" => return agents::provider(&PathBuf::from(value())),
+            "--caller" => return agents::caller(&PathBuf::from(value())),
+            "--test" => args.is_test = true,
+            "--write" => args.write = true,
+            "--hold" => args.hold_s = Some(value().parse().expect("--hold takes seconds")),
+            "--only" => args.only = Some(value()),
+            "--rounds" => args.rounds = Some(value().parse().expect("--rounds takes a number")),
+            // Cargo says it to every benchmark.
+            "--bench" => {}
+            // A filter of benchmark names, as `cargo bench -- NAME` gives; this is one benchmark.
+            other => assert!(!other.starts_with('-'), "{other} is not known here"),
+        }
+    }
+    match args.hold_s {
+        Some(seconds) => measure::hold(seconds, args.only.as_deref()),
+        None => report::report(&args, &measure::measure(&args)),
+    }
+}

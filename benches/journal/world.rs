@@ -1,0 +1,113 @@
+//! Four processes: sidecar A with the caller, sidecar B with the provider; what they are asked, and their CPU time.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use crate::agents::Round;
+use crate::support::{Setup, Sidecar};
+
+/// The names of [`World::cpu_us`]'s figures.
+pub(crate) const PROCESSES: [&str; 4] = ["caller", "sidecar A", "sidecar B", "provider"];
+
+pub(crate) struct World {
+    caller: Agent,
+    provider: Agent,
+    a: Sidecar,
+    b: Sidecar,
+}
+
+impl World {
+    pub(crate) fn start() -> Self {
+        let b = sidecar(Setup::new());
+        let provider = Agent::start("--provider", &b.socket);
+        let a = sidecar(Setup::new().peer(&b));
+        let caller = Agent::start("--caller", &a.socket);
+        Self { caller, provider, a, b }
+    }
+
+    /// One round of calls.
+    pub(crate) fn round(&mut self, capability: &str, in_flight: usize, milliseconds: u64) -> Round {
+        Round::parse(&self.caller.ask(&format!("{capability} {in_flight} {milliseconds}")))
+    }
+
+    /// How many calls the provider has executed.
+    pub(crate) fn executions(&mut self) -> u64 {
+        self.provider.ask("executions").parse().unwrap()
+    }
+
+    /// CPU time of each process so far, in microseconds.
+    pub(crate) fn cpu_us(&self) -> [f64; 4] {
+        [self.caller.child.id(), self.a.pid(), self.b.pid(), self.provider.child.id()].map(cpu_us)
+    }
+
+    /// The process ids, named, for a profiler.
+    pub(crate) fn pids(&self) -> String {
+        let pids = [self.caller.child.id(), self.a.pid(), self.b.pid(), self.provider.child.id()];
+        PROCESSES.iter().zip(pids).map(|(name, pid)| format!("{name} {pid}")).collect::<Vec<_>>().join(", ")
+    }
+}
+
+fn sidecar(setup: Setup) -> Sidecar {
+    setup
+        .set("peer.signatures", "channel")
+        .set("log.level", "warn")
+        // Rounds of journaled calls add up, and all of them are remembered.
+        .set("limits.ledger_entries_max", "20000000")
+        .set("limits.ledger_bytes_max", "8589934592")
+        .start()
+}
+
+/// An agent's process: a line in, a line out. It ends when its standard input does.
+struct Agent {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Agent {
+    fn start(role: &str, socket: &Path) -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.arg(role).arg(socket).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let stdin = child.stdin.take();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut agent = Self { child, stdin, stdout };
+        assert_eq!(agent.line(), "ready", "{role}");
+        agent
+    }
+
+    fn ask(&mut self, line: &str) -> String {
+        writeln!(self.stdin.as_mut().expect("open until it is dropped"), "{line}").unwrap();
+        self.line()
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        drop(self.stdin.take());
+        // One that does not end by itself is ended; it may have ended already.
+        if std::thread::panicking() {
+            let _ = self.child.kill();
+        }
+        let _ = self.child.wait();
+    }
+}
+
+/// User and system time from `/proc`; nothing where there is none.
+fn cpu_us(pid: u32) -> f64 {
+    let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return f64::NAN };
+    // proc_pid_stat(5): the name in parentheses may hold anything; utime and stime are fields 14 and 15.
+    let after = stat.rsplit(')').next().unwrap_or_default();
+    let fields: Vec<f64> = after.split_whitespace().skip(11).take(2).map(|field| field.parse().unwrap()).collect();
+    fields.iter().sum::<f64>() * TICK_US
+}
+
+/// proc_pid_stat(5): clock ticks of 1/100 s on every Linux that is built as usual.
+const TICK_US: f64 = 10_000.0;
