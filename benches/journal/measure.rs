@@ -33,7 +33,8 @@ pub(crate) struct Figures {
 }
 
 pub(crate) fn measure(args: &Args) -> Figures {
-    let (rounds, many_ms, one_ms) = if args.is_test { (1, 50, 50) } else { (args.rounds.unwrap_or(7), 2_000, 1_000) };
+    let (rounds, many_ms, one_ms) =
+        if args.is_test { (1, 50, 50) } else { (args.rounds.unwrap_or(7), 2_000, 1_000) };
     let mut world = World::start();
     let mut calls = 0;
     for capability in [UNJOURNALED, JOURNALED] {
@@ -78,11 +79,16 @@ pub(crate) fn hold(seconds: u64, only: Option<&str>) {
             let before = world.cpu_us();
             let round = world.round(id, IN_FLIGHT, 1_000 / kinds.len() as u64);
             let after = world.cpu_us();
-            let cpu = PROCESSES.iter().enumerate().map(|(at, name)| {
-                format!("{name} {:.1}", (after[at] - before[at]) / round.calls as f64)
-            });
+            let cpu = PROCESSES
+                .iter()
+                .enumerate()
+                .map(|(at, name)| format!("{name} {:.1}", (after[at] - before[at]) / round.calls as f64));
             let cpu = cpu.collect::<Vec<_>>().join(", ");
-            println!("{id}: {:.0} calls/s, p50 {:.0} us; CPU us per call: {cpu}", round.calls_per_s(), round.p50_us);
+            println!(
+                "{id}: {:.0} calls/s, p50 {:.0} us; CPU us per call: {cpu}",
+                round.calls_per_s(),
+                round.p50_us
+            );
         }
     }
 }

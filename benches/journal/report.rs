@@ -16,7 +16,8 @@ pub(crate) fn report(args: &Args, figures: &Figures) {
 }
 
 fn line(name: &str, kind: &str, series: &Series) -> String {
-    let cpu: Vec<_> = PROCESSES.iter().zip(series.cpu_us).map(|(name, us)| format!("{name} {us:.1}")).collect();
+    let cpu: Vec<_> =
+        PROCESSES.iter().zip(series.cpu_us).map(|(name, us)| format!("{name} {us:.1}")).collect();
     format!(
         "{name} {kind}: {:.0} calls/s (best {:.0}), p50 {:.0} us, p99 {:.0} us; CPU {}\n",
         series.median(Round::calls_per_s),

@@ -105,7 +105,8 @@ fn cpu_us(pid: u32) -> f64 {
     let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return f64::NAN };
     // proc_pid_stat(5): the name in parentheses may hold anything; utime and stime are fields 14 and 15.
     let after = stat.rsplit(')').next().unwrap_or_default();
-    let fields: Vec<f64> = after.split_whitespace().skip(11).take(2).map(|field| field.parse().unwrap()).collect();
+    let fields: Vec<f64> =
+        after.split_whitespace().skip(11).take(2).map(|field| field.parse().unwrap()).collect();
     fields.iter().sum::<f64>() * TICK_US
 }
 

@@ -60,11 +60,8 @@ impl Caller {
     fn begin(&mut self) -> usize {
         let id = random_id(&mut self.random, now_ms());
         let params = Value::Bytes(self.random.next().to_be_bytes().to_vec());
-        let body = map([
-            ("id", CAPABILITY.into()),
-            ("params", params),
-            ("timeout_ms", CALL_TIMEOUT_MS.into()),
-        ]);
+        let body =
+            map([("id", CAPABILITY.into()), ("params", params), ("timeout_ms", CALL_TIMEOUT_MS.into())]);
         let envelope = link::envelope(&self.did, id, CAP_INVOKE, TTL_MS, body);
         self.calls.push((id, encode(&envelope)));
         self.calls.len() - 1

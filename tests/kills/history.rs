@@ -141,11 +141,13 @@ impl History {
         lines.extend(events.iter().map(|(at, event)| (*at, line(event))));
         lines.sort_by_key(|(at, _)| *at);
         // Of the kills only those while the call was about, and the ones just before.
-        let first = events.first().map_or(Duration::ZERO, |(at, _)| at.saturating_sub(Duration::from_secs(2)));
+        let first =
+            events.first().map_or(Duration::ZERO, |(at, _)| at.saturating_sub(Duration::from_secs(2)));
         let last = events.last().map_or(Duration::MAX, |(at, _)| *at);
         let mut text = format!("call {}\n", hex(id));
         for (at, what) in lines.iter().filter(|(at, _)| (first..=last).contains(at)) {
-            writeln!(text, "  {:>9.3} ms  {what}", at.as_secs_f64() * 1_000.0).expect("text takes everything");
+            writeln!(text, "  {:>9.3} ms  {what}", at.as_secs_f64() * 1_000.0)
+                .expect("text takes everything");
         }
         text
     }

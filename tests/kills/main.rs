@@ -27,6 +27,8 @@ mod world;
 
 use std::time::Instant;
 
+use world::Transport;
+
 #[test]
 fn every_call_ends_once_whatever_is_killed() {
     let kills = from_environment("CAPD_KILLS").unwrap_or(200);
@@ -35,12 +37,15 @@ fn every_call_ends_once_whatever_is_killed() {
     let worlds: Vec<_> = (0..WORLDS)
         .map(|world| {
             let seed = seed.wrapping_add(world);
-            (seed, std::thread::spawn(move || world::run(seed, kills.div_ceil(WORLDS))))
+            let transport = if world % 2 == 0 { Transport::Quic } else { Transport::Tcp };
+            (seed, std::thread::spawn(move || world::run(seed, kills.div_ceil(WORLDS), transport)))
         })
         .collect();
     let ends: Vec<_> = worlds
         .into_iter()
-        .map(|(seed, world)| (seed, world.join().unwrap_or_else(|_| panic!("the world of seed {seed} broke"))))
+        .map(|(seed, world)| {
+            (seed, world.join().unwrap_or_else(|_| panic!("the world of seed {seed} broke")))
+        })
         .collect();
     let mut failures = String::new();
     for (seed, end) in &ends {

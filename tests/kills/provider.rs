@@ -66,11 +66,8 @@ impl Provider {
 
     fn declare(&mut self, link: &mut Link) -> io::Result<()> {
         let policy = map([("max_attempts", 5.into()), ("initial_delay_ms", 20.into())]);
-        let descriptor = map([
-            ("id", CAPABILITY.into()),
-            ("idempotent", false.into()),
-            ("retry_policy", policy),
-        ]);
+        let descriptor =
+            map([("id", CAPABILITY.into()), ("idempotent", false.into()), ("retry_policy", policy)]);
         let body = map([("capabilities", Value::Array(vec![descriptor]))]);
         let declare = link.envelope(random_id(&mut self.random, now_ms()), CAP_DECLARE, 60_000, body);
         link.send(&encode(&declare))?;

@@ -74,6 +74,7 @@ fn disk() -> String {
 }
 
 fn commit() -> String {
-    let head = std::process::Command::new("git").args(["describe", "--always", "--dirty", "--abbrev=12"]).output();
+    let head =
+        std::process::Command::new("git").args(["describe", "--always", "--dirty", "--abbrev=12"]).output();
     head.ok().and_then(|output| String::from_utf8(output.stdout).ok()).unwrap_or_default().trim().to_owned()
 }

@@ -23,11 +23,11 @@ pub struct End {
 }
 
 /// Runs a world until so many kills are done and every call has ended, and every call was asked for again.
-pub fn run(seed: u64, kills: u64) -> End {
+pub fn run(seed: u64, kills: u64, transport: Transport) -> End {
     let mut random = Random::new(seed);
     let files = tempfile::tempdir().unwrap();
     let file = files.path().join("executions");
-    let mut world = World::start(&mut random, &file);
+    let mut world = World::start(&mut random, &file, transport);
     while world.kills < kills {
         world.strike(&mut random);
     }
@@ -40,6 +40,13 @@ pub fn run(seed: u64, kills: u64) -> End {
     let executions = provider::executions(&file, &world.caller_did);
     let history = std::mem::replace(&mut *lock(&world.history), History::new());
     End { history, executions, kills: world.kills }
+}
+
+/// How the sidecars are joined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    Quic,
+    Tcp,
 }
 
 struct World {
@@ -65,9 +72,12 @@ enum Side {
 }
 
 impl World {
-    fn start(random: &mut Random, file: &Path) -> Self {
+    fn start(random: &mut Random, file: &Path, transport: Transport) -> Self {
         let b = setup().start();
-        let a = setup().peer(&b).start();
+        let a = match transport {
+            Transport::Quic => setup().peer(&b).start(),
+            Transport::Tcp => setup().peer_over_tcp(&b).start(),
+        };
         let mut world = Self {
             caller_did: a.did.clone(),
             callers: Vec::new(),
@@ -116,6 +126,12 @@ impl World {
 
     /// Waits for a moment, and kills something in it; whatever was killed runs again when this returns.
     fn strike(&mut self, random: &mut Random) {
+        // Mostly calls go well again in between; else it is killed twice in a row.
+        if !random.once_in(4) {
+            for _ in 0..=random.below(RESULTS_BETWEEN_MAX) {
+                self.signals.next(Signal::Heard, SIGNAL_WAIT);
+            }
+        }
         self.await_moment(random);
         if random.once_in(10) {
             lock(&self.history).killed("the provider is killed".to_owned());
@@ -206,6 +222,8 @@ const CALLERS: usize = 4;
 const ANYTIME_MAX: Duration = Duration::from_millis(120);
 /// Longest wait after a signal that a kill follows.
 const AFTER_MAX: Duration = Duration::from_millis(6);
+/// Most results between two strikes.
+const RESULTS_BETWEEN_MAX: u64 = 24;
 /// Longest wait for a signal.
 const SIGNAL_WAIT: Duration = Duration::from_secs(2);
 /// Longest time between the kills of both.
