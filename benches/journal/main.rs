@@ -8,12 +8,14 @@
 //! ```
 //!
 //! The binary runs itself again with a role: [`agents`] are the provider and the caller, [`world`] starts and stops all
-//! processes and reads what CPU time they took, [`measure`] alternates the rounds, [`report`] makes the table.
+//! processes and reads what CPU time and commits they took, [`disk`] takes the time of one commit, [`measure`] alternates
+//! the rounds, [`report`] makes the table.
 
 #![allow(clippy::unwrap_used, reason = "whatever fails here ends the benchmark")]
 #![allow(clippy::disallowed_methods, reason = "real processes are measured in real time")]
 
 mod agents;
+mod disk;
 mod measure;
 mod report;
 mod world;

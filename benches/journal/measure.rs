@@ -1,69 +1,101 @@
-//! Rounds in alternation, so that whatever slows the machine slows both kinds of calls.
+//! Rounds in alternation, so that whatever slows the machine slows both kinds of calls, and the disk between them.
 
 use crate::Args;
 use crate::agents::{JOURNALED, Round, UNJOURNALED};
+use crate::disk::Disk;
 use crate::world::{PROCESSES, World};
 
 /// Rounds of one kind of call with so many in flight.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Series {
     pub(crate) rounds: Vec<Round>,
-    /// CPU time of each process per call, of all rounds, in microseconds.
+    /// CPU time of each process per call, in microseconds.
     pub(crate) cpu_us: [f64; 4],
+    /// Commits of both sidecars' journals per call.
+    pub(crate) commits: f64,
 }
 
 impl Series {
+    /// The median round's figure.
     pub(crate) fn median(&self, of: impl Fn(&Round) -> f64) -> f64 {
-        let mut values: Vec<_> = self.rounds.iter().map(of).collect();
-        values.sort_by(f64::total_cmp);
-        values[values.len() / 2]
+        median(self.rounds.iter().map(of).collect())
     }
 
-    pub(crate) fn best(&self, of: impl Fn(&Round) -> f64) -> f64 {
-        self.rounds.iter().map(of).fold(f64::MIN, f64::max)
+    fn calls(&self) -> u64 {
+        self.rounds.iter().map(|round| round.calls).sum()
+    }
+
+    fn add(&mut self, world: &mut World, capability: &str, in_flight: usize, milliseconds: u64) {
+        let (cpu, commits) = (world.cpu_us(), world.commits());
+        self.rounds.push(world.round(capability, in_flight, milliseconds));
+        for (sum, (after, before)) in self.cpu_us.iter_mut().zip(world.cpu_us().iter().zip(cpu)) {
+            *sum += after - before;
+        }
+        self.commits += (world.commits() - commits) as f64;
+    }
+
+    fn per_call(mut self) -> Self {
+        let calls = self.calls() as f64;
+        self.cpu_us = self.cpu_us.map(|sum| sum / calls);
+        self.commits /= calls;
+        self
     }
 }
 
+/// Everything that is measured.
 #[derive(Debug)]
 pub(crate) struct Figures {
     /// Many in flight: unjournaled, journaled.
     pub(crate) many: [Series; 2],
     /// One in flight: unjournaled, journaled.
     pub(crate) one: [Series; 2],
+    /// One commit of one change, between the rounds with one in flight. **Units:** microseconds.
+    pub(crate) commit_us: f64,
 }
 
+impl Figures {
+    /// What a journaled call takes longer, with one in flight, in commits.
+    pub(crate) fn latency_commits(&self) -> f64 {
+        let [unjournaled, journaled] = [0, 1].map(|kind: usize| self.one[kind].median(|round| round.p50_us));
+        (journaled - unjournaled) / self.commit_us
+    }
+}
+
+/// All rounds of the benchmark, or one tiny one of each kind.
 pub(crate) fn measure(args: &Args) -> Figures {
-    let (rounds, many_ms, one_ms) =
-        if args.is_test { (1, 50, 50) } else { (args.rounds.unwrap_or(7), 2_000, 1_000) };
+    let (rounds, many_ms, one_ms, commits) =
+        if args.is_test { (1, 100, 100, 5) } else { (args.rounds.unwrap_or(7), 2_000, 1_000, 200) };
     let mut world = World::start();
+    let mut disk = Disk::new();
     let mut calls = 0;
     for capability in [UNJOURNALED, JOURNALED] {
         calls += world.round(capability, IN_FLIGHT, many_ms / 2).calls;
     }
-    let many = series(&mut world, rounds, IN_FLIGHT, many_ms);
-    let one = series(&mut world, rounds, 1, one_ms);
-    calls += many.iter().chain(&one).flat_map(|series| &series.rounds).map(|round| round.calls).sum::<u64>();
-    assert_eq!(world.executions(), calls, "each call is executed once");
-    Figures { many, one }
-}
-
-fn series(world: &mut World, rounds: usize, in_flight: usize, milliseconds: u64) -> [Series; 2] {
-    let mut both = [UNJOURNALED, JOURNALED].map(|id| (id, Series { rounds: Vec::new(), cpu_us: [0.0; 4] }));
+    disk.commit_us(commits);
+    let (mut many, mut one, mut commit_us) = <([Series; 2], [Series; 2], Vec<f64>)>::default();
     for _ in 0..rounds {
-        for (id, series) in &mut both {
-            let before = world.cpu_us();
-            series.rounds.push(world.round(id, in_flight, milliseconds));
-            let after = world.cpu_us();
-            for (sum, (after, before)) in series.cpu_us.iter_mut().zip(after.iter().zip(before)) {
-                *sum += after - before;
-            }
+        for (series, capability) in many.iter_mut().zip([UNJOURNALED, JOURNALED]) {
+            series.add(&mut world, capability, IN_FLIGHT, many_ms);
+        }
+        for (series, capability) in one.iter_mut().zip([UNJOURNALED, JOURNALED]) {
+            series.add(&mut world, capability, 1, one_ms);
+            commit_us.push(disk.commit_us(commits));
         }
     }
-    both.map(|(_, mut series)| {
-        let calls = series.rounds.iter().map(|round| round.calls).sum::<u64>() as f64;
-        series.cpu_us = series.cpu_us.map(|sum| sum / calls);
-        series
-    })
+    calls += many.iter().chain(&one).map(Series::calls).sum::<u64>();
+    assert_eq!(world.executions(), calls, "each call is executed once");
+    let figures = Figures {
+        many: many.map(Series::per_call),
+        one: one.map(Series::per_call),
+        commit_us: median(commit_us),
+    };
+    assert!(figures.one[1].commits >= 1.0, "a journaled call that is alone has commits of its own");
+    figures
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
 }
 
 /// Load for a profiler.
@@ -76,18 +108,18 @@ pub(crate) fn hold(seconds: u64, only: Option<&str>) {
         .collect();
     for _ in 0..seconds {
         for id in &kinds {
-            let before = world.cpu_us();
-            let round = world.round(id, IN_FLIGHT, 1_000 / kinds.len() as u64);
-            let after = world.cpu_us();
-            let cpu = PROCESSES
-                .iter()
-                .enumerate()
-                .map(|(at, name)| format!("{name} {:.1}", (after[at] - before[at]) / round.calls as f64));
-            let cpu = cpu.collect::<Vec<_>>().join(", ");
+            let mut series = Series::default();
+            series.add(&mut world, id, IN_FLIGHT, 1_000 / kinds.len() as u64);
+            let series = series.per_call();
+            let cpu: Vec<_> =
+                PROCESSES.iter().zip(series.cpu_us).map(|(name, us)| format!("{name} {us:.1}")).collect();
             println!(
-                "{id}: {:.0} calls/s, p50 {:.0} us; CPU us per call: {cpu}",
-                round.calls_per_s(),
-                round.p50_us
+                "{id}: {:.0} calls/s, p50 {:.0} us, p99 {:.0} us, commits per call {:.3}; CPU us per call: {}",
+                series.median(Round::calls_per_s),
+                series.median(|round| round.p50_us),
+                series.median(|round| round.p99_us),
+                series.commits,
+                cpu.join(", ")
             );
         }
     }

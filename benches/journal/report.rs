@@ -1,31 +1,90 @@
-//! Figures in; one table on standard output, and in docs/performance.md when asked for, out.
+//! Figures in; one table on standard output, and in docs/performance.md when that is asked for, out.
+
+use std::fmt::Write as _;
 
 use crate::Args;
-use crate::measure::{Figures, Series};
+use crate::agents::{REQUEST_BYTES, RESPONSE_BYTES, Round};
+use crate::measure::{Figures, IN_FLIGHT};
 use crate::world::PROCESSES;
 
+/// Prints the section, and writes it where `args` want it.
 pub(crate) fn report(args: &Args, figures: &Figures) {
-    let mut text = String::new();
-    for (name, series) in [("many", &figures.many), ("one", &figures.one)] {
-        for (kind, series) in ["unjournaled", "journaled"].iter().zip(series) {
-            text += &line(name, kind, series);
-        }
-    }
+    let text = section(figures);
     println!("{text}");
-    let _ = args.write;
+    let commits = figures.many[1].commits;
+    println!(
+        "bars: {:.0} of at least 15,000 journaled calls/s; {commits:.2} commits per call, well under 2; {:.1} of at \
+         most 4 commits of latency",
+        figures.many[1].median(Round::calls_per_s),
+        figures.latency_commits(),
+    );
+    if args.write {
+        let old = std::fs::read_to_string(PAGE).unwrap();
+        std::fs::write(PAGE, replaced(&old, &text)).unwrap();
+        println!("written to docs/performance.md");
+    }
 }
 
-fn line(name: &str, kind: &str, series: &Series) -> String {
-    let cpu: Vec<_> =
-        PROCESSES.iter().zip(series.cpu_us).map(|(name, us)| format!("{name} {us:.1}")).collect();
-    format!(
-        "{name} {kind}: {:.0} calls/s (best {:.0}), p50 {:.0} us, p99 {:.0} us; CPU {}\n",
-        series.median(Round::calls_per_s),
-        series.best(Round::calls_per_s),
-        series.median(|round| round.p50_us),
-        series.median(|round| round.p99_us),
-        cpu.join(", "),
+fn section(figures: &Figures) -> String {
+    let mut text = format!("{HEADING}\n\n");
+    writeln!(
+        text,
+        "Through two sidecars over QUIC, `peer.signatures = \"channel\"`; caller, provider and sidecars are four\n\
+         processes of one thread each beside the journals' threads, on two cores. Params of {REQUEST_BYTES} bytes, results of\n\
+         {RESPONSE_BYTES}; rounds of both kinds in alternation, the median round told. `cargo bench --bench journal` makes it anew.\n"
     )
+    .expect("text takes everything");
+    let mut row = |name: &str, values: [String; 2]| {
+        writeln!(text, "| {name} | {} | {} |", values[0], values[1]).expect("text takes everything");
+    };
+    row("", ["not journaled (idempotent)", "journaled"].map(str::to_owned));
+    row("---", ["---", "---"].map(str::to_owned));
+    let many = |of: fn(&Round) -> f64| [0, 1].map(|kind: usize| number(figures.many[kind].median(of)));
+    let one = |of: fn(&Round) -> f64| [0, 1].map(|kind: usize| number(figures.one[kind].median(of)));
+    row(&format!("calls/s, {IN_FLIGHT} in flight"), many(Round::calls_per_s));
+    row("p50, µs", many(|round| round.p50_us));
+    row("p99, µs", many(|round| round.p99_us));
+    row(
+        "commits per call, both sidecars' journals together",
+        [0, 1].map(|kind: usize| format!("{:.2}", figures.many[kind].commits)),
+    );
+    for (at, process) in PROCESSES.iter().enumerate() {
+        let cpu = [0, 1].map(|kind: usize| format!("{:.1}", figures.many[kind].cpu_us[at]));
+        row(&format!("CPU of the {process} per call, µs"), cpu);
+    }
+    row("one in flight: p50, µs", one(|round| round.p50_us));
+    row("one in flight: p99, µs", one(|round| round.p99_us));
+    writeln!(
+        text,
+        "\nOne commit of one change takes {} µs in the same run, so a journaled call that is alone takes {:.1} commits\n\
+         longer than one that is not journaled.",
+        number(figures.commit_us),
+        figures.latency_commits(),
+    )
+    .expect("text takes everything");
+    text
 }
 
-use crate::agents::Round;
+/// The page with the section in place of the one it had, or at its end.
+fn replaced(page: &str, section: &str) -> String {
+    let Some(begin) = page.find(HEADING) else { return format!("{}\n\n{section}", page.trim_end()) };
+    let after = &page[begin + HEADING.len()..];
+    let rest = after.find("\n## ").map_or("", |end| &after[end..]);
+    format!("{}{section}{rest}", &page[..begin])
+}
+
+/// A whole number with commas.
+fn number(value: f64) -> String {
+    let digits = format!("{value:.0}");
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+const HEADING: &str = "## Journaled calls";
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/performance.md");

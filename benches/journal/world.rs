@@ -41,6 +41,11 @@ impl World {
         [self.caller.child.id(), self.a.pid(), self.b.pid(), self.provider.child.id()].map(cpu_us)
     }
 
+    /// Commits of both journals so far.
+    pub(crate) fn commits(&self) -> u64 {
+        [&self.a, &self.b].into_iter().map(commits).sum()
+    }
+
     /// The process ids, named, for a profiler.
     pub(crate) fn pids(&self) -> String {
         let pids = [self.caller.child.id(), self.a.pid(), self.b.pid(), self.provider.child.id()];
@@ -98,6 +103,12 @@ impl Drop for Agent {
         }
         let _ = self.child.wait();
     }
+}
+
+/// The number in the journal's mark, which is that of its last commit; none was made where there is no mark.
+fn commits(sidecar: &Sidecar) -> u64 {
+    let mark = std::fs::read(sidecar.dir.join("state/journal.mark")).unwrap_or_default();
+    mark.get(8..16).map_or(0, |number| u64::from_le_bytes(number.try_into().unwrap()))
 }
 
 /// User and system time from `/proc`; nothing where there is none.
