@@ -11,7 +11,7 @@ use crate::support::{Message, field};
 /// A call's id.
 pub type Id = [u8; 16];
 
-/// What happened to one call, or to a process.
+/// What happened to one call.
 #[derive(Clone, Debug)]
 pub enum Event {
     /// The caller sent its invoke, for the first time or again.
@@ -52,13 +52,13 @@ pub fn answer(message: &Message) -> Event {
 pub struct History {
     begin: Instant,
     calls: HashMap<Id, Vec<(Duration, Event)>>,
-    /// Kills, for whoever reads a failure.
-    kills: Vec<(Duration, String)>,
+    /// Kills and starts, for whoever reads a failure.
+    processes: Vec<(Duration, String)>,
 }
 
 impl History {
     pub fn new() -> Self {
-        Self { begin: Instant::now(), calls: HashMap::new(), kills: Vec::new() }
+        Self { begin: Instant::now(), calls: HashMap::new(), processes: Vec::new() }
     }
 
     pub fn note(&mut self, id: Id, event: Event) {
@@ -66,9 +66,10 @@ impl History {
         self.calls.entry(id).or_default().push((at, event));
     }
 
-    pub fn killed(&mut self, what: String) {
+    /// What happened to a process.
+    pub fn note_process(&mut self, what: String) {
         let at = self.begin.elapsed();
-        self.kills.push((at, what));
+        self.processes.push((at, what));
     }
 
     /// The call's final result, once it has one.
@@ -134,13 +135,13 @@ impl History {
         found
     }
 
-    /// The history of one call among the kills around it, as lines.
+    /// The history of one call among what happened to processes around it, as lines.
     pub fn of(&self, id: &Id) -> String {
-        let mut lines: Vec<(Duration, String)> = self.kills.clone();
+        let mut lines: Vec<(Duration, String)> = self.processes.clone();
         let events = self.calls.get(id).map(Vec::as_slice).unwrap_or_default();
         lines.extend(events.iter().map(|(at, event)| (*at, line(event))));
         lines.sort_by_key(|(at, _)| *at);
-        // Of the kills only those while the call was about, and the ones just before.
+        // Of the processes only what happened while the call was about, and the ones just before.
         let first =
             events.first().map_or(Duration::ZERO, |(at, _)| at.saturating_sub(Duration::from_secs(2)));
         let last = events.last().map_or(Duration::MAX, |(at, _)| *at);

@@ -31,7 +31,14 @@ pub fn summary(seed: u64, took: Duration, ends: &[(u64, End)]) -> Value {
         .collect();
     json!({
         "seed": seed,
-        "kills": sum(&|end: &End| end.kills),
+        "kills": sum(&|end: &End| end.kills.processes()),
+        "kills_of": {
+            "callers_sidecar": sum(&|end: &End| end.kills.a),
+            "providers_sidecar": sum(&|end: &End| end.kills.b),
+            "sidecar_that_starts": sum(&|end: &End| end.kills.starting),
+        },
+        "both_down_at_once": sum(&|end: &End| end.kills.both),
+        "providers_lost": sum(&|end: &End| end.kills.providers),
         "calls": sum(&|end: &End| end.history.ids().len() as u64),
         "executions": sum(&|end: &End| end.executions.len() as u64),
         "executed_once": sum(&|end: &End| end.executions.iter().collect::<HashSet<_>>().len() as u64),

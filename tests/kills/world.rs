@@ -19,7 +19,28 @@ use crate::support::{Setup, Sidecar};
 pub struct End {
     pub history: History,
     pub executions: Vec<Id>,
-    pub kills: u64,
+    pub kills: Kills,
+}
+
+/// How often what was killed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Kills {
+    /// Sidecars that ran: the callers' and the provider's.
+    pub a: u64,
+    pub b: u64,
+    /// Sidecars that were just starting.
+    pub starting: u64,
+    /// Times that both sidecars were down at once.
+    pub both: u64,
+    /// Providers, which are no processes of their own; the others are.
+    pub providers: u64,
+}
+
+impl Kills {
+    /// Processes killed.
+    pub const fn processes(&self) -> u64 {
+        self.a + self.b + self.starting
+    }
 }
 
 /// Runs a world until so many kills are done and every call has ended, and every call was asked for again.
@@ -28,7 +49,7 @@ pub fn run(seed: u64, kills: u64, transport: Transport) -> End {
     let files = tempfile::tempdir().unwrap();
     let file = files.path().join("executions");
     let mut world = World::start(&mut random, &file, transport);
-    while world.kills < kills {
+    while world.kills.processes() < kills {
         world.strike(&mut random);
     }
     world.stop_calling.store(true, Ordering::Release);
@@ -61,7 +82,7 @@ struct World {
     signals: Arc<Signals>,
     stop_calling: Arc<AtomicBool>,
     stop_serving: Arc<AtomicBool>,
-    kills: u64,
+    kills: Kills,
 }
 
 /// Which process is killed.
@@ -87,7 +108,7 @@ impl World {
             signals: Arc::default(),
             stop_calling: Arc::default(),
             stop_serving: Arc::default(),
-            kills: 0,
+            kills: Kills::default(),
             a: None,
             b: None,
         };
@@ -134,7 +155,8 @@ impl World {
         }
         self.await_moment(random);
         if random.once_in(10) {
-            lock(&self.history).killed("the provider is killed".to_owned());
+            self.kills.providers += 1;
+            lock(&self.history).note_process("the provider is killed".to_owned());
             return provider::kill(&self.provider_handle);
         }
         let sides: &[Side] = match random.below(8) {
@@ -149,6 +171,7 @@ impl World {
                 std::thread::sleep(random.moment(APART_MAX));
             }
         }
+        self.kills.both += u64::from(sides.len() == 2);
         if random.once_in(6) {
             std::thread::sleep(random.moment(DOWN_MAX));
         }
@@ -174,24 +197,28 @@ impl World {
     }
 
     fn kill(&mut self, side: Side) {
-        self.killed(side, "is killed");
+        match side {
+            Side::A => self.kills.a += 1,
+            Side::B => self.kills.b += 1,
+        }
+        self.note(side, "is killed");
         self.sidecar(side).as_mut().expect("it runs between strikes").kill();
     }
 
     fn start_and_kill(&mut self, side: Side, after: Duration) {
         self.sidecar(side).as_mut().expect("it stays while it is dead").start_and_kill(after);
-        self.killed(side, &format!("is killed {after:?} after its start"));
+        self.kills.starting += 1;
+        self.note(side, &format!("is killed {after:?} after its start"));
     }
 
     fn restart(&mut self, side: Side) {
         let dead = self.sidecar(side).take().expect("it stays while it is dead");
         *self.sidecar(side) = Some(dead.restart());
-        lock(&self.history).killed(format!("{side:?} runs again"));
+        self.note(side, "runs again");
     }
 
-    fn killed(&mut self, side: Side, how: &str) {
-        self.kills += 1;
-        lock(&self.history).killed(format!("{side:?} {how}"));
+    fn note(&self, side: Side, what: &str) {
+        lock(&self.history).note_process(format!("{side:?} {what}"));
     }
 
     const fn sidecar(&mut self, side: Side) -> &mut Option<Sidecar> {
