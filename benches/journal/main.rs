@@ -41,24 +41,27 @@ pub(crate) struct Args {
 }
 
 fn main() {
-    let mut words = std::env::args().skip(1);
     let mut args = Args::default();
+    // As other benchmarks do: only `cargo bench` measures, `cargo test` tries it out.
+    let (mut is_bench, mut is_test) = (false, false);
+    let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         let mut value = || words.next().unwrap_or_else(|| panic!("{word} needs a value"));
         match word.as_str() {
             "--provider" => return agents::provider(&PathBuf::from(value())),
             "--caller" => return agents::caller(&PathBuf::from(value())),
-            "--test" => args.is_test = true,
+            "--bench" => is_bench = true,
+            "--test" => is_test = true,
             "--write" => args.write = true,
             "--hold" => args.hold_s = Some(value().parse().expect("--hold takes seconds")),
             "--only" => args.only = Some(value()),
             "--rounds" => args.rounds = Some(value().parse().expect("--rounds takes a number")),
-            // Cargo says it to every benchmark.
-            "--bench" => {}
-            // A filter of benchmark names, as `cargo bench -- NAME` gives; this is one benchmark.
+            // Names of benchmarks, as `cargo bench -- NAME` gives to all of them.
+            name if !name.starts_with('-') && !"journal".contains(name) => return,
             other => assert!(!other.starts_with('-'), "{other} is not known here"),
         }
     }
+    args.is_test = is_test || !is_bench;
     match args.hold_s {
         Some(seconds) => measure::hold(seconds, args.only.as_deref()),
         None => report::report(&args, &measure::measure(&args)),
