@@ -17,6 +17,7 @@
 //! An id that meets another body than its first is an [`Admission::Conflict`] in either state. A call that is not
 //! idempotent and so old that it may be one of those forgotten is an [`Admission::Forgotten`].
 
+mod facts;
 mod list;
 mod order;
 mod terms;
@@ -30,6 +31,7 @@ use crate::limits::{LEDGER_SWEEP_MAX, LEDGER_WAITERS_MAX};
 
 use order::Order;
 
+pub use facts::Facts;
 pub use list::Listed;
 pub use terms::{BodyDigest, Invoke, Kept, Key, Limits};
 pub use verdict::{Admission, Answerer, Bound, Finish, Status};
@@ -67,6 +69,7 @@ struct Call<W> {
     body: BodyDigest,
     expires_at_ms: u64,
     idempotent: bool,
+    facts: Facts,
     state: CallState<W>,
 }
 
@@ -231,7 +234,8 @@ impl<W> Ledger<W> {
 
     fn insert(&mut self, invoke: Invoke, waiters: VecDeque<W>) {
         let Invoke { key, body, expires_at_ms, idempotent } = invoke;
-        let call = Call { body, expires_at_ms, idempotent, state: CallState::Executing { waiters } };
+        let state = CallState::Executing { waiters };
+        let call = Call { body, expires_at_ms, idempotent, facts: Facts::default(), state };
         self.peers.entry(key.from).or_default().calls.insert(key.id, call);
         self.calls += 1;
     }

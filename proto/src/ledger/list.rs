@@ -2,10 +2,12 @@
 
 use std::ops::Bound::{Excluded, Included, Unbounded};
 
+use bytes::Bytes;
+
 use crate::envelope::MessageId;
 use crate::identity::Did;
 
-use super::{Answerer, Call, CallState, Kept, Key, Ledger, Status};
+use super::{Answerer, Call, CallState, Facts, Kept, Key, Ledger, Status};
 
 /// One call of the ledger, running or finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +30,10 @@ pub struct Listed<'a> {
     pub bytes: usize,
     /// Where in the journal the recorded envelope is, if it is there.
     pub row: Option<u64>,
+    /// The recorded envelope, if it is held in memory.
+    pub held: Option<&'a Bytes>,
+    /// What else is known of it.
+    pub facts: &'a Facts,
 }
 
 impl<W> Ledger<W> {
@@ -55,7 +61,7 @@ impl<W> Ledger<W> {
 }
 
 impl<W> Call<W> {
-    fn listed<'a>(&self, from: &'a Did, id: MessageId) -> Listed<'a> {
+    fn listed<'a>(&'a self, from: &'a Did, id: MessageId) -> Listed<'a> {
         let running = Listed {
             from,
             id,
@@ -66,6 +72,8 @@ impl<W> Call<W> {
             waiters: 0,
             bytes: 0,
             row: None,
+            held: None,
+            facts: &self.facts,
         };
         match &self.state {
             CallState::Executing { waiters } => Listed { waiters: waiters.len(), ..running },
@@ -76,6 +84,10 @@ impl<W> Call<W> {
                 row: match kept {
                     Kept::Held(_) => None,
                     Kept::Journaled { row, .. } => Some(*row),
+                },
+                held: match kept {
+                    Kept::Held(envelope) => Some(envelope),
+                    Kept::Journaled { .. } => None,
                 },
                 ..running
             },

@@ -220,7 +220,10 @@ fn listed_call_shows_where_it_stands() {
     let _ = ledger.admit(invoke(1, 1, true), 1);
     let _ = ledger.admit(invoke(2, 1, false), 0);
     let _ = ledger.finish(&key(2, 1), Kept::Journaled { row: 70, bytes: 9 }, Answerer::Provider);
+    ledger.facts_mut(&key(2, 1)).unwrap().outcome = Some(Ok(()));
+    assert_eq!(ledger.facts_mut(&key(2, 2)), None);
     let (one, two) = (key(1, 1).from, key(2, 1).from);
+    let (none, ended) = (Facts::default(), Facts { outcome: Some(Ok(())), ..Facts::default() });
     let running = Listed {
         from: &one,
         id: key(1, 1).id,
@@ -231,6 +234,8 @@ fn listed_call_shows_where_it_stands() {
         waiters: 2,
         bytes: 0,
         row: None,
+        held: None,
+        facts: &none,
     };
     let finished = Listed {
         from: &two,
@@ -240,10 +245,13 @@ fn listed_call_shows_where_it_stands() {
         waiters: 0,
         bytes: 9,
         row: Some(70),
+        facts: &ended,
         ..running
     };
     assert_eq!(ledger.find(key(0, 1).id).collect::<Vec<_>>(), [running, finished]);
     assert_eq!(ledger.find(key(0, 2).id).count(), 0);
+    let _ = ledger.finish(&key(1, 1), held(3), Answerer::Provider);
+    assert_eq!(ledger.find(key(1, 1).id).next().and_then(|call| call.held), Some(&bytes(3)));
 }
 
 #[test]

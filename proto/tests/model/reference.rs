@@ -1,7 +1,9 @@
 //! The ledger as one would write it without a thought for cost: one list, in the order of admission.
 
 use capd_proto::identity::Did;
-use capd_proto::ledger::{Admission, Answerer, Bound, Finish, Invoke, Kept, Key, Limits, Listed, Status};
+use capd_proto::ledger::{
+    Admission, Answerer, Bound, Facts, Finish, Invoke, Kept, Key, Limits, Listed, Status,
+};
 use capd_proto::limits::LEDGER_WAITERS_MAX;
 
 pub(crate) struct Reference {
@@ -168,6 +170,14 @@ impl Call {
             waiters: self.waiters.len(),
             bytes: self.result.as_ref().map_or(0, |(kept, ..)| kept.len_bytes()),
             row: self.row(),
+            held: match &self.result {
+                Some((Kept::Held(envelope), ..)) => Some(envelope),
+                Some((Kept::Journaled { .. }, ..)) | None => None,
+            },
+            facts: &NO_FACTS,
         }
     }
 }
+
+/// Nobody tells the ledger anything for lists here.
+static NO_FACTS: Facts = Facts { capability: None, finished_at_ms: None, outcome: None };
