@@ -140,7 +140,7 @@ pub(super) fn answer(envelope: &Envelope<'_>, body: &Bytes) -> Result<Answer, Cl
 pub(super) fn cancel_state(body: &[u8], id: MessageId) -> Result<CancelState, ClientError> {
     match Response::decode(body).map_err(unusable)? {
         Response::Cancel { target, state } if target == id => Ok(state),
-        Response::Cancel { .. } | Response::Accept(_) | Response::Other { .. } => {
+        Response::Cancel { .. } | Response::Accept(_) | Response::Calls(_) | Response::Other { .. } => {
             Err(ClientError::Answer("a RESPONSE to something else".to_owned()))
         }
     }
@@ -158,7 +158,7 @@ pub(super) fn accepted(body: &[u8], name: &CapabilityName) -> Result<Session, Cl
                 expires_at_ms: accept.expires_at,
             })
         }
-        Response::Accept(_) | Response::Cancel { .. } | Response::Other { .. } => {
+        Response::Accept(_) | Response::Cancel { .. } | Response::Calls(_) | Response::Other { .. } => {
             Err(ClientError::Answer("a RESPONSE to something else".to_owned()))
         }
     }

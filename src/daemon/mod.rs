@@ -5,13 +5,15 @@
 //!
 //! A message is met by `inbound`, which hands it on: `executor` runs calls for our own providers, `calls` relays the
 //! agent's calls to peers, `relay` matches every other answer with its request, `query` and `discovery` exchange what
-//! is served, `providers` holds what serves here, `sessions` pins agreed versions.
+//! is served, `providers` holds what serves here, `sessions` pins agreed versions,
+//! `listing` shows the agent which calls there are.
 
 mod calls;
 mod changes;
 mod discovery;
 mod executor;
 mod inbound;
+mod listing;
 mod node;
 mod peers;
 mod probe;

@@ -1,6 +1,7 @@
 //! Requests to other sidecars out, their answers back to whoever asked: the agent, a relayed call, or ourselves.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
@@ -22,7 +23,7 @@ use crate::net::{Link, LinkId, Route, SendError};
 pub(super) struct Relay {
     pub(super) pending: Mutex<Pending<Waiting>>,
     /// The agent's calls on their way, by the agent's id.
-    calls: Mutex<HashMap<MessageId, Arc<RelayedCall>>>,
+    calls: Mutex<BTreeMap<MessageId, Arc<RelayedCall>>>,
     /// Ids of calls that have ended, for cancels that come too late; the oldest goes.
     ended: Mutex<VecDeque<MessageId>>,
     calls_max: usize,
@@ -115,6 +116,16 @@ impl Relay {
     /// The agent's call of this id.
     pub(super) fn call(&self, id: &MessageId) -> Option<Arc<RelayedCall>> {
         lock(&self.calls).get(id).cloned()
+    }
+
+    /// The agent's calls with ids behind `after`, in their order.
+    pub(super) fn calls_after(&self, after: Option<MessageId>, calls_max: usize) -> Vec<Arc<RelayedCall>> {
+        let start = after.map_or(Bound::Unbounded, Bound::Excluded);
+        lock(&self.calls)
+            .range((start, Bound::Unbounded))
+            .take(calls_max)
+            .map(|(_, call)| Arc::clone(call))
+            .collect()
     }
 
     /// Takes a call in; `false` when there are too many.

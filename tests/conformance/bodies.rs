@@ -56,6 +56,9 @@ fn unfit() -> Vec<(u64, Vec<Value>)> {
                 cbor!({ "op" => "negotiate", "capability" => "a.b.c", "acceptable_versions" => "1.0.0" }),
                 cbor!({ "op" => "negotiate", "capability" => "a.b.c", "preferred_version" => 1 }),
                 cbor!({ "op" => "negotiate", "capability" => "a.b.c", "range" => null }),
+                cbor!({ "op" => "calls", "target" => bytes(15) }),
+                cbor!({ "op" => "calls", "cursor" => "x" }),
+                cbor!({ "op" => "calls", "limit" => -1 }),
             ]),
         ),
         (

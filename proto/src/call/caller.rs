@@ -199,6 +199,16 @@ impl Caller {
         }
     }
 
+    /// Whether the invoke is out and its answer is waited for.
+    pub fn is_sent(&self) -> bool {
+        matches!(self.state, State::AwaitResult { .. })
+    }
+
+    /// When the agent gets an answer at the latest. **Units:** milliseconds, on the clock of [`Caller::handle`].
+    pub const fn deadline_ms(&self) -> u64 {
+        self.deadline_ms
+    }
+
     /// Whether the agent has its answer.
     pub fn is_done(&self) -> bool {
         matches!(self.state, State::Done)

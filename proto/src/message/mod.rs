@@ -11,6 +11,7 @@
 //! **Source:** PROTOCOL 7, 9.
 
 mod body;
+mod calls;
 mod cursor;
 mod declare;
 mod descriptor;
@@ -25,6 +26,7 @@ mod result;
 mod schema_ref;
 
 pub use body::{BodyError, Contradiction, ShapeError};
+pub use calls::{CallState, CallsPage, CallsRequest, JournalCounters, ListedCall, ResultStatus, Role};
 pub use cursor::{Cursor, CursorContext, CursorError};
 pub use declare::{Declare, NewerMajor};
 pub use descriptor::{Descriptor, DescriptorDraft, RateLimit, RetryPolicy};

@@ -1,4 +1,4 @@
-//! REQUEST and RESPONSE: operations beside calls, which are agreeing on a version and cancelling a call.
+//! REQUEST and RESPONSE: operations beside calls, which are agreeing on a version, cancelling a call, and listing calls.
 
 use std::borrow::Cow;
 
@@ -7,6 +7,7 @@ use super::{
     body::{
         self, BodyError, Contradiction, MapWriter, read_bytes, read_map, read_texts, required, wrong_value,
     },
+    calls::{self, CallsPage, CallsRequest},
     invoke::parse_preferences,
 };
 use crate::{
@@ -27,6 +28,8 @@ pub enum Request<'a> {
         /// The call's id.
         target: MessageId,
     },
+    /// List calls; ours, on a local link. **Shape:** `"op": "calls"`.
+    Calls(CallsRequest<'a>),
     /// An operation that we do not know; well-shaped, and a 4001 to answer.
     Other {
         /// Its name.
@@ -76,6 +79,7 @@ impl<'a> Request<'a> {
         match read_op(body)? {
             op if op == "negotiate" => Self::read_negotiate(body),
             op if op == "cancel" => read_cancel(body).map(|(target, _)| Self::Cancel { target }),
+            op if op == calls::OP => CallsRequest::read(body).map(Self::Calls),
             op if op == "accept" => Err(wrong_value(&Reader::new(body), "op", "one that asks")),
             op => Ok(Self::Other { op }),
         }
@@ -113,6 +117,7 @@ impl<'a> Request<'a> {
                 map.text("op", "cancel");
                 map.bytes("target", target.as_bytes());
             }
+            Self::Calls(request) => request.write(&mut map),
             Self::Other { op } => map.text("op", op),
         }
     }
@@ -130,6 +135,8 @@ pub enum Response<'a> {
         /// How the call stands.
         state: CancelState,
     },
+    /// A page of calls; ours, on a local link. **Shape:** `"op": "calls"`.
+    Calls(CallsPage<'a>),
     /// An operation that we do not know.
     Other {
         /// Its name.
@@ -200,6 +207,7 @@ impl<'a> Response<'a> {
                 let (target, state) = read_cancel(body)?;
                 Ok(Self::Cancel { target, state: required(state, "state")? })
             }
+            op if op == calls::OP => CallsPage::read(body).map(Self::Calls),
             op if op == "negotiate" => Err(wrong_value(&Reader::new(body), "op", "one that answers")),
             op => Ok(Self::Other { op }),
         }
@@ -243,6 +251,7 @@ impl<'a> Response<'a> {
                 map.text("state", state.as_str());
                 map.bytes("target", target.as_bytes());
             }
+            Self::Calls(page) => page.write(&mut map),
             Self::Other { op } => map.text("op", op),
         }
     }

@@ -433,6 +433,8 @@ fn sessions_and_cancelling() {
             "{\"op\": \"negotiate\", \"capability\": \"c\", \"preferred_version\": \"1\", \"acceptable_versions\": [\"1\"], \"range\": \"r\"}",
             "{\"op\": \"cancel\", \"target\": $id}",
             "{\"op\": \"accept\"}",
+            "{\"op\": \"calls\"}",
+            "{\"op\": \"calls\", \"target\": $id, \"cursor\": h'01', \"limit\": 5, \"later\": 1}",
             "{\"op\": \"something else\", \"target\": 1}",
         ],
     );
@@ -449,6 +451,9 @@ fn sessions_and_cancelling() {
             ),
             ("{\"op\": \"cancel\"}", "", "\"target\""),
             ("{\"op\": \"cancel\", \"target\": h'00'}", "/target", ".size 16"),
+            ("{\"op\": \"calls\", \"target\": h'00'}", "/target", ".size 16"),
+            ("{\"op\": \"calls\", \"cursor\": \"x\"}", "/cursor", "bstr"),
+            ("{\"op\": \"calls\", \"limit\": -1}", "/limit", "uint"),
         ],
     );
     takes(
@@ -472,6 +477,41 @@ fn sessions_and_cancelling() {
                 "/state",
                 "\"cancelling\" / \"finished\" / \"unknown\"",
             ),
+        ],
+    );
+}
+
+#[test]
+fn listed_calls() {
+    let fields = "\"id\": $id, \"from\": \"did:key:a\", \"role\": \"executor\", \"state\": \"executing\", \"expires_at_ms\": 5, \"waiters\": 1, \"journaled\": true";
+    let with = |more: &str| format!("{{\"op\": \"calls\", \"calls\": [{{{fields}{more}}}]}}");
+    takes(
+        "response-body",
+        &[
+            "{\"op\": \"calls\", \"calls\": []}",
+            "{\"op\": \"calls\", \"calls\": [], \"cursor\": h'01', \"journal\": {\"changes\": 1, \"commits\": 1, \"failures\": 0}}",
+            &with(""),
+            &with(
+                ", \"capability\": \"c\", \"peer\": \"did:key:b\", \"started_at_ms\": 1, \"deadline_at_ms\": 2, \"finished_at_ms\": 3, \"status\": \"error\", \"code\": 5003, \"bytes\": 9, \"later\": null",
+            ),
+        ],
+    );
+    let bad = |from: &str, to: &str| with("").replace(from, to);
+    refuses(
+        "response-body",
+        &[
+            ("{\"op\": \"calls\"}", "", "\"calls\""),
+            ("{\"op\": \"calls\", \"calls\": [{}]}", "/calls/0", "\"id\""),
+            ("{\"op\": \"calls\", \"calls\": [], \"cursor\": \"x\"}", "/cursor", "bstr"),
+            ("{\"op\": \"calls\", \"calls\": [], \"journal\": {\"changes\": 1}}", "/journal", "\"commits\""),
+            (&bad("$id", "h'00'"), "/calls/0/id", ".size 16"),
+            (&bad("\"executor\"", "\"observer\""), "/calls/0/role", "\"caller\" / \"executor\""),
+            (&bad("\"executing\"", "\"lost\""), "/calls/0/state", "\"finished\""),
+            (&bad(", \"journaled\": true", ""), "/calls/0", "\"journaled\""),
+            (&bad("\"waiters\": 1", "\"waiters\": null"), "/calls/0/waiters", "uint"),
+            (&with(", \"status\": \"partial\""), "/calls/0/status", "\"success\" / \"error\""),
+            (&with(", \"code\": -1"), "/calls/0/code", "uint"),
+            (&with(", \"peer\": 1"), "/calls/0/peer", "tstr"),
         ],
     );
 }

@@ -8,6 +8,7 @@ mod choose;
 mod deliver;
 mod drive;
 mod given;
+mod listing;
 mod retry;
 
 use std::sync::{Arc, Mutex};

@@ -5,6 +5,7 @@
 //! what a former process left there.
 
 mod drive;
+mod listing;
 mod record;
 mod recover;
 mod results;
@@ -55,6 +56,8 @@ struct Calls {
     deadlines: BTreeSet<(u64, CallKey)>,
     /// Calls whose results the journal could not take yet.
     unsaved: BTreeSet<CallKey>,
+    /// What finished calls were calls of.
+    called: listing::Called,
 }
 
 /// Where a result is to go.
@@ -115,6 +118,7 @@ impl Executor {
             by_caller: HashMap::new(),
             deadlines: BTreeSet::new(),
             unsaved: BTreeSet::new(),
+            called: listing::Called::default(),
         };
         let (wake, idle) = (Notify::new(), Notify::new());
         Self { calls: Mutex::new(calls), wake, idle, calls_max, calls_per_peer_max }
@@ -160,6 +164,7 @@ impl Calls {
 
     fn end(&mut self, key: &CallKey) -> Option<Running> {
         let running = self.running.remove(key)?;
+        self.note(key, &running);
         self.deadlines.remove(&(running.deadline_ms, key.clone()));
         if let Some(count) = self.by_caller.get_mut(&key.from) {
             *count -= 1;

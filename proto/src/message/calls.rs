@@ -1,0 +1,379 @@
+//! The operation `calls` of REQUEST and RESPONSE: which calls does a sidecar run, relay and remember?
+//!
+//! It is ours, and only for a local link: a peer that asks is told that the operation is not known.
+
+use std::borrow::Cow;
+
+use super::body::{BodyError, MapWriter, read_array, read_bytes, read_map, required, wrong_value};
+use super::result::read_code;
+use crate::{
+    cbor::{Reader, Writer},
+    code::Code,
+    envelope::MessageId,
+    limits::MESSAGE_ID_BYTES,
+};
+
+/// A question for calls: for all of them, page by page, or for those of one id.
+///
+/// **Shape:** `{"op": "calls", ? "target": bstr .size 16, ? "cursor": bstr, ? "limit": uint}`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CallsRequest<'a> {
+    /// Only calls of this id.
+    pub target: Option<MessageId>,
+    /// Where an earlier page ended.
+    pub cursor: Option<Cow<'a, [u8]>>,
+    /// Most calls on the page.
+    pub limit: Option<u64>,
+}
+
+/// One page of calls.
+///
+/// **Shape:** `{"op": "calls", "calls": [* listed-call], ? "cursor": bstr, ? "journal": journal-counters}`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CallsPage<'a> {
+    /// The calls: first those that the sidecar relays, then those that it runs or ran, each kind in a fixed order.
+    pub calls: Vec<ListedCall<'a>>,
+    /// What gives the next page; none on the last one.
+    pub cursor: Option<Cow<'a, [u8]>>,
+    /// What the sidecar's journal has done; none when it keeps none.
+    pub journal: Option<JournalCounters>,
+}
+
+/// One call as a list shows it. Times that are not known are left out.
+///
+/// **Units:** times are milliseconds since the Unix epoch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListedCall<'a> {
+    /// The invoke's id, under which the caller knows the call.
+    pub id: MessageId,
+    /// The invoke's `from`.
+    pub from: Cow<'a, str>,
+    /// What the sidecar is to the call.
+    pub role: Role,
+    /// Where the call stands.
+    pub state: CallState,
+    /// The capability's id; for a relayed call its name, as long as no more is known.
+    pub capability: Option<Cow<'a, str>>,
+    /// The agent that a relayed call was given to.
+    pub peer: Option<Cow<'a, str>>,
+    /// When it was handed to its provider.
+    pub started_at_ms: Option<u64>,
+    /// When its time to run ends.
+    pub deadline_at_ms: Option<u64>,
+    /// When its result was recorded.
+    pub finished_at_ms: Option<u64>,
+    /// Its `ts + ttl`: until then its result is remembered.
+    pub expires_at_ms: u64,
+    /// What kind of result it ended with, if that is known.
+    pub status: Option<ResultStatus>,
+    /// The code of the error that is its result.
+    pub code: Option<Code>,
+    /// The recorded CAP_RESULT envelope's length. **Units:** bytes.
+    pub bytes: Option<u64>,
+    /// Copies of the invoke that wait for the result.
+    pub waiters: u64,
+    /// Whether it stands in the journal.
+    pub journaled: bool,
+}
+
+/// What a sidecar is to a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Role {
+    /// It relays the call of its agent to a peer.
+    Caller,
+    /// It runs the call with a provider of its own.
+    Executor,
+}
+
+impl Role {
+    /// The role as it stands in a RESPONSE.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Caller => "caller",
+            Self::Executor => "executor",
+        }
+    }
+
+    fn read(reader: &mut Reader<'_>) -> Result<Self, BodyError> {
+        match &*reader.text()? {
+            "caller" => Ok(Self::Caller),
+            "executor" => Ok(Self::Executor),
+            _ => Err(wrong_value(reader, "role", "caller or executor")),
+        }
+    }
+}
+
+/// Where a call stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CallState {
+    /// Relayed: it waits for a peer that serves it, for a link to that peer, or for the time of the next try.
+    Waiting,
+    /// Relayed: the peer has it.
+    Sent,
+    /// To be run: it is being written to the journal, and no provider has it.
+    Accepted,
+    /// A provider has it.
+    Executing,
+    /// Its one result is recorded.
+    Finished,
+}
+
+impl CallState {
+    /// The state as it stands in a RESPONSE.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::Sent => "sent",
+            Self::Accepted => "accepted",
+            Self::Executing => "executing",
+            Self::Finished => "finished",
+        }
+    }
+
+    fn read(reader: &mut Reader<'_>) -> Result<Self, BodyError> {
+        match &*reader.text()? {
+            "waiting" => Ok(Self::Waiting),
+            "sent" => Ok(Self::Sent),
+            "accepted" => Ok(Self::Accepted),
+            "executing" => Ok(Self::Executing),
+            "finished" => Ok(Self::Finished),
+            _ => Err(wrong_value(reader, "state", "a state that a call can be in")),
+        }
+    }
+}
+
+/// The `status` of a CAP_RESULT. **Source:** PROTOCOL 7.4.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ResultStatus {
+    /// A result.
+    Success,
+    /// An error.
+    Error,
+}
+
+impl ResultStatus {
+    /// The status as it stands in a RESPONSE.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Success => "success",
+            Self::Error => "error",
+        }
+    }
+
+    fn read(reader: &mut Reader<'_>) -> Result<Self, BodyError> {
+        match &*reader.text()? {
+            "success" => Ok(Self::Success),
+            "error" => Ok(Self::Error),
+            _ => Err(wrong_value(reader, "status", "success or error")),
+        }
+    }
+}
+
+/// What a journal has done since its sidecar started.
+///
+/// **Shape:** `{"changes": uint, "commits": uint, "failures": uint}`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct JournalCounters {
+    /// Rows written and forgotten.
+    pub changes: u64,
+    /// Commits that they took: many changes share one when there is much to do.
+    pub commits: u64,
+    /// Commits that failed.
+    pub failures: u64,
+}
+
+impl<'a> CallsRequest<'a> {
+    pub(super) fn read(body: &'a [u8]) -> Result<Self, BodyError> {
+        let mut request = Self::default();
+        read_map(&mut Reader::new(body), |key, reader| {
+            match key {
+                "target" => request.target = Some(read_id(reader, "target")?),
+                "cursor" => request.cursor = Some(reader.bytes()?),
+                "limit" => request.limit = Some(reader.uint()?),
+                _ => drop(reader.skip()?),
+            }
+            Ok(())
+        })?;
+        Ok(request)
+    }
+
+    pub(super) fn write(&self, map: &mut MapWriter<'_>) {
+        map.text("op", OP);
+        map.uint_if("limit", self.limit);
+        if let Some(cursor) = &self.cursor {
+            map.bytes("cursor", cursor);
+        }
+        map.bytes_if("target", self.target.as_ref().map(MessageId::as_bytes));
+    }
+}
+
+impl<'a> CallsPage<'a> {
+    pub(super) fn read(body: &'a [u8]) -> Result<Self, BodyError> {
+        let mut page = Self::default();
+        let mut calls = None;
+        read_map(&mut Reader::new(body), |key, reader| {
+            match key {
+                "calls" => calls = Some(read_array(reader, ListedCall::read)?),
+                "cursor" => page.cursor = Some(reader.bytes()?),
+                "journal" => page.journal = Some(JournalCounters::read(reader)?),
+                _ => drop(reader.skip()?),
+            }
+            Ok(())
+        })?;
+        page.calls = required(calls, "calls")?;
+        Ok(page)
+    }
+
+    pub(super) fn write(&self, map: &mut MapWriter<'_>) {
+        map.text("op", OP);
+        let out = map.key_then("calls");
+        Writer::new(out).array(self.calls.len() as u64);
+        for call in &self.calls {
+            call.write(out);
+        }
+        if let Some(cursor) = &self.cursor {
+            map.bytes("cursor", cursor);
+        }
+        if let Some(journal) = &self.journal {
+            journal.write(map.key_then("journal"));
+        }
+    }
+}
+
+impl<'a> ListedCall<'a> {
+    /// A call of which no more is known than must be.
+    pub const fn new(
+        id: MessageId,
+        from: Cow<'a, str>,
+        role: Role,
+        state: CallState,
+        expires_at_ms: u64,
+    ) -> Self {
+        Self {
+            id,
+            from,
+            role,
+            state,
+            capability: None,
+            peer: None,
+            started_at_ms: None,
+            deadline_at_ms: None,
+            finished_at_ms: None,
+            expires_at_ms,
+            status: None,
+            code: None,
+            bytes: None,
+            waiters: 0,
+            journaled: false,
+        }
+    }
+
+    /// The same call with nothing borrowed.
+    pub fn into_owned(self) -> ListedCall<'static> {
+        let owned = |text: Cow<'_, str>| Cow::Owned(text.into_owned());
+        ListedCall {
+            capability: self.capability.map(owned),
+            peer: self.peer.map(owned),
+            started_at_ms: self.started_at_ms,
+            deadline_at_ms: self.deadline_at_ms,
+            finished_at_ms: self.finished_at_ms,
+            status: self.status,
+            code: self.code,
+            bytes: self.bytes,
+            waiters: self.waiters,
+            journaled: self.journaled,
+            ..ListedCall::new(self.id, owned(self.from), self.role, self.state, self.expires_at_ms)
+        }
+    }
+
+    fn read(reader: &mut Reader<'a>) -> Result<Self, BodyError> {
+        let (mut id, mut from, mut role, mut state, mut expires_at_ms) = (None, None, None, None, None);
+        let (mut waiters, mut journaled) = (None, None);
+        let mut call =
+            Self::new(MessageId::new(0, [0; 8]), Cow::Borrowed(""), Role::Caller, CallState::Waiting, 0);
+        read_map(reader, |key, reader| {
+            match key {
+                "id" => id = Some(read_id(reader, "id")?),
+                "code" => call.code = Some(read_code(reader)?),
+                "from" => from = Some(reader.text()?),
+                "peer" => call.peer = Some(reader.text()?),
+                "role" => role = Some(Role::read(reader)?),
+                "status" => call.status = Some(ResultStatus::read(reader)?),
+                "bytes" => call.bytes = Some(reader.uint()?),
+                "state" => state = Some(CallState::read(reader)?),
+                "waiters" => waiters = Some(reader.uint()?),
+                "journaled" => journaled = Some(reader.bool()?),
+                "capability" => call.capability = Some(reader.text()?),
+                "expires_at_ms" => expires_at_ms = Some(reader.uint()?),
+                "started_at_ms" => call.started_at_ms = Some(reader.uint()?),
+                "deadline_at_ms" => call.deadline_at_ms = Some(reader.uint()?),
+                "finished_at_ms" => call.finished_at_ms = Some(reader.uint()?),
+                _ => drop(reader.skip()?),
+            }
+            Ok(())
+        })?;
+        Ok(Self {
+            id: required(id, "id")?,
+            from: required(from, "from")?,
+            role: required(role, "role")?,
+            state: required(state, "state")?,
+            expires_at_ms: required(expires_at_ms, "expires_at_ms")?,
+            waiters: required(waiters, "waiters")?,
+            journaled: required(journaled, "journaled")?,
+            ..call
+        })
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        let mut map = MapWriter::new(out);
+        map.bytes("id", self.id.as_bytes());
+        map.uint_if("code", self.code.map(|code| code.0.into()));
+        map.text("from", &self.from);
+        map.text_if("peer", self.peer.as_deref());
+        map.text("role", self.role.as_str());
+        map.uint_if("bytes", self.bytes);
+        map.text("state", self.state.as_str());
+        map.text_if("status", self.status.map(ResultStatus::as_str));
+        map.uint("waiters", self.waiters);
+        map.bool_if("journaled", Some(self.journaled));
+        map.text_if("capability", self.capability.as_deref());
+        map.uint("expires_at_ms", self.expires_at_ms);
+        map.uint_if("started_at_ms", self.started_at_ms);
+        map.uint_if("deadline_at_ms", self.deadline_at_ms);
+        map.uint_if("finished_at_ms", self.finished_at_ms);
+    }
+}
+
+impl JournalCounters {
+    fn read(reader: &mut Reader<'_>) -> Result<Self, BodyError> {
+        let (mut changes, mut commits, mut failures) = (None, None, None);
+        read_map(reader, |key, reader| {
+            match key {
+                "changes" => changes = Some(reader.uint()?),
+                "commits" => commits = Some(reader.uint()?),
+                "failures" => failures = Some(reader.uint()?),
+                _ => drop(reader.skip()?),
+            }
+            Ok(())
+        })?;
+        Ok(Self {
+            changes: required(changes, "changes")?,
+            commits: required(commits, "commits")?,
+            failures: required(failures, "failures")?,
+        })
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        let mut map = MapWriter::new(out);
+        map.uint("changes", self.changes);
+        map.uint("commits", self.commits);
+        map.uint("failures", self.failures);
+    }
+}
+
+fn read_id(reader: &mut Reader<'_>, field: &'static str) -> Result<MessageId, BodyError> {
+    read_bytes::<MESSAGE_ID_BYTES>(reader, field, "16 bytes").map(MessageId)
+}
+
+/// The operation's name.
+pub(super) const OP: &str = "calls";
