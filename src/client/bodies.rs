@@ -8,13 +8,13 @@ use capd_proto::cbor::{self, Checker, Reader, TagPolicy};
 use capd_proto::code::Code;
 use capd_proto::envelope::{Envelope, MessageId};
 use capd_proto::message::{
-    CallError, CancelState, CapResult, Declare, Descriptor, DocRequest, ErrorBody, InputRequired, Invoke,
-    NegotiateRequest, Outcome, Preferences, Processing, Progress, Query as QueryBody, Request, Response,
-    SessionRef,
+    CallError, CallsRequest, CancelState, CapResult, Declare, Descriptor, DocRequest, ErrorBody,
+    InputRequired, Invoke, ListedCall, NegotiateRequest, Outcome, Preferences, Processing, Progress,
+    Query as QueryBody, Request, Response, SessionRef,
 };
 use capd_proto::negotiate::Negotiate;
 
-use super::{Answer, CallRequest, ClientError, Offer, Page, Query, Session, Target, WireError, ms};
+use super::{Answer, CallList, CallRequest, ClientError, Offer, Page, Query, Session, Target, WireError, ms};
 
 /// Containers around params and results: the envelope's map and the body's.
 pub(super) const PAYLOAD_DEPTH: usize = 2;
@@ -43,6 +43,11 @@ pub(super) fn invoke(request: &CallRequest) -> Vec<u8> {
 /// REQUEST to cancel a call.
 pub(super) fn cancel(target: MessageId) -> Vec<u8> {
     written(|out| Request::Cancel { target }.encode(out))
+}
+
+/// REQUEST for a list of calls.
+pub(super) fn calls(request: &CallsRequest<'_>) -> Vec<u8> {
+    written(|out| Request::Calls(request.clone()).encode(out))
 }
 
 /// RESPONSE to a REQUEST to cancel.
@@ -141,6 +146,20 @@ pub(super) fn cancel_state(body: &[u8], id: MessageId) -> Result<CancelState, Cl
     match Response::decode(body).map_err(unusable)? {
         Response::Cancel { target, state } if target == id => Ok(state),
         Response::Cancel { .. } | Response::Accept(_) | Response::Calls(_) | Response::Other { .. } => {
+            Err(ClientError::Answer("a RESPONSE to something else".to_owned()))
+        }
+    }
+}
+
+/// The page of calls that a RESPONSE holds.
+pub(super) fn call_list(body: &[u8]) -> Result<CallList, ClientError> {
+    match Response::decode(body).map_err(unusable)? {
+        Response::Calls(page) => Ok(CallList {
+            calls: page.calls.into_iter().map(ListedCall::into_owned).collect(),
+            next_cursor: page.cursor.map(|cursor| Bytes::copy_from_slice(&cursor)),
+            journal: page.journal,
+        }),
+        Response::Cancel { .. } | Response::Accept(_) | Response::Other { .. } => {
             Err(ClientError::Answer("a RESPONSE to something else".to_owned()))
         }
     }

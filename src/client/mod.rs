@@ -3,11 +3,13 @@
 //! A [`Client`] is one local link to a sidecar. It speaks as that sidecar's agent: it calls and asks, and it can
 //! [`serve`](Client::serve) what it [`declare`](Client::declare)s. Its sidecar checks times and signatures of what comes
 //! from elsewhere, so the client matches answers by `reply_to` and reads their bodies, and no more. Read in this order:
-//! `call` is what a caller says and gets, `query` and `schema` what there is to call, `provide` the other side,
+//! `call` is what a caller says and gets, `calls` what became of
+//! calls, `query` and `schema` what there is to call, `provide` the other side,
 //! `dispatch` where messages that come in find whom they are for, `outgoing` how messages are made.
 
 mod bodies;
 mod call;
+mod calls;
 mod dispatch;
 mod error;
 mod outgoing;
@@ -36,7 +38,10 @@ use crate::net::local::{self, Token};
 use crate::net::{CloseReason, Host, Link, Settings, System};
 
 pub use call::{Answer, CallHandle, CallRequest, Progress, Session, Target};
-pub use capd_proto::message::{CancelState, Order};
+pub use calls::CallList;
+pub use capd_proto::message::{
+    CallState, CancelState, JournalCounters, ListedCall, Order, ResultStatus, Role,
+};
 pub use error::{ClientError, Violation, WireError};
 pub use provide::{Handler, Invocation, Reporter};
 pub use query::{Offer, Page, Query};
