@@ -15,7 +15,9 @@ fn run(line: &[&str]) -> (i32, String, String) {
 fn help_names_every_exit_code_and_subcommand() {
     let (code, text, _) = run(&["--help"]);
     assert_eq!(code, 0);
-    for word in ["call", "query", "ls", "describe", "serve", "cancel", "ping", "id", "decode", "context"] {
+    for word in
+        ["call", "calls", "query", "ls", "describe", "serve", "cancel", "ping", "id", "decode", "context"]
+    {
         assert!(text.contains(&format!("\n  {word} ")), "{word}\n{text}");
     }
     for exit in ["0 ", "1 ", "2 ", "3 ", "4 ", "5 ", "6 ", "130"] {
@@ -44,6 +46,7 @@ fn bad_usage_is_exit_2_and_says_what_is_accepted() {
         (&["call", "review"], "at least 3 labels"),
         (&["cancel", "12"], "32 hex digits"),
         (&["call", "org.example.review", "--id", "12"], "32 hex digits"),
+        (&["calls", "12"], "32 hex digits"),
         (&["call", "org.example.review", "--ttl", "10"], "500ms, 30s, 2m"),
         (&["describe", "org.example.review"], "a colon and a version"),
         (&["serve", "org.example.review:1.0.0"], "COMMAND"),
@@ -70,6 +73,7 @@ fn without_a_sidecar_the_exit_code_is_5_and_the_way_out_is_told() {
         &["query", "org.example.review"],
         &["describe", "org.example.review:1.0.0"],
         &["call", "org.example.review"],
+        &["calls"],
         &["cancel", "0000018d746b37000000000000000001"],
         &["ping"],
         &["serve", "org.example.review:1.0.0", "--", "cat"],

@@ -116,6 +116,7 @@ fn each_way_to_fail_has_its_exit_code_and_says_where() {
         (&["query", "org.example.upper", "--cursor", "x"], 3, "4001"),
         (&["describe", "org.example.upper:9.0.0"], 3, "4003"),
         (&["cancel", "0000018d746b37000000000000000001"], 3, "no such call"),
+        (&["calls", "0000018d746b37000000000000000001"], 3, "no such call"),
         (&["ping", "did:key:z6MkvDqGT54cXesYGvABpF1UapVNwjCqRcafi4Px6Thv5T3Z"], 5, "2001"),
     ] {
         let (code, out, errors) = run(&sidecar, line);
@@ -286,6 +287,37 @@ fn a_call_whose_caller_died_is_asked_about_by_its_id() {
         assert_eq!((code, errors.contains("4001")), (3, true), "{errors}");
         assert!(agent.ping().is_empty(), "it ran once");
     }
+}
+
+#[test]
+fn calls_are_listed_while_they_run_and_after_their_end() {
+    let far = Sidecar::start();
+    let near = Setup::new().peer(&far).start();
+    let (code, out, errors) = run(&near, &["calls"]);
+    assert_eq!((code, out.as_str(), errors.as_str()), (0, "", "no calls\n"));
+    let mut agent = loose(&far);
+    let mut call = start(capctl(Some(&near.socket)).args(["call", "org.example.loose", "--progress"]));
+    let id = line_after(&mut BufReader::new(call.stderr.take().unwrap()), "call ");
+    let invoke = agent.message();
+
+    let relayed = json_of(&near, &["calls", "--json"]);
+    assert_eq!(
+        (&relayed["id"], &relayed["role"], &relayed["state"]),
+        (&json!(id), &json!("caller"), &json!("sent"))
+    );
+    let (_, table, _) = run(&far, &["calls"]);
+    let lines: Vec<_> = table.lines().collect();
+    assert!(lines.len() == 2 && lines[0].starts_with("ID  "), "{table}");
+    assert!(lines[1].starts_with(&format!("{id}  executing  ")), "{table}");
+    assert!(lines[1].ends_with(&format!("org.example.loose:1.0.0  {}", near.did)), "{table}");
+
+    agent.answer(&invoke, 0x23, map([("status", "success".into()), ("result", "done".into())]));
+    assert_eq!(call.wait().unwrap().code(), Some(0));
+    let (code, text, errors) = run(&far, &["calls", &id]);
+    assert_eq!((code, errors.as_str()), (0, ""));
+    assert!(text.starts_with(&format!("{id}\n  state           finished\n")), "{text}");
+    assert!(text.contains("  result          success\n"), "{text}");
+    assert_eq!(json_of(&far, &["calls", &id, "--json"])["status"], "success");
 }
 
 #[test]

@@ -46,6 +46,8 @@ pub(crate) struct SidecarArgs {
 pub(crate) enum Command {
     /// Call a capability and print its result
     Call(CallArgs),
+    /// Show which calls the sidecar runs, relays and remembers
+    Calls(CallsArgs),
     /// List the versions of a capability, or a whole namespace with NAME.*
     Query(QueryArgs),
     /// List every capability that the sidecar knows
@@ -95,6 +97,12 @@ pub(crate) struct CallArgs {
     /// Show the call's id and its progress on stderr even when that is not a terminal
     #[arg(long)]
     pub(crate) progress: bool,
+}
+
+#[derive(Debug, ArgGroup)]
+pub(crate) struct CallsArgs {
+    /// Only the call of this id, 32 hexadecimal digits, with all that is known of it
+    pub(crate) id: Option<MessageId>,
 }
 
 #[derive(Debug, ArgGroup)]

@@ -3,6 +3,7 @@
 mod again;
 mod args;
 mod call;
+mod calls;
 mod context;
 mod decode;
 mod describe;
@@ -47,6 +48,7 @@ fn run(args: Args) -> Result<(), Failure> {
     let sidecar = Sidecar(sidecar);
     match command {
         Command::Call(call) => wait_for(call::run(&sidecar, call, json)),
+        Command::Calls(calls) => wait_for(calls::run(&sidecar, calls, json)),
         Command::Query(query) => wait_for(list::query(&sidecar, query, json)),
         Command::Ls(ls) => wait_for(list::ls(&sidecar, ls, json)),
         Command::Describe(describe) => wait_for(describe::run(&sidecar, describe, json)),

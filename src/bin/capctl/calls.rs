@@ -1,0 +1,233 @@
+//! A sidecar and perhaps an id in; the calls that it runs, relays and remembers out.
+
+use std::fmt::Write as _;
+
+use capd::client::{CallState, ClientError, JournalCounters, ListedCall, ResultStatus, Role};
+use capd_proto::limits::QUERY_LIMIT_MAX;
+use serde_json::{Map, Value, json};
+
+use crate::args::CallsArgs;
+use crate::failure::{Exit, Failure};
+use crate::{Sidecar, output, time};
+
+/// Lists the calls of the sidecar, or shows those of one id.
+pub(crate) async fn run(sidecar: &Sidecar, args: CallsArgs, json: bool) -> Result<(), Failure> {
+    let client = sidecar.connect().await?;
+    if let Some(id) = args.id {
+        let found = client.calls_of(id).await?;
+        if found.calls.is_empty() {
+            let message = format!("{id}: the sidecar knows no such call");
+            let hint = "a call is known until its time has passed, to the sidecar that runs it";
+            return Err(Failure::usage(message).exit(Exit::Refused).hint(hint));
+        }
+        for call in &found.calls {
+            if json { output::print_json(&document(call))? } else { output::print(&text(call))? }
+        }
+        return Ok(());
+    }
+    // There may be a million: each page is printed as it comes.
+    let (mut cursor, mut is_first) = (None, true);
+    loop {
+        let page = client.calls(cursor.as_ref(), Some(QUERY_LIMIT_MAX)).await?;
+        if page.next_cursor.is_some() && page.next_cursor == cursor {
+            return Err(ClientError::Answer("a page that ends where it began".to_owned()).into());
+        }
+        if json {
+            for call in &page.calls {
+                output::print_json(&document(call))?;
+            }
+        } else if !page.calls.is_empty() {
+            output::print(&table(&page.calls, is_first))?;
+        } else if is_first {
+            output::note("no calls");
+        }
+        is_first = false;
+        cursor = page.next_cursor;
+        if cursor.is_none() {
+            if let (Some(journal), false) = (page.journal, json) {
+                output::note(&of_journal(journal));
+            }
+            return Ok(());
+        }
+    }
+}
+
+fn table(calls: &[ListedCall<'_>], has_heading: bool) -> String {
+    let rows: Vec<_> = calls
+        .iter()
+        .map(|call| {
+            let end_ms = call.finished_at_ms.or(call.deadline_at_ms);
+            vec![
+                call.id.to_string(),
+                call.state.as_str().to_owned(),
+                time::utc(call.id.ts_ms()),
+                end_ms.map(time::utc).unwrap_or_default(),
+                outcome(call),
+                call.capability.as_deref().unwrap_or_default().to_owned(),
+                with(call).to_owned(),
+            ]
+        })
+        .collect();
+    let table = output::table(&["ID", "STATE", "MADE", "ENDS", "RESULT", "CAPABILITY", "WITH"], &rows);
+    match (has_heading, table.split_once('\n')) {
+        (false, Some((_, rows))) => rows.to_owned(),
+        (true, _) | (false, None) => table,
+    }
+}
+
+/// The other agent: who made a call that runs here, who was given one that is relayed.
+fn with<'a>(call: &'a ListedCall<'_>) -> &'a str {
+    match call.role {
+        Role::Caller => call.peer.as_deref().unwrap_or_default(),
+        Role::Executor => &call.from,
+    }
+}
+
+/// How a finished call ended, as far as that is known.
+fn outcome(call: &ListedCall<'_>) -> String {
+    match (call.status, call.code) {
+        (Some(ResultStatus::Success), _) => "success".to_owned(),
+        (Some(ResultStatus::Error), Some(code)) => code.to_string(),
+        (Some(ResultStatus::Error), None) => "error".to_owned(),
+        (None, _) => String::new(),
+    }
+}
+
+/// Everything that is known of one call.
+fn text(call: &ListedCall<'_>) -> String {
+    let does = match call.role {
+        Role::Caller => "relays it to a peer",
+        Role::Executor => "runs it",
+    };
+    let state = match call.state {
+        CallState::Waiting => "waiting for a peer that serves it, or for the next try",
+        CallState::Sent => "sent",
+        CallState::Accepted => "accepted, on its way into the journal",
+        CallState::Executing => "executing",
+        CallState::Finished => "finished",
+    };
+    let at = |ms: Option<u64>| ms.map(time::utc);
+    let mut text = format!("{}\n", call.id);
+    for (name, value) in [
+        ("state", Some(state.to_owned())),
+        ("this sidecar", Some(does.to_owned())),
+        ("capability", call.capability.as_deref().map(str::to_owned)),
+        ("from", Some(call.from.to_string())),
+        ("given to", call.peer.as_deref().map(str::to_owned)),
+        ("made", Some(time::utc(call.id.ts_ms()))),
+        ("started", at(call.started_at_ms)),
+        ("time ends", at(call.deadline_at_ms)),
+        ("finished", at(call.finished_at_ms)),
+        ("result", Some(outcome(call)).filter(|outcome| !outcome.is_empty())),
+        ("result bytes", call.bytes.map(|bytes| bytes.to_string())),
+        ("waiters", Some(call.waiters.to_string()).filter(|_| call.state != CallState::Finished)),
+        ("known until", Some(time::utc(call.expires_at_ms))),
+        ("in the journal", Some(if call.journaled { "yes" } else { "no" }.to_owned())),
+    ] {
+        if let Some(value) = value {
+            let _ = writeln!(text, "  {name:<16}{}", output::one_line(&value));
+        }
+    }
+    text
+}
+
+fn of_journal(journal: JournalCounters) -> String {
+    let JournalCounters { changes, commits, failures } = journal;
+    format!("journal: {changes} changes in {commits} commits, {failures} failed")
+}
+
+/// A call as it came over the wire.
+fn document(call: &ListedCall<'_>) -> Value {
+    let mut document = Map::new();
+    let mut put = |key: &str, value: Option<Value>| {
+        if let Some(value) = value {
+            document.insert(key.to_owned(), value);
+        }
+    };
+    put("id", Some(json!(call.id.to_string())));
+    put("from", Some(json!(call.from)));
+    put("role", Some(json!(call.role.as_str())));
+    put("state", Some(json!(call.state.as_str())));
+    put("capability", call.capability.as_deref().map(Value::from));
+    put("peer", call.peer.as_deref().map(Value::from));
+    put("made_at_ms", Some(json!(call.id.ts_ms())));
+    put("started_at_ms", call.started_at_ms.map(Value::from));
+    put("deadline_at_ms", call.deadline_at_ms.map(Value::from));
+    put("finished_at_ms", call.finished_at_ms.map(Value::from));
+    put("expires_at_ms", Some(json!(call.expires_at_ms)));
+    put("status", call.status.map(|status| json!(status.as_str())));
+    put("code", call.code.map(|code| json!(code.0)));
+    put("bytes", call.bytes.map(Value::from));
+    put("waiters", Some(json!(call.waiters)));
+    put("journaled", Some(json!(call.journaled)));
+    Value::Object(document)
+}
+
+#[cfg(test)]
+mod tests {
+    use capd_proto::code::Code;
+    use capd_proto::envelope::MessageId;
+
+    use super::*;
+
+    const MADE_MS: u64 = 1_707_055_200_000;
+
+    fn running() -> ListedCall<'static> {
+        let (id, from) = (MessageId::new(MADE_MS, [1; 8]), "did:key:a".into());
+        ListedCall {
+            capability: Some("a.b.c:1.0.0".into()),
+            started_at_ms: Some(MADE_MS + 1_000),
+            deadline_at_ms: Some(MADE_MS + 60_000),
+            waiters: 1,
+            journaled: true,
+            ..ListedCall::new(id, from, Role::Executor, CallState::Executing, MADE_MS + 3_600_000)
+        }
+    }
+
+    fn finished() -> ListedCall<'static> {
+        ListedCall {
+            state: CallState::Finished,
+            started_at_ms: None,
+            deadline_at_ms: None,
+            finished_at_ms: Some(MADE_MS + 2_000),
+            status: Some(ResultStatus::Error),
+            code: Some(Code::TIMEOUT),
+            bytes: Some(512),
+            waiters: 0,
+            ..running()
+        }
+    }
+
+    fn relayed() -> ListedCall<'static> {
+        ListedCall {
+            role: Role::Caller,
+            state: CallState::Sent,
+            capability: Some("a.b.c".into()),
+            peer: Some("did:key:\u{1b}b".into()),
+            started_at_ms: None,
+            journaled: false,
+            ..running()
+        }
+    }
+
+    #[test]
+    fn calls_stand_in_a_table_whose_heading_comes_once() {
+        let calls = [relayed(), running(), finished()];
+        insta::assert_snapshot!(table(&calls, true));
+        let all = table(&calls, true);
+        assert_eq!(table(&calls, false), all.split_once('\n').unwrap().1);
+    }
+
+    #[test]
+    fn one_call_is_shown_with_all_that_is_known() {
+        insta::assert_snapshot!([relayed(), running(), finished()].map(|call| text(&call)).join("\n"));
+    }
+
+    #[test]
+    fn a_call_is_a_json_document_without_what_is_not_known() {
+        let call = document(&finished());
+        assert_eq!(call["code"], 5003);
+        assert_eq!(call["made_at_ms"], MADE_MS);
+        assert!(call.get("peer").is_none() && call.get("started_at_ms").is_none(), "{call}");
+    }
+}
