@@ -72,6 +72,32 @@ fn a_call_repeated_after_its_end_gets_the_recorded_result_byte_for_byte() {
 }
 
 #[test]
+fn a_call_repeated_past_its_time_is_1003_and_does_not_run() {
+    let b = Sidecar::start();
+    let a = Setup::new().peer(&b).start();
+    for descriptor in [loose(ECHO), idempotent(ECHO)] {
+        let mut provider = Provider::of(&b, vec![descriptor]);
+        let mut caller = Caller::of(&a);
+        let mut envelope = caller.link.envelope(CAP_INVOKE, by_id(ECHO, "once".into()));
+        set(&mut envelope, "ttl", 1_500.into());
+        let id = caller.link.send_envelope(&envelope);
+        provider.echo();
+        let first = caller.result(&id);
+        // Until its time has passed it is answered as it was.
+        let refusal = loop {
+            caller.link.send_envelope(&envelope);
+            let answer = caller.about(&id);
+            if answer.typ() != CAP_RESULT {
+                break answer;
+            }
+            assert_eq!(answer.bytes, first.bytes);
+        };
+        assert_eq!((refusal.typ(), refusal.code()), (ERROR, Some(1003)), "{refusal:?}");
+        provider.heard_nothing_more();
+    }
+}
+
+#[test]
 fn an_id_with_another_body_is_4001_while_the_call_runs_and_after_its_end() {
     let b = Sidecar::start();
     let mut provider = Provider::of(&b, vec![loose(ECHO)]);
