@@ -9,11 +9,13 @@ use capd_proto::code::Code;
 use capd_proto::identity::Did;
 use capd_proto::ledger::Key;
 use capd_proto::limits::{MESSAGE_ID_BYTES, QUERY_LIMIT_DEFAULT, QUERY_LIMIT_MAX};
-use capd_proto::message::{CallsPage, CallsRequest, ListedCall, Response, Role, Type};
+use capd_proto::message::{CallsPage, CallsRequest, JournalCounters, ListedCall, Response, Role, Type};
 
+use super::calls::RelayedCall;
 use super::inbound::Inbound;
 use super::node::{Node, Refusal};
 use crate::net::Clock;
+use crate::store::Counters;
 
 /// Two clocks, read at one moment.
 #[derive(Clone, Copy)]
@@ -84,17 +86,24 @@ impl Node {
         let times = Times::of(&self.clock);
         let page = match request.target {
             Some(id) => {
-                let relayed = self.relay.call(&id).map(|call| call.listed(self.did(), times));
+                let relayed = self.relay.call(&id).map(|call| self.relayed(&call, times));
                 let calls = relayed.into_iter().chain(self.executor.listed_of(id, times)).collect();
                 CallsPage { calls, ..CallsPage::default() }
             }
             // A page ends early rather than outgrow what the link takes.
             None => self.page(request, times, inbound.link.message_bytes_max() / 2)?,
         };
+        let Counters { changes, commits, failures } = self.journal.counters();
+        let page = CallsPage { journal: Some(JournalCounters { changes, commits, failures }), ..page };
         let mut body = Vec::new();
         Response::Calls(page).encode(&mut body);
         self.reply(inbound, Type::Response, &body);
         Ok(())
+    }
+
+    fn relayed(&self, call: &RelayedCall, times: Times) -> ListedCall<'static> {
+        let journaled = self.gifts.peer(call.id()).is_some();
+        ListedCall { journaled, ..call.listed(self.did(), times) }
     }
 
     fn page(
@@ -119,7 +128,7 @@ impl Node {
         let mut calls = Vec::new();
         if !is_past_callers {
             let relayed = self.relay.calls_after(key.as_ref().map(|key| key.id), limit);
-            calls.extend(relayed.iter().map(|call| call.listed(self.did(), times)));
+            calls.extend(relayed.iter().map(|call| self.relayed(call, times)));
         }
         let behind = if is_past_callers { key.as_ref() } else { None };
         calls.extend(self.executor.listed_after(behind, limit - calls.len(), times));

@@ -62,21 +62,28 @@ fn made_ms(id: &[u8]) -> u64 {
 fn a_call_is_listed_on_both_sides_while_it_runs_and_by_its_executor_afterwards() {
     let b = Sidecar::start();
     let a = Setup::new().peer(&b).start();
-    for descriptor in [loose(ECHO), idempotent(ECHO)] {
+    for (name, descriptor, journaled) in [
+        ("org.example.once", loose("org.example.once:1.0.0"), true),
+        ("org.example.again", idempotent("org.example.again:1.0.0"), false),
+    ] {
+        let capability = &format!("{name}:1.0.0");
         let mut provider = Provider::of(&b, vec![descriptor]);
         let (mut caller, mut owner) = (Caller::of(&a), Caller::of(&b));
-        let id = caller.invoke(within(ECHO, "x".into(), 20_000));
+        let id = caller.invoke(within(capability, "x".into(), 20_000));
         let call = provider.taken();
 
         let relayed = one(&mut caller, &id);
         says(&relayed, &[("role", "caller"), ("state", "sent"), ("from", &a.did), ("peer", &b.did)]);
-        says(&relayed, &[("capability", "org.example.echo")]);
+        says(&relayed, &[("capability", name)]);
         let running = one(&mut owner, &id);
         says(
             &running,
-            &[("role", "executor"), ("state", "executing"), ("from", &a.did), ("capability", ECHO)],
+            &[("role", "executor"), ("state", "executing"), ("from", &a.did), ("capability", capability)],
         );
         assert_eq!(number(&running, "waiters"), 1);
+        for call in [&relayed, &running] {
+            assert_eq!(field(call, "journaled"), Some(&journaled.into()), "{call:?}");
+        }
         assert_eq!(number(&running, "expires_at_ms"), made_ms(&id) + 60_000);
         let (started, deadline) = (number(&running, "started_at_ms"), number(&running, "deadline_at_ms"));
         assert!(
@@ -91,12 +98,13 @@ fn a_call_is_listed_on_both_sides_while_it_runs_and_by_its_executor_afterwards()
         let finished = one(&mut owner, &id);
         says(
             &finished,
-            &[("role", "executor"), ("state", "finished"), ("from", &a.did), ("capability", ECHO)],
+            &[("role", "executor"), ("state", "finished"), ("from", &a.did), ("capability", capability)],
         );
         says(&finished, &[("status", "success")]);
         assert!(number(&finished, "finished_at_ms") + 1_000 >= started, "{finished:?}");
         assert!(number(&finished, "bytes") > 100, "{finished:?}");
         assert_eq!((number(&finished, "waiters"), field(&finished, "code")), (0, None));
+        assert_eq!(field(&finished, "journaled"), Some(&journaled.into()), "{finished:?}");
     }
 }
 
@@ -115,6 +123,39 @@ fn an_error_result_is_listed_with_its_code_and_a_refused_call_not_at_all() {
     let refused = caller.invoke(by_id("org.example.none:1.0.0", Value::Null));
     assert_eq!(caller.error(&refused).code(), Some(4002));
     assert_eq!(of(&mut caller, &refused), []);
+}
+
+#[test]
+fn what_the_journal_kept_is_listed_after_a_kill() {
+    let b = Sidecar::start();
+    let mut provider = Provider::of(&b, vec![loose(ECHO)]);
+    let mut caller = Caller::of(&b);
+    let ended = caller.invoke(by_id(ECHO, Value::Null));
+    provider.echo();
+    caller.result(&ended);
+    let finished = one(&mut caller, &ended);
+    let cut_off = caller.invoke(by_id(ECHO, Value::Null));
+    let _taken = provider.taken();
+    let answer = ask(&mut caller, vec![]);
+    let journal = field(answer.body(), "journal").unwrap();
+    assert_eq!((number(journal, "changes"), number(journal, "failures")), (3, 0), "{journal:?}");
+    assert!((1..=3).contains(&number(journal, "commits")), "{journal:?}");
+
+    let b = b.restart();
+    let mut caller = Caller::of(&b);
+    let kept = one(&mut caller, &ended);
+    says(&kept, &[("state", "finished"), ("capability", ECHO), ("from", &b.did)]);
+    for key in ["bytes", "expires_at_ms"] {
+        assert_eq!(field(&kept, key), field(&finished, key), "{key}");
+    }
+    assert!(
+        number(&kept, "finished_at_ms").abs_diff(number(&finished, "finished_at_ms")) < 1_000,
+        "{kept:?}"
+    );
+    assert_eq!(field(&kept, "status"), None, "it stands in the result, which nobody has asked for");
+    let interrupted = one(&mut caller, &cut_off);
+    says(&interrupted, &[("state", "finished"), ("status", "error"), ("capability", ECHO)]);
+    assert_eq!(number(&interrupted, "code"), 5902);
 }
 
 #[test]

@@ -294,7 +294,10 @@ fn calls_are_listed_while_they_run_and_after_their_end() {
     let far = Sidecar::start();
     let near = Setup::new().peer(&far).start();
     let (code, out, errors) = run(&near, &["calls"]);
-    assert_eq!((code, out.as_str(), errors.as_str()), (0, "", "no calls\n"));
+    assert_eq!(
+        (code, out.as_str(), errors.as_str()),
+        (0, "", "no calls\njournal: 0 changes in 0 commits, 0 failed\n")
+    );
     let mut agent = loose(&far);
     let mut call = start(capctl(Some(&near.socket)).args(["call", "org.example.loose", "--progress"]));
     let id = line_after(&mut BufReader::new(call.stderr.take().unwrap()), "call ");

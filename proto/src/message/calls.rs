@@ -106,7 +106,7 @@ impl Role {
 /// Where a call stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CallState {
-    /// Relayed: it waits for a peer that serves it, for a link to that peer, or for the time of the next try.
+    /// Relayed: it waits for a peer that serves it, for its place in the journal, for a link, or for the time of the next try.
     Waiting,
     /// Relayed: the peer has it.
     Sent,
@@ -174,11 +174,11 @@ impl ResultStatus {
 /// **Shape:** `{"changes": uint, "commits": uint, "failures": uint}`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct JournalCounters {
-    /// Rows written and forgotten.
+    /// Changes made durable.
     pub changes: u64,
     /// Commits that they took: many changes share one when there is much to do.
     pub commits: u64,
-    /// Commits that failed.
+    /// Changes that failed.
     pub failures: u64,
 }
 

@@ -100,7 +100,7 @@ fn text(call: &ListedCall<'_>) -> String {
         Role::Executor => "runs it",
     };
     let state = match call.state {
-        CallState::Waiting => "waiting for a peer that serves it, or for the next try",
+        CallState::Waiting => "waiting for a peer, the journal, a link or the next try",
         CallState::Sent => "sent",
         CallState::Accepted => "accepted, on its way into the journal",
         CallState::Executing => "executing",

@@ -10,7 +10,7 @@ use capd_proto::envelope::MessageId;
 use capd_proto::ledger::{Facts, Listed, Status};
 use capd_proto::message::{CallState, ListedCall, ResultStatus, Role};
 
-use super::{Calls, Executor, Running};
+use super::{Calls, Executor, Running, Stage};
 use crate::daemon::listing::Times;
 use crate::daemon::node::lock;
 use crate::provider::CallKey;
@@ -20,7 +20,8 @@ use crate::provider::CallKey;
 pub(super) struct Called(BTreeSet<Arc<CapabilityId>>);
 
 impl Called {
-    fn shared(&mut self, id: &CapabilityId) -> Arc<CapabilityId> {
+    /// The one that all of its calls share.
+    pub(super) fn shared(&mut self, id: &CapabilityId) -> Arc<CapabilityId> {
         if let Some(known) = self.0.get(id) {
             return Arc::clone(known);
         }
@@ -39,9 +40,14 @@ impl Called {
 impl Calls {
     /// Leaves with the ledger what a list is to say of a call once it no longer runs.
     pub(super) fn note(&mut self, key: &CallKey, running: &Running) {
-        if let Some(facts) = self.ledger.facts_mut(key) {
-            facts.capability = Some(self.called.shared(&running.invocation.capability));
+        let Some(facts) = self.ledger.facts_mut(key) else { return };
+        if let Stage::Concluding { envelope, .. } = &running.stage
+            && let Some(recorded) = recorded(envelope)
+        {
+            // Its bytes are on disk from here on; those of other calls are at hand whenever a list is asked for.
+            *facts = recorded;
         }
+        facts.capability = Some(self.called.shared(&running.invocation.capability));
     }
 
     fn listed(&self, call: &Listed<'_>, times: Times) -> ListedCall<'static> {
@@ -65,7 +71,7 @@ impl Calls {
             code: outcome.and_then(Result::err),
             bytes: (call.status == Status::Finished).then_some(call.bytes as u64),
             waiters: call.waiters as u64,
-            journaled: call.row.is_some(),
+            journaled: call.row.is_some() || running.is_some_and(|running| running.row.is_some()),
             ..ListedCall::new(
                 call.id,
                 call.from.to_string().into(),
@@ -98,7 +104,10 @@ impl Executor {
 
 impl Running {
     const fn state(&self) -> CallState {
-        CallState::Executing
+        match self.stage {
+            Stage::Recording { .. } => CallState::Accepted,
+            Stage::Executing | Stage::Concluding { .. } => CallState::Executing,
+        }
     }
 }
 

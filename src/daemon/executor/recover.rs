@@ -6,9 +6,10 @@
 use capd_proto::code::Code;
 use capd_proto::envelope::{Draft, Ext, MessageId, Recipients};
 use capd_proto::identity::Identity;
-use capd_proto::ledger::{Answerer, Invoke, Kept, Ledger, Limits};
+use capd_proto::ledger::{Answerer, Facts, Invoke, Kept, Ledger, Limits};
 use capd_proto::message::{CallError, CapResult, Type};
 
+use super::listing::Called;
 use super::{Waiter, Written};
 use crate::net::System;
 use crate::store::{self, Begun, Change, Given, Journal, Medium, Row, Storage, StoreError, Writer, journal};
@@ -41,8 +42,11 @@ pub(in crate::daemon) fn recover<M: Medium>(
     let left = store::recover(loaded, now_ms);
     let mut ledger = Ledger::new(limits);
     let mut changes: Vec<_> = left.forgotten.into_iter().map(|row| Change::Forget { row }).collect();
+    let mut called = Called::default();
     for (begun, result) in left.finished {
-        restore(&mut ledger, &begun, result.bytes);
+        // How it ended stands in its result only, which is not read before it is asked for.
+        let facts = Facts { finished_at_ms: Some(result.finished_at_ms), ..facts(&mut called, &begun) };
+        restore(&mut ledger, &begun, result.bytes, facts);
     }
     for begun in left.interrupted {
         tracing::warn!(
@@ -56,7 +60,9 @@ pub(in crate::daemon) fn recover<M: Medium>(
         // As for every id: better no daemon than one that repeats them.
         let id = MessageId::new(now_ms, system.random.bytes().expect("the system has randomness"));
         let result = interrupted(&begun, identity, now_ms, id);
-        restore(&mut ledger, &begun, result.len());
+        let outcome = Some(Err(Code::INTERRUPTED));
+        let facts = Facts { finished_at_ms: Some(now_ms), outcome, ..facts(&mut called, &begun) };
+        restore(&mut ledger, &begun, result.len(), facts);
         changes.push(Change::Finish { row: begun.row, result: result.into(), finished_at_ms: now_ms });
     }
     if !changes.is_empty() {
@@ -66,10 +72,19 @@ pub(in crate::daemon) fn recover<M: Medium>(
     Ok(Recovered { ledger, given: left.given, journal, writer })
 }
 
-fn restore(ledger: &mut Ledger<Waiter>, begun: &Begun, bytes: usize) {
+/// What a list says of a call that the journal kept.
+fn facts(called: &mut Called, begun: &Begun) -> Facts {
+    let capability = begun.capability.parse().ok().map(|id| called.shared(&id));
+    Facts { capability, ..Facts::default() }
+}
+
+fn restore(ledger: &mut Ledger<Waiter>, begun: &Begun, bytes: usize, facts: Facts) {
     let Begun { row: Row(row), key, body, expires_at_ms, .. } = begun;
     let invoke = Invoke { key: key.clone(), body: *body, expires_at_ms: *expires_at_ms, idempotent: false };
     ledger.restore(invoke, Kept::Journaled { row: *row, bytes }, Answerer::Sidecar);
+    if let Some(known) = ledger.facts_mut(key) {
+        *known = facts;
+    }
 }
 
 /// PROTOCOL 8: CAP_RESULT error 5902. It is signed, since whoever asks again may come on any link.
