@@ -89,16 +89,11 @@ impl Files {
             ErrorCode::DiskFull => StoreErrorKind::Full,
             ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase => StoreErrorKind::Corrupt,
             ErrorCode::ConstraintViolation => StoreErrorKind::Conflict,
-            ErrorCode::ReadOnly | ErrorCode::PermissionDenied | ErrorCode::CannotOpen => {
-                if self.writable() {
-                    StoreErrorKind::Io
-                } else {
-                    StoreErrorKind::ReadOnly
-                }
-            }
             ErrorCode::SystemIoFailure if failure.extended_code == ffi::SQLITE_IOERR_SHORT_READ => {
                 StoreErrorKind::Corrupt
             }
+            // SQLite opens what it may not write for reading, and is refused only later: by a lock, or by the log.
+            _ if !self.writable() => StoreErrorKind::ReadOnly,
             _ => StoreErrorKind::Io,
         }
     }

@@ -1,7 +1,7 @@
 //! One journal in a folder of its own: what it keeps, what it refuses to open, and what it does while it cannot write.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
 use proptest::prelude::*;
@@ -297,6 +297,28 @@ fn a_folder_that_is_missing_is_named() {
     let error = refusal(&dir.path().join("absent"));
     assert_eq!(error.kind(), StoreErrorKind::Io);
     assert!(error.to_string().contains("absent/journal.db"), "{error}");
+}
+
+/// Root may write anywhere but where the system itself forbids it.
+#[test]
+#[cfg(target_os = "linux")]
+fn what_may_not_be_written_is_read_only() {
+    if rustix::process::geteuid().is_root() {
+        let error = refusal(Path::new("/sys"));
+        assert_eq!(error.kind(), StoreErrorKind::ReadOnly, "{error}");
+        return;
+    }
+    let dir = written(&[begin(1)]);
+    let set = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    for name in ["", "journal.db", "journal.mark"] {
+        let path = dir.path().join(name);
+        let mode = fs::metadata(&path).unwrap().mode();
+        set(&path, mode & 0o555);
+        let error = refusal(dir.path());
+        assert_eq!(error.kind(), StoreErrorKind::ReadOnly, "{name}: {error}");
+        set(&path, mode);
+    }
+    assert_eq!(open(dir.path()).unwrap().load().unwrap().calls, [call(1)]);
 }
 
 proptest! {
