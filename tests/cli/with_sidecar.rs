@@ -73,8 +73,12 @@ fn line_after(reader: &mut impl std::io::BufRead, start: &str) -> String {
 }
 
 fn interrupt(child: &Child) {
-    let pid = rustix::process::Pid::from_raw(child.id().cast_signed()).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    signal(child.id(), rustix::process::Signal::INT);
+}
+
+fn signal(pid: u32, signal: rustix::process::Signal) {
+    let pid = rustix::process::Pid::from_raw(pid.cast_signed()).unwrap();
+    rustix::process::kill_process(pid, signal).unwrap();
 }
 
 #[test]
@@ -332,6 +336,34 @@ fn an_id_past_its_time_is_refused_and_not_run() {
     assert_eq!((code, out.as_str()), (3, ""), "{errors}");
     assert!(errors.contains("1003") && errors.contains("to 2024-02-04T15:00:00Z"), "{errors}");
     assert!(agent.ping().is_empty(), "it did not run");
+}
+
+#[test]
+fn the_command_that_a_timeout_names_finds_out_what_became_of_the_call() {
+    let far = Sidecar::start();
+    let near = Setup::new().peer(&far).start();
+    let mut agent = loose(&far);
+    let line = ["call", "org.example.loose", "--params", r#"{"it's": 1}"#, "--timeout", "1s"];
+    let call = start(capctl(Some(&near.socket)).args(line));
+    let invoke = agent.message();
+    // It goes on later, with the call running.
+    signal(far.pid(), rustix::process::Signal::STOP);
+    let call = call.wait_with_output().unwrap();
+    assert_eq!(exit_code(&call), 5, "{}", stderr(&call));
+    let (_, command) = stderr(&call).split_once("to learn what became of it: ").expect(stderr(&call));
+    assert!(command.contains("--id "), "{command}");
+
+    signal(far.pid(), rustix::process::Signal::CONT);
+    let mut shell = Command::new("sh");
+    shell.env_clear().env("CAPD_SOCKET", &near.socket).args(["-c", command]);
+    let asked = run_with(&mut shell, b"");
+    assert_eq!(exit_code(&asked), 5, "{}", stderr(&asked));
+    assert!(stderr(&asked).contains("5003 TIMEOUT"), "{}", stderr(&asked));
+    assert!(!stderr(&asked).contains("to learn"), "it is the last word: {}", stderr(&asked));
+    // The call ran once: all that follows is the word that its time is up.
+    agent.answer(&invoke, 0x23, map([("status", "success".into()), ("result", "late".into())]));
+    let heard: Vec<_> = agent.ping().iter().map(crate::support::Message::typ).collect();
+    assert_eq!(heard, [0x11, 0x0f], "a cancel, and the refusal of the late answer");
 }
 
 #[test]
