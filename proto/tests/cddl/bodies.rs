@@ -432,7 +432,6 @@ fn sessions_and_cancelling() {
             "{\"op\": \"negotiate\", \"capability\": \"c\"}",
             "{\"op\": \"negotiate\", \"capability\": \"c\", \"preferred_version\": \"1\", \"acceptable_versions\": [\"1\"], \"range\": \"r\"}",
             "{\"op\": \"cancel\", \"target\": $id}",
-            "{\"op\": \"accept\"}",
             "{\"op\": \"calls\"}",
             "{\"op\": \"calls\", \"target\": $id, \"cursor\": h'01', \"limit\": 5, \"later\": 1}",
             "{\"op\": \"something else\", \"target\": 1}",
@@ -443,6 +442,7 @@ fn sessions_and_cancelling() {
         &[
             ("{}", "", "\"op\""),
             ("{\"op\": 1}", "/op", "tstr"),
+            ("{\"op\": \"accept\"}", "/op", "\"accept\""),
             ("{\"op\": \"negotiate\"}", "", "\"capability\""),
             (
                 "{\"op\": \"negotiate\", \"capability\": \"c\", \"acceptable_versions\": [1]}",
@@ -461,12 +461,13 @@ fn sessions_and_cancelling() {
         &[
             "{\"op\": \"accept\", \"capability\": \"c\", \"agreed_version\": \"1\", \"session_id\": $id, \"expires_at\": 5}",
             "{\"op\": \"cancel\", \"target\": $id, \"state\": \"unknown\"}",
-            "{\"op\": \"negotiate\"}",
+            "{\"op\": \"something else\"}",
         ],
     );
     refuses(
         "response-body",
         &[
+            ("{\"op\": \"negotiate\"}", "/op", "\"negotiate\""),
             (
                 "{\"op\": \"accept\", \"capability\": \"c\", \"agreed_version\": \"1\", \"session_id\": $id}",
                 "",
