@@ -90,7 +90,8 @@ fn build(name: &'static str, options: Options, leave: Leave) -> Case {
             changes.push(give(row));
         }
         if group % 2 == 1 {
-            changes.extend((row - 30..row - 20).map(|row| Change::Forget { row: Row(row) }));
+            changes
+                .extend((row - 30..row - 20).map(|row| Change::Expire { row: Row(row), expires_at_ms: row }));
         }
         journal.commit(&changes).unwrap();
         acknowledged.apply(&changes);
@@ -235,7 +236,10 @@ impl Acknowledged {
                     self.results.insert(*row, result.clone());
                 }
                 Change::Give(given) => self.loaded.given.push(given.clone()),
-                Change::Forget { row } => {
+                Change::Forget { row } | Change::Expire { row, .. } => {
+                    if let Change::Expire { expires_at_ms, .. } = change {
+                        self.loaded.expired_ms = self.loaded.expired_ms.max(*expires_at_ms);
+                    }
                     self.loaded.calls.retain(|call| call.begun.row != *row);
                     self.loaded.given.retain(|given| given.row != *row);
                     self.results.remove(row);

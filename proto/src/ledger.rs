@@ -211,6 +211,17 @@ impl<W> Ledger<W> {
         self.expiry.first_ms().map(|expires_at_ms| expires_at_ms.saturating_add(1))
     }
 
+    /// The latest `ts + ttl` of forgotten calls that were not idempotent: none that expires as early is taken again.
+    /// **Units:** milliseconds since the Unix epoch.
+    pub fn forgotten_ms(&self) -> Option<u64> {
+        self.forgotten_ms
+    }
+
+    /// Takes over what a former process had forgotten: as [`Ledger::forgotten_ms`] says, and never back.
+    pub fn restore_forgotten(&mut self, forgotten_ms: u64) {
+        self.forgotten_ms = self.forgotten_ms.max(Some(forgotten_ms));
+    }
+
     /// Calls remembered, running and finished.
     pub fn calls(&self) -> usize {
         self.calls

@@ -223,7 +223,7 @@ fn parts<M: Medium>(
     let identity = seed.identity();
     let in_flight_max = limits.calls_in_flight_max;
     let queue_max = in_flight_max.saturating_mul(JOURNAL_WORK_PER_CALL);
-    let Recovered { ledger, given, journal, writer } =
+    let Recovered { ledger, given, expired_ms, journal, writer } =
         recover(medium, bounds, queue_max, &identity, &system)?;
     let parts = Parts {
         identity,
@@ -237,7 +237,7 @@ fn parts<M: Medium>(
         peers: Peers::new(admission, expected),
         executor: Executor::new(ledger, in_flight_max, limits.calls_in_flight_per_peer_max),
         journal,
-        gifts: Gifts::new(given, limits.ledger_entries_max),
+        gifts: Gifts::new(given, expired_ms, limits.ledger_entries_max),
         keyring: keyring(config)?,
         cursor_key,
     };

@@ -53,10 +53,17 @@ pub enum Change {
     },
     /// Caller's side: whom a call is given to, before it leaves.
     Give(Given),
-    /// What stands in this row is not needed any more: its `ts + ttl` has passed, or the admission was withdrawn.
+    /// What stands in this row is not needed any more: the admission was withdrawn, or a later row holds the call.
     Forget {
         /// The row of a [`Begun`] or a [`Given`]; one that is not there is no error.
         row: Row,
+    },
+    /// The same, because its time has passed. It is remembered how far that went, since a clock may go back.
+    Expire {
+        /// The row of a [`Begun`] or a [`Given`]; one that is not there is no error.
+        row: Row,
+        /// A `ts + ttl` that has passed, not before the row's own. **Units:** milliseconds since the Unix epoch.
+        expires_at_ms: u64,
     },
 }
 
@@ -97,6 +104,9 @@ pub struct Loaded {
     pub calls: Vec<LoadedCall>,
     /// Calls of our own agent that were given away.
     pub given: Vec<Given>,
+    /// The latest `ts + ttl` of [expired](Change::Expire) rows, 0 if there were none. **Units:** milliseconds since the
+    /// Unix epoch.
+    pub expired_ms: u64,
 }
 
 /// A call as it was left.
@@ -123,7 +133,7 @@ impl Change {
         match self {
             Self::Begin(begun) => begun.row,
             Self::Give(given) => given.row,
-            Self::Finish { row, .. } | Self::Forget { row } => *row,
+            Self::Finish { row, .. } | Self::Forget { row } | Self::Expire { row, .. } => *row,
         }
     }
 }

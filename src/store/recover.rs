@@ -9,8 +9,12 @@ use super::{Begun, Given, Loaded, LoadedResult, Row};
 /// What was left behind, by what it asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovered {
-    /// Rows to [forget](super::Change::Forget): their `ts + ttl` has passed, or a later row holds the same call.
-    pub forgotten: Vec<Row>,
+    /// Rows to [forget](super::Change::Forget): a later row holds the same call.
+    pub superseded: Vec<Row>,
+    /// Rows to let [expire](super::Change::Expire): their `ts + ttl` has passed.
+    pub expired: Vec<Row>,
+    /// The latest `ts + ttl` that has expired, then and earlier; 0 if none has.
+    pub expired_ms: u64,
     /// Calls that are answered from the journal when asked again.
     pub finished: Vec<(Begun, LoadedResult)>,
     /// Calls that were cut off: whether they took effect is unknown, so their one result is a 5902, and they are never
@@ -29,25 +33,35 @@ pub fn recover(loaded: Loaded, now_ms: u64) -> Recovered {
     let expired = |expires_at_ms: u64| expires_at_ms < now_ms;
     let last: HashMap<Key, Row> =
         loaded.calls.iter().map(|call| (call.begun.key.clone(), call.begun.row)).collect();
-    let mut recovered = Recovered::default();
+    let mut recovered = Recovered { expired_ms: loaded.expired_ms, ..Recovered::default() };
     for call in loaded.calls {
         let superseded = last.get(&call.begun.key) != Some(&call.begun.row);
         match call.finished {
-            _ if superseded || expired(call.begun.expires_at_ms) => recovered.forgotten.push(call.begun.row),
+            _ if superseded => recovered.superseded.push(call.begun.row),
+            _ if expired(call.begun.expires_at_ms) => {
+                recovered.expire(call.begun.row, call.begun.expires_at_ms)
+            }
             Some(result) => recovered.finished.push((call.begun, result)),
             None => recovered.interrupted.push(call.begun),
         }
     }
     for given in loaded.given {
         if expired(given.expires_at_ms) {
-            recovered.forgotten.push(given.row);
+            recovered.expire(given.row, given.expires_at_ms);
         } else {
             recovered.given.push(given);
         }
     }
     // Consecutive rows are forgotten together.
-    recovered.forgotten.sort_unstable();
+    recovered.expired.sort_unstable();
     recovered
+}
+
+impl Recovered {
+    fn expire(&mut self, row: Row, expires_at_ms: u64) {
+        self.expired.push(row);
+        self.expired_ms = self.expired_ms.max(expires_at_ms);
+    }
 }
 
 #[cfg(test)]
@@ -74,9 +88,11 @@ mod tests {
         let loaded = Loaded {
             calls: vec![call(1, true), call(2, false), call(5, true), call(6, false)],
             given: vec![given(3), given(4), given(7)],
+            expired_ms: 1_001,
         };
         let recovered = recover(loaded, 1_004);
-        assert_eq!(recovered.forgotten, [Row(1), Row(2), Row(3)]);
+        assert_eq!((recovered.expired, recovered.expired_ms), (vec![Row(1), Row(2), Row(3)], 1_003));
+        assert_eq!(recovered.superseded, []);
         assert_eq!(recovered.finished.iter().map(|(begun, _)| begun.row).collect::<Vec<_>>(), [Row(5)]);
         assert_eq!(recovered.interrupted.iter().map(|begun| begun.row).collect::<Vec<_>>(), [Row(6)]);
         assert_eq!(recovered.given.iter().map(|given| given.row).collect::<Vec<_>>(), [Row(4), Row(7)]);
@@ -87,8 +103,10 @@ mod tests {
         let mut withdrawn = call(1, false);
         let last = call(9, true);
         withdrawn.begun.key = last.begun.key.clone();
-        let recovered = recover(Loaded { calls: vec![withdrawn, last.clone()], given: Vec::new() }, 0);
-        assert_eq!((recovered.forgotten, recovered.interrupted), (vec![Row(1)], Vec::new()));
+        let loaded = Loaded { calls: vec![withdrawn, last.clone()], ..Loaded::default() };
+        let recovered = recover(loaded, 0);
+        assert_eq!((recovered.superseded, recovered.interrupted), (vec![Row(1)], Vec::new()));
+        assert_eq!(recovered.expired_ms, 0);
         assert_eq!(recovered.finished[0].0, last.begun);
     }
 }

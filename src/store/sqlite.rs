@@ -95,6 +95,10 @@ impl Sqlite {
                 }
                 Change::Give(given) => group.give(given)?,
                 Change::Forget { row } => group.forgotten.push(row.0),
+                Change::Expire { row, expires_at_ms } => {
+                    group.forgotten.push(row.0);
+                    group.totals.expired_ms = group.totals.expired_ms.max(*expires_at_ms);
+                }
             }
         }
         let totals = group.end()?;
@@ -217,12 +221,15 @@ impl<'a> Group<'a> {
         self.totals.commits += 1;
         let totals = self.totals;
         self.connection
-            .prepare_cached("UPDATE totals SET commits = ?1, calls = ?2, results = ?3, given = ?4, sum = ?5")?
+            .prepare_cached(
+                "UPDATE totals SET commits = ?1, calls = ?2, results = ?3, given = ?4, expired_ms = ?5, sum = ?6",
+            )?
             .execute(params![
                 totals.commits.cast_signed(),
                 totals.calls.cast_signed(),
                 totals.results.cast_signed(),
                 totals.given.cast_signed(),
+                totals.expired_ms.cast_signed(),
                 totals.sum(),
             ])?;
         Ok(totals)

@@ -36,7 +36,7 @@ impl Storage for Memory {
                 Change::Finish { row, result, .. } => {
                     state.loaded.get_mut(row).unwrap().1 = Some(result.clone());
                 }
-                Change::Forget { row } => {
+                Change::Forget { row } | Change::Expire { row, .. } => {
                     state.loaded.remove(row);
                 }
             }
@@ -210,8 +210,8 @@ fn the_first_free_row_follows_the_last_of_either_kind() {
     assert_eq!(Loaded::default().next_row(), Row(1));
     let (Change::Begin(begun), Change::Give(given)) = (begin(4), give(9)) else { unreachable!() };
     let calls = vec![LoadedCall { begun, finished: None }];
-    assert_eq!(Loaded { calls: calls.clone(), given: Vec::new() }.next_row(), Row(5));
-    assert_eq!(Loaded { calls, given: vec![given] }.next_row(), Row(10));
+    assert_eq!(Loaded { calls: calls.clone(), ..Loaded::default() }.next_row(), Row(5));
+    assert_eq!(Loaded { calls, given: vec![given], ..Loaded::default() }.next_row(), Row(10));
 }
 
 #[test]

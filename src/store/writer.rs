@@ -213,7 +213,7 @@ fn parts(changes: Vec<Change>) -> [Vec<(usize, Change)>; 3] {
     for (index, change) in changes.into_iter().enumerate() {
         let part = match &change {
             _ if fresh.contains(&change.row()) => &mut begin,
-            Change::Forget { .. } => &mut forget,
+            Change::Forget { .. } | Change::Expire { .. } => &mut forget,
             Change::Finish { .. } => &mut finish,
             Change::Begin(_) | Change::Give(_) => &mut begin,
         };

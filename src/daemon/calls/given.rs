@@ -25,12 +25,14 @@ pub(in crate::daemon) struct Gifts {
 struct State {
     by_id: HashMap<MessageId, Given>,
     expiry: BTreeSet<(u64, MessageId)>,
+    /// The latest `ts + ttl` that has expired: a clock that goes back gives no call away again.
+    expired_ms: u64,
 }
 
 impl Gifts {
-    /// Those that a former process has left, with room for `gifts_max`.
-    pub(in crate::daemon) fn new(left: Vec<Given>, gifts_max: usize) -> Self {
-        let mut state = State::default();
+    /// Those that a former process has left, and how far it had forgotten others, with room for `gifts_max`.
+    pub(in crate::daemon) fn new(left: Vec<Given>, expired_ms: u64, gifts_max: usize) -> Self {
+        let mut state = State { expired_ms, ..State::default() };
         for given in left {
             state.insert(given);
         }
@@ -42,30 +44,34 @@ impl Gifts {
         lock(&self.state).by_id.get(id).map(|given| given.peer.clone())
     }
 
-    /// Remembers a gift; `false` when there are too many.
-    fn insert(&self, given: Given) -> bool {
+    /// Remembers a gift. **Errors:** 1003 when calls as old were forgotten, 5004 when there are too many.
+    fn insert(&self, given: Given) -> Result<(), Refusal> {
         let mut state = lock(&self.state);
-        let has_room = state.by_id.len() < self.gifts_max;
-        if has_room {
-            state.insert(given);
+        if state.expired_ms > 0 && given.expires_at_ms <= state.expired_ms {
+            return Err(Refusal::new(Code::INVALID_TIMESTAMP, "calls of this age are no longer remembered"));
         }
-        has_room
+        if state.by_id.len() >= self.gifts_max {
+            return Err(Refusal::new(Code::OVERLOADED, "the memory of calls is full"));
+        }
+        state.insert(given);
+        Ok(())
     }
 
     fn remove(&self, id: &MessageId) -> Option<Row> {
         lock(&self.state).remove(id)
     }
 
-    /// Takes out what has expired, as rows of the journal.
-    fn take_expired(&self, now_ms: u64) -> Vec<Row> {
+    /// Takes out what has expired, as rows of the journal, and the latest `ts + ttl` of it all.
+    fn take_expired(&self, now_ms: u64) -> (Vec<Row>, u64) {
         let mut state = lock(&self.state);
         let mut rows = Vec::new();
         while let Some((at_ms, id)) = state.expiry.first().copied()
             && at_ms < now_ms
         {
             rows.extend(state.remove(&id));
+            state.expired_ms = state.expired_ms.max(at_ms);
         }
-        rows
+        (rows, state.expired_ms)
     }
 }
 
@@ -100,8 +106,7 @@ impl Node {
         }
         let row = self.journal.next_row();
         let given = Given { row, id: call.id, peer, expires_at_ms: call.expires_at_ms };
-        if !self.gifts.insert(given.clone()) {
-            let refusal = Refusal::new(Code::OVERLOADED, "the memory of calls is full");
+        if let Err(refusal) = self.gifts.insert(given.clone()) {
             return self.refuse_call(call, &refusal);
         }
         let submitted =
@@ -122,7 +127,10 @@ impl Node {
             let row = self.gifts.remove(&call.id);
             self.refuse_call(call, &unwritable());
             // The disk may have kept it all the same.
-            return self.forget_rows(row.into_iter().collect());
+            if let Some(row) = row {
+                self.forget_row(row);
+            }
+            return;
         }
         {
             let mut progress = lock(&call.progress);
@@ -140,7 +148,7 @@ impl Node {
 
     /// Forgets whom expired calls were given to.
     pub(in crate::daemon) fn forget_gifts(&self) {
-        let rows = self.gifts.take_expired(self.clock.wall_ms());
-        self.forget_rows(rows);
+        let (rows, expired_ms) = self.gifts.take_expired(self.clock.wall_ms());
+        self.expire_rows(rows.into_iter(), expired_ms);
     }
 }

@@ -133,17 +133,18 @@ impl Node {
         loop {
             let now_ms = self.clock.monotonic_ms();
             let mut forgotten = Vec::new();
-            let (due, next_ms, swept) = {
+            let (due, next_ms, swept, forgotten_ms) = {
                 let mut calls = lock(&self.executor.calls);
                 let swept = calls.ledger.sweep(self.clock.wall_ms(), &mut forgotten);
                 let due = calls.take_due(now_ms);
-                (due, calls.deadlines.first().map(|(at, _)| *at), swept)
+                let forgotten_ms = calls.ledger.forgotten_ms().unwrap_or(0);
+                (due, calls.deadlines.first().map(|(at, _)| *at), swept, forgotten_ms)
             };
             for key in due {
                 // PROTOCOL 8: the time's end is the call's result.
                 self.drive(&key, Input::Timeout, Answer::None);
             }
-            self.forget_rows(forgotten.into_iter().map(Row).collect());
+            self.expire_rows(forgotten.into_iter().map(Row), forgotten_ms);
             self.forget_gifts();
             let pause_ms = if self.save_again() { SAVE_AGAIN_MS } else { SWEEP_INTERVAL_MS };
             if swept == LEDGER_SWEEP_MAX {

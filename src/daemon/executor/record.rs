@@ -108,7 +108,9 @@ impl Node {
         }
         self.executor.idle.notify_waiters();
         // The disk may have kept it all the same.
-        self.forget_rows(row.into_iter().collect());
+        if let Some(row) = row {
+            self.forget_row(row);
+        }
     }
 
     /// Hands a result to the journal; one that finds no room is handed over again later.
@@ -198,10 +200,16 @@ impl Node {
             .map_err(|full| Refusal::new(refused_code(full.reason), "the journal takes no more questions"))
     }
 
-    /// Drops rows whose time has passed. A full queue leaves them to the next start.
-    pub(in crate::daemon) fn forget_rows(&self, rows: Vec<Row>) {
+    /// Drops the row of a call that was refused after all. A full queue leaves it to the next start.
+    pub(in crate::daemon) fn forget_row(&self, row: Row) {
+        let _left = self.journal.submit(Work::Write(Change::Forget { row }), Written::Forgotten);
+    }
+
+    /// Drops rows whose time has passed, the latest at `expires_at_ms`. A full queue leaves them to the next start.
+    pub(in crate::daemon) fn expire_rows(&self, rows: impl Iterator<Item = Row>, expires_at_ms: u64) {
         for row in rows {
-            if self.journal.submit(Work::Write(Change::Forget { row }), Written::Forgotten).is_err() {
+            let change = Change::Expire { row, expires_at_ms };
+            if self.journal.submit(Work::Write(change), Written::Forgotten).is_err() {
                 return;
             }
         }

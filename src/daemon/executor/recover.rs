@@ -20,6 +20,8 @@ pub(in crate::daemon) struct Recovered<S: Storage> {
     pub(in crate::daemon) ledger: Ledger<Waiter>,
     /// Whom calls of the agent's were given to.
     pub(in crate::daemon) given: Vec<Given>,
+    /// The latest `ts + ttl` that has expired. **Units:** milliseconds since the Unix epoch.
+    pub(in crate::daemon) expired_ms: u64,
     pub(in crate::daemon) journal: Journal<Written>,
     /// What must run before the journal does anything.
     pub(in crate::daemon) writer: Writer<Written, S>,
@@ -41,7 +43,10 @@ pub(in crate::daemon) fn recover<M: Medium>(
     let now_ms = system.clock.wall_ms();
     let left = store::recover(loaded, now_ms);
     let mut ledger = Ledger::new(limits);
-    let mut changes: Vec<_> = left.forgotten.into_iter().map(|row| Change::Forget { row }).collect();
+    ledger.restore_forgotten(left.expired_ms);
+    let mut changes: Vec<_> = left.superseded.into_iter().map(|row| Change::Forget { row }).collect();
+    let expires_at_ms = left.expired_ms;
+    changes.extend(left.expired.into_iter().map(|row| Change::Expire { row, expires_at_ms }));
     let mut called = Called::default();
     for (begun, result) in left.finished {
         // How it ended stands in its result only, which is not read before it is asked for.
@@ -69,7 +74,7 @@ pub(in crate::daemon) fn recover<M: Medium>(
         storage.commit(&changes)?;
     }
     let (journal, writer) = journal(storage, next_row, queue_max);
-    Ok(Recovered { ledger, given: left.given, journal, writer })
+    Ok(Recovered { ledger, given: left.given, expired_ms: left.expired_ms, journal, writer })
 }
 
 /// What a list says of a call that the journal kept.

@@ -13,26 +13,28 @@ use capd_proto::ledger::{BodyDigest, Key};
 use super::super::{Begun, Given, Loaded, LoadedCall, LoadedResult, Row};
 use super::Damage;
 
-/// What the `totals` row says: how many commits there were, and how many rows each table has.
+/// What the `totals` row says: how many commits there were, how many rows each table has, and what has expired.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Totals {
     pub(super) commits: u64,
     pub(super) calls: u64,
     pub(super) results: u64,
     pub(super) given: u64,
+    pub(super) expired_ms: u64,
 }
 
 impl Totals {
     pub(super) fn sum(&self) -> i64 {
         let mut sum = Sum::new("totals", Row(1));
         sum.number(self.commits).number(self.calls).number(self.results).number(self.given);
+        sum.number(self.expired_ms);
         sum.finish()
     }
 
     /// Reads and checks the row.
     pub(super) fn load(connection: &Connection) -> Result<Self, Damage> {
-        let mut statement =
-            connection.prepare("SELECT commits, calls, results, given, sum FROM totals WHERE row = 1")?;
+        let mut statement = connection
+            .prepare("SELECT commits, calls, results, given, expired_ms, sum FROM totals WHERE row = 1")?;
         let mut rows = statement.query([])?;
         let Some(row) = rows.next()? else { return Err(Damage::found("its totals are missing")) };
         let totals = Self {
@@ -40,8 +42,9 @@ impl Totals {
             calls: number(row, 1)?,
             results: number(row, 2)?,
             given: number(row, 3)?,
+            expired_ms: number(row, 4)?,
         };
-        if row.get::<_, i64>(4)? != totals.sum() {
+        if row.get::<_, i64>(5)? != totals.sum() {
             return Err(Damage::found("its totals are damaged"));
         }
         Ok(totals)
@@ -88,7 +91,7 @@ pub(super) fn load(connection: &Connection, totals: &Totals) -> Result<Loaded, D
             )));
         }
     }
-    Ok(Loaded { calls, given })
+    Ok(Loaded { calls, given, expired_ms: totals.expired_ms })
 }
 
 /// Reads one result and checks it; `None` when there is none.

@@ -52,7 +52,8 @@ fn what_was_written_is_there_after_closing() {
     let changes = [begin(1), give(2), begin(3), finish(3), begin(4), finish(1)];
     let dir = written(&changes);
     let mut journal = open(dir.path()).unwrap();
-    let expected = Loaded { calls: vec![finished(1), finished(3), call(4)], given: vec![given(2)] };
+    let expected =
+        Loaded { calls: vec![finished(1), finished(3), call(4)], given: vec![given(2)], ..Loaded::default() };
     assert_eq!(journal.load().unwrap(), expected);
     assert_eq!(journal.load().unwrap(), expected, "a second time from the file");
     assert_eq!(journal.read(Row(3)).unwrap(), "the result of 3");
@@ -62,8 +63,23 @@ fn what_was_written_is_there_after_closing() {
     journal.commit(&[forget(1), forget(2), forget(3), forget(77)]).unwrap();
     assert_eq!(journal.read(Row(3)).unwrap_err().kind(), StoreErrorKind::Missing);
     drop(journal);
-    let expected = Loaded { calls: vec![call(4)], given: Vec::new() };
+    let expected = Loaded { calls: vec![call(4)], ..Loaded::default() };
     assert_eq!(open(dir.path()).unwrap().load().unwrap(), expected);
+}
+
+#[test]
+fn how_far_rows_have_expired_is_never_forgotten() {
+    let dir = written(&[begin(1), begin(2), begin(3)]);
+    let expire = |row, expires_at_ms| Change::Expire { row: Row(row), expires_at_ms };
+    for (changes, expired_ms) in [
+        (vec![expire(1, 1_001)], 1_001),
+        (vec![expire(3, 1_003), expire(2, 1_002)], 1_003),
+        (vec![expire(9, 5)], 1_003),
+    ] {
+        open(dir.path()).unwrap().commit(&changes).unwrap();
+        assert_eq!(open(dir.path()).unwrap().load().unwrap().expired_ms, expired_ms);
+    }
+    assert_eq!(open(dir.path()).unwrap().load().unwrap().calls, []);
 }
 
 #[test]
@@ -96,7 +112,8 @@ fn a_result_without_its_call_and_a_row_that_is_taken_fail_with_their_group_only(
     }
     journal.commit(&[begin(3), finish(3)]).unwrap();
     drop(journal);
-    let expected = Loaded { calls: vec![finished(1), finished(3)], given: vec![given(2)] };
+    let expected =
+        Loaded { calls: vec![finished(1), finished(3)], given: vec![given(2)], ..Loaded::default() };
     assert_eq!(open(dir.path()).unwrap().load().unwrap(), expected);
 }
 
