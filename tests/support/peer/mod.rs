@@ -22,6 +22,8 @@ pub use tls::Certificate;
 
 /// The frame type of ERROR.
 pub const ERROR_FRAME: u8 = 0x06;
+const PING_FRAME: u8 = 0x03;
+const PONG_FRAME: u8 = 0x04;
 
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
@@ -300,9 +302,13 @@ impl RawLink {
         self.pipe.fill(&mut payload).then_some(Frame { frame_type: head[4], payload })
     }
 
-    /// The next message; other frames are an error.
+    /// The next message. A PING on the way is answered; any other frame is an error.
     pub fn message(&mut self) -> Message {
-        let frame = self.frame();
+        let mut frame = self.frame();
+        while frame.frame_type == PING_FRAME {
+            self.send_frame(PONG_FRAME, &frame.payload);
+            frame = self.frame();
+        }
         assert_eq!(frame.frame_type, AMP_MESSAGE, "{:?}: {frame:?}", self.transport);
         let envelope = Envelope::decode(&frame.payload).unwrap();
         if !self.transport.is_local() {
