@@ -115,8 +115,15 @@ impl Daemon {
         .to_string()
     }
 
+    /// For tests of those who look for mistakes: has the ledger take every call for a new one. Nothing but such a test
+    /// sets it.
+    #[doc(hidden)]
+    pub fn set_ledger_blind(&self, is_blind: bool) {
+        self.node.executor.set_blind(is_blind);
+    }
+
     /// Takes no new work, lets calls in flight end within the drain timeout, closes every link, and returns.
-    pub async fn shutdown(self) {
+    pub async fn shutdown(mut self) {
         self.node.draining.cancel();
         // PROTOCOL 4: peers are told first, so that their next calls go elsewhere. Agents here may still be needed.
         self.node.peers.drain();
@@ -137,10 +144,17 @@ impl Daemon {
         self.node.tasks.close();
         self.node.tasks.wait().await;
         self.node.journal.close().await;
-        if let Some(thread) = self.thread {
+        if let Some(thread) = self.thread.take() {
             // It only writes what is queued up, but a disk may take its time.
             let _joined = tokio::task::spawn_blocking(|| thread.join()).await;
         }
+    }
+}
+
+impl Drop for Daemon {
+    /// A sidecar whose tasks were stopped from outside leaves nothing behind either.
+    fn drop(&mut self) {
+        self.node.let_go();
     }
 }
 

@@ -154,6 +154,12 @@ impl Node {
         })
     }
 
+    /// Drops what would keep the node alive: calls whose tickets answer to it.
+    pub(super) fn let_go(&self) {
+        self.executor.let_go();
+        self.providers.let_go();
+    }
+
     pub(super) fn did(&self) -> &Did {
         self.identity.did()
     }

@@ -83,6 +83,14 @@ impl Providers {
         lock(&self.serving).get(&id).cloned()
     }
 
+    /// Drops every provider, and with it the calls that it has.
+    pub(super) fn let_go(&self) {
+        let serving = std::mem::take(&mut *lock(&self.serving));
+        let agents = std::mem::take(&mut *lock(&self.agents));
+        // Their tickets answer as they go, and what that needs must not be locked.
+        drop((serving, agents));
+    }
+
     fn add(&self, provider: Arc<dyn Provider>) -> ProviderId {
         let id = ProviderId(self.next.fetch_add(1, Ordering::Relaxed));
         lock(&self.serving).insert(id, provider);

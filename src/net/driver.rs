@@ -289,7 +289,7 @@ impl Driver {
         }
         let exchanges = self.connection.as_ref().map(|connection| {
             quic::widen(connection, &self.host.settings);
-            Exchanges::new(connection.clone(), Arc::clone(&self.host.service), &self.host.settings)
+            Exchanges::new(connection.clone(), &self.host.service, &self.host.settings)
         });
         let identification = Identification {
             role: self.machine.role(),

@@ -2,7 +2,7 @@
 
 use std::pin::pin;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use bytes::Bytes;
 use capd_proto::frame::{ErrorFrame, FrameType};
@@ -21,7 +21,8 @@ use super::wire::{self, CANCEL, FrameReader};
 /// The exchange streams of one QUIC link. **Source:** PROTOCOL 4.
 pub(super) struct Exchanges {
     connection: quinn::Connection,
-    service: Arc<dyn Service>,
+    /// Not held: a service that keeps its links would keep itself.
+    service: Weak<dyn Service>,
     /// The long-lived streams that this side opened.
     shared: Mutex<Vec<Arc<Stream>>>,
     shared_max: usize,
@@ -29,10 +30,14 @@ pub(super) struct Exchanges {
 }
 
 impl Exchanges {
-    pub(super) fn new(connection: quinn::Connection, service: Arc<dyn Service>, settings: &Settings) -> Self {
+    pub(super) fn new(
+        connection: quinn::Connection,
+        service: &Arc<dyn Service>,
+        settings: &Settings,
+    ) -> Self {
         Self {
             connection,
-            service,
+            service: Arc::downgrade(service),
             shared: Mutex::default(),
             shared_max: settings.shared_streams.max(1),
             shared_message_bytes_max: settings.shared_message_bytes_max,
@@ -78,7 +83,8 @@ impl Exchanges {
     /// Opens `stream` at the peer and serves it; frames queue until the peer grants the stream.
     fn open(&self, link: &Arc<Link>, stream: Arc<Stream>) {
         let connection = self.connection.clone();
-        let service = Arc::clone(&self.service);
+        // A service that is gone has no use for answers.
+        let Some(service) = self.service.upgrade() else { return stream.outbox.abort() };
         let link = Arc::clone(link);
         let flow = Arc::clone(link.flow());
         flow.tasks.spawn(async move {
