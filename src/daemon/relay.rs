@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use super::calls::RelayedCall;
 use super::inbound::Inbound;
-use super::node::{Node, Outbound, Refusal, lock};
+use super::node::{ANSWER_TTL_MS, Node, Outbound, Refusal, lock};
 use crate::net::pending::Pending;
 use crate::net::{Link, LinkId, Route, SendError};
 
@@ -278,7 +278,8 @@ impl Node {
             typ,
             to: link.principal().as_str(),
             reply_to: None,
-            ttl_ms: time_ms,
+            // Not the time we wait: the peer's clock may be further ahead of ours than that.
+            ttl_ms: ANSWER_TTL_MS,
             body,
             ext: Ext::None,
         };
