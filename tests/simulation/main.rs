@@ -1,0 +1,137 @@
+//! Simulated worlds: the promise of PROTOCOL 8 under every fault at once, from seeds that replay exactly.
+
+mod sim;
+
+use std::process::Command;
+use std::thread;
+
+use sim::plan::{Break, Plan, Victim};
+use sim::report::findings;
+use sim::world::{self, Outcome};
+
+#[track_caller]
+fn assert_sound(seed: u64, outcome: &Outcome) {
+    assert!(outcome.verdict.violations.is_empty(), "\n{}", findings(seed, None, outcome));
+}
+
+fn run(seed: u64) -> Outcome {
+    world::run(&Plan::of(seed, None), seed)
+}
+
+/// Runs `work` for each number below `end`, on two threads.
+fn for_each(end: u64, work: impl Fn(u64) + Sync) {
+    let (work, threads) = (&work, 2);
+    thread::scope(|scope| {
+        for first in 0..threads {
+            scope.spawn(move || (first..end).step_by(2).for_each(work));
+        }
+    });
+}
+
+#[test]
+fn a_quiet_world_has_one_execution_and_one_result() {
+    for is_idempotent in [false, true] {
+        let outcome = world::run(&Plan::quiet(is_idempotent), 1);
+        assert_sound(1, &outcome);
+        assert_eq!((outcome.verdict.calls, outcome.verdict.executions, outcome.crashes), (1, 1, 0));
+    }
+}
+
+#[test]
+fn worlds_with_every_fault_keep_the_promise() {
+    for_each(60, |seed| assert_sound(seed, &run(seed)));
+}
+
+#[test]
+fn a_seed_plays_the_same_world_again() {
+    for seed in 1_000..1_006 {
+        let (once, again) = (run(seed), run(seed));
+        assert!(once.traffic.packets > 0);
+        assert_eq!((once.trace, once.virtual_ms), (again.trace, again.virtual_ms), "seed {seed}");
+    }
+    assert_ne!(run(1_000).trace, run(1_001).trace);
+}
+
+#[test]
+fn another_process_plays_the_same_world() {
+    let traces =
+        || -> Vec<String> { (1_010..1_014).map(|seed| format!("{:016x}", run(seed).trace)).collect() };
+    if std::env::var_os(PRINT_TRACES).is_some() {
+        return println!("traces {}", traces().join(" "));
+    }
+    let this = std::env::current_exe().unwrap();
+    let other = Command::new(this)
+        .args(["--exact", "another_process_plays_the_same_world", "--nocapture"])
+        .env(PRINT_TRACES, "1")
+        .output()
+        .unwrap();
+    let printed = String::from_utf8(other.stdout).unwrap();
+    let line = format!("traces {}", traces().join(" "));
+    assert!(printed.contains(&line), "expected {line:?} in\n{printed}");
+}
+
+/// Crashes `victim` at each of its polls from the call to its end: wherever it was, the promise holds.
+fn crash_everywhere(victim: Victim, polls_of: impl Fn(&Outcome) -> u64) {
+    for is_idempotent in [false, true] {
+        let mut plan = Plan::quiet(is_idempotent);
+        let polls = polls_of(&world::run(&plan, 1));
+        assert!(polls > 5, "{polls} polls are no call");
+        plan.calls[0].crash = Some((victim, 0));
+        for_each(polls, |poll| {
+            let mut plan = plan.clone();
+            plan.calls[0].crash = Some((victim, poll));
+            let outcome = world::run(&plan, 1);
+            assert!(
+                outcome.verdict.violations.is_empty(),
+                "{victim:?} at poll {poll}\n{}",
+                findings(1, None, &outcome)
+            );
+        });
+    }
+}
+
+#[test]
+fn the_executors_sidecar_may_crash_at_any_await_point() {
+    crash_everywhere(Victim::Sidecar(1), |quiet| quiet.polls.sidecars[1]);
+}
+
+#[test]
+fn the_callers_sidecar_may_crash_at_any_await_point() {
+    crash_everywhere(Victim::Sidecar(0), |quiet| quiet.polls.sidecars[0]);
+}
+
+#[test]
+fn the_provider_may_crash_at_any_await_point() {
+    crash_everywhere(Victim::Provider(1), |quiet| quiet.polls.providers[0]);
+}
+
+#[test]
+fn either_sidecar_may_crash_with_a_commit_done_and_not_acknowledged() {
+    for machine in 0..2 {
+        for commit in 1..4 {
+            let mut plan = Plan::quiet(false);
+            plan.disks[machine].dies_after_commit = Some(commit);
+            assert_sound(1, &world::run(&plan, 1));
+        }
+    }
+}
+
+/// The worlds in which the oracle finds something, of the first few.
+fn found(breaks: Break) -> u64 {
+    (0..20)
+        .filter(|seed| !world::run(&Plan::of(*seed, Some(breaks)), *seed).verdict.violations.is_empty())
+        .count() as u64
+}
+
+#[test]
+fn the_oracle_finds_a_ledger_that_takes_every_call_for_a_new_one() {
+    assert!(found(Break::Duplicates) > 0);
+}
+
+#[test]
+fn the_oracle_finds_a_disk_that_does_not_keep_what_was_begun() {
+    assert!(found(Break::Executing) > 0);
+}
+
+/// Set for the process that only prints its traces.
+const PRINT_TRACES: &str = "CAPD_SIMULATION_PRINT_TRACES";

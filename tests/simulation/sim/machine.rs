@@ -1,0 +1,212 @@
+//! A machine of the world: its clock and its disk, and the sidecar process that runs on it, again after each crash.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use capd::config::{self, Config, Signatures, Transport};
+use capd::daemon::Daemon;
+use capd::net::{Seed, Spawn, Udp, WallClock};
+use capd_proto::identity::Did;
+use tokio::io::DuplexStream;
+use tokio::sync::Notify;
+use tokio::time::sleep;
+
+use super::dice::Dice;
+use super::disk::Disk;
+use super::network::Net;
+use super::oracle::Oracle;
+use super::plan::{self, Break, Plan};
+use super::process::Process;
+use super::trace::{Happening, Trace};
+
+/// One machine.
+pub struct Machine {
+    pub index: usize,
+    pub wall: WallClock,
+    pub disk: Disk,
+    seed: Seed,
+    config: Config,
+    world: World,
+    running: Mutex<Running>,
+    /// Wakes those who wait for the sidecar to be up.
+    up: Notify,
+    crashes: AtomicU64,
+}
+
+/// What all machines of a world share.
+#[derive(Clone)]
+pub struct World {
+    pub net: Net,
+    pub trace: Trace,
+    pub oracle: Oracle,
+    pub dice: Dice,
+    pub panics: Arc<AtomicU64>,
+    pub breaks: Option<Break>,
+}
+
+#[derive(Default)]
+struct Running {
+    process: Option<Process>,
+    daemon: Option<Arc<Daemon>>,
+}
+
+impl Machine {
+    pub fn new(index: usize, plan: &Plan, world: &World) -> Arc<Self> {
+        Arc::new(Self {
+            index,
+            wall: WallClock::at(WALL_MS),
+            disk: Disk::new(plan.disks[index].clone(), world.dice.fork(), world.trace.clone()),
+            seed: seed(index),
+            config: config(index, plan),
+            world: world.clone(),
+            running: Mutex::default(),
+            up: Notify::new(),
+            crashes: AtomicU64::new(0),
+        })
+    }
+
+    pub fn crashes(&self) -> u64 {
+        self.crashes.load(Ordering::Relaxed)
+    }
+
+    /// The sidecar's process, dead or alive.
+    pub fn process(&self) -> Option<Process> {
+        self.running().process.clone()
+    }
+
+    /// Has the sidecar crash after so many more polls.
+    pub fn crash_in(&self, polls: u64) {
+        if let Some(process) = self.process() {
+            process.crash_at(process.polls() + polls);
+        }
+    }
+
+    pub fn crash(&self) {
+        if let Some(process) = self.process() {
+            process.kill();
+        }
+    }
+
+    /// A local link's other end, once the sidecar is up.
+    pub async fn dial(&self) -> DuplexStream {
+        loop {
+            let woken = self.up.notified();
+            if let Some(daemon) = self.daemon() {
+                let (ours, theirs) = tokio::io::duplex(PIPE_BYTES);
+                daemon.serve_stream(ours);
+                return theirs;
+            }
+            woken.await;
+        }
+    }
+
+    /// Runs the sidecar, and again after each crash, for ever.
+    pub async fn run(self: Arc<Self>) {
+        loop {
+            let process = Process::start(&self.world.panics);
+            self.running().process = Some(process.clone());
+            process.spawn(Box::pin(Arc::clone(&self).boot(process.clone())));
+            process.ended().await;
+            self.end();
+            self.crashes.fetch_add(1, Ordering::Relaxed);
+            self.world.trace.note(Happening::Crash, &[self.index as u64, process.polls()]);
+            self.world
+                .oracle
+                .tell(None, || format!("sidecar {} crashes at its poll {}", self.index, process.polls()));
+            sleep(Duration::from_millis(self.world.dice.within(10..800))).await;
+        }
+    }
+
+    /// Ends the sidecar for good.
+    pub fn end(&self) {
+        let running = std::mem::take(&mut *self.running());
+        if let Some(process) = &running.process {
+            process.kill();
+        }
+    }
+
+    async fn boot(self: Arc<Self>, process: Process) {
+        let udp = Udp::of(self.world.net.of(&process));
+        let system = process.system(&self.wall, self.world.dice.u64(), udp);
+        let disk = self.disk.mount(&process);
+        match Daemon::start_on(system, self.config.clone(), &self.seed, None, &disk).await {
+            Ok(daemon) => {
+                daemon.set_ledger_blind(self.world.breaks == Some(Break::Duplicates));
+                self.running().daemon = Some(Arc::new(daemon));
+                self.world.oracle.tell(None, || format!("sidecar {} is up", self.index));
+                self.up.notify_waiters();
+            }
+            // It says so, and its owner starts it again.
+            Err(error) if self.disk.is_full() => {
+                self.world.oracle.tell(None, || format!("sidecar {} does not start: {error}", self.index));
+                process.condemn();
+            }
+            Err(error) => {
+                self.world.oracle.violates(format!("sidecar {} does not start: {error}", self.index));
+            }
+        }
+    }
+
+    fn daemon(&self) -> Option<Arc<Daemon>> {
+        let running = self.running();
+        let is_alive = running.process.as_ref().is_some_and(Process::is_alive);
+        running.daemon.clone().filter(|_| is_alive)
+    }
+
+    fn running(&self) -> MutexGuard<'_, Running> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn seed(index: usize) -> Seed {
+    let mut bytes = [0x5e; 32];
+    bytes[0] = u8::try_from(index).expect("a world has few machines");
+    Seed::new(bytes)
+}
+
+/// The DID of a machine's sidecar: the same in every world.
+pub fn did(index: usize) -> &'static Did {
+    static DIDS: OnceLock<Vec<Did>> = OnceLock::new();
+    &DIDS.get_or_init(|| (0..MACHINES_MAX).map(|index| seed(index).identity().did().clone()).collect())[index]
+}
+
+fn config(index: usize, plan: &Plan) -> Config {
+    static BASE: OnceLock<Config> = OnceLock::new();
+    let base = BASE.get_or_init(|| {
+        let environment = [("HOME".to_owned(), "/nowhere".to_owned())];
+        Config::layer(None, &environment, &[]).expect("the defaults are a configuration")
+    });
+    let mut config = base.clone();
+    config.listen.quic = Some((plan::ip(index), PORT).into());
+    config.listen.unix = None;
+    config.peer.signatures = if plan.signs { Signatures::Always } else { Signatures::Channel };
+    config.peers = (0..plan.machines)
+        .filter(|other| *other != index)
+        .map(|other| config::Peer {
+            did: did(other).to_string(),
+            // The lower dials the higher, so that there is one link between two.
+            addresses: if index < other { vec![address(other)] } else { Vec::new() },
+        })
+        .collect();
+    config.timeouts.handshake_ms = 2_000;
+    config.timeouts.drain_ms = 500;
+    config.timeouts.idle_ms = 3_000;
+    config.timeouts.keep_alive_ms = 1_000;
+    config.timeouts.reconnect_initial_ms = 50;
+    config.timeouts.reconnect_max_ms = 800;
+    config
+}
+
+fn address(machine: usize) -> config::Address {
+    config::Address { transport: Transport::Quic, host: plan::ip(machine).to_string(), port: PORT }
+}
+
+/// The time of day when a world begins.
+const WALL_MS: u64 = 1_800_000_000_000;
+/// Where sidecars listen.
+const PORT: u16 = 4_433;
+/// What a local link's pipe holds.
+const PIPE_BYTES: usize = 64 * 1024;
+/// Machines of the largest world.
+const MACHINES_MAX: usize = 4;
