@@ -168,3 +168,36 @@ fn an_answer_of_the_callers_own_sidecar_says_that_it_is_not_the_last_word() {
     let result = caller.result(&id);
     assert_eq!((failure(&result), of_error(&result, "details")), (5902, None));
 }
+
+#[test]
+fn with_a_full_disk_only_calls_that_may_run_again_run() {
+    let b = Setup::new().meets_file_limits().start();
+    let other = "org.example.other:1.0.0";
+    let mut provider = Provider::of(&b, vec![loose(ECHO), idempotent(other)]);
+    let mut caller = Caller::of(&b);
+    let before = caller.link.envelope(CAP_INVOKE, by_id(ECHO, "before".into()));
+    let running = caller.link.send_envelope(&before);
+    let call = provider.taken();
+    b.fill_disk();
+    for _ in 0..3 {
+        let id = caller.invoke(by_id(ECHO, "full".into()));
+        assert_eq!(caller.error(&id).code(), Some(5002));
+        let id = caller.invoke(by_id(other, "again".into()));
+        provider.echo();
+        assert_eq!(success(&caller.result(&id)), &Value::from("again"));
+    }
+    // Its result is kept back until it is on disk.
+    provider.succeed(&call, "done".into());
+    caller.heard_nothing_more();
+    b.free_disk();
+    let first = caller.result(&running);
+    assert_eq!(success(&first), &Value::from("done"));
+    let id = caller.invoke(by_id(ECHO, "after".into()));
+    provider.echo();
+    assert_eq!(success(&caller.result(&id)), &Value::from("after"));
+    provider.heard_nothing_more();
+    let b = b.restart();
+    let mut caller = Caller::of(&b);
+    caller.link.send_envelope(&before);
+    assert_eq!(caller.result(&running).bytes, first.bytes);
+}

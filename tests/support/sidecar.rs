@@ -20,6 +20,7 @@ pub struct Setup {
     peers: Vec<(String, Vec<String>)>,
     overrides: Vec<(String, String)>,
     is_at_home: bool,
+    meets_file_limits: bool,
 }
 
 impl Setup {
@@ -67,6 +68,12 @@ impl Setup {
     /// Leaves its state directory to itself: it has its directory as HOME.
     pub fn at_home(mut self) -> Self {
         self.is_at_home = true;
+        self
+    }
+
+    /// Lets writes past a limit of file sizes fail instead of ending the process, for [`Sidecar::fill_disk`].
+    pub fn meets_file_limits(mut self) -> Self {
+        self.meets_file_limits = true;
         self
     }
 
@@ -150,6 +157,22 @@ impl Sidecar {
         self.child.id()
     }
 
+    /// Lets its files grow no more, as on a disk that is full; its log among them.
+    pub fn fill_disk(&self) {
+        self.limit_files(Some(0));
+    }
+
+    /// Undoes [`Sidecar::fill_disk`].
+    pub fn free_disk(&self) {
+        self.limit_files(None);
+    }
+
+    fn limit_files(&self, bytes: Option<u64>) {
+        let pid = rustix::process::Pid::from_raw(self.child.id().cast_signed());
+        let limit = rustix::process::Rlimit { current: bytes, maximum: None };
+        rustix::process::prlimit(pid, rustix::process::Resource::Fsize, limit).unwrap();
+    }
+
     /// Ends it as if the machine had lost power.
     pub fn kill(&mut self) {
         // It may be dead already.
@@ -222,7 +245,13 @@ impl Drop for Sidecar {
 fn command(dir: &Path, setup: &Setup) -> Command {
     let config = setup.write(dir);
     let log = std::fs::OpenOptions::new().create(true).append(true).open(dir.join("capd.log")).unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_capd"));
+    let mut command = if setup.meets_file_limits {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "trap '' XFSZ; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_capd")]);
+        shell
+    } else {
+        Command::new(env!("CARGO_BIN_EXE_capd"))
+    };
     command.env_clear().current_dir(dir).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
     for name in ["PATH", "HOME", "TMPDIR"] {
         if let Some(value) = std::env::var_os(name) {

@@ -183,7 +183,11 @@ fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
 }
 
 fn log_to_stderr(config: &Config) {
-    let builder = tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(config.log.level);
+    let builder = tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_max_level(config.log.level)
+        // Where a line cannot be written, as on a full disk, a report of that cannot either, and would panic.
+        .log_internal_errors(false);
     match config.log.format {
         LogFormat::Human => builder.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).init(),
         LogFormat::Json => builder.json().flatten_event(true).init(),
