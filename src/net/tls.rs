@@ -15,6 +15,7 @@ use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{NoServerSessionStorage, ParsedCertificate};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName as Subject, Error, OtherError,
     PeerMisbehaved, ServerConfig, SignatureScheme, version,
@@ -25,8 +26,8 @@ use super::key_file::Seed;
 /// What this sidecar presents on every peer link.
 pub(super) struct Credentials {
     provider: Arc<CryptoProvider>,
-    certificate: CertificateDer<'static>,
-    key: PrivatePkcs8KeyDer<'static>,
+    /// The certificate and its key, read once for all links.
+    certified: Arc<SingleCertAndKey>,
     server: Arc<ServerConfig>,
 }
 
@@ -38,8 +39,10 @@ impl Credentials {
         let key = pkcs8(seed);
         let certificate = self_signed(&key)?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let server = server_config(&provider, &certificate, &key)?;
-        Ok(Self { provider, certificate, key, server })
+        let certified = CertifiedKey::from_der(vec![certificate], PrivateKeyDer::Pkcs8(key), &provider)?;
+        let certified = Arc::new(SingleCertAndKey::from(certified));
+        let server = server_config(&provider, &certified)?;
+        Ok(Self { provider, certified, server })
     }
 
     /// The configuration for links that peers open.
@@ -59,10 +62,7 @@ impl Credentials {
             .with_protocol_versions(&[&version::TLS13])?
             .dangerous()
             .with_custom_certificate_verifier(verifier)
-            .with_client_auth_cert(
-                vec![self.certificate.clone()],
-                PrivateKeyDer::Pkcs8(self.key.clone_key()),
-            )?;
+            .with_client_cert_resolver(Arc::clone(&self.certified) as _);
         config.alpn_protocols = vec![ALPN.to_vec()];
         config.resumption = Resumption::disabled();
         config.enable_sni = false;
@@ -241,13 +241,12 @@ impl ClientCertVerifier for ClientIdentity {
 
 fn server_config(
     provider: &Arc<CryptoProvider>,
-    certificate: &CertificateDer<'static>,
-    key: &PrivatePkcs8KeyDer<'static>,
+    certified: &Arc<SingleCertAndKey>,
 ) -> Result<Arc<ServerConfig>, Error> {
     let mut config = ServerConfig::builder_with_provider(Arc::clone(provider))
         .with_protocol_versions(&[&version::TLS13])?
         .with_client_cert_verifier(Arc::new(ClientIdentity { verifier: Verifier::new(provider) }))
-        .with_single_cert(vec![certificate.clone()], PrivateKeyDer::Pkcs8(key.clone_key()))?;
+        .with_cert_resolver(Arc::clone(certified) as _);
     config.alpn_protocols = vec![ALPN.to_vec()];
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
