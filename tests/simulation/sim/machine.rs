@@ -27,6 +27,8 @@ pub struct Machine {
     pub disk: Disk,
     seed: Seed,
     config: Config,
+    dies_young_permille: u64,
+    calm_from_ms: u64,
     world: World,
     running: Mutex<Running>,
     /// Wakes those who wait for the sidecar to be up.
@@ -49,6 +51,7 @@ pub struct World {
 struct Running {
     process: Option<Process>,
     daemon: Option<Arc<Daemon>>,
+    is_leaving: bool,
 }
 
 impl Machine {
@@ -59,6 +62,8 @@ impl Machine {
             disk: Disk::new(plan.disks[index].clone(), world.dice.fork(), world.trace.clone()),
             seed: seed(index),
             config: config(index, plan),
+            dies_young_permille: plan.dies_young_permille,
+            calm_from_ms: plan.calm_from_ms,
             world: world.clone(),
             running: Mutex::default(),
             up: Notify::new(),
@@ -88,6 +93,22 @@ impl Machine {
         }
     }
 
+    /// Shuts the sidecar down in good order; its process ends with that.
+    pub fn leave(&self) {
+        let mut running = self.running();
+        // Nobody holds the daemon for longer than it takes to open a link.
+        let daemon = running.daemon.take().and_then(Arc::into_inner);
+        if let (Some(daemon), Some(process)) = (daemon, running.process.clone()) {
+            self.world.oracle.tell(None, || format!("sidecar {} is shut down", self.index));
+            running.is_leaving = true;
+            let ending = process.clone();
+            process.spawn(Box::pin(async move {
+                daemon.shutdown().await;
+                ending.condemn();
+            }));
+        }
+    }
+
     /// A local link's other end, once the sidecar is up.
     pub async fn dial(&self) -> DuplexStream {
         loop {
@@ -106,14 +127,20 @@ impl Machine {
         loop {
             let process = Process::start(&self.world.panics);
             self.running().process = Some(process.clone());
+            let is_calm = self.world.trace.now_ms() >= self.calm_from_ms;
+            if !is_calm && self.world.dice.chance(self.dies_young_permille) {
+                process.crash_at(self.world.dice.within(0..60));
+            }
             process.spawn(Box::pin(Arc::clone(&self).boot(process.clone())));
             process.ended().await;
+            if !self.running().is_leaving {
+                self.crashes.fetch_add(1, Ordering::Relaxed);
+            }
             self.end();
-            self.crashes.fetch_add(1, Ordering::Relaxed);
             self.world.trace.note(Happening::Crash, &[self.index as u64, process.polls()]);
             self.world
                 .oracle
-                .tell(None, || format!("sidecar {} crashes at its poll {}", self.index, process.polls()));
+                .tell(None, || format!("sidecar {} ends at its poll {}", self.index, process.polls()));
             sleep(Duration::from_millis(self.world.dice.within(10..800))).await;
         }
     }
@@ -207,6 +234,6 @@ const WALL_MS: u64 = 1_800_000_000_000;
 /// Where sidecars listen.
 const PORT: u16 = 4_433;
 /// What a local link's pipe holds.
-const PIPE_BYTES: usize = 64 * 1024;
+const PIPE_BYTES: usize = 16 * 1024;
 /// Machines of the largest world.
 const MACHINES_MAX: usize = 4;

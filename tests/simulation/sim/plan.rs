@@ -26,6 +26,8 @@ pub struct Plan {
     pub weather: Weather,
     pub disks: Vec<Habits>,
     pub manners: Manners,
+    /// How often a sidecar crashes in the first polls after its start.
+    pub dies_young_permille: u64,
     /// Whether envelopes between peers are signed.
     pub signs: bool,
     /// The pause before a caller's sidecar tries again, if the capabilities name one.
@@ -73,6 +75,8 @@ pub struct Blow {
 #[derive(Clone, Copy, Debug)]
 pub enum BlowKind {
     SidecarDies,
+    /// It is shut down in good order, and started again.
+    SidecarLeaves,
     ProviderDies,
     ClockJumps(i64),
 }
@@ -111,6 +115,7 @@ impl Plan {
             weather: weather(&dice.fork(), machines, calm_from_ms),
             disks: Vec::new(),
             manners: manners(&dice),
+            dies_young_permille: dice.pick(&[0, 0, 200]),
             signs: dice.chance(400),
             retry_ms: dice.chance(700).then(|| dice.within(20..400)),
             calm_from_ms,
@@ -145,6 +150,7 @@ impl Plan {
             weather: Weather { latency_ms: (3, 3), ..Weather::default() },
             disks: vec![disk.clone(), disk],
             manners: Manners { slow_permille: 0, silent_permille: 0, failing_permille: 0, rude: false },
+            dies_young_permille: 0,
             signs: true,
             retry_ms: Some(50),
             calm_from_ms: 0,
@@ -199,6 +205,7 @@ impl Plan {
         };
         let all: Vec<_> = (0..self.machines).collect();
         some(dice.pick(&[0, 0, 1, 2]), &all, &|| BlowKind::SidecarDies);
+        some(dice.pick(&[0, 0, 0, 1]), &all, &|| BlowKind::SidecarLeaves);
         some(dice.pick(&[0, 0, 1, 3]), &self.executors, &|| BlowKind::ProviderDies);
         let jump = || {
             BlowKind::ClockJumps(if dice.chance(500) {

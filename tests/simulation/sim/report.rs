@@ -71,7 +71,9 @@ impl Report {
     }
 
     /// One object with everything in it.
-    pub fn json(&self, wall: Duration, threads: u64) -> Value {
+    ///
+    /// Worlds are counted by the time that processors gave to them, so that a busy machine does not count against them.
+    pub fn json(&self, wall: Duration, processors: Duration) -> Value {
         let ends: BTreeMap<_, _> = self.ends.iter().map(|(end, count)| (end.to_string(), *count)).collect();
         let seconds = wall.as_secs_f64();
         json!({
@@ -88,8 +90,8 @@ impl Report {
             "unacknowledged_commits": self.unacknowledged_commits,
             "virtual_hours": round(self.virtual_ms as f64 / 3_600_000.0),
             "wall_seconds": round(seconds),
-            "threads": threads,
-            "worlds_per_second_and_core": round(self.worlds as f64 / seconds / threads as f64),
+            "cpu_seconds": round(processors.as_secs_f64()),
+            "worlds_per_second_and_core": round(self.worlds as f64 / processors.as_secs_f64()),
             "traces": format!("{:016x}", self.traces),
             "violations": self.violations,
         })

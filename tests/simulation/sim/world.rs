@@ -127,6 +127,7 @@ impl Fleet {
             sleep_until(self.world.trace.moment(blow.at_ms)).await;
             match blow.kind {
                 BlowKind::SidecarDies => self.machines[blow.machine].crash(),
+                BlowKind::SidecarLeaves => self.machines[blow.machine].leave(),
                 BlowKind::ProviderDies => self.crash_in(Victim::Provider(blow.machine), 0),
                 BlowKind::ClockJumps(by_ms) => {
                     let tell = || format!("the clock of machine {} jumps by {by_ms} ms", blow.machine);
