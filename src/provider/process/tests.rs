@@ -289,7 +289,8 @@ async fn dropped_call_leaves_no_process_of_the_family() {
 #[tokio::test]
 async fn children_left_behind_are_killed_and_do_not_delay_the_result() {
     let watch = Watch::new();
-    let script = "sh -c 'exec 9>alive; echo $$ >&9; echo up >&9; sleep 1000' & cat; kill -0 $! && exit 0";
+    let script = "sh -c 'exec 9>alive; echo $$ >&9; echo up >&9; : > up; sleep 1000' & cat;
+        until [ -e up ]; do :; done; kill -0 $! && exit 0";
     let process = Process::new(watch.spec(script));
     let cancel = CancellationToken::new();
     let (result, family) = tokio::join!(process.run(call("{}"), &cancel), watch.up());
