@@ -7,7 +7,7 @@ use capd_proto::envelope::MessageId;
 use capd_proto::identity::Identity;
 
 use super::link::{Answered, LinkProvider, Wire};
-use super::ticket::Answers;
+use super::ticket::{Answer, Answers};
 use super::*;
 
 /// Keeps every outcome that tickets give.
@@ -15,7 +15,8 @@ use super::*;
 struct Outcomes(Mutex<Vec<(MessageId, Outcome)>>);
 
 impl Answers for Outcomes {
-    fn finish(&self, key: &CallKey, outcome: Outcome) {
+    fn finish(&self, answer: Answer) {
+        let (key, outcome) = answer.into_parts();
         self.0.lock().unwrap().push((key.id, outcome));
     }
 }

@@ -9,7 +9,21 @@ use super::{CallKey, Outcome};
 /// Where outcomes and progress of calls go: the executor's table of running calls.
 pub trait Answers: Send + Sync {
     /// The call has ended; a second outcome for one call is dropped there.
-    fn finish(&self, key: &CallKey, outcome: Outcome);
+    fn finish(&self, answer: Answer);
+}
+
+/// A call and its outcome. Only a ticket makes one, so there is no other way to answer.
+#[derive(Debug)]
+pub struct Answer {
+    key: CallKey,
+    outcome: Outcome,
+}
+
+impl Answer {
+    /// The call, and how it ended.
+    pub fn into_parts(self) -> (CallKey, Outcome) {
+        (self.key, self.outcome)
+    }
 }
 
 /// The one answer that an accepted call will get.
@@ -33,19 +47,23 @@ impl Ticket {
         &self.key
     }
 
+    fn answer(&mut self, outcome: Outcome) {
+        if let Some(answers) = self.answers.take() {
+            answers.finish(Answer { key: self.key.clone(), outcome });
+        }
+    }
+
     /// Answers the call.
     pub fn finish(mut self, outcome: Outcome) {
-        if let Some(answers) = self.answers.take() {
-            answers.finish(&self.key, outcome);
-        }
+        self.answer(outcome);
     }
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        if let Some(answers) = self.answers.take() {
+        if self.answers.is_some() {
             let message = "the provider gave the call up without an answer".to_owned();
-            answers.finish(&self.key, Outcome::Failure { code: Code::INTERNAL_ERROR, message });
+            self.answer(Outcome::Failure { code: Code::INTERNAL_ERROR, message });
         }
     }
 }

@@ -13,12 +13,14 @@ use super::drive::Driven;
 use super::{Calls, Running, Stage};
 use crate::daemon::node::{Node, Outbound, lock};
 use crate::daemon::wire::violation_details;
-use crate::provider::ticket::Answers;
+use crate::provider::ticket::{self, Answers};
 use crate::provider::{CallKey, Outcome};
 use crate::schema::Side;
 
 impl Answers for Node {
-    fn finish(&self, key: &CallKey, outcome: Outcome) {
+    fn finish(&self, answer: ticket::Answer) {
+        let (key, outcome) = answer.into_parts();
+        let key = &key;
         let is_answer = !matches!(outcome, Outcome::Lost);
         let is_running = lock(&self.executor.calls).running.contains_key(key);
         let surplus = if is_running { self.answered(key, outcome).surplus } else { Some(Surplus::Late) };
