@@ -67,7 +67,7 @@ impl Peers {
 
     /// Takes a link in; with the first one to a peer its stay begins.
     pub(super) fn add(&self, link: &Arc<Link>) -> Option<Stay> {
-        let key = PublicKey::from_did(link.principal().as_str()).ok()?;
+        let key = *link.key()?;
         let begun = {
             let mut state = lock(&self.state);
             let new = || Peer { key, links: Vec::new(), stay: Stay(link.id()), is_known: false, fault: None };

@@ -295,6 +295,7 @@ impl Driver {
             role: self.machine.role(),
             kind: self.greeter.kind(),
             principal,
+            key: self.greeter.key(),
             remote: self.greeter.remote().to_owned(),
             channel_auth: !self.greeter.kind().is_local()
                 && terms.extensions.iter().any(|name| name == EXT_CHANNEL_AUTH),

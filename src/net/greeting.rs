@@ -27,8 +27,8 @@ use super::local::Token;
 /// Who is at the other end of a connection, as far as the transport knows.
 pub(super) struct End {
     pub(super) kind: Kind,
-    /// Whom TLS proved; local connections prove nobody.
-    pub(super) principal: Option<Did>,
+    /// Whom TLS proved, and the key that it is; local connections prove nobody.
+    pub(super) principal: Option<(Did, PublicKey)>,
     pub(super) remote: String,
     pub(super) address: Option<SocketAddr>,
     /// What a client shows and a server asks for.
@@ -37,10 +37,10 @@ pub(super) struct End {
 
 impl End {
     /// Another sidecar, whose key TLS proved.
-    pub(super) fn peer(kind: Kind, principal: Did, address: SocketAddr) -> Self {
+    pub(super) fn peer(kind: Kind, key: PublicKey, address: SocketAddr) -> Self {
         Self {
             kind,
-            principal: Some(principal),
+            principal: Some((key.did(), key)),
             remote: address.to_string(),
             address: Some(address),
             token: None,
@@ -92,7 +92,12 @@ impl Greeter {
 
     /// Who the other side is: proven by TLS, or on a local link the one agent that both sides are for (PROTOCOL 2).
     pub(super) fn principal(&self) -> Option<Did> {
-        self.end.principal.clone().or_else(|| self.ours())
+        self.end.principal.as_ref().map(|(did, _)| did.clone()).or_else(|| self.ours())
+    }
+
+    /// The key that TLS proved.
+    pub(super) fn key(&self) -> Option<PublicKey> {
+        self.end.principal.as_ref().map(|(_, key)| *key)
     }
 
     /// Who this side is.
@@ -157,7 +162,8 @@ impl Greeter {
             return Err(unauthorized("`from` is not the link's own principal"));
         }
         if envelope.sig.is_some() || !(self.end.kind.is_local() || self.channel_auth) {
-            let key = PublicKey::from_did(&envelope.from).map_err(|_| unauthorized("no key for `from`"))?;
+            let key = self.key().map_or_else(|| PublicKey::from_did(&envelope.from), Ok);
+            let key = key.map_err(|_| unauthorized("no key for `from`"))?;
             envelope.verify(&key, &mut Vec::new())?;
         }
         let body = envelope.body().ok_or_else(|| Fault::invalid("HELLO is not encrypted"))?;

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use capd_proto::frame::FrameType;
-use capd_proto::identity::Did;
+use capd_proto::identity::{Did, PublicKey};
 use capd_proto::link::Role;
 
 use super::close::CloseReason;
@@ -75,6 +75,7 @@ pub struct Link {
     role: Role,
     kind: Kind,
     principal: Did,
+    key: Option<PublicKey>,
     remote: String,
     channel_auth: bool,
     flow: Arc<Flow>,
@@ -88,6 +89,7 @@ pub(super) struct Identification {
     pub(super) role: Role,
     pub(super) kind: Kind,
     pub(super) principal: Did,
+    pub(super) key: Option<PublicKey>,
     pub(super) remote: String,
     pub(super) channel_auth: bool,
 }
@@ -99,12 +101,13 @@ impl Link {
         control: Arc<Stream>,
         exchanges: Option<Exchanges>,
     ) -> Arc<Self> {
-        let Identification { role, kind, principal, remote, channel_auth } = identification;
+        let Identification { role, kind, principal, key, remote, channel_auth } = identification;
         Arc::new(Self {
             id: LinkId::next(),
             role,
             kind,
             principal,
+            key,
             remote,
             channel_auth,
             flow,
@@ -131,6 +134,11 @@ impl Link {
     /// The DID that the other side proved: its TLS key's on a peer link, the agent's own on a local one. **Source:** PROTOCOL 2.
     pub const fn principal(&self) -> &Did {
         &self.principal
+    }
+
+    /// The key that TLS proved, whose DID the principal is; none on a local link.
+    pub const fn key(&self) -> Option<&PublicKey> {
+        self.key.as_ref()
     }
 
     /// The other side's address, for logs.

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use capd_proto::identity::Did;
+use capd_proto::identity::{Did, PublicKey};
 use capd_proto::limits::MSG_SIZE_BYTES_FLOOR;
 use capd_proto::link::Role;
 use quinn::crypto::HmacKey;
@@ -140,7 +140,7 @@ fn opening(
     })
 }
 
-fn principal(connection: &Connection) -> io::Result<Did> {
+fn principal(connection: &Connection) -> io::Result<PublicKey> {
     let identity = connection
         .peer_identity()
         .and_then(|identity| identity.downcast::<Vec<CertificateDer<'static>>>().ok());

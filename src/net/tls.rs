@@ -89,15 +89,15 @@ pub enum CredentialsError {
     Tls(#[from] Error),
 }
 
-/// The DID behind a peer's certificates. **Errors:** not exactly one certificate, or its key is not Ed25519.
-pub(super) fn principal(certificates: &[CertificateDer<'_>]) -> Result<Did, Error> {
+/// The key behind a peer's certificates. **Errors:** not exactly one certificate, or its key is not Ed25519.
+pub(super) fn principal(certificates: &[CertificateDer<'_>]) -> Result<PublicKey, Error> {
     match certificates {
         [] => Err(Error::NoCertificatesPresented),
-        [leaf, intermediates @ ..] => leaf_principal(leaf, intermediates),
+        [leaf, intermediates @ ..] => leaf_key(leaf, intermediates),
     }
 }
 
-fn leaf_principal(leaf: &CertificateDer<'_>, intermediates: &[CertificateDer<'_>]) -> Result<Did, Error> {
+fn leaf_key(leaf: &CertificateDer<'_>, intermediates: &[CertificateDer<'_>]) -> Result<PublicKey, Error> {
     if !intermediates.is_empty() {
         return Err(refused("exactly one certificate is expected"));
     }
@@ -106,9 +106,7 @@ fn leaf_principal(leaf: &CertificateDer<'_>, intermediates: &[CertificateDer<'_>
         .strip_prefix(SPKI_ED25519_PREFIX)
         .ok_or_else(|| refused("the certificate's key is not Ed25519"))?;
     let key: [u8; 32] = key.try_into().map_err(|_| refused("the certificate's key is not Ed25519"))?;
-    let key = PublicKey::from_bytes(&key)
-        .map_err(|_| refused("the certificate's key is not a point of the curve"))?;
-    Ok(key.did())
+    PublicKey::from_bytes(&key).map_err(|_| refused("the certificate's key is not a point of the curve"))
 }
 
 /// The part both directions share: what a signature and a leaf must be.
@@ -165,7 +163,7 @@ impl ServerCertVerifier for ServerPin {
         _ocsp_response: &[u8],
         _now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        let found = leaf_principal(end_entity, intermediates)?;
+        let found = leaf_key(end_entity, intermediates)?.did();
         if self.expected.as_ref().is_some_and(|expected| *expected != found) {
             *self.mismatch.lock().unwrap_or_else(PoisonError::into_inner) = Some(found);
             return Err(refused("the server's key is not the pinned one"));
@@ -213,7 +211,7 @@ impl ClientCertVerifier for ClientIdentity {
         intermediates: &[CertificateDer<'_>],
         _now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
-        leaf_principal(end_entity, intermediates).map(|_| ClientCertVerified::assertion())
+        leaf_key(end_entity, intermediates).map(|_| ClientCertVerified::assertion())
     }
 
     fn verify_tls12_signature(

@@ -116,7 +116,7 @@ impl Plan {
             disks: Vec::new(),
             manners: manners(&dice),
             dies_young_permille: dice.pick(&[0, 0, 200]),
-            signs: dice.chance(400),
+            signs: dice.chance(333),
             retry_ms: dice.chance(700).then(|| dice.within(20..400)),
             calm_from_ms,
             breaks,
