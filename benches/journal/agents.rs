@@ -85,7 +85,7 @@ pub(crate) fn provider(socket: &Path) {
     });
 }
 
-/// Does a round for each line `capability in_flight milliseconds`, and answers with its [`Round`].
+/// Does a round for each line `capability in_flight milliseconds ttl_seconds`, and answers with its [`Round`].
 pub(crate) fn caller(socket: &Path) {
     let runtime = runtime();
     let client = runtime.block_on(client(socket));
@@ -93,10 +93,11 @@ pub(crate) fn caller(socket: &Path) {
     for line in std::io::stdin().lock().lines() {
         let line = line.unwrap();
         let words: Vec<_> = line.split(' ').collect();
-        let [capability, in_flight, milliseconds] = words[..] else { panic!("{line:?} is no round") };
+        let [capability, in_flight, milliseconds, ttl] = words[..] else { panic!("{line:?} is no round") };
         let (in_flight, milliseconds) = (in_flight.parse().unwrap(), milliseconds.parse().unwrap());
+        let request = request(capability, Duration::from_secs(ttl.parse().unwrap()));
         let (seconds, mut latencies) =
-            runtime.block_on(round(&client, capability, in_flight, Duration::from_millis(milliseconds)));
+            runtime.block_on(round(&client, &request, in_flight, Duration::from_millis(milliseconds)));
         latencies.sort_unstable();
         let at = |part: f64| {
             let index = ((latencies.len() - 1) as f64 * part).round() as usize;
@@ -110,10 +111,15 @@ pub(crate) fn caller(socket: &Path) {
 }
 
 /// Keeps `in_flight` calls going for `time`; gives the seconds it took to end them all, and each call's time.
-async fn round(client: &Client, capability: &str, in_flight: usize, time: Duration) -> (f64, Vec<Duration>) {
+async fn round(
+    client: &Client,
+    request: &CallRequest,
+    in_flight: usize,
+    time: Duration,
+) -> (f64, Vec<Duration>) {
     let begin = Instant::now();
     let callers = (0..in_flight).map(|_| {
-        let (client, request) = (client.clone(), request(capability));
+        let (client, request) = (client.clone(), request.clone());
         tokio::spawn(async move {
             let mut latencies = Vec::new();
             while begin.elapsed() < time {
@@ -134,9 +140,9 @@ async fn round(client: &Client, capability: &str, in_flight: usize, time: Durati
     (begin.elapsed().as_secs_f64(), latencies)
 }
 
-fn request(capability: &str) -> CallRequest {
+fn request(capability: &str, ttl: Duration) -> CallRequest {
     let target = Target::Id(capability.parse().unwrap());
-    CallRequest::new(target).params_cbor(item(REQUEST_BYTES)).timeout(Duration::from_secs(30))
+    CallRequest::new(target).params_cbor(item(REQUEST_BYTES)).timeout(Duration::from_secs(30)).ttl(ttl)
 }
 
 /// One CBOR byte string of so many bytes, its head included.

@@ -36,6 +36,8 @@ pub(crate) struct Args {
     hold_s: Option<u64>,
     /// Only this kind of call while load is held.
     only: Option<String>,
+    /// How long calls are remembered, in seconds; longer than a run, unless forgetting is to be measured as well.
+    ttl_s: Option<u64>,
     /// Rounds of each kind.
     rounds: Option<usize>,
 }
@@ -55,6 +57,7 @@ fn main() {
             "--write" => args.write = true,
             "--hold" => args.hold_s = Some(value().parse().expect("--hold takes seconds")),
             "--only" => args.only = Some(value()),
+            "--ttl" => args.ttl_s = Some(value().parse().expect("--ttl takes seconds")),
             "--rounds" => args.rounds = Some(value().parse().expect("--rounds takes a number")),
             // Names of benchmarks, as `cargo bench -- NAME` gives to all of them.
             name if !name.starts_with('-') && !"journal".contains(name) => return,
@@ -63,7 +66,7 @@ fn main() {
     }
     args.is_test = is_test || !is_bench;
     match args.hold_s {
-        Some(seconds) => measure::hold(seconds, args.only.as_deref()),
+        Some(seconds) => measure::hold(seconds, &args),
         None => report::report(&args, &measure::measure(&args)),
     }
 }

@@ -1,9 +1,11 @@
 //! Rounds in alternation, so that whatever slows the machine slows both kinds of calls, and the disk between them.
 
+use std::fmt;
+
 use crate::Args;
 use crate::agents::{JOURNALED, Round, UNJOURNALED};
 use crate::disk::Disk;
-use crate::world::{PROCESSES, World};
+use crate::world::{Machine, PROCESSES, World};
 
 /// Rounds of one kind of call with so many in flight.
 #[derive(Debug, Default)]
@@ -34,6 +36,14 @@ impl Series {
         self.commits += (world.commits() - commits) as f64;
     }
 
+    fn append(&mut self, other: &mut Self) {
+        self.rounds.append(&mut other.rounds);
+        for (sum, more) in self.cpu_us.iter_mut().zip(other.cpu_us) {
+            *sum += more;
+        }
+        self.commits += other.commits;
+    }
+
     fn per_call(mut self) -> Self {
         let calls = self.calls() as f64;
         self.cpu_us = self.cpu_us.map(|sum| sum / calls);
@@ -51,6 +61,8 @@ pub(crate) struct Figures {
     pub(crate) one: [Series; 2],
     /// One commit of one change, between the rounds with one in flight. **Units:** microseconds.
     pub(crate) commit_us: f64,
+    /// The part of all cores' time that went to anything but the four processes and this one.
+    pub(crate) others: f64,
 }
 
 impl Figures {
@@ -61,11 +73,44 @@ impl Figures {
     }
 }
 
+/// One round of each kind, one after the other.
+struct Pass {
+    many: [Series; 2],
+    one: [Series; 2],
+    commit_us: [f64; 2],
+    others: f64,
+}
+
+impl Pass {
+    fn run(world: &mut World, disk: &mut Disk, [many_ms, one_ms]: [u64; 2], commits: usize) -> Self {
+        let machine = Machine::watch(world);
+        let (mut many, mut one, mut commit_us) = <([Series; 2], [Series; 2], [f64; 2])>::default();
+        for (series, capability) in many.iter_mut().zip([UNJOURNALED, JOURNALED]) {
+            series.add(world, capability, IN_FLIGHT, many_ms);
+        }
+        for ((series, capability), commit_us) in
+            one.iter_mut().zip([UNJOURNALED, JOURNALED]).zip(&mut commit_us)
+        {
+            series.add(world, capability, 1, one_ms);
+            *commit_us = disk.commit_us(commits);
+        }
+        Self { many, one, commit_us, others: machine.others(world) }
+    }
+}
+
+impl fmt::Display for Pass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [unjournaled, journaled] = [0, 1].map(|kind: usize| self.many[kind].median(Round::calls_per_s));
+        let others = self.others * 100.0;
+        write!(f, "{unjournaled:.0} and {journaled:.0} calls/s, {others:.0} % of the cores went to others")
+    }
+}
+
 /// All rounds of the benchmark, or one tiny one of each kind.
 pub(crate) fn measure(args: &Args) -> Figures {
     let (rounds, many_ms, one_ms, commits) =
         if args.is_test { (1, 100, 100, 5) } else { (args.rounds.unwrap_or(7), 2_000, 1_000, 200) };
-    let mut world = World::start();
+    let mut world = World::start(args.ttl_s.unwrap_or(TTL_S));
     let mut disk = Disk::new();
     let mut calls = 0;
     for capability in [UNJOURNALED, JOURNALED] {
@@ -73,22 +118,26 @@ pub(crate) fn measure(args: &Args) -> Figures {
     }
     disk.commit_us(commits);
     let (mut many, mut one, mut commit_us) = <([Series; 2], [Series; 2], Vec<f64>)>::default();
-    for _ in 0..rounds {
-        for (series, capability) in many.iter_mut().zip([UNJOURNALED, JOURNALED]) {
-            series.add(&mut world, capability, IN_FLIGHT, many_ms);
+    let (mut others, mut passes) = (0.0, 0);
+    while commit_us.len() < 2 * rounds {
+        let mut pass = Pass::run(&mut world, &mut disk, [many_ms, one_ms], commits);
+        passes += 1;
+        calls += pass.many.iter().chain(&pass.one).map(Series::calls).sum::<u64>();
+        println!("pass {passes}: {pass}");
+        // A pass in which others had the cores or the disk says what they cost, not what a call costs.
+        let is_last_resort = args.is_test || passes >= PASSES_PER_ROUND_MAX * rounds;
+        if pass.others > OTHERS_MAX && !is_last_resort {
+            continue;
         }
-        for (series, capability) in one.iter_mut().zip([UNJOURNALED, JOURNALED]) {
-            series.add(&mut world, capability, 1, one_ms);
-            commit_us.push(disk.commit_us(commits));
+        for (all, pass) in many.iter_mut().chain(&mut one).zip(pass.many.iter_mut().chain(&mut pass.one)) {
+            all.append(pass);
         }
+        commit_us.extend(pass.commit_us);
+        others += pass.others / rounds as f64;
     }
-    calls += many.iter().chain(&one).map(Series::calls).sum::<u64>();
     assert_eq!(world.executions(), calls, "each call is executed once");
-    let figures = Figures {
-        many: many.map(Series::per_call),
-        one: one.map(Series::per_call),
-        commit_us: median(commit_us),
-    };
+    let (many, one) = (many.map(Series::per_call), one.map(Series::per_call));
+    let figures = Figures { many, one, commit_us: median(commit_us), others };
     assert!(figures.one[1].commits >= 1.0, "a journaled call that is alone has commits of its own");
     figures
 }
@@ -99,8 +148,9 @@ fn median(mut values: Vec<f64>) -> f64 {
 }
 
 /// Load for a profiler.
-pub(crate) fn hold(seconds: u64, only: Option<&str>) {
-    let mut world = World::start();
+pub(crate) fn hold(seconds: u64, args: &Args) {
+    let mut world = World::start(args.ttl_s.unwrap_or(TTL_S));
+    let only = args.only.as_deref();
     println!("{}", world.pids());
     let kinds: Vec<_> = [UNJOURNALED, JOURNALED]
         .into_iter()
@@ -127,3 +177,10 @@ pub(crate) fn hold(seconds: u64, only: Option<&str>) {
 
 /// Calls in flight where many are.
 pub(crate) const IN_FLIGHT: usize = 64;
+/// A pass is not taken when others had more of the cores than this. The kernel's own work for our disk and sockets,
+/// which it books on nobody, is some percent of it.
+const OTHERS_MAX: f64 = 0.15;
+/// Longer than any run: what is forgotten in one round would be paid for in another.
+const TTL_S: u64 = 3_600;
+/// Passes tried for each one that is wanted.
+const PASSES_PER_ROUND_MAX: usize = 4;

@@ -58,9 +58,10 @@ fn section(figures: &Figures) -> String {
     writeln!(
         text,
         "\nOne commit of one change takes {} µs in the same run, so a journaled call that is alone takes {:.1} commits\n\
-         longer than one that is not journaled.",
+         longer than one that is not journaled. Other work had {:.0} % of the cores meanwhile, the kernel's own included.",
         number(figures.commit_us),
         figures.latency_commits(),
+        figures.others * 100.0,
     )
     .expect("text takes everything");
     text

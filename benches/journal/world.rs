@@ -3,6 +3,7 @@
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Instant;
 
 use crate::agents::Round;
 use crate::support::{Setup, Sidecar};
@@ -15,20 +16,23 @@ pub(crate) struct World {
     provider: Agent,
     a: Sidecar,
     b: Sidecar,
+    ttl_s: u64,
 }
 
 impl World {
-    pub(crate) fn start() -> Self {
+    /// `ttl_s` is how long calls are remembered.
+    pub(crate) fn start(ttl_s: u64) -> Self {
         let b = sidecar(Setup::new());
         let provider = Agent::start("--provider", &b.socket);
         let a = sidecar(Setup::new().peer(&b));
         let caller = Agent::start("--caller", &a.socket);
-        Self { caller, provider, a, b }
+        Self { caller, provider, a, b, ttl_s }
     }
 
     /// One round of calls.
     pub(crate) fn round(&mut self, capability: &str, in_flight: usize, milliseconds: u64) -> Round {
-        Round::parse(&self.caller.ask(&format!("{capability} {in_flight} {milliseconds}")))
+        let words = format!("{capability} {in_flight} {milliseconds} {}", self.ttl_s);
+        Round::parse(&self.caller.ask(&words))
     }
 
     /// How many calls the provider has executed.
@@ -61,6 +65,45 @@ fn sidecar(setup: Setup) -> Sidecar {
         .set("limits.ledger_entries_max", "20000000")
         .set("limits.ledger_bytes_max", "8589934592")
         .start()
+}
+
+/// The machine's busy time from a moment on, to tell what others had of it.
+pub(crate) struct Machine {
+    begin: Instant,
+    busy_us: f64,
+    ours_us: f64,
+}
+
+impl Machine {
+    pub(crate) fn watch(world: &World) -> Self {
+        Self { begin: Instant::now(), busy_us: busy_us(), ours_us: ours_us(world) }
+    }
+
+    /// The part of all cores' time since then that went to other processes, or was kept by the machine under this one.
+    pub(crate) fn others(&self, world: &World) -> f64 {
+        let cores = std::thread::available_parallelism().map_or(1.0, |cores| cores.get() as f64);
+        let others_us = (busy_us() - self.busy_us) - (ours_us(world) - self.ours_us);
+        others_us / (self.begin.elapsed().as_secs_f64() * 1e6 * cores)
+    }
+}
+
+fn ours_us(world: &World) -> f64 {
+    world.cpu_us().iter().sum::<f64>() + cpu_us(std::process::id())
+}
+
+/// proc_stat(5): what all cores did but idle and wait for the disk, time stolen from a virtual machine included.
+fn busy_us() -> f64 {
+    let Ok(stat) = std::fs::read_to_string("/proc/stat") else { return f64::NAN };
+    let ticks: Vec<f64> = stat
+        .lines()
+        .next()
+        .unwrap_or_default()
+        .split_whitespace()
+        .skip(1)
+        .map(|tick| tick.parse().unwrap())
+        .collect();
+    let busy = ticks.iter().enumerate().filter(|(at, _)| ![3, 4].contains(at) && *at < 8);
+    busy.map(|(_, ticks)| ticks).sum::<f64>() * TICK_US
 }
 
 /// An agent's process: a line in, a line out. It ends when its standard input does.
