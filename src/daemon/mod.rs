@@ -174,3 +174,6 @@ pub fn identity(config: &Config) -> Result<Identity, StartError> {
 
 /// How long a shutdown waits for the journal to take the last results.
 const CONCLUDE_TIMEOUT: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests;

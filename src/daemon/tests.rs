@@ -1,0 +1,43 @@
+//! A daemon as a value: what is left of it when it goes.
+
+use std::sync::Arc;
+
+use tokio::sync::Notify;
+
+use super::*;
+use crate::client::{CallRequest, Client, Invocation, Options, Target};
+use crate::config::Config;
+use crate::store::Folder;
+
+#[test]
+fn a_daemon_that_is_dropped_with_a_call_in_flight_leaves_nothing_behind() {
+    let dir = tempfile::tempdir().unwrap();
+    let overrides = [("agent.dir".to_owned(), dir.path().to_str().unwrap().to_owned())];
+    let mut config = Config::layer(None, &[], &overrides).unwrap();
+    config.listen.unix = None;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let node = runtime.block_on(async {
+        let journal = Folder::new(dir.path());
+        let daemon =
+            Daemon::start_on(System::real(), config, &Seed::new([1; 32]), None, &journal).await.unwrap();
+        let (ours, theirs) = tokio::io::duplex(4_096);
+        daemon.serve_stream(ours);
+        let agent = Client::connect_stream(theirs, Options::default(), System::real()).await.unwrap();
+        let taken = Arc::new(Notify::new());
+        let is_taken = Arc::clone(&taken);
+        let handler = move |_: Invocation| {
+            taken.notify_one();
+            std::future::pending()
+        };
+        agent.serve(1, handler).unwrap();
+        let id: capd_proto::capability::CapabilityId = "org.example.endless:1.0.0".parse().unwrap();
+        let draft = capd_proto::message::DescriptorDraft::new(id.clone());
+        agent.declare(&[draft.finish().unwrap()]).await.unwrap();
+        let _call = agent.call(CallRequest::new(Target::Id(id))).unwrap();
+        is_taken.notified().await;
+        Arc::downgrade(&daemon.node)
+    });
+    // With the runtime go the tasks, and with them whoever else held the node.
+    drop(runtime);
+    assert_eq!(node.strong_count(), 0);
+}
