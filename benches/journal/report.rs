@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::Args;
 use crate::agents::{REQUEST_BYTES, RESPONSE_BYTES, Round};
-use crate::measure::{Figures, IN_FLIGHT};
+use crate::measure::{Figures, IN_FLIGHT, OTHERS_MAX};
 use crate::world::PROCESSES;
 
 /// Prints the section, and writes it where `args` want it.
@@ -20,6 +20,11 @@ pub(crate) fn report(args: &Args, figures: &Figures) {
     );
     if args.write {
         assert!(!args.is_test, "a trial run is nothing to write down");
+        let others = figures.others * 100.0;
+        assert!(
+            figures.others <= OTHERS_MAX,
+            "nothing is written: {others:.0} % of the cores went to others"
+        );
         let old = std::fs::read_to_string(PAGE).unwrap();
         std::fs::write(PAGE, replaced(&old, &text)).unwrap();
         println!("written to docs/performance.md");
