@@ -1,6 +1,6 @@
 //! Calls in, CAP_INVOKE envelopes out to an agent on a local link; its CAP_RESULT bodies back in, outcomes out.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
@@ -36,14 +36,14 @@ pub struct LinkProvider<W> {
 }
 
 struct Calls {
-    in_flight: HashMap<MessageId, Ticket>,
+    in_flight: BTreeMap<MessageId, Ticket>,
     is_open: bool,
 }
 
 impl<W: Wire> LinkProvider<W> {
     /// A provider behind `wire` that takes at most `calls_max` calls at a time.
     pub fn new(wire: W, calls_max: usize) -> Self {
-        let calls = Calls { in_flight: HashMap::new(), is_open: true };
+        let calls = Calls { in_flight: BTreeMap::new(), is_open: true };
         Self { wire, calls_max, calls: Mutex::new(calls) }
     }
 

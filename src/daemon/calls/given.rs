@@ -23,10 +23,16 @@ pub(in crate::daemon) struct Gifts {
 
 #[derive(Default)]
 struct State {
-    by_id: HashMap<MessageId, Given>,
+    by_id: HashMap<MessageId, Gift>,
     expiry: BTreeSet<(u64, MessageId)>,
     /// The latest `ts + ttl` that has expired: a clock that goes back gives no call away again.
     expired_ms: u64,
+}
+
+struct Gift {
+    given: Given,
+    /// Whether it is on disk: only then may a call leave because of it.
+    is_durable: bool,
 }
 
 impl Gifts {
@@ -34,18 +40,40 @@ impl Gifts {
     pub(in crate::daemon) fn new(left: Vec<Given>, expired_ms: u64, gifts_max: usize) -> Self {
         let mut state = State { expired_ms, ..State::default() };
         for given in left {
-            state.insert(given);
+            state.insert(given, true);
         }
         Self { state: Mutex::new(state), gifts_max }
     }
 
     /// Whom the call of this id was given to.
     pub(in crate::daemon) fn peer(&self, id: &MessageId) -> Option<Did> {
-        lock(&self.state).by_id.get(id).map(|given| given.peer.clone())
+        lock(&self.state).by_id.get(id).map(|gift| gift.given.peer.clone())
     }
 
-    /// Remembers a gift. **Errors:** 1003 when calls as old were forgotten, 5004 when there are too many.
-    fn insert(&self, given: Given) -> Result<(), Refusal> {
+    /// Whether it is on disk whom the call of this id was given to.
+    fn is_durable(&self, id: &MessageId) -> bool {
+        lock(&self.state).by_id.get(id).is_some_and(|gift| gift.is_durable)
+    }
+
+    /// A gift's row is on disk.
+    fn written(&self, id: &MessageId, row: Row) {
+        if let Some(gift) = lock(&self.state).by_id.get_mut(id)
+            && gift.given.row == row
+        {
+            gift.is_durable = true;
+        }
+    }
+
+    /// A gift's row could not be written; one that a later row took the place of stays.
+    fn unwritten(&self, id: &MessageId, row: Row) {
+        let mut state = lock(&self.state);
+        if state.by_id.get(id).is_some_and(|gift| gift.given.row == row) {
+            state.remove(id);
+        }
+    }
+
+    /// Remembers a gift; gives the row of one that it takes the place of. **Errors:** 1003 when calls as old were forgotten, 5004 when there are too many.
+    fn insert(&self, given: Given) -> Result<Option<Row>, Refusal> {
         let mut state = lock(&self.state);
         if state.expired_ms > 0 && given.expires_at_ms <= state.expired_ms {
             return Err(Refusal::new(Code::INVALID_TIMESTAMP, "calls of this age are no longer remembered"));
@@ -53,12 +81,9 @@ impl Gifts {
         if state.by_id.len() >= self.gifts_max {
             return Err(Refusal::new(Code::OVERLOADED, "the memory of calls is full"));
         }
-        state.insert(given);
-        Ok(())
-    }
-
-    fn remove(&self, id: &MessageId) -> Option<Row> {
-        lock(&self.state).remove(id)
+        let former = state.remove(&given.id);
+        state.insert(given, false);
+        Ok(former)
     }
 
     /// Takes out what has expired, as rows of the journal, and the latest `ts + ttl` of it all.
@@ -76,13 +101,13 @@ impl Gifts {
 }
 
 impl State {
-    fn insert(&mut self, given: Given) {
+    fn insert(&mut self, given: Given, is_durable: bool) {
         self.expiry.insert((given.expires_at_ms, given.id));
-        self.by_id.insert(given.id, given);
+        self.by_id.insert(given.id, Gift { given, is_durable });
     }
 
     fn remove(&mut self, id: &MessageId) -> Option<Row> {
-        let given = self.by_id.remove(id)?;
+        let Gift { given, .. } = self.by_id.remove(id)?;
         self.expiry.remove(&(given.expires_at_ms, given.id));
         Some(given.row)
     }
@@ -91,7 +116,7 @@ impl State {
 impl Node {
     /// Sends a call for which a peer was chosen, once it is on disk who that is if it may run only once.
     pub(super) fn give(&self, call: &Arc<RelayedCall>, chosen: Chosen) {
-        let is_known = chosen.idempotent || self.gifts.peer(&call.id).is_some();
+        let is_known = chosen.idempotent || self.gifts.is_durable(&call.id);
         let peer = chosen.peer.clone();
         {
             let mut progress = lock(&call.progress);
@@ -106,32 +131,36 @@ impl Node {
         }
         let row = self.journal.next_row();
         let given = Given { row, id: call.id, peer, expires_at_ms: call.expires_at_ms };
-        if let Err(refusal) = self.gifts.insert(given.clone()) {
-            return self.refuse_call(call, &refusal);
-        }
+        let former = match self.gifts.insert(given.clone()) {
+            Ok(former) => former,
+            Err(refusal) => return self.refuse_call(call, &refusal),
+        };
         let submitted =
-            self.journal.submit(Work::Write(Change::Give(given)), Written::Given(Arc::clone(call)));
+            self.journal.submit(Work::Write(Change::Give(given)), Written::Given(Arc::clone(call), row));
         if let Err(full) = submitted {
-            self.gifts.remove(&call.id);
+            self.gifts.unwritten(&call.id, row);
             self.refuse_call(
                 call,
                 &Refusal::new(refused_code(full.reason), "the journal takes no more calls"),
             );
         }
+        if let Some(row) = former {
+            self.forget_row(row);
+        }
     }
 
     /// It is on disk who the call goes to, so it may leave; unless it has ended meanwhile.
-    pub(in crate::daemon) fn on_given(&self, call: &Arc<RelayedCall>, error: Option<StoreError>) {
+    pub(in crate::daemon) fn on_given(&self, call: &Arc<RelayedCall>, row: Row, error: Option<StoreError>) {
         if let Some(error) = error {
             tracing::error!(id = %call.id, %error, "a call is refused: the journal cannot be written");
-            let row = self.gifts.remove(&call.id);
-            self.refuse_call(call, &unwritable());
-            // The disk may have kept it all the same.
-            if let Some(row) = row {
-                self.forget_row(row);
+            self.gifts.unwritten(&call.id, row);
+            if !call.ended.is_cancelled() {
+                self.refuse_call(call, &unwritable());
             }
-            return;
+            // The disk may have kept it all the same.
+            return self.forget_row(row);
         }
+        self.gifts.written(&call.id, row);
         {
             let mut progress = lock(&call.progress);
             if call.ended.is_cancelled() {

@@ -24,7 +24,7 @@ pub(in crate::daemon) enum Written {
     /// A recorded result was read for somebody who asked again.
     Recalled { id: MessageId, waiter: Waiter },
     /// Whom a call of the agent's goes to: it may be sent.
-    Given(std::sync::Arc<RelayedCall>),
+    Given(std::sync::Arc<RelayedCall>, Row),
     /// Rows that nobody needs any more.
     Forgotten,
 }
@@ -59,7 +59,7 @@ impl Node {
                     self.refuse(&waiter.link, &waiter.route, Some(id), &unreadable());
                 }
             },
-            Written::Given(call) => self.on_given(&call, outcome.err()),
+            Written::Given(call, row) => self.on_given(&call, row, outcome.err()),
             Written::Forgotten => {
                 if let Err(error) = outcome {
                     // They leave at the next start.
