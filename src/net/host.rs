@@ -77,7 +77,7 @@ impl Host {
     ) -> Result<Arc<Self>, CredentialsError> {
         let owner = Owner::Sidecar {
             identity: Arc::new(seed.identity()),
-            credentials: Credentials::new(seed)?,
+            credentials: Credentials::new(seed, Arc::clone(&system.crypto))?,
             reset_key: ResetKey::of(seed),
         };
         Ok(Self::new(settings, owner, service, system))

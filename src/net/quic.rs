@@ -94,6 +94,8 @@ pub async fn connect(
     let crypto = QuicClientConfig::try_from(config).map_err(io::Error::other)?;
     let mut config = ClientConfig::new(Arc::new(crypto));
     config.transport_config(transport(&host.settings));
+    let random = host.system.random.clone();
+    config.initial_dst_cid_provider(Arc::new(move || random_id(&random)));
     let endpoint = dialler(host, address)?;
     let connecting = endpoint.connect_with(config, address, SERVER_NAME).map_err(io::Error::other)?;
     let connection = match timeout_at(deadline, connecting).await {
@@ -198,8 +200,7 @@ struct RandomIds(Random);
 
 impl ConnectionIdGenerator for RandomIds {
     fn generate_cid(&mut self) -> ConnectionId {
-        let bytes: [u8; CONNECTION_ID_BYTES] = self.0.bytes().expect("the system has randomness");
-        ConnectionId::new(&bytes)
+        random_id(&self.0)
     }
 
     fn cid_len(&self) -> usize {
@@ -209,6 +210,11 @@ impl ConnectionIdGenerator for RandomIds {
     fn cid_lifetime(&self) -> Option<Duration> {
         None
     }
+}
+
+fn random_id(random: &Random) -> ConnectionId {
+    let bytes: [u8; CONNECTION_ID_BYTES] = random.bytes().expect("the system has randomness");
+    ConnectionId::new(&bytes)
 }
 
 /// A socket that reaches `address`: one that listens if any does, else one that only dials.

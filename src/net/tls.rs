@@ -32,13 +32,12 @@ pub(super) struct Credentials {
 }
 
 impl Credentials {
-    /// The self-signed certificate of `seed`'s identity, and the configurations that use it.
+    /// The self-signed certificate of `seed`'s identity, and the configurations that use it with `provider`.
     ///
     /// **Errors:** the TLS library refuses the key, which no seed makes it do.
-    pub(super) fn new(seed: &Seed) -> Result<Self, CredentialsError> {
+    pub(super) fn new(seed: &Seed, provider: Arc<CryptoProvider>) -> Result<Self, CredentialsError> {
         let key = pkcs8(seed);
         let certificate = self_signed(&key)?;
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
         let certified = CertifiedKey::from_der(vec![certificate], PrivateKeyDer::Pkcs8(key), &provider)?;
         let certified = Arc::new(SingleCertAndKey::from(certified));
         let server = server_config(&provider, &certified)?;

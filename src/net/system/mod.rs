@@ -1,4 +1,4 @@
-//! Nothing in; time, randomness, tasks and sockets out: all that a process takes from the machine under it.
+//! Nothing in; time, randomness, keys, tasks and sockets out: all that a process takes from the machine under it.
 //!
 //! A sidecar and an agent's client each hold one [`System`]. The binaries use [`System::real`]. A simulation puts its
 //! own parts in their places, and the rest of the code is none the wiser.
@@ -9,6 +9,9 @@ mod tasks;
 mod udp;
 
 use std::fmt;
+use std::sync::Arc;
+
+use rustls::crypto::{CryptoProvider, ring};
 
 pub use clock::{Clock, WallClock};
 pub use random::Random;
@@ -22,6 +25,8 @@ pub struct System {
     pub clock: Clock,
     /// Ids, keys of the moment, and jitter.
     pub random: Random,
+    /// What TLS encrypts with, and where its handshakes draw their keys.
+    pub crypto: Arc<CryptoProvider>,
     /// Where tasks run.
     pub tasks: Tasks,
     /// Where QUIC's sockets come from.
@@ -31,7 +36,13 @@ pub struct System {
 impl System {
     /// The machine itself; the clock's monotonic time starts here.
     pub fn real() -> Self {
-        Self { clock: Clock::start(), random: Random::system(), tasks: Tasks::new(), udp: Udp::real() }
+        Self {
+            clock: Clock::start(),
+            random: Random::system(),
+            crypto: Arc::new(ring::default_provider()),
+            tasks: Tasks::new(),
+            udp: Udp::real(),
+        }
     }
 }
 

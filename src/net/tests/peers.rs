@@ -19,9 +19,13 @@ use super::*;
 const LOOPBACK: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
 const SEED: [u8; 32] = [2; 32];
 
+fn credentials() -> Credentials {
+    Credentials::new(&Seed::new(SEED), System::real().crypto).unwrap()
+}
+
 async fn tls_peer(sidecar: &End) -> BytesPeer {
     let address = tcp::listen(&sidecar.host, LOOPBACK).await.unwrap();
-    let (config, _) = Credentials::new(&Seed::new(SEED)).unwrap().client(None).unwrap();
+    let (config, _) = credentials().client(None).unwrap();
     let stream = TcpStream::connect(address).await.unwrap();
     let name = ServerName::IpAddress(address.ip().into());
     let stream = TlsConnector::from(config).connect(name, stream).await.unwrap();
@@ -39,7 +43,7 @@ struct QuicPeer {
 
 async fn quic_connection(sidecar: &End) -> (quinn::Endpoint, quinn::Connection) {
     let address = quic::listen(&sidecar.host, LOOPBACK).unwrap();
-    let (config, _) = Credentials::new(&Seed::new(SEED)).unwrap().client(None).unwrap();
+    let (config, _) = credentials().client(None).unwrap();
     let config = quinn::ClientConfig::new(Arc::new(QuicClientConfig::try_from(config).unwrap()));
     let endpoint = quinn::Endpoint::client(LOOPBACK).unwrap();
     let connection = endpoint.connect_with(config, address, "anything").unwrap().await.unwrap();

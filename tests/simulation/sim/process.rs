@@ -17,6 +17,8 @@ use quinn::{AsyncTimer, AsyncUdpSocket, Runtime};
 use tokio::time::{Instant, Sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
+use super::keys;
+
 /// One simulated process. Clones are one process.
 #[derive(Clone)]
 pub struct Process(Arc<Shared>);
@@ -87,6 +89,7 @@ impl Process {
         System {
             clock: Clock::set_by(wall.clone()),
             random: Random::seeded(seed),
+            crypto: keys::provider(),
             tasks: Tasks::run_by(Arc::new(self.clone())),
             udp,
         }

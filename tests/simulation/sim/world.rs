@@ -9,6 +9,7 @@ use tokio::time::{sleep_until, timeout};
 
 use super::caller::Caller;
 use super::dice::Dice;
+use super::keys;
 use super::machine::{Machine, World};
 use super::network::{Net, Traffic};
 use super::oracle::{Oracle, Verdict};
@@ -43,6 +44,7 @@ pub struct Polls {
 
 /// Runs the world of `plan`; `seed` feeds everything that the plan leaves to chance.
 pub fn run(plan: &Plan, seed: u64) -> Outcome {
+    keys::seed(seed ^ KEYS_SALT);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
@@ -208,3 +210,5 @@ impl Fleet {
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Keeps the world's own choices apart from its plan's.
 const DICE_SALT: u64 = 0x5eed;
+/// Keeps TLS's draws apart from the world's.
+const KEYS_SALT: u64 = 0x6b65_7973;
