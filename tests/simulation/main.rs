@@ -5,7 +5,9 @@ mod sim;
 use std::process::Command;
 use std::thread;
 
-use sim::plan::{Break, Plan, Victim};
+use sim::disk::Habits;
+use sim::network::{Spell, SpellKind};
+use sim::plan::{Break, Plan, Victim, ip};
 use sim::report::findings;
 use sim::world::{self, Outcome};
 
@@ -114,6 +116,33 @@ fn either_sidecar_may_crash_with_a_commit_done_and_not_acknowledged() {
             assert_sound(1, &world::run(&plan, 1));
         }
     }
+}
+
+/// A call is cancelled while it is written down whom it goes to, and asked for again; then the row fails, and the peer
+/// that may have the call is cut off. Another peer must not get it.
+#[test]
+fn a_call_asked_for_again_leaves_with_no_row_that_is_not_on_disk() {
+    let mut plan = Plan::quiet(false);
+    let (made_ms, commit_ms) = (plan.calls[0].at_ms, 300);
+    plan.machines = 3;
+    plan.executors = vec![1, 2];
+    plan.calm_from_ms = 12_000;
+    plan.weather.calm_from_ms = plan.calm_from_ms;
+    plan.calls[0].cancel_after_ms = Some(20);
+    plan.calls[0].timeout_ms = 8_000;
+    let full = Habits {
+        commit_ms: (commit_ms, commit_ms),
+        full: vec![(made_ms, made_ms + commit_ms + 50)],
+        ..plan.disks[0].clone()
+    };
+    plan.disks = vec![full, plan.disks[0].clone(), plan.disks[0].clone()];
+    for_each(40, |seed| {
+        let mut plan = plan.clone();
+        let machine = ip(plan.executors[usize::from(seed % 2 == 0)]);
+        let (from_ms, to_ms) = (made_ms + 20, plan.calm_from_ms);
+        plan.weather.spells = vec![Spell { from_ms, to_ms, machine, kind: SpellKind::Mute }];
+        assert_sound(seed, &world::run(&plan, seed));
+    });
 }
 
 /// The worlds in which the oracle finds something, of the first few.
