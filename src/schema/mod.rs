@@ -8,6 +8,7 @@ pub mod artifact;
 mod node;
 mod number;
 mod stack;
+pub mod subtype;
 mod survey;
 mod tape;
 #[cfg(test)]

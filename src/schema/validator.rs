@@ -107,22 +107,11 @@ impl Validator {
         let schema: Value = serde_json::from_slice(document)
             .map_err(|error| CompileError::NotJson { line: error.line(), problem: error.to_string() })?;
         let draft = draft(&schema)?;
-        let survey = Survey::of(&schema);
-        for (what, count, max) in [
-            ("levels of nesting", survey.depth, SCHEMA_DEPTH_MAX),
-            ("patterns", survey.patterns, SCHEMA_PATTERNS_MAX),
-            ("schemas for one value, references followed", survey.spread, SCHEMA_SPREAD_MAX),
-        ] {
-            if count > max {
-                return Err(CompileError::TooMuch { what, count, max });
-            }
-        }
-        let patterns =
-            PatternOptions::regex().size_limit(PATTERN_BYTES_MAX).dfa_size_limit(PATTERN_BYTES_MAX);
+        let survey = within_limits(&schema)?;
         let inner = jsonschema::options_for::<Cbor>()
             .with_draft(draft)
             .offline()
-            .with_pattern_options(patterns)
+            .with_pattern_options(pattern_options())
             .should_validate_formats(true)
             // Draft-07 does not define it and would pass anything.
             .with_format("uuid", is_uuid)
@@ -201,7 +190,28 @@ fn not_json(payload: &[u8]) -> Violation {
     }
 }
 
-fn draft(schema: &Value) -> Result<Draft, CompileError> {
+/// Looks through a document and refuses one past [`SCHEMA_DEPTH_MAX`], [`SCHEMA_PATTERNS_MAX`] or
+/// [`SCHEMA_SPREAD_MAX`].
+pub(super) fn within_limits(schema: &Value) -> Result<Survey, CompileError> {
+    let survey = Survey::of(schema);
+    for (what, count, max) in [
+        ("levels of nesting", survey.depth, SCHEMA_DEPTH_MAX),
+        ("patterns", survey.patterns, SCHEMA_PATTERNS_MAX),
+        ("schemas for one value, references followed", survey.spread, SCHEMA_SPREAD_MAX),
+    ] {
+        if count > max {
+            return Err(CompileError::TooMuch { what, count, max });
+        }
+    }
+    Ok(survey)
+}
+
+/// Patterns run in linear time, each within [`PATTERN_BYTES_MAX`].
+pub(super) fn pattern_options() -> PatternOptions<jsonschema::Regex> {
+    PatternOptions::regex().size_limit(PATTERN_BYTES_MAX).dfa_size_limit(PATTERN_BYTES_MAX)
+}
+
+pub(super) fn draft(schema: &Value) -> Result<Draft, CompileError> {
     let Some(named) = schema.get("$schema") else { return Ok(Draft::Draft202012) };
     match named.as_str().map(|uri| uri.trim_end_matches('#')) {
         Some(uri) if uri == DRAFT_7.trim_end_matches('#') => Ok(Draft::Draft7),
@@ -214,7 +224,7 @@ fn draft(schema: &Value) -> Result<Draft, CompileError> {
     }
 }
 
-fn invalid(error: &jsonschema::ValidationError<'_>) -> CompileError {
+pub(super) fn invalid(error: &jsonschema::ValidationError<'_>) -> CompileError {
     let pointer = match error.instance_path().as_str() {
         "" => "/",
         pointer => pointer,
@@ -256,7 +266,7 @@ fn wants_object(schema: &Value) -> bool {
 }
 
 /// RFC 9562's text form: 8-4-4-4-12 hexadecimal digits.
-fn is_uuid(text: &str) -> bool {
+pub(super) fn is_uuid(text: &str) -> bool {
     let bytes = text.as_bytes();
     bytes.len() == UUID_TEXT_BYTES
         && bytes.iter().enumerate().all(|(at, byte)| match at {

@@ -1,0 +1,36 @@
+//! Two schemas in; whether every value of the one is a value of the other out: a proof, a value that refutes it, or
+//! what could not be decided.
+//!
+//! In reading order: [`compiled`] takes a document, `read` and `read_parts` turn it into the nodes of `node`. The proof
+//! asks whether there is a value of `a` that is none of `b`: `solve` asks so of any set of nodes, each wanted or
+//! unwanted, one kind of value at a time; `branch` takes apart how they are joined; `numbers`, `strings`, `objects` and
+//! `arrays` decide what is left, where members and items ask the same again of smaller values. A set that is met
+//! again inside itself has no value of its own, since every value ends.
+//!
+//! `Proven` rests on those decisions alone. `Refuted` rests on none of them: its witness went through the validators of
+//! both schemas.
+
+mod accept;
+mod arrays;
+mod branch;
+mod budget;
+mod compiled;
+mod format;
+mod items;
+mod literal;
+mod masks;
+mod node;
+mod number;
+mod numbers;
+mod objects;
+mod pattern;
+mod read;
+mod read_parts;
+mod same;
+mod solve;
+mod strings;
+mod verdict;
+mod walk;
+
+pub use compiled::Compiled;
+pub use verdict::{Verdict, is_subtype};

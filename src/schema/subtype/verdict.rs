@@ -1,0 +1,61 @@
+//! Two compiled schemas in; the verdict out, after both validators looked at the witness.
+
+use serde_json::Value;
+
+use super::compiled::Compiled;
+use super::literal::Lit;
+use super::solve::{Outcome, Solver};
+use crate::schema::violation;
+
+/// Whether every value of one schema is a value of another.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Verdict {
+    /// Every one is.
+    Proven,
+    /// Some value is not.
+    Refuted {
+        /// A value that the validator accepts under the first schema and rejects under the second.
+        witness: Value,
+        /// JSON pointer to what is wrong inside the witness, `/` for all of it.
+        path: String,
+        /// The keyword of the second schema that rejects it.
+        rule: String,
+    },
+    /// Neither is shown.
+    Unknown {
+        /// JSON pointer into the schema of [`construct`](Verdict::Unknown::construct), `/` for all of it.
+        path: String,
+        /// The keyword that was not decided, or `budget` when the work was.
+        construct: String,
+    },
+}
+
+/// Asks whether every value of `a` is a value of `b`. A schema without values is a subtype of any.
+///
+/// The same two schemas always have the same verdict; the work is bounded by a count of steps.
+pub fn is_subtype(a: &Compiled, b: &Compiled) -> Verdict {
+    let mut solver = Solver::new(a, b);
+    match solver.solve_root(&[Lit::new(0, a.root), Lit::new(1, b.root).not()]) {
+        Outcome::Empty => Verdict::Proven,
+        // The solver let the validators judge it.
+        Outcome::Found(witness) => refuted(b, witness),
+        Outcome::Unknown => unknown(&solver, a, b),
+    }
+}
+
+fn refuted(b: &Compiled, witness: Value) -> Verdict {
+    let mut violations = Vec::new();
+    for error in b.validator.iter_errors(&witness).take(1) {
+        violation::push(&error, &mut violations);
+    }
+    let first = violations.into_iter().next();
+    let (path, rule) =
+        first.map_or_else(|| ("/".to_owned(), "schema".to_owned()), |first| (first.path, first.keyword));
+    Verdict::Refuted { witness, path, rule }
+}
+
+fn unknown(solver: &Solver<'_>, a: &Compiled, b: &Compiled) -> Verdict {
+    let doubt = solver.doubt();
+    let schema = if doubt.side == 0 { a } else { b };
+    Verdict::Unknown { path: schema.pointer(doubt.origin), construct: doubt.construct.to_owned() }
+}
