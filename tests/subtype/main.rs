@@ -1,0 +1,9 @@
+//! The subtype proof against pairs whose answer is known, and against the validator on pairs and values made up.
+
+#![allow(clippy::unwrap_used, reason = "a test target's helper functions; a panic is its failure")]
+
+mod bounds;
+mod corpus;
+mod generate;
+mod property;
+mod support;
