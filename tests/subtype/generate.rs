@@ -1,6 +1,8 @@
-//! A seed in; schemas over the keywords the proof models, others close to them, and values that touch them out.
+//! A seed in; schemas over the keywords the proof models, and others close to them, out.
 
 use serde_json::{Map, Value, json};
+
+use super::values::value;
 
 /// A small generator of numbers, the same everywhere. **Source:** SplitMix64.
 pub(crate) struct Random(pub(crate) u64);
@@ -22,14 +24,14 @@ impl Random {
         self.below(times) == 0
     }
 
-    fn of<'a, T>(&mut self, items: &'a [T]) -> &'a T {
+    pub(crate) fn of<'a, T>(&mut self, items: &'a [T]) -> &'a T {
         &items[self.below(items.len())]
     }
 }
 
-const NAMES: &[&str] = &["a", "b", "ab", "kind", "x1"];
+pub(crate) const NAMES: &[&str] = &["a", "b", "ab", "kind", "x1"];
 const TYPES: &[&str] = &["null", "boolean", "integer", "number", "string", "array", "object"];
-const TEXTS: &[&str] =
+pub(crate) const TEXTS: &[&str] =
     &["", "a", "b", "ab", "aab", "é", "1", "x1", "kind", "2020-01-01", "1.2.3.4", "a@b.co", "/a", "a:b"];
 const PATTERNS: &[&str] = &["^a", "b$", "^[ab]+$", "^a*$", "[0-9]", "^.{2}$", "^(ab|é)", "^x", "^$", "a"];
 const FORMATS: &[&str] = &[
@@ -44,10 +46,10 @@ const FORMATS: &[&str] = &[
     "date-time",
     "ipv6",
 ];
-const NUMBERS: &[f64] = &[0.0, 1.0, 2.0, 3.0, -1.0, 0.5, 1.5, 2.5, 10.0, -2.5, 0.1, 100.0];
-const STEPS: &[f64] = &[1.0, 2.0, 3.0, 0.5, 0.1, 1.5, 4.0, 0.25];
+pub(crate) const NUMBERS: &[f64] = &[0.0, 1.0, 2.0, 3.0, -1.0, 0.5, 1.5, 2.5, 10.0, -2.5, 0.1, 100.0];
+pub(crate) const STEPS: &[f64] = &[1.0, 2.0, 3.0, 0.5, 0.1, 1.5, 4.0, 0.25];
 
-fn number(random: &mut Random) -> Value {
+pub(crate) fn number(random: &mut Random) -> Value {
     let number = *random.of(NUMBERS);
     if number.fract() == 0.0 { json!(number as i64) } else { json!(number) }
 }
@@ -330,91 +332,5 @@ fn edit_inside(random: &mut Random, value: &mut Value, depth: usize, draft_7: bo
             edit(random, members.get_mut(&key).unwrap(), depth, draft_7);
         }
         other => edit(random, other, depth, draft_7),
-    }
-}
-
-/// A value over the same names, texts and numbers as the schemas.
-pub(crate) fn value(random: &mut Random, depth: usize) -> Value {
-    match random.below(if depth == 0 { 7 } else { 11 }) {
-        0 => Value::Null,
-        1 => json!(random.one_in(2)),
-        2 | 3 => number(random),
-        4 => json!(*random.of(NUMBERS) * *random.of(STEPS)),
-        5 | 6 => json!(random.of(TEXTS)),
-        7 | 8 => (0..random.below(4)).map(|_| value(random, depth - 1)).collect(),
-        _ => (0..random.below(4))
-            .map(|_| {
-                let name = if random.one_in(6) { random.of(TEXTS) } else { random.of(NAMES) };
-                ((*name).to_owned(), value(random, depth - 1))
-            })
-            .collect::<Map<_, _>>()
-            .into(),
-    }
-}
-
-/// A value that was made to fit a schema, as far as a glance at it tells.
-pub(crate) fn value_for(random: &mut Random, root: &Value, schema: &Value, depth: usize) -> Value {
-    let Some(members) = schema.as_object().filter(|_| depth > 0) else { return value(random, 1) };
-    let inner = |name: &str| members.get(name);
-    if let Some(target) = inner("$ref").and_then(Value::as_str).and_then(|name| root.pointer(&name[1..])) {
-        return value_for(random, root, target, depth - 1);
-    }
-    if let Some(only) = inner("const") {
-        return only.clone();
-    }
-    if let Some(values) = inner("enum").and_then(Value::as_array).filter(|values| !values.is_empty()) {
-        return random.of(values).clone();
-    }
-    for joined in ["anyOf", "oneOf", "allOf"] {
-        if let Some(parts) = inner(joined).and_then(Value::as_array)
-            && !random.one_in(3)
-        {
-            let part = random.of(parts);
-            return value_for(random, root, part, depth - 1);
-        }
-    }
-    let kind = match inner("type") {
-        Some(Value::String(kind)) => kind.clone(),
-        Some(Value::Array(kinds)) => random.of(kinds).as_str().unwrap().to_owned(),
-        _ if inner("properties").is_some() || inner("required").is_some() => "object".to_owned(),
-        _ if inner("items").is_some() || inner("contains").is_some() => "array".to_owned(),
-        _ => return value(random, depth),
-    };
-    match kind.as_str() {
-        "null" => Value::Null,
-        "boolean" => json!(random.one_in(2)),
-        "integer" | "number" => {
-            let near = ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"];
-            let bounds: Vec<f64> = near.iter().filter_map(|name| inner(name)?.as_f64()).collect();
-            let start = if bounds.is_empty() { 0.0 } else { *random.of(&bounds) };
-            let float = start + *random.of(&[0.0, 1.0, -1.0, 0.5, 2.0, 0.1, 0.25, 3.0, 6.0, -4.5]);
-            if float.fract() == 0.0 { json!(float as i64) } else { json!(float) }
-        }
-        "string" => json!(random.of(TEXTS)),
-        "array" => {
-            let mut items = Vec::new();
-            let item = inner("items").filter(|items| !items.is_array()).or(inner("contains"));
-            let tuple = inner("prefixItems").or(inner("items")).and_then(Value::as_array);
-            for at in 0..random.below(4) {
-                let rule = tuple.and_then(|tuple| tuple.get(at)).or(item).unwrap_or(&Value::Bool(true));
-                items.push(value_for(random, root, rule, depth - 1));
-            }
-            Value::Array(items)
-        }
-        _ => {
-            let mut object = Map::new();
-            let rules = inner("properties").and_then(Value::as_object);
-            let required = inner("required").and_then(Value::as_array).into_iter().flatten();
-            let mut wanted: Vec<String> = required.filter_map(Value::as_str).map(str::to_owned).collect();
-            wanted.extend(rules.into_iter().flat_map(Map::keys).filter(|_| random.one_in(2)).cloned());
-            if random.one_in(3) {
-                wanted.push((*random.of(NAMES)).to_owned());
-            }
-            for name in wanted {
-                let rule = rules.and_then(|rules| rules.get(&name)).unwrap_or(&Value::Bool(true));
-                object.insert(name, value_for(random, root, rule, depth - 1));
-            }
-            Value::Object(object)
-        }
     }
 }

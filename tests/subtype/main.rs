@@ -7,3 +7,4 @@ mod corpus;
 mod generate;
 mod property;
 mod support;
+mod values;

@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 
 use capd::schema::subtype::Verdict;
 
-use super::generate::{Random, close_to, document, value, value_for};
+use super::generate::{Random, close_to, document};
 use super::support::{compiled, validator};
+use super::values::{value, value_for};
 
 /// Pairs of an ordinary run.
 const PAIRS: u64 = 1_500;

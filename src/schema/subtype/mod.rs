@@ -19,6 +19,7 @@ mod format;
 mod items;
 mod literal;
 mod masks;
+mod members;
 mod node;
 mod number;
 mod numbers;

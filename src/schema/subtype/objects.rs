@@ -3,30 +3,29 @@
 //! What is wanted of every member bounds each member by itself. What is to be broken asks for one member that breaks
 //! it, under a name that is spoken of or under any other: other names are told apart only by the patterns they match.
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-use super::accept::equals;
 use super::literal::Lit;
-use super::node::{Form, Members, ObjectAtom, Types};
+use super::node::{Form, Members, ObjectAtom};
 use super::solve::{Outcome, Solver};
 
 /// The objects that are asked for.
 #[derive(Default)]
-struct Wanted<'s> {
-    rules: Vec<(Lit, &'s Members)>,
+pub(super) struct Wanted<'s> {
+    pub(super) rules: Vec<(Lit, &'s Members)>,
     /// One member is to break each of these.
     broken: Vec<Break<'s>>,
     /// Each name is to fit these.
-    names: Vec<Lit>,
+    pub(super) names: Vec<Lit>,
     /// Sorted, as the next two.
-    has: Vec<&'s str>,
-    lacks: Vec<&'s str>,
-    least: u64,
-    most: Option<u64>,
+    pub(super) has: Vec<&'s str>,
+    pub(super) lacks: Vec<&'s str>,
+    pub(super) least: u64,
+    pub(super) most: Option<u64>,
     /// Names that are spoken of.
-    known: Vec<&'s str>,
+    pub(super) known: Vec<&'s str>,
     /// Patterns that names are told apart by, one of each source.
-    patterns: Vec<Lit>,
+    pub(super) patterns: Vec<Lit>,
 }
 
 #[derive(Clone, Copy)]
@@ -39,24 +38,22 @@ enum Break<'s> {
 
 /// A member's name.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Key<'s> {
+pub(super) enum Key<'s> {
     Known(&'s str),
     /// One that is not spoken of, and matches just those of the patterns that have their bit set.
     Other(usize),
 }
 
 /// A member that is needed to break something.
-struct Slot<'s> {
-    key: Key<'s>,
-    value_fits: Vec<Lit>,
-    name_fits: Vec<Lit>,
-    value: Value,
+pub(super) struct Slot<'s> {
+    pub(super) key: Key<'s>,
+    pub(super) value_fits: Vec<Lit>,
+    pub(super) name_fits: Vec<Lit>,
+    pub(super) value: Value,
 }
 
 /// Most patterns that names are told apart by.
 const PATTERNS_MAX: usize = 6;
-/// Most members that are added for the sake of their number.
-const ADDED_MAX: u64 = 2_000;
 
 impl<'s> Wanted<'s> {
     fn add(&mut self, atom: &'s ObjectAtom, lit: Lit, solver: &Solver<'s>) {
@@ -110,12 +107,12 @@ impl<'s> Wanted<'s> {
     }
 
     /// Every name there may be a member of, by its place: those spoken of, then those of each class.
-    fn key_count(&self) -> usize {
+    pub(super) fn key_count(&self) -> usize {
         self.known.len() + (1 << self.patterns.len())
     }
 
     /// The name at a place; `None` when no member may have it.
-    fn key(&self, at: usize) -> Option<Key<'s>> {
+    pub(super) fn key(&self, at: usize) -> Option<Key<'s>> {
         match self.known.get(at) {
             Some(name) if self.lacks.binary_search(name).is_ok() => None,
             Some(name) => Some(Key::Known(name)),
@@ -152,7 +149,7 @@ impl<'s> Solver<'s> {
     }
 
     /// What is wanted of a member of this name.
-    fn rules_at(&self, wanted: &Wanted<'s>, key: Key<'s>) -> Vec<Lit> {
+    pub(super) fn rules_at(&self, wanted: &Wanted<'s>, key: Key<'s>) -> Vec<Lit> {
         let mut found = Vec::with_capacity(wanted.rules.len() + 1);
         for (lit, rules) in &wanted.rules {
             self.rules_of(wanted, (*lit, rules), key, &mut found);
@@ -184,7 +181,7 @@ impl<'s> Solver<'s> {
     }
 
     /// Whether a member may have this name; `None` when that is not known.
-    fn may_be_named(&mut self, wanted: &Wanted<'s>, name: &str) -> Option<bool> {
+    pub(super) fn may_be_named(&mut self, wanted: &Wanted<'s>, name: &str) -> Option<bool> {
         if wanted.names.is_empty() {
             return Some(true);
         }
@@ -294,141 +291,5 @@ impl<'s> Solver<'s> {
                 outcome
             }
         }
-    }
-
-    /// A name that is not spoken of and matches just the patterns of its class.
-    fn name_of(&mut self, wanted: &Wanted<'s>, class: usize, fits: &[Lit], used: &[Value]) -> Outcome {
-        let mut lits: Vec<Lit> = wanted.names.clone();
-        lits.extend(fits);
-        for (at, pattern) in wanted.patterns.iter().enumerate() {
-            lits.push(if class >> at & 1 == 1 { *pattern } else { pattern.not() });
-        }
-        let mut avoided: Vec<Value> = wanted.known.iter().map(|name| Value::from(*name)).collect();
-        avoided.extend(used.iter().cloned());
-        if lits.is_empty() {
-            let fresh = (used.len()..)
-                .map(|n| format!("x{n}"))
-                .find(|name| !avoided.iter().any(|known| known == name));
-            return fresh.map_or(Outcome::Unknown, |name| Outcome::Found(name.into()));
-        }
-        self.solve_kind(&lits, Types::STRING, &avoided)
-    }
-
-    /// Adds what else an object of these slots needs.
-    fn complete(&mut self, wanted: &mut Wanted<'s>, slots: &[Slot<'s>], avoided: &[Value]) -> Outcome {
-        let mut members = Map::new();
-        for slot in slots {
-            if let Key::Known(name) = slot.key {
-                members.insert(name.to_owned(), slot.value.clone());
-            }
-        }
-        for &name in &wanted.has {
-            if members.contains_key(name) {
-                continue;
-            }
-            if self.may_be_named(wanted, name) == Some(false) {
-                return Outcome::Empty;
-            }
-            match self.solve(&self.rules_at(wanted, Key::Known(name))) {
-                Outcome::Found(value) => members.insert(name.to_owned(), value),
-                none => return none,
-            };
-        }
-        for slot in slots {
-            if let Key::Other(class) = slot.key {
-                let used: Vec<_> = members.keys().map(|name| Value::from(name.as_str())).collect();
-                match self.name_of(wanted, class, &slot.name_fits, &used) {
-                    Outcome::Found(Value::String(name)) => members.insert(name, slot.value.clone()),
-                    // The names of a class may have gone to a slot that had others to choose from.
-                    _ => return Outcome::Unknown,
-                };
-            }
-        }
-        if wanted.most.is_some_and(|most| most < members.len() as u64) {
-            return Outcome::Empty;
-        }
-        let mut least = wanted.least;
-        for _ in 0..=avoided.len() {
-            match self.fill(wanted, &mut members, least) {
-                Outcome::Found(object) if avoided.iter().any(|other| equals(other, &object)) => {
-                    least = members.len() as u64 + 1;
-                }
-                // A wider object is one way not to be one of those, not the only one.
-                Outcome::Empty if least > wanted.least => return Outcome::Unknown,
-                outcome => return outcome,
-            }
-            if wanted.most.is_some_and(|most| most < least) {
-                break;
-            }
-        }
-        Outcome::Unknown
-    }
-
-    /// Adds members until there are `least`.
-    fn fill(&mut self, wanted: &Wanted<'s>, members: &mut Map<String, Value>, least: u64) -> Outcome {
-        let mut is_sure = true;
-        for at in 0..wanted.key_count() {
-            if members.len() as u64 >= least {
-                break;
-            }
-            let Some(key) = wanted.key(at) else { continue };
-            if matches!(key, Key::Known(name) if members.contains_key(name)) {
-                continue;
-            }
-            let value = match self.solve(&self.rules_at(wanted, key)) {
-                Outcome::Found(value) => value,
-                Outcome::Empty => continue,
-                Outcome::Unknown => {
-                    is_sure = false;
-                    continue;
-                }
-            };
-            match key {
-                Key::Known(name) => {
-                    if self.may_be_named(wanted, name) != Some(false) {
-                        members.insert(name.to_owned(), value);
-                    }
-                }
-                Key::Other(class) => is_sure &= self.fill_class(wanted, class, members, &value, least),
-            }
-        }
-        if members.len() as u64 >= least {
-            Outcome::Found(Value::Object(members.clone()))
-        } else if is_sure {
-            Outcome::Empty
-        } else {
-            Outcome::Unknown
-        }
-    }
-
-    /// Adds members under names of one class; `false` when there may be more of them than were added.
-    fn fill_class(
-        &mut self,
-        wanted: &Wanted<'s>,
-        class: usize,
-        members: &mut Map<String, Value>,
-        value: &Value,
-        least: u64,
-    ) -> bool {
-        for _ in 0..ADDED_MAX {
-            if members.len() as u64 >= least {
-                return true;
-            }
-            let used: Vec<_> = members.keys().map(|name| Value::from(name.as_str())).collect();
-            match self.name_of(wanted, class, &[], &used) {
-                Outcome::Found(Value::String(name)) if self.pay_for(value) => {
-                    members.insert(name, value.clone())
-                }
-                Outcome::Empty => return true,
-                Outcome::Found(_) | Outcome::Unknown => return false,
-            };
-            if !self.step(members.len()) {
-                return false;
-            }
-        }
-        if let Some((lit, _)) = wanted.rules.first() {
-            self.doubt_at(*lit, "minProperties");
-        }
-        false
     }
 }
