@@ -23,8 +23,9 @@ pub(super) fn of(form: &Form, nodes: &[Node]) -> (Types, Types) {
         Form::Scalars(values) => {
             let types = values.iter().map(Types::of).fold(Types::NONE, Types::or);
             // `null` alone is all of its kind, and so are both booleans.
-            let booleans = values.iter().filter(|value| value.is_boolean()).count();
-            let whole = types.and(if booleans > 1 { Types::NULL.or(Types::BOOLEAN) } else { Types::NULL });
+            let has = |wanted: bool| values.iter().any(|value| value.as_bool() == Some(wanted));
+            let whole = if has(true) && has(false) { Types::NULL.or(Types::BOOLEAN) } else { Types::NULL };
+            let whole = types.and(whole);
             (types, whole)
         }
         Form::Number(atom) => (Types::ALL, number(*atom)),
