@@ -164,6 +164,17 @@ fn automata_lie_on_their_side_of_each_format() {
 }
 
 #[test]
+fn the_longest_strings_below_are_ones() {
+    let label = ["abcdefghijk"; 5].join("-");
+    let hostname = [label.as_str(), "abcdefghijk", "abcdefghijk", "abcdefghijk"].join(".");
+    let email = format!("{0}@{0}.{1}.{1}.{1}", "a".repeat(16), "a".repeat(8));
+    for (name, text) in [("hostname", hostname), ("email", email)] {
+        let format = Format::named(name, Draft::Draft202012).unwrap();
+        assert!(format.below().unwrap().accepts(&text) && format.accepts(&text).unwrap(), "{name}: {text}");
+    }
+}
+
+#[test]
 fn each_format_has_strings_and_lacks_some() {
     let texts = texts();
     for format in all() {
