@@ -2,7 +2,8 @@
 //!
 //! [`validator`] compiles a JSON Schema once and checks payloads straight over their received bytes: a private tape
 //! notes where each item stands, so nothing is copied into another tree. [`artifact`] keeps documents by content
-//! hash, with their compiled form beside them.
+//! hash, with their compiled form beside them. [`subtype`] proves that all values of one schema are values of another,
+//! or shows one that is not.
 
 pub mod artifact;
 mod node;

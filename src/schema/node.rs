@@ -45,6 +45,16 @@ impl<'a> Document<'a> {
         Self { values, errors_max: None, errors: Cell::new(0), steps_left: Cell::new(steps) }
     }
 
+    /// A document that is walked as far as `steps` go.
+    pub(super) fn within(values: Values<'a>, steps: u64) -> Self {
+        Self { values, errors_max: None, errors: Cell::new(0), steps_left: Cell::new(steps) }
+    }
+
+    /// Steps that are left of those.
+    pub(super) fn steps_left(&self) -> u64 {
+        self.steps_left.get()
+    }
+
     /// A document known to be invalid: each error made on it carries its number, counted from 0, as its instance,
     /// and from `errors_max` on nothing further is looked at.
     pub(super) fn bounded(values: Values<'a>, errors_max: u64) -> Self {

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use capd_proto::cbor::json::to_json;
+use capd_proto::cbor::json::{from_json, to_json};
 use capd_proto::limits::VIOLATIONS_MAX;
 use jsonschema::error::ValidationErrorKind;
 use jsonschema::{Draft, PatternOptions};
@@ -107,11 +107,22 @@ impl Validator {
         let schema: Value = serde_json::from_slice(document)
             .map_err(|error| CompileError::NotJson { line: error.line(), problem: error.to_string() })?;
         let draft = draft(&schema)?;
-        let survey = within_limits(&schema)?;
+        let survey = Survey::of(&schema);
+        for (what, count, max) in [
+            ("levels of nesting", survey.depth, SCHEMA_DEPTH_MAX),
+            ("patterns", survey.patterns, SCHEMA_PATTERNS_MAX),
+            ("schemas for one value, references followed", survey.spread, SCHEMA_SPREAD_MAX),
+        ] {
+            if count > max {
+                return Err(CompileError::TooMuch { what, count, max });
+            }
+        }
+        let patterns =
+            PatternOptions::regex().size_limit(PATTERN_BYTES_MAX).dfa_size_limit(PATTERN_BYTES_MAX);
         let inner = jsonschema::options_for::<Cbor>()
             .with_draft(draft)
             .offline()
-            .with_pattern_options(pattern_options())
+            .with_pattern_options(patterns)
             .should_validate_formats(true)
             // Draft-07 does not define it and would pass anything.
             .with_format("uuid", is_uuid)
@@ -139,6 +150,21 @@ impl Validator {
         tape.trim();
         TAPE.set(tape);
         verdict
+    }
+
+    /// Whether a JSON value fits, and the steps it took to tell, at most `steps`; `None` when it takes more, or more
+    /// stack than a check may take.
+    pub(super) fn judge(&self, value: &Value, steps: u64) -> (Option<bool>, u64) {
+        let (mut payload, mut tape) = (Vec::new(), Tape::default());
+        from_json(value, &mut payload);
+        if tape.record(&payload).is_err() {
+            return (None, 1);
+        }
+        let walk = || {
+            let document = Document::within(tape.values(&payload), steps);
+            (document.walk(|root| self.inner.is_valid(root)).ok(), steps - document.steps_left())
+        };
+        stack::with_levels(self.levels.under(tape.height()), walk).unwrap_or((None, steps))
     }
 
     fn check(&self, tape: &Tape, payload: &[u8]) -> Result<(), Vec<Violation>> {
@@ -190,27 +216,6 @@ fn not_json(payload: &[u8]) -> Violation {
     }
 }
 
-/// Looks through a document and refuses one past [`SCHEMA_DEPTH_MAX`], [`SCHEMA_PATTERNS_MAX`] or
-/// [`SCHEMA_SPREAD_MAX`].
-pub(super) fn within_limits(schema: &Value) -> Result<Survey, CompileError> {
-    let survey = Survey::of(schema);
-    for (what, count, max) in [
-        ("levels of nesting", survey.depth, SCHEMA_DEPTH_MAX),
-        ("patterns", survey.patterns, SCHEMA_PATTERNS_MAX),
-        ("schemas for one value, references followed", survey.spread, SCHEMA_SPREAD_MAX),
-    ] {
-        if count > max {
-            return Err(CompileError::TooMuch { what, count, max });
-        }
-    }
-    Ok(survey)
-}
-
-/// Patterns run in linear time, each within [`PATTERN_BYTES_MAX`].
-pub(super) fn pattern_options() -> PatternOptions<jsonschema::Regex> {
-    PatternOptions::regex().size_limit(PATTERN_BYTES_MAX).dfa_size_limit(PATTERN_BYTES_MAX)
-}
-
 pub(super) fn draft(schema: &Value) -> Result<Draft, CompileError> {
     let Some(named) = schema.get("$schema") else { return Ok(Draft::Draft202012) };
     match named.as_str().map(|uri| uri.trim_end_matches('#')) {
@@ -224,7 +229,7 @@ pub(super) fn draft(schema: &Value) -> Result<Draft, CompileError> {
     }
 }
 
-pub(super) fn invalid(error: &jsonschema::ValidationError<'_>) -> CompileError {
+fn invalid(error: &jsonschema::ValidationError<'_>) -> CompileError {
     let pointer = match error.instance_path().as_str() {
         "" => "/",
         pointer => pointer,
@@ -266,7 +271,7 @@ fn wants_object(schema: &Value) -> bool {
 }
 
 /// RFC 9562's text form: 8-4-4-4-12 hexadecimal digits.
-pub(super) fn is_uuid(text: &str) -> bool {
+fn is_uuid(text: &str) -> bool {
     let bytes = text.as_bytes();
     bytes.len() == UUID_TEXT_BYTES
         && bytes.iter().enumerate().all(|(at, byte)| match at {

@@ -5,9 +5,7 @@ use serde_json::Value;
 use super::node::{Form, Id, Node};
 use super::pattern::Automaton;
 use super::read::Reader;
-use crate::schema::validator::{
-    CompileError, SCHEMA_BYTES_MAX, draft, invalid, is_uuid, pattern_options, within_limits,
-};
+use crate::schema::validator::{CompileError, Validator, draft};
 
 /// A schema, read once, to be held against others.
 #[derive(Debug)]
@@ -16,7 +14,7 @@ pub struct Compiled {
     pub(super) root: Id,
     pub(super) origins: Vec<Origin>,
     pub(super) patterns: Vec<Pattern>,
-    pub(super) validator: jsonschema::Validator,
+    pub(super) validator: Validator,
 }
 
 /// One step of the way to a place in the document.
@@ -38,23 +36,12 @@ impl Compiled {
     ///
     /// Formats are asserted. What the proof does not model is noted and makes no error here.
     ///
-    /// **Errors:** as [`Validator::compile`](crate::schema::Validator::compile).
+    /// **Errors:** as [`Validator::compile`].
     pub fn compile(document: &[u8]) -> Result<Self, CompileError> {
-        if document.len() > SCHEMA_BYTES_MAX {
-            return Err(CompileError::TooLarge { bytes: document.len() });
-        }
+        let validator = Validator::compile(document)?;
         let schema: Value = serde_json::from_slice(document)
             .map_err(|error| CompileError::NotJson { line: error.line(), problem: error.to_string() })?;
         let draft = draft(&schema)?;
-        within_limits(&schema)?;
-        let validator = jsonschema::options()
-            .with_draft(draft)
-            .offline()
-            .with_pattern_options(pattern_options())
-            .should_validate_formats(true)
-            .with_format("uuid", is_uuid)
-            .build(&schema)
-            .map_err(|error| invalid(&error))?;
         Ok(Reader::new(&schema, draft).read(validator))
     }
 

@@ -12,6 +12,7 @@ use super::format::Format;
 use super::node::{Form, Id, Node, NumberAtom, StringAtom, Types};
 use super::number::{Num, Ratio};
 use super::pattern::Automaton;
+use crate::schema::validator::Validator;
 
 /// States that the patterns of one document may have together; further ones are opaque.
 const PATTERN_STATES_MAX: usize = 8_192;
@@ -60,7 +61,7 @@ impl<'s> Reader<'s> {
     }
 
     /// Reads all of it.
-    pub(super) fn read(mut self, validator: jsonschema::Validator) -> Compiled {
+    pub(super) fn read(mut self, validator: Validator) -> Compiled {
         let root = self.target(self.schema, 0);
         while let Some((schema, stands, origin)) = self.open.pop() {
             let id = self.schema(schema, origin);

@@ -43,6 +43,10 @@ pub(super) struct Solver<'s> {
 }
 
 const NOTHING: usize = usize::MAX;
+/// Steps of a validator over one witness.
+const JUDGE_STEPS_MAX: u64 = 100_000;
+/// Steps of a validator that weigh as much as one of the proof.
+const JUDGE_STEPS_A_STEP: usize = 8;
 /// Unwanted literals that are gone through one by one.
 const UNWANTED_FEW: usize = 8;
 /// Calls that a proof nests where schemas or ways of fitting them do; together they stay within 1 MiB of stack.
@@ -63,28 +67,21 @@ impl<'s> Solver<'s> {
         }
     }
 
-    /// Solves the question as a whole; a value that is found was accepted by the validator of the first schema and
-    /// rejected by that of the second.
-    pub(super) fn solve_root(&mut self, lits: &[Lit]) -> Outcome {
-        let outcome = self.solve(lits);
+    /// Takes an answer to a part of the question as a whole: a value that the validators do not bear out is none.
+    pub(super) fn judged(&mut self, outcome: Outcome) -> Outcome {
         match outcome {
-            Outcome::Found(value) if self.judges(&value) => Outcome::Found(value),
-            Outcome::Found(_) => Outcome::Unknown,
-            Outcome::Empty | Outcome::Unknown => outcome,
+            Outcome::Found(value) if self.level == 1 && !self.is_borne_out(&value) => Outcome::Unknown,
+            outcome => outcome,
         }
     }
 
     /// Whether both validators say that a witness is one.
-    fn judges(&self, value: &Value) -> bool {
-        self.sides[0].validator.is_valid(value) && !self.sides[1].validator.is_valid(value)
-    }
-
-    /// Takes a whole value that was found: one that the validators do not bear out is none.
-    pub(super) fn judged(&self, outcome: Outcome) -> Outcome {
-        match outcome {
-            Outcome::Found(value) if self.level == 1 && !self.judges(&value) => Outcome::Unknown,
-            outcome => outcome,
-        }
+    fn is_borne_out(&mut self, value: &Value) -> bool {
+        [(0, true), (1, false)].into_iter().all(|(side, wanted)| {
+            let (fits, steps) = self.sides[side].validator.judge(value, JUDGE_STEPS_MAX);
+            // A step of a validator is a fraction of one of the proof.
+            fits == Some(wanted) && self.step(1 + steps as usize / JUDGE_STEPS_A_STEP)
+        })
     }
 
     pub(super) fn schema(&self, lit: Lit) -> &'s Compiled {
@@ -126,6 +123,9 @@ impl<'s> Solver<'s> {
     }
 
     /// Finds a value that fits all of `lits`.
+    ///
+    /// Asked from outside, a value that is found was accepted by the validator of the first schema and rejected by that
+    /// of the second.
     pub(super) fn solve(&mut self, lits: &[Lit]) -> Outcome {
         self.solve_avoiding(lits, &[])
     }

@@ -1,11 +1,12 @@
 //! Two compiled schemas in; the verdict out, after both validators looked at the witness.
 
+use capd_proto::cbor::json::from_json;
 use serde_json::Value;
 
 use super::compiled::Compiled;
 use super::literal::Lit;
 use super::solve::{Outcome, Solver};
-use crate::schema::violation;
+use crate::schema::validator::Side;
 
 /// Whether every value of one schema is a value of another.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,7 +36,7 @@ pub enum Verdict {
 /// The same two schemas always have the same verdict; the work is bounded by a count of steps.
 pub fn is_subtype(a: &Compiled, b: &Compiled) -> Verdict {
     let mut solver = Solver::new(a, b);
-    match solver.solve_root(&[Lit::new(0, a.root), Lit::new(1, b.root).not()]) {
+    match solver.solve(&[Lit::new(0, a.root), Lit::new(1, b.root).not()]) {
         Outcome::Empty => Verdict::Proven,
         // The solver let the validators judge it.
         Outcome::Found(witness) => refuted(b, witness),
@@ -44,11 +45,9 @@ pub fn is_subtype(a: &Compiled, b: &Compiled) -> Verdict {
 }
 
 fn refuted(b: &Compiled, witness: Value) -> Verdict {
-    let mut violations = Vec::new();
-    for error in b.validator.iter_errors(&witness).take(1) {
-        violation::push(&error, &mut violations);
-    }
-    let first = violations.into_iter().next();
+    let mut payload = Vec::new();
+    from_json(&witness, &mut payload);
+    let first = b.validator.validate(&payload, Side::Response).err().and_then(|all| all.into_iter().next());
     let (path, rule) =
         first.map_or_else(|| ("/".to_owned(), "schema".to_owned()), |first| (first.path, first.keyword));
     Verdict::Refuted { witness, path, rule }
