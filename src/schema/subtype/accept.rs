@@ -182,7 +182,8 @@ fn number(atom: NumberAtom, value: &Value) -> Option<bool> {
                 return Some(true);
             }
             // Further out the two readings of a number part, unless it is an integer as written.
-            if !number.is_exact() && !(step.is_whole() && written.is_u64() | written.is_i64()) {
+            let is_integer = written.is_u64() || written.is_i64();
+            if !(number.is_exact() || is_integer && step.is_whole()) {
                 return None;
             }
             step.period_of(Ratio::of(written)?)? == 1

@@ -1,7 +1,7 @@
 //! Two schemas in; whether every value of the one is a value of the other out: a proof, a value that refutes it, or
 //! what could not be decided.
 //!
-//! In reading order: [`compiled`] takes a document, `read` and `read_parts` turn it into the nodes of `node`. The proof
+//! In reading order: `compiled` takes a document, `read` and `read_parts` turn it into the nodes of `node`. The proof
 //! asks whether there is a value of `a` that is none of `b`: `solve` asks so of any set of nodes, each wanted or
 //! unwanted, one kind of value at a time; `branch` takes apart how they are joined; `numbers`, `strings`, `objects` and
 //! `arrays` decide what is left, where members and items ask the same again of smaller values. A set that is met
@@ -9,6 +9,22 @@
 //!
 //! `Proven` rests on those decisions alone. `Refuted` rests on none of them: its witness went through the validators of
 //! both schemas.
+//!
+//! **Modelled**, of draft-07 and 2020-12:
+//! - `type`, `enum`, `const`, boolean schemas, `allOf`, `anyOf`, `oneOf`, `not`, `if`, `then`, `else`;
+//! - `$ref` to the document or by JSON pointer into it, references that lead back into themselves included;
+//! - `minimum`, `maximum`, `exclusiveMinimum`, `exclusiveMaximum`, `multipleOf`, with integers among the numbers;
+//! - `minLength`, `maxLength`; `pattern`, as inclusion of regular languages; every `format` that is asserted, by
+//!   automata that lie within and around it;
+//! - `items` with one schema or a tuple, `prefixItems`, `additionalItems`, `minItems`, `maxItems`, `uniqueItems`,
+//!   `contains`, `minContains`, `maxContains`;
+//! - `properties`, `required`, `additionalProperties`, `patternProperties`, `propertyNames`, `minProperties`,
+//!   `maxProperties`, `dependencies`, `dependentRequired`, `dependentSchemas`.
+//!
+//! **Not modelled**, and `Unknown` where a verdict hangs on it: `unevaluatedProperties`, `unevaluatedItems`,
+//! `$dynamicRef`, references by anchor or into a schema with an `$id` of its own, the content keywords of draft-07,
+//! patterns with word boundaries or of more than 2,048 states, a `multipleOf` with a fraction of more than 15 digits or
+//! above 2^53. So are proofs past their steps. Other keywords assert nothing, as the validator has it.
 
 mod accept;
 mod arrays;

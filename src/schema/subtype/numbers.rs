@@ -174,14 +174,12 @@ impl Solver<'_> {
         if periods.len() < wanted.not_steps.len() {
             return Outcome::Unknown;
         }
-        let mut tried = 0;
         let mut is_blocked = true;
-        for times in outwards(first, last) {
-            let work = 1 + wanted.not_equal.len() / 8 + periods.len() / 8;
+        let work = 1 + wanted.not_equal.len() / 8 + periods.len() / 8;
+        for (tried, times) in outwards(first, last).enumerate() {
             if tried == TRIED_MAX + wanted.not_equal.len() || !self.step(work) {
                 return Outcome::Unknown;
             }
-            tried += 1;
             if periods.iter().any(|period| times % period == 0) {
                 continue;
             }
