@@ -5,7 +5,9 @@
 //! that yields nothing; [`Link::poll_timeout`] says when to come back with [`Input::Timeout`]. After
 //! [`Output::Close`] nothing more comes out.
 
+mod life;
 mod state;
+mod step;
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -20,7 +22,8 @@ use crate::limits::{
     MSG_SIZE_BYTES_FLOOR,
 };
 
-use state::{State, Step};
+use state::State;
+use step::Step;
 
 /// Which side of the link this is. **Source:** PROTOCOL 4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

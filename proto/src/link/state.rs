@@ -1,14 +1,12 @@
 //! One state and one input in, the next state and outputs out: every transition of a link stands here.
 
-use std::collections::VecDeque;
-
-use bytes::Bytes;
-
 use crate::code::Code;
-use crate::frame::{HandshakeRequest, HandshakeResponse};
-use crate::limits::{MSG_SIZE_BYTES_FLOOR, PING_BYTES_MAX, PROTOCOL_VERSION};
+use crate::frame::HandshakeRequest;
+use crate::limits::PROTOCOL_VERSION;
 
-use super::{CloseReason, Config, Input, Output, Terms};
+use super::life::Life;
+use super::step::{Agreed, Drain, Step};
+use super::{CloseReason, Config, Input, Output};
 
 /// Where a link stands. The states in parentheses are passed through within one step and never rest: their answer
 /// depends on nothing but the input at hand.
@@ -50,28 +48,6 @@ pub(super) enum State {
     Draining { life: Life, in_flight: usize, deadline_ms: u64, said_goaway: bool },
     /// The end.
     Closed,
-}
-
-/// What HANDSHAKE settled, for [`Terms`].
-#[derive(Debug)]
-pub(super) struct Agreed {
-    extensions: Vec<String>,
-    max_msg_size: u32,
-}
-
-/// When the peer was last heard, and when it was last asked for a sign of life.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Life {
-    heard_ms: u64,
-    pinged_ms: u64,
-    pings: u64,
-}
-
-/// What a transition reads and writes besides the state.
-pub(super) struct Step<'a> {
-    pub(super) config: &'a Config,
-    pub(super) now_ms: u64,
-    pub(super) out: &'a mut VecDeque<Output>,
 }
 
 impl State {
@@ -285,13 +261,6 @@ fn open(life: Life, in_flight: usize, input: Input<'_>, step: &mut Step<'_>) -> 
     }
 }
 
-/// The parts of a draining link that are not a link's in general.
-#[derive(Clone, Copy)]
-struct Drain {
-    deadline_ms: u64,
-    said_goaway: bool,
-}
-
 fn draining(life: Life, in_flight: usize, drain: Drain, input: Input<'_>, step: &mut Step<'_>) -> State {
     let Drain { deadline_ms, said_goaway } = drain;
     let stay = |life| State::Draining { life, in_flight, deadline_ms, said_goaway };
@@ -334,180 +303,4 @@ fn draining(life: Life, in_flight: usize, drain: Drain, input: Input<'_>, step: 
     }
 }
 
-impl Step<'_> {
-    fn send(&mut self, output: Output) {
-        self.out.push_back(output);
-    }
-
-    fn after(&self, duration_ms: u64) -> u64 {
-        self.now_ms.saturating_add(duration_ms)
-    }
-
-    fn close(&mut self, reason: CloseReason) -> State {
-        self.send(Output::Close(reason));
-        State::Closed
-    }
-
-    fn violation(&mut self, code: Code, message: String) -> State {
-        self.send(Output::SendError { code, message: message.clone() });
-        self.close(CloseReason::Violation { code, message })
-    }
-
-    /// A frame that has no place here. PROTOCOL names no code for it; we take 1001, as for any frame we cannot read.
-    fn out_of_order(&mut self, what: &str) -> State {
-        self.violation(Code::INVALID_MESSAGE, what.to_owned())
-    }
-
-    fn not_open(&mut self) -> State {
-        // PROTOCOL 4: until the link is open any other message is ERROR 1004 and the link closes.
-        self.violation(Code::UNSUPPORTED_VERSION, "the link is not open".to_owned())
-    }
-
-    fn pong(&mut self, payload: Bytes, stay: State) -> State {
-        if payload.len() > PING_BYTES_MAX {
-            return self
-                .violation(Code::INVALID_MESSAGE, format!("PING payload above {PING_BYTES_MAX} bytes"));
-        }
-        self.send(Output::SendPong(payload));
-        stay
-    }
-
-    /// Our side wants to end a link that never opened: nothing is in flight.
-    fn leave(&mut self, reason: u64) -> State {
-        self.send(Output::SendGoaway { reason });
-        self.close(CloseReason::Drained)
-    }
-
-    fn opening_timeout(&mut self, deadline_ms: u64, stay: State) -> State {
-        if self.now_ms >= deadline_ms { self.close(CloseReason::HandshakeTimeout) } else { stay }
-    }
-
-    fn answer_handshake(
-        &mut self,
-        request: &HandshakeRequest<'_>,
-        admitted: bool,
-        deadline_ms: u64,
-    ) -> State {
-        let refusal = if request.version != PROTOCOL_VERSION {
-            Some("unsupported protocol version")
-        } else if request.max_msg_size < u64::from(MSG_SIZE_BYTES_FLOOR) {
-            Some(SIZE_UNDER_FLOOR)
-        } else if !admitted {
-            Some("not admitted")
-        } else {
-            None
-        };
-        let config = self.config;
-        let response = HandshakeResponse {
-            version: PROTOCOL_VERSION,
-            max_msg_size: u64::from(config.max_msg_size),
-            ..HandshakeResponse::default()
-        };
-        if let Some(why) = refusal {
-            self.send(Output::SendHandshakeResponse(HandshakeResponse {
-                accepted: false,
-                error: Some(why.into()),
-                ..response
-            }));
-            return self.close(CloseReason::Refused(why));
-        }
-        let agreed = self.agree(request.max_msg_size, request.extensions.as_deref());
-        self.send(Output::SendHandshakeResponse(HandshakeResponse {
-            accepted: true,
-            extensions: Some(agreed.extensions.iter().cloned().map(Into::into).collect()),
-            did: config.did.clone().map(Into::into),
-            ..response
-        }));
-        State::Handshaken { deadline_ms, agreed }
-    }
-
-    fn take_handshake(&mut self, response: &HandshakeResponse<'_>, deadline_ms: u64) -> State {
-        if !response.accepted {
-            let why = response.error.as_deref().unwrap_or("HANDSHAKE not accepted");
-            return self.close(CloseReason::RefusedByPeer(why.to_owned()));
-        }
-        if response.version != PROTOCOL_VERSION {
-            return self.violation(Code::UNSUPPORTED_VERSION, "unsupported protocol version".to_owned());
-        }
-        if response.max_msg_size < u64::from(MSG_SIZE_BYTES_FLOOR) {
-            return self.violation(Code::INVALID_MESSAGE, SIZE_UNDER_FLOOR.to_owned());
-        }
-        let agreed = self.agree(response.max_msg_size, response.extensions.as_deref());
-        self.send(Output::SendHello { versions: self.config.versions.clone() });
-        State::HelloSent { deadline_ms, agreed }
-    }
-
-    fn agree(&self, peer_max: u64, theirs: Option<&[std::borrow::Cow<'_, str>]>) -> Agreed {
-        let theirs = theirs.unwrap_or_default();
-        Agreed {
-            // PROTOCOL 4: the intersection; in our order, so that the answer is the same for the same two sets.
-            extensions: self
-                .config
-                .extensions
-                .iter()
-                .filter(|ours| theirs.iter().any(|their| their == *ours))
-                .cloned()
-                .collect(),
-            // PROTOCOL 3: the smaller of both.
-            max_msg_size: u32::try_from(peer_max)
-                .map_or(self.config.max_msg_size, |peer_max| peer_max.min(self.config.max_msg_size)),
-        }
-    }
-
-    fn open(&mut self, version: String, agreed: Agreed) -> State {
-        let Agreed { extensions, max_msg_size } = agreed;
-        self.send(Output::Opened(Terms { version, extensions, max_msg_size }));
-        State::Open { life: Life { heard_ms: self.now_ms, pinged_ms: self.now_ms, pings: 0 }, in_flight: 0 }
-    }
-
-    /// A draining link, or its end. The side that said GOAWAY closes: the other one may not know yet of a message
-    /// that left before GOAWAY did.
-    fn drain(&mut self, life: Life, in_flight: usize, drain: Drain) -> State {
-        if drain.said_goaway && in_flight == 0 {
-            return self.close(CloseReason::Drained);
-        }
-        let Drain { deadline_ms, said_goaway } = drain;
-        State::Draining { life, in_flight, deadline_ms, said_goaway }
-    }
-}
-
-impl Life {
-    fn heard(self, now_ms: u64) -> Self {
-        Self { heard_ms: now_ms, ..self }
-    }
-
-    fn ping_due_ms(&self, config: &Config) -> Option<u64> {
-        // An interval of 0 would be due again at once, forever.
-        config
-            .keep_alive_ms
-            .map(|interval_ms| self.heard_ms.max(self.pinged_ms).saturating_add(interval_ms.max(1)))
-    }
-
-    fn idle_due_ms(&self, config: &Config) -> Option<u64> {
-        config.idle_timeout_ms.map(|timeout_ms| self.heard_ms.saturating_add(timeout_ms))
-    }
-
-    fn deadline_ms(&self, config: &Config) -> Option<u64> {
-        match (self.ping_due_ms(config), self.idle_due_ms(config)) {
-            (Some(ping_ms), Some(idle_ms)) => Some(ping_ms.min(idle_ms)),
-            (ping_ms, idle_ms) => ping_ms.or(idle_ms),
-        }
-    }
-
-    /// Sends what is due; `None` when the peer was silent for too long.
-    fn check(self, step: &mut Step<'_>) -> Option<Self> {
-        if self.idle_due_ms(step.config).is_some_and(|due_ms| step.now_ms >= due_ms) {
-            return None;
-        }
-        if self.ping_due_ms(step.config).is_none_or(|due_ms| step.now_ms < due_ms) {
-            return Some(self);
-        }
-        step.send(Output::SendPing(Bytes::copy_from_slice(&self.pings.to_be_bytes())));
-        Some(Self { pinged_ms: step.now_ms, pings: self.pings.wrapping_add(1), ..self })
-    }
-}
-
 const NO_COMMON_VERSION: &str = "no common version";
-const SIZE_UNDER_FLOOR: &str = "max_msg_size is under 1048576";
-
-const _: () = assert!(MSG_SIZE_BYTES_FLOOR == 1_048_576, "SIZE_UNDER_FLOOR spells it out");
