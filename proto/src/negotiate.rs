@@ -32,6 +32,8 @@ pub struct Served {
     pub deprecated_versions: Vec<Version>,
     /// Below it nothing is served, whatever the ranges say.
     pub min_schema_version: Option<Version>,
+    /// The version that the capability first came with; there is nothing below it to serve.
+    pub since: Option<Version>,
     /// Whether everything it serves carries the warning.
     pub deprecated: bool,
 }
@@ -45,6 +47,7 @@ impl Served {
             deprecated_ranges: Vec::new(),
             deprecated_versions: Vec::new(),
             min_schema_version: None,
+            since: None,
             deprecated: false,
         }
     }
@@ -52,7 +55,7 @@ impl Served {
     /// Whether a request for exactly `version` is served.
     pub fn serves(&self, version: &Version) -> bool {
         // PROTOCOL 7.5: its own version and every version in its supported_ranges, but none below
-        // min_schema_version.
+        // min_schema_version; and none from before the capability was there.
         self.is_above_floor(version)
             && (self.version == *version || self.supported_ranges.iter().any(|range| range.matches(version)))
     }
@@ -64,8 +67,13 @@ impl Served {
             || self.deprecated_ranges.iter().any(|range| range.matches(version))
     }
 
+    /// The oldest version that can be served, if anything says so.
+    fn floor(&self) -> Option<&Version> {
+        self.min_schema_version.as_ref().max(self.since.as_ref())
+    }
+
     fn is_above_floor(&self, version: &Version) -> bool {
-        self.min_schema_version.as_ref().is_none_or(|floor| version >= floor)
+        self.floor().is_none_or(|floor| version >= floor)
     }
 
     fn fit_version(&self, version: &Version) -> Option<Fit> {
@@ -81,7 +89,7 @@ impl Served {
         let mut is_deprecated = true;
         let mut is_served = false;
         for supported in &self.supported_ranges {
-            for version in common_versions(range, supported, self.min_schema_version.as_ref()) {
+            for version in common_versions(range, supported, self.floor()) {
                 is_served = true;
                 is_deprecated = is_deprecated && self.deprecates(&version);
             }

@@ -94,6 +94,24 @@ fn supported_ranges_serve_but_not_below_the_minimum() {
     }
 }
 
+#[test]
+fn supported_ranges_serve_nothing_from_before_the_capability_was_there() {
+    let mut descriptor = loose("com.example.echo:2.0.0");
+    set(&mut descriptor, "supported_ranges", cbor!([">=1.0.0 <2.0.0"]).unwrap());
+    set(&mut descriptor, "min_schema_version", "1.2.0".into());
+    set(&mut descriptor, "since", "1.5.0".into());
+    let (sidecar, _agent) = served(vec![descriptor]);
+    for transport in KINDS {
+        let mut link = RawLink::open(&sidecar, transport);
+        assert_eq!(accepted(&mut link, cbor!({ "preferred_version" => "1.5.0" }).unwrap()).0, "2.0.0");
+        for fields in [cbor!({ "preferred_version" => "1.4.0" }), cbor!({ "range" => ">=1.2.0 <1.5.0" })] {
+            let below = link.refused(REQUEST, negotiate(fields.unwrap()));
+            assert_eq!(below.code, 4003, "{transport:?}: {below:?}");
+            assert_eq!(below.available(), ["2.0.0"], "{transport:?}");
+        }
+    }
+}
+
 /// Calls by session alone and lets the provider answer; gives what the provider got.
 fn call_in_session(link: &mut RawLink, agent: &mut RawLink, session: &Value) -> Message {
     let session = map([("session_id", session.clone())]);

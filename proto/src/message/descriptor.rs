@@ -49,7 +49,7 @@ pub struct Descriptor {
     pub description: Option<String>,
     /// What kind of thing it is.
     pub category: Option<String>,
-    /// The version that it first came with.
+    /// The version that it first came with, as it was declared.
     pub since: Option<String>,
     /// The hash of the contract it was declared with.
     pub static_hash: Option<[u8; 32]>,
@@ -209,6 +209,10 @@ impl<'a> Fields<'a> {
             }
             served.min_schema_version = Some(floor);
         }
+        // `since` is any text. Where it is a version of this capability's own line it counts in negotiation; one above
+        // the descriptor's version belongs to another line, such as the agent's releases.
+        let since = self.since.as_deref().and_then(|text| text.parse::<Version>().ok());
+        served.since = since.filter(|since| *since <= id.version);
         // A descriptor that calls its own version deprecated is so for every version it serves.
         served.deprecated = served.deprecates(&id.version);
         let owned = |text: Option<Cow<'_, str>>| text.map(Cow::into_owned);

@@ -86,6 +86,22 @@ fn a_descriptor_serves_its_supported_ranges_but_nothing_below_its_floor() {
 }
 
 #[test]
+fn nothing_is_served_from_before_the_capability_was_there() {
+    let young = [Served { since: Some(version("1.5.0")), ..supporting("2.1.0", &[">=1.0 <3.0"]) }];
+    assert_eq!(chosen(&exact("1.4.9"), &young), "[2.1.0]");
+    assert_eq!(chosen(&exact("1.5.0"), &young), "2.1.0");
+    assert_eq!(chosen(&range(">=1.0 <1.5"), &young), "[2.1.0]");
+    assert_eq!(chosen(&negotiate("1.2.0", &["1.6.0"], ""), &young), "2.1.0");
+    // The higher of the two floors holds.
+    for (floor, since) in [("1.8.0", "1.5.0"), ("1.5.0", "1.8.0")] {
+        let floor = Some(version(floor));
+        let both = [Served { min_schema_version: floor, since: Some(version(since)), ..young[0].clone() }];
+        assert_eq!(chosen(&exact("1.7.9"), &both), "[2.1.0]");
+        assert_eq!(chosen(&exact("1.8.0"), &both), "2.1.0");
+    }
+}
+
+#[test]
 fn the_descriptor_whose_own_version_is_asked_for_wins_and_then_the_highest() {
     let served = [supporting("1.9.0", &[">=1.0 <2.0"]), only("1.5.0"), supporting("2.0.0", &[">=1.0 <2.0"])];
     assert_eq!(chosen(&exact("1.5.0"), &served), "1.5.0");
@@ -221,17 +237,21 @@ fn small_served() -> impl Strategy<Value = Served> {
         prop::collection::vec(small_range(), 0..3),
         prop::collection::vec(small_range(), 0..2),
         prop::collection::vec(small_version(0..2), 0..2),
-        prop::option::weighted(0.3, small_version(0..2)),
+        prop::array::uniform2(prop::option::weighted(0.3, small_version(0..2))),
         prop::bool::weighted(0.2),
     )
         .prop_map(
-            |(version, supported_ranges, deprecated_ranges, deprecated_versions, floor, deprecated)| Served {
-                version,
-                supported_ranges,
-                deprecated_ranges,
-                deprecated_versions,
-                min_schema_version: floor,
-                deprecated,
+            |(version, supported_ranges, deprecated_ranges, deprecated_versions, floors, deprecated)| {
+                let [min_schema_version, since] = floors;
+                Served {
+                    version,
+                    supported_ranges,
+                    deprecated_ranges,
+                    deprecated_versions,
+                    min_schema_version,
+                    since,
+                    deprecated,
+                }
             },
         )
 }
@@ -273,7 +293,7 @@ fn all_small_versions() -> Vec<Version> {
 fn model(want: &Want, served: &[Served], all: &[Version]) -> Option<(Version, bool)> {
     type Row = (bool, bool, Version);
     let serves = |served: &Served, version: &Version| {
-        let is_above = served.min_schema_version.iter().all(|floor| floor <= version);
+        let is_above = served.min_schema_version.iter().chain(&served.since).all(|floor| floor <= version);
         is_above && (served.version == *version || served.supported_ranges.iter().any(|r| r.matches(version)))
     };
     let warns = |served: &Served, version: &Version| {
@@ -311,7 +331,7 @@ fn model(want: &Want, served: &[Served], all: &[Version]) -> Option<(Version, bo
                     // Whether there is something to share is found by looking; which of it is asked about the warning
                     // is a definition (the ends), so the model takes it over.
                     all.iter().find(|version| range.matches(version) && serves(s, version))?;
-                    let floor = s.min_schema_version.as_ref();
+                    let floor = s.min_schema_version.iter().chain(&s.since).max();
                     let is_deprecated = s
                         .supported_ranges
                         .iter()

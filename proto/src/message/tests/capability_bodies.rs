@@ -168,6 +168,19 @@ fn a_descriptor_that_contradicts_itself_is_4001() {
 }
 
 #[test]
+fn since_counts_where_it_is_a_version_of_the_capabilitys_own_line() {
+    let since = |text: &str| {
+        let body = json(&format!(r#"{{"id": "a.b.c:2.1", "since": "{text}"}}"#));
+        Descriptor::decode(&body).unwrap().served.since
+    };
+    assert_eq!(since("1.5"), Some(version("1.5.0")));
+    assert_eq!(since("2.1.0"), Some(version("2.1.0")));
+    for other in ["2.2.0", "last spring", ""] {
+        assert_eq!(since(other), None, "{other:?}");
+    }
+}
+
+#[test]
 fn a_draft_becomes_a_deterministic_descriptor_with_all_its_parts() {
     let id: CapabilityId = "a.b.c:2.1".parse().unwrap();
     let document = br#"{"type":"object"}"#;
@@ -210,6 +223,7 @@ fn a_draft_becomes_a_deterministic_descriptor_with_all_its_parts() {
     assert_eq!((&descriptor.permissions, &descriptor.rate_limit), (&draft.permissions, &draft.rate_limit));
     assert_eq!(descriptor.retry_policy, draft.retry_policy);
     assert_eq!((&descriptor.description, &descriptor.category), (&draft.description, &draft.category));
+    assert_eq!(descriptor.served.since, Some(version("1.0")));
     assert_eq!((&descriptor.since, descriptor.static_hash), (&draft.since, draft.static_hash));
     assert_eq!((descriptor.lineage, descriptor.field("notes")), (draft.lineage, draft.notes.as_deref()));
     assert!(!descriptor.served.deprecated);
