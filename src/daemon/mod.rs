@@ -6,10 +6,11 @@
 //! A message is met by `inbound`, which hands it on: `executor` runs calls for our own providers, `calls` relays the
 //! agent's calls to peers, `relay` matches every other answer with its request, `query` and `discovery` exchange what
 //! is served, `providers` holds what serves here, `sessions` pins agreed versions,
-//! `listing` shows the agent which calls there are.
+//! `listing` shows the agent which calls there are, `deprecation` warns of what is deprecated.
 
 mod calls;
 mod changes;
+mod deprecation;
 mod discovery;
 mod executor;
 mod inbound;

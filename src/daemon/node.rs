@@ -106,6 +106,7 @@ pub(super) struct Node {
     pub(super) gifts: Gifts,
     pub(super) relay: Relay,
     pub(super) pins: Mutex<Pins>,
+    pub(super) warned: super::deprecation::Warned,
     /// Keys of DIDs whose documents the owner configured.
     pub(super) keyring: Mutex<Keyring>,
     pub(super) fetches: super::discovery::Fetches,
@@ -144,6 +145,7 @@ impl Node {
             gifts: parts.gifts,
             relay: Relay::new(parts.rules.pending_max),
             pins: Mutex::default(),
+            warned: Mutex::default(),
             keyring: Mutex::new(parts.keyring),
             rules: parts.rules,
             fetches: super::discovery::Fetches::default(),

@@ -235,6 +235,34 @@ fn results_of_a_deprecated_version_carry_a_warning() {
 }
 
 #[test]
+fn a_deprecated_version_is_logged_once_for_each_caller_and_capability() {
+    let b = Sidecar::start();
+    let a = Setup::new().peer(&b).start();
+    let deprecated =
+        |id: &str| map([("id", id.into()), ("deprecated_versions", Value::Array(vec!["1.0.0".into()]))]);
+    let other = "org.example.other:1.0.0";
+    let current = loose("org.example.echo:1.1.0");
+    let mut provider = Provider::of(&b, vec![deprecated(ECHO), deprecated(other), current]);
+    for sidecar in [&a, &b] {
+        let mut caller = Caller::of(sidecar);
+        for id in [ECHO, "org.example.echo:1.1.0", ECHO, other, ECHO] {
+            let id = caller.invoke(by_id(id, Value::Null));
+            provider.echo();
+            caller.result(&id);
+        }
+    }
+    let warned = |sidecar: &Sidecar, caller: &Sidecar, id: &str| {
+        let log = sidecar.log();
+        let lines = log.lines().filter(|line| line.contains("asks for a deprecated version"));
+        lines.filter(|line| line.contains(&caller.did) && line.contains(id)).count()
+    };
+    for id in [ECHO, other] {
+        assert_eq!((warned(&a, &a, id), warned(&b, &a, id), warned(&b, &b, id)), (1, 1, 1), "{id}");
+    }
+    assert_eq!(warned(&b, &a, "org.example.echo:1.1.0"), 0);
+}
+
+#[test]
 fn a_peers_schema_can_be_read_by_its_hash() {
     let b = Sidecar::start();
     let a = Setup::new().peer(&b).start();

@@ -55,6 +55,9 @@ impl Node {
         if let Some(refusal) = refused_params(input.as_deref(), &call.params) {
             return Err(Missing::Provider(refusal));
         }
+        if choice.is_deprecated {
+            self.warn_deprecated(self.did(), &descriptor.id);
+        }
         Ok(self.chosen(call, peer, Some(descriptor), output))
     }
 

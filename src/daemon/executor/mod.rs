@@ -218,6 +218,9 @@ impl Node {
         if !self.meet(call, key.clone(), digest, idempotent)? {
             return Ok(());
         }
+        if choice.is_deprecated {
+            self.warn_deprecated(call.from, &descriptor.id);
+        }
         let time_ms = call.invoke.timeout_ms.or(descriptor.timeout_ms).unwrap_or(self.rules.call_timeout_ms);
         let deadline_ms = self.deadline_ms(call.expires_at_ms, time_ms);
         let invocation = Invocation {
