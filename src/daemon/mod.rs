@@ -166,6 +166,13 @@ pub fn check(config: &Config) -> Result<Vec<String>, StartError> {
     start::check(config)
 }
 
+/// Holds a declaration's schemas to their profiles, as a start does; without this they are read for inspection only.
+///
+/// **Errors:** [`StartError::Schema`] for the first that would not be enforced.
+pub fn check_schemas(declaration: &Declaration) -> Result<(), StartError> {
+    start::check_schemas(declaration)
+}
+
 /// The agent's identity; makes the key file when there is none.
 ///
 /// **Errors:** the key file cannot be used.

@@ -15,11 +15,11 @@ use super::node::{Node, Parts, Rules};
 use super::peers::{Admission, Peers};
 use super::{Bound, Daemon};
 use crate::config::{Admit, Config, Signatures, Transport};
-use crate::declaration::{self, Declaration};
+use crate::declaration::{self, Declaration, SchemaProfile};
 use crate::net::dial::{self, Address};
 use crate::net::local::Token;
 use crate::net::{self, Host, KeyFileError, Seed, Settings, System, local, quic, tcp};
-use crate::schema::Validator;
+use crate::schema::{Profile, Validator};
 use crate::store::{Folder, Medium, StoreError, Writer};
 
 /// Why the sidecar does not start.
@@ -117,6 +117,7 @@ pub(super) async fn start_on(
     let host = Host::sidecar(settings(&config), seed, node.clone(), system)
         .map_err(|error| StartError::System(error.to_string()))?;
     if let Some(declaration) = declaration {
+        check_schemas(declaration)?;
         for warning in &declaration.warnings {
             tracing::warn!("{warning}");
         }
@@ -157,13 +158,22 @@ pub(super) fn check(config: &Config) -> Result<Vec<String>, StartError> {
         parse_did(&peer.did)?;
     }
     let Some(declaration) = load_declaration(config)? else { return Ok(Vec::new()) };
+    check_schemas(&declaration)?;
+    Ok(declaration.warnings)
+}
+
+pub(super) fn check_schemas(declaration: &Declaration) -> Result<(), StartError> {
     for declared in &declaration.capabilities {
+        let profile = match declared.schema_profile {
+            SchemaProfile::Strict => Profile::Strict,
+            SchemaProfile::Full => Profile::Full,
+        };
         for schema in [&declared.input_schema, &declared.output_schema].into_iter().flatten() {
-            let checked = Validator::compile(&schema.bytes);
+            let checked = Validator::compile_under(profile, &schema.bytes);
             checked.map_err(|error| schema_error(declared, schema, &error))?;
         }
     }
-    Ok(declaration.warnings)
+    Ok(())
 }
 
 pub(super) fn identity(config: &Config) -> Result<Identity, StartError> {

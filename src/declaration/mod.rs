@@ -18,7 +18,7 @@
 //!
 //! Without `namespace`, a name without a dot stands under `agent.<id>`, where `<id>` is the path of `agent://<id>`
 //! with its dots and dashes kept: the example would be `agent.pr-reviewer.review-pr`. Without `version` a capability
-//! is `1.0.0`. Without `command` it is declared and has no process provider; it is served once an agent on a local
+//! is `1.0.0`. `schemaProfile: full`, of the file or of a capability, lets schemas use more than the short list. Without `command` it is declared and has no process provider; it is served once an agent on a local
 //! link provides it.
 
 use std::fmt;
@@ -65,6 +65,8 @@ pub struct Declared {
     pub input_schema: Option<SchemaSource>,
     /// `outputSchema`.
     pub output_schema: Option<SchemaSource>,
+    /// `schemaProfile`, its own or the file's.
+    pub schema_profile: SchemaProfile,
     /// `command`: program and arguments; at least the program.
     pub command: Option<Vec<String>>,
     /// `concurrency`: processes at once.
@@ -96,6 +98,16 @@ pub struct SchemaSource {
     pub file: PathBuf,
     /// The line they begin at.
     pub line: usize,
+}
+
+/// `schemaProfile`: which keywords the schemas may use. Reading a declaration does not hold them to it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SchemaProfile {
+    /// `strict`: the short list for capability payloads.
+    #[default]
+    Strict,
+    /// `full`: all that is enforced.
+    Full,
 }
 
 /// `rateLimit`: so many calls in each period.

@@ -10,7 +10,8 @@ use capd_proto::limits;
 use super::fields::{Fields, Report, parsed};
 use super::yaml::{self, Node, Value, quoted};
 use super::{
-    Declaration, Declared, Mistake, Mistakes, RateLimit, RetryPolicy, SCHEMA_BYTES_MAX, SchemaSource,
+    Declaration, Declared, Mistake, Mistakes, RateLimit, RetryPolicy, SCHEMA_BYTES_MAX, SchemaProfile,
+    SchemaSource,
 };
 
 /// Most capabilities of one file; ours.
@@ -22,7 +23,7 @@ const CONCURRENCY_MAX: u64 = 1_024;
 /// Most calls of a rate limit; ours.
 const REQUESTS_MAX: u64 = 1_000_000_000;
 
-const FILE_KEYS: &[&str] = &["version", "agent", "namespace", "transports", "capabilities"];
+const FILE_KEYS: &[&str] = &["version", "agent", "namespace", "schemaProfile", "transports", "capabilities"];
 const CAPABILITY_KEYS: &[&str] = &[
     "name",
     "version",
@@ -33,6 +34,7 @@ const CAPABILITY_KEYS: &[&str] = &[
     "since",
     "inputSchema",
     "outputSchema",
+    "schemaProfile",
     "concurrency",
     "category",
     "permissions",
@@ -77,7 +79,10 @@ fn file(root: &Node, report: &mut Report<'_>) -> Option<Declaration> {
         None => report.mistake(fields.line, "version", "missing", "the integer 1"),
     }
     let agent = fields.text("agent", report);
-    let namespace = namespace(&fields, agent, report);
+    let defaults = Defaults {
+        namespace: namespace(&fields, agent, report),
+        schema_profile: schema_profile(&fields, report).unwrap_or_default(),
+    };
     for (node, at) in fields.items("transports", WORDS_MAX, report) {
         transport(node, &at, report);
     }
@@ -87,7 +92,7 @@ fn file(root: &Node, report: &mut Report<'_>) -> Option<Declaration> {
     let mut capabilities: Vec<Declared> = Vec::new();
     let mut lines: BTreeMap<CapabilityId, usize> = BTreeMap::new();
     for (node, at) in fields.items("capabilities", CAPABILITIES_MAX, report) {
-        let Some(declared) = capability(node, &at, namespace.as_deref(), report) else { continue };
+        let Some(declared) = capability(node, &at, &defaults, report) else { continue };
         if let Some(first) = lines.get(&declared.id) {
             let problem = format!("{} stands twice, first in line {first}", declared.id);
             report.mistake(declared.line, &format!("{at}.name"), problem, "each name and version once");
@@ -150,10 +155,16 @@ fn transport(node: &Node, at: &str, report: &mut Report<'_>) {
     }
 }
 
-fn capability(node: &Node, at: &str, namespace: Option<&str>, report: &mut Report<'_>) -> Option<Declared> {
+/// What the file says for all its capabilities.
+struct Defaults {
+    namespace: Option<String>,
+    schema_profile: SchemaProfile,
+}
+
+fn capability(node: &Node, at: &str, defaults: &Defaults, report: &mut Report<'_>) -> Option<Declared> {
     let fields = Fields::of(node, at, CAPABILITY_KEYS, report)?;
     // Every field is read before a missing name ends the capability, so that all its mistakes are told.
-    let name = name(&fields, namespace, report);
+    let name = name(&fields, defaults.namespace.as_deref(), report);
     let version = match fields.get("version") {
         None => "1.0.0".parse::<Version>().ok(),
         Some(_) => fields.parsed::<Version>("version", VERSION_ACCEPTED, report),
@@ -180,6 +191,7 @@ fn capability(node: &Node, at: &str, namespace: Option<&str>, report: &mut Repor
         since: fields.text("since", report).map(str::to_owned),
         input_schema: schema(&fields, "inputSchema", report),
         output_schema: schema(&fields, "outputSchema", report),
+        schema_profile: schema_profile(&fields, report).unwrap_or(defaults.schema_profile),
         command,
         concurrency: concurrency.and_then(|count| usize::try_from(count).ok()),
         category: fields.text("category", report).map(str::to_owned),
@@ -221,6 +233,19 @@ fn name(fields: &Fields<'_>, namespace: Option<&str>, report: &mut Report<'_>) -
             report.mistake(fields.line_of("name"), &at, format!("{}: {error}", quoted(&full)), NAME_ACCEPTED);
         })
         .ok()
+}
+
+fn schema_profile(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<SchemaProfile> {
+    match fields.text("schemaProfile", report)? {
+        "strict" => Some(SchemaProfile::Strict),
+        "full" => Some(SchemaProfile::Full),
+        other => {
+            let problem = format!("{} is no profile", quoted(other));
+            let line = fields.line_of("schemaProfile");
+            report.mistake(line, &fields.path("schemaProfile"), problem, "strict or full");
+            None
+        }
+    }
 }
 
 fn rate_limit(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<RateLimit> {

@@ -330,3 +330,25 @@ fn all_mistakes_are_told_at_once() {
     assert_eq!(mistakes.0.len(), 3, "{mistakes}");
     assert_eq!(mistakes.to_string().lines().count(), 3);
 }
+
+#[test]
+fn a_schema_profile_is_the_capability_s_or_the_file_s_or_strict() {
+    let profiles = |text: &str| -> Vec<SchemaProfile> {
+        parse(text).unwrap().capabilities.iter().map(|declared| declared.schema_profile).collect()
+    };
+    let capabilities = "capabilities:\n  - name: com.example.x\n  - { name: com.example.y, schemaProfile: full }\n  - { name: com.example.z, schemaProfile: strict }\n";
+    let (strict, full) = (SchemaProfile::Strict, SchemaProfile::Full);
+    assert_eq!(profiles(&format!("version: 1\n{capabilities}")), [strict, full, strict]);
+    assert_eq!(profiles(&format!("version: 1\nschemaProfile: full\n{capabilities}")), [full, full, strict]);
+    says(
+        &message(with("schemaProfile: loose")),
+        &["capabilities[0].schemaProfile: \"loose\" is no profile; accepted: strict or full"],
+    );
+    says(&message(with("schemaProfile: true")), &["schemaProfile", "true is a boolean"]);
+}
+
+#[test]
+fn reading_a_declaration_does_not_hold_its_schemas_to_their_profile() {
+    let declared = with("inputSchema: { type: strng, unknown: 1 }").unwrap().capabilities.remove(0);
+    assert_eq!(declared.input_schema.unwrap().bytes, br#"{"type":"strng","unknown":1}"#);
+}

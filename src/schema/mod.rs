@@ -1,13 +1,14 @@
 //! A schema document and a payload's CBOR in; a verdict with every violation's path out.
 //!
-//! [`validator`] compiles a JSON Schema once and checks payloads straight over their received bytes: a private tape
-//! notes where each item stands, so nothing is copied into another tree. [`artifact`] keeps documents by content
-//! hash, with their compiled form beside them. [`subtype`] proves that all values of one schema are values of another,
-//! or shows one that is not.
+//! [`profile`] refuses what would not be enforced. [`validator`] compiles a JSON Schema once and checks payloads
+//! straight over their received bytes: a private tape notes where each item stands, so nothing is copied into another
+//! tree. [`artifact`] keeps documents by content hash, with their compiled form beside them. [`subtype`] proves that
+//! all values of one schema are values of another, or shows one that is not.
 
 pub mod artifact;
 mod node;
 mod number;
+pub mod profile;
 mod stack;
 pub mod subtype;
 mod survey;
@@ -18,5 +19,6 @@ pub mod validator;
 mod violation;
 
 pub use artifact::{Artifact, ArtifactError, Artifacts, Keep};
+pub use profile::Profile;
 pub use validator::{CompileError, Side, Validator};
 pub use violation::Violation;

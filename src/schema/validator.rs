@@ -10,6 +10,7 @@ use serde_json::Value;
 use thiserror::Error;
 
 use super::node::{Cbor, Document, Exhausted};
+use super::profile::Profile;
 use super::stack;
 use super::survey::{Levels, Survey};
 use super::tape::Tape;
@@ -73,7 +74,7 @@ pub enum CompileError {
         /// What it names.
         found: String,
     },
-    /// The document is no valid schema, or refers to something outside itself.
+    /// The document is no valid schema, or a part of it would not be enforced.
     #[error("at {pointer}: {problem}")]
     Invalid {
         /// JSON pointer into the document, `/` for the document itself.
@@ -94,41 +95,84 @@ pub struct Validator {
     wants_object: bool,
 }
 
+impl CompileError {
+    /// A part of a document that cannot stand; `pointer` is RFC 6901's.
+    #[cold]
+    pub(super) fn invalid(pointer: &str, problem: impl Into<String>) -> Self {
+        let mut problem = problem.into();
+        violation::cut(&mut problem, violation::MESSAGE_BYTES_MAX);
+        let mut pointer = if pointer.is_empty() { "/".to_owned() } else { pointer.to_owned() };
+        violation::cut(&mut pointer, violation::PATH_BYTES_MAX);
+        Self::Invalid { pointer, problem }
+    }
+}
+
+/// A document that a profile takes.
+pub(super) struct Loaded {
+    schema: Value,
+    draft: Draft,
+    levels: Levels,
+}
+
+/// Reads a document and holds it against a profile and the bounds.
+///
+/// **Errors:** what is wrong with it, and where.
+pub(super) fn load(document: &[u8], profile: Profile) -> Result<Loaded, CompileError> {
+    if document.len() > SCHEMA_BYTES_MAX {
+        return Err(CompileError::TooLarge { bytes: document.len() });
+    }
+    let schema: Value = serde_json::from_slice(document)
+        .map_err(|error| CompileError::NotJson { line: error.line(), problem: error.to_string() })?;
+    let draft = draft(&schema)?;
+    let survey = Survey::of(&schema);
+    for (what, count, max) in [
+        ("levels of nesting", survey.depth, SCHEMA_DEPTH_MAX),
+        ("patterns", survey.patterns, SCHEMA_PATTERNS_MAX),
+        ("schemas for one value, references followed", survey.spread, SCHEMA_SPREAD_MAX),
+    ] {
+        if count > max {
+            return Err(CompileError::TooMuch { what, count, max });
+        }
+    }
+    profile.check_tree(&schema, draft)?;
+    Ok(Loaded { schema, draft, levels: survey.levels })
+}
+
+fn patterns() -> PatternOptions<jsonschema::Regex> {
+    PatternOptions::regex().size_limit(PATTERN_BYTES_MAX).dfa_size_limit(PATTERN_BYTES_MAX)
+}
+
+/// Whether a pattern runs in linear time and within its bound.
+pub(super) fn is_linear(pattern: &str) -> bool {
+    let schema = serde_json::json!({ "pattern": pattern });
+    jsonschema::options_for::<Cbor>().offline().with_pattern_options(patterns()).build(&schema).is_ok()
+}
+
 impl Validator {
-    /// Compiles a document of draft-07 or 2020-12; without `$schema` it is read as 2020-12.
+    /// Compiles a document of draft-07 or 2020-12 under the profile full; without `$schema` it is read as 2020-12.
     ///
     /// Formats are asserted. Patterns run in linear time; what such an engine cannot run is refused.
     ///
     /// **Errors:** what is wrong with the document, and where.
     pub fn compile(document: &[u8]) -> Result<Self, CompileError> {
-        if document.len() > SCHEMA_BYTES_MAX {
-            return Err(CompileError::TooLarge { bytes: document.len() });
-        }
-        let schema: Value = serde_json::from_slice(document)
-            .map_err(|error| CompileError::NotJson { line: error.line(), problem: error.to_string() })?;
-        let draft = draft(&schema)?;
-        let survey = Survey::of(&schema);
-        for (what, count, max) in [
-            ("levels of nesting", survey.depth, SCHEMA_DEPTH_MAX),
-            ("patterns", survey.patterns, SCHEMA_PATTERNS_MAX),
-            ("schemas for one value, references followed", survey.spread, SCHEMA_SPREAD_MAX),
-        ] {
-            if count > max {
-                return Err(CompileError::TooMuch { what, count, max });
-            }
-        }
-        let patterns =
-            PatternOptions::regex().size_limit(PATTERN_BYTES_MAX).dfa_size_limit(PATTERN_BYTES_MAX);
+        Self::compile_under(Profile::Full, document)
+    }
+
+    /// Compiles a document that may use the keywords of `profile` alone.
+    ///
+    /// **Errors:** as [`Validator::compile`].
+    pub fn compile_under(profile: Profile, document: &[u8]) -> Result<Self, CompileError> {
+        let Loaded { schema, draft, levels } = load(document, profile)?;
         let inner = jsonschema::options_for::<Cbor>()
             .with_draft(draft)
             .offline()
-            .with_pattern_options(patterns)
+            .with_pattern_options(patterns())
             .should_validate_formats(true)
             // Draft-07 does not define it and would pass anything.
             .with_format("uuid", is_uuid)
             .build(&schema)
             .map_err(|error| invalid(&error))?;
-        Ok(Self { inner, levels: survey.levels, wants_object: wants_object(&schema) })
+        Ok(Self { inner, levels, wants_object: wants_object(&schema) })
     }
 
     /// Checks one payload.
@@ -230,11 +274,7 @@ pub(super) fn draft(schema: &Value) -> Result<Draft, CompileError> {
 }
 
 fn invalid(error: &jsonschema::ValidationError<'_>) -> CompileError {
-    let pointer = match error.instance_path().as_str() {
-        "" => "/",
-        pointer => pointer,
-    };
-    let mut problem = match error.kind() {
+    let problem = match error.kind() {
         ValidationErrorKind::Referencing(problem) => {
             format!("{problem}; accepted: references inside the document")
         }
@@ -244,8 +284,7 @@ fn invalid(error: &jsonschema::ValidationError<'_>) -> CompileError {
         }
         _ => error.to_string(),
     };
-    violation::cut(&mut problem, violation::MESSAGE_BYTES_MAX);
-    CompileError::Invalid { pointer: pointer.to_owned(), problem }
+    CompileError::invalid(error.instance_path().as_str(), problem)
 }
 
 /// Whether the document, or what its root refers to, takes objects and not null.

@@ -22,7 +22,7 @@ pub struct Violation {
 /// Longest message, in bytes.
 pub(super) const MESSAGE_BYTES_MAX: usize = 512;
 /// Longest path, in bytes; keys are the peer's and may be long.
-const PATH_BYTES_MAX: usize = 1024;
+pub(super) const PATH_BYTES_MAX: usize = 1024;
 /// Longest part of a schema quoted in a message, in bytes.
 const QUOTED_BYTES_MAX: usize = 160;
 

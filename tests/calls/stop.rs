@@ -134,7 +134,14 @@ fn mistakes_are_exit_2_with_file_line_and_key() {
         (
             good,
             "version: 1\nnamespace: org.example\ncapabilities:\n  - name: echo\n    command: [cat]\n    inputSchema:\n      type: wrong\n",
-            &["capabilities.yaml:"],
+            &["capabilities.yaml:7: org.example.echo:1.0.0: at /type: \"wrong\" is no type"],
+        ),
+        (
+            good,
+            "version: 1\nnamespace: org.example\ncapabilities:\n  - name: echo\n    outputSchema: { patternProperties: {} }\n",
+            &[
+                "capabilities.yaml:5: org.example.echo:1.0.0: at /patternProperties: is not of the profile strict",
+            ],
         ),
     ] {
         for command in [&["run"][..], &["config", "check"]] {
@@ -145,6 +152,10 @@ fn mistakes_are_exit_2_with_file_line_and_key() {
             }
         }
     }
+    let full = "version: 1\nnamespace: org.example\ncapabilities:\n  - name: echo\n    schemaProfile: full\n    \
+                outputSchema: { patternProperties: {} }\n";
+    let output = capd(dir.path(), &["config", "check"], good, full);
+    assert_eq!(exit_code(&output), 0, "{}", stderr(&output));
     let output = capd(dir.path(), &["config", "check"], good, SERVES_CAT);
     assert_eq!(exit_code(&output), 0, "{}", stderr(&output));
 }
