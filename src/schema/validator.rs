@@ -5,10 +5,11 @@ use std::cell::Cell;
 use capd_proto::cbor::json::{from_json, to_json};
 use capd_proto::limits::VIOLATIONS_MAX;
 use jsonschema::error::ValidationErrorKind;
-use jsonschema::{Draft, PatternOptions};
+use jsonschema::{Draft, PatternOptions, ValidationError};
 use serde_json::Value;
 use thiserror::Error;
 
+use super::fault;
 use super::node::{Cbor, Document, Exhausted};
 use super::profile::Profile;
 use super::stack;
@@ -228,13 +229,17 @@ impl Validator {
     fn violations(&self, tape: &Tape, payload: &[u8]) -> Vec<Violation> {
         let errors_max = (PATHS_BYTES_MAX / (tape.path_bytes() + 1)).clamp(1, ERRORS_MAX);
         let document = Document::bounded(tape.values(payload), errors_max as u64);
-        let mut violations = Vec::new();
         // What was found before the walk ran out of steps is lost with it.
-        for error in document.walk(|root| self.inner.iter_errors(root)).into_iter().flatten() {
-            // From the last counted error on containers look empty, and what is said of them need not hold.
-            let is_counted = error.instance().as_u64().is_some_and(|number| number < errors_max as u64);
-            if is_counted && violations.len() < VIOLATIONS_MAX {
-                violation::push(&error, &mut violations);
+        let errors = document.walk(|root| self.inner.iter_errors(root)).into_iter().flatten();
+        // From the last counted error on containers look empty, and what is said of them need not hold.
+        let is_counted = |error: &ValidationError<'_>| {
+            error.instance().as_u64().is_some_and(|number| number < errors_max as u64)
+        };
+        let errors: Vec<_> = errors.filter(is_counted).collect();
+        let mut violations = Vec::new();
+        for error in fault::independent(&errors) {
+            if violations.len() < VIOLATIONS_MAX {
+                violation::push(error, &mut violations);
             }
         }
         if violations.is_empty() {

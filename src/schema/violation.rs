@@ -37,25 +37,29 @@ impl Violation {
     }
 }
 
-/// Adds what `error` says to `out`, which holds at most [`VIOLATIONS_MAX`].
+/// Adds what `error` says to `out`, which holds at most [`VIOLATIONS_MAX`] and nothing twice.
 pub(super) fn push(error: &ValidationError<'_>, out: &mut Vec<Violation>) {
     let at = error.instance_path().as_str();
     let keyword = error.kind().keyword();
+    let mut add = |violation: Violation| {
+        if out.len() < VIOLATIONS_MAX && !out.contains(&violation) {
+            out.push(violation);
+        }
+    };
     match error.kind() {
         // PROTOCOL 9: one entry each, at the property's own path, where whoever repairs it looks first.
         ValidationErrorKind::Required { property } => {
             let name = property.as_str().unwrap_or_default();
-            out.push(Violation::new(&member(at, name), "is required and missing", keyword));
+            add(Violation::new(&member(at, name), "is required and missing", keyword));
         }
         ValidationErrorKind::AdditionalProperties { unexpected }
         | ValidationErrorKind::UnevaluatedProperties { unexpected } => {
-            for name in unexpected.iter().take(VIOLATIONS_MAX.saturating_sub(out.len())) {
-                out.push(Violation::new(&member(at, name), "is not a declared property", keyword));
+            for name in unexpected.iter().take(VIOLATIONS_MAX) {
+                add(Violation::new(&member(at, name), "is not a declared property", keyword));
             }
         }
-        kind => out.push(Violation::new(at, message(kind), keyword)),
+        kind => add(Violation::new(at, message(kind), keyword)),
     }
-    out.truncate(VIOLATIONS_MAX);
 }
 
 fn member(at: &str, name: &str) -> String {
