@@ -11,6 +11,8 @@ pub struct StoreError {
     kind: StoreErrorKind,
     place: Arc<str>,
     what: Arc<str>,
+    /// In place of what the kind says.
+    remedy: Option<&'static str>,
 }
 
 /// What can be done about a [`StoreError`].
@@ -46,7 +48,18 @@ pub enum StoreErrorKind {
 impl StoreError {
     /// An error of `kind` about the file `place`; `what` says in a few words what was found or refused.
     pub fn new(kind: StoreErrorKind, place: impl fmt::Display, what: impl fmt::Display) -> Self {
-        Self { kind, place: place.to_string().into(), what: what.to_string().into() }
+        Self { kind, place: place.to_string().into(), what: what.to_string().into(), remedy: None }
+    }
+
+    /// The same error with what its owner can do, where that is not what the kind says.
+    pub fn remedy(mut self, remedy: &'static str) -> Self {
+        self.remedy = Some(remedy);
+        self
+    }
+
+    /// What was found or refused, without the place.
+    pub(super) fn what(&self) -> &str {
+        &self.what
     }
 
     /// What can be done about it.
@@ -82,7 +95,7 @@ impl StoreErrorKind {
 
 impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}: {}", self.place, self.what, self.kind.remedy())
+        write!(f, "{}: {}: {}", self.place, self.what, self.remedy.unwrap_or_else(|| self.kind.remedy()))
     }
 }
 

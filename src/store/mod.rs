@@ -1,4 +1,5 @@
-//! Begun calls, their results and given calls in; the same after any crash out (PROTOCOL 8).
+//! Begun calls, their results and given calls in; the same after any crash out (PROTOCOL 8). What must be accounted for
+//! is another matter, with a file and a writer of its own: [`audit`].
 //!
 //! Read downwards: a [`Change`] is [submitted](Journal::submit) with a tag, the [`Writer`] takes what has queued up as
 //! one group and hands it to a [`Storage`], and the tags come back with their outcomes ([`Journal::completed`]). No
@@ -10,6 +11,7 @@
 //!                                  └── what came in the meantime
 //! ```
 
+pub mod audit;
 mod error;
 mod journal;
 mod medium;

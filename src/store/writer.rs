@@ -40,11 +40,15 @@ where
 }
 
 impl Thread {
+    pub(super) fn of(handle: JoinHandle<()>) -> Self {
+        Self(handle)
+    }
+
     /// Waits for the end, which comes once the queue is empty after [`Journal::close`](super::Journal::close) or after
     /// the last handle is dropped. It blocks.
     pub fn join(self) {
         if self.0.join().is_err() {
-            tracing::error!("the journal's thread panicked");
+            tracing::error!("a thread of the store panicked");
         }
     }
 }

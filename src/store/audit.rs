@@ -1,0 +1,55 @@
+//! What must be accounted for in; one chained record each on disk, pages of them and what pruning left, out.
+//!
+//! Read downwards: a [`Record`] is handed to [`Audit::record`], which never waits and never fails; an [`AuditWriter`]
+//! takes what has queued up and gives it to an [`AuditStorage`]; the storage puts each record behind the last one of
+//! the [`chain`]. What is not written is [counted](AuditCounters), and the next record that is written says how many
+//! are missing in front of it.
+//!
+//! ```text
+//! record ──► bounded queue ──► AuditWriter::batch ──► AuditStorage::append ──► audit.db
+//! page, prune ─────┘                 └──► answer
+//! ```
+//!
+//! In the daemon the handle is `Node::audit`; `daemon/audit.rs` makes the records.
+
+pub mod chain;
+mod file;
+mod log;
+mod page;
+mod place;
+mod record;
+
+use super::StoreError;
+use chain::{Entry, Head};
+
+pub use file::AuditFile;
+pub use log::{Audit, AuditBatch, AuditCounters, AuditWriter, audit};
+pub use page::{Filter, Page, Pruned, Query, page, prune};
+pub use place::{AuditOptions, AuditPlace};
+pub use record::{Finding, Kind, Record, short};
+
+/// What keeps the records: SQLite in the daemon, a simulated disk in the simulation.
+pub trait AuditStorage: Send + 'static {
+    /// Puts records, each in canonical form, behind the last one: all of them or none.
+    ///
+    /// **Errors:** none of them is there, as far as is known; later ones may succeed again.
+    fn append(&mut self, records: &[String]) -> Result<(), StoreError>;
+
+    /// The last record's place and hash.
+    ///
+    /// **Errors:** it cannot be read.
+    fn head(&mut self) -> Result<Head, StoreError>;
+
+    /// Entries behind the place `after`, in their order: at most `rows_max`, and no more once they have `bytes_max` bytes.
+    ///
+    /// **Errors:** they cannot be read.
+    fn read(&mut self, after: u64, rows_max: usize, bytes_max: usize) -> Result<Vec<Entry>, StoreError>;
+
+    /// Empties the entries of these places, both ends included, and appends the `note` that says so: both or neither.
+    ///
+    /// **Errors:** neither is done, as far as is known.
+    fn erase(&mut self, places: &[(u64, u64)], note: &str) -> Result<(), StoreError>;
+}
+
+#[cfg(test)]
+mod tests;

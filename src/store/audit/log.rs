@@ -1,0 +1,252 @@
+//! Records and questions in, chained entries on a storage and answers out: the two ends of the audit log.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::thread;
+
+use tokio::sync::{mpsc, oneshot};
+
+use super::super::{StoreError, StoreErrorKind, Thread};
+use super::{AuditStorage, Kind, Page, Pruned, Query, Record, page, prune};
+
+/// The log's near end; cheap to clone. One that is [off](Audit::off) takes everything and keeps nothing.
+#[derive(Clone)]
+pub struct Audit {
+    queue: Option<mpsc::Sender<Work>>,
+    shared: Arc<Shared>,
+}
+
+/// The log's far end: takes what has queued up, and gives it to the storage.
+pub struct AuditWriter<S> {
+    queue: mpsc::Receiver<Work>,
+    shared: Arc<Shared>,
+    storage: S,
+    /// Whether the last write failed, so that a full disk is logged once and not once a record.
+    is_failing: bool,
+    /// Records that are gone and that no written record tells of yet.
+    untold: u64,
+    /// How many of those that were dropped in front of the queue have been counted in `untold`.
+    told_dropped: u64,
+}
+
+/// Work that is done together.
+pub struct AuditBatch(Vec<Work>);
+
+/// What the log did since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AuditCounters {
+    /// Records written.
+    pub written: u64,
+    /// Records that could not be, and are gone.
+    pub lost: u64,
+}
+
+enum Work {
+    Append { canonical: String, ts_ms: u64 },
+    Page { query: Query, answer: oneshot::Sender<Result<Page, StoreError>> },
+    Prune { after: u64, before_ms: u64, now_ms: u64, answer: oneshot::Sender<Result<Pruned, StoreError>> },
+    End,
+}
+
+struct Shared {
+    tenant: String,
+    queued_bytes: AtomicUsize,
+    written: AtomicU64,
+    /// Records that the storage refused.
+    refused: AtomicU64,
+    /// Records that found no room in the queue.
+    dropped: AtomicU64,
+}
+
+/// An audit log over `storage`, in two ends: the handle, and the writer that must run. Its records are `tenant`'s.
+pub fn audit<S: AuditStorage>(storage: S, tenant: &str) -> (Audit, AuditWriter<S>) {
+    let (queue, waiting) = mpsc::channel(QUEUE_MAX);
+    let shared = Arc::new(Shared::new(tenant));
+    let audit = Audit { queue: Some(queue), shared: Arc::clone(&shared) };
+    let writer =
+        AuditWriter { queue: waiting, shared, storage, is_failing: false, untold: 0, told_dropped: 0 };
+    (audit, writer)
+}
+
+impl Audit {
+    /// A log that keeps nothing, because its owner wants none.
+    pub fn off() -> Self {
+        Self { queue: None, shared: Arc::new(Shared::new("")) }
+    }
+
+    /// Queues a record; never waits, never fails. One that finds no room is [counted](Audit::counters).
+    pub fn record(&self, record: Record) {
+        let Some(queue) = &self.queue else { return };
+        let ts_ms = record.ts_ms();
+        let canonical = record.canonical(&self.shared.tenant);
+        let bytes = canonical.len();
+        let queued = self.shared.queued_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let work = Work::Append { canonical, ts_ms };
+        if queued + bytes > QUEUE_BYTES_MAX || queue.try_send(work).is_err() {
+            self.shared.queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
+            if self.shared.dropped.fetch_add(1, Ordering::Relaxed) == 0 {
+                tracing::error!("audit records are lost: they come faster than they can be written");
+            }
+        }
+    }
+
+    /// A page of entries, with every record in it that was queued before.
+    ///
+    /// **Errors:** the storage cannot be read, the log is off, or its writer has too much to do or has ended.
+    pub async fn page(&self, query: Query) -> Result<Page, StoreError> {
+        self.ask(|answer| Work::Page { query, answer }).await
+    }
+
+    /// One step of pruning: what is older than `before_ms` behind the place `after`; [`Pruned::next`] is the next step's.
+    ///
+    /// **Units:** milliseconds since the Unix epoch. **Errors:** as [`Audit::page`], or it cannot be written.
+    pub async fn prune(&self, after: u64, before_ms: u64, now_ms: u64) -> Result<Pruned, StoreError> {
+        self.ask(|answer| Work::Prune { after, before_ms, now_ms, answer }).await
+    }
+
+    async fn ask<A>(
+        &self,
+        work: impl FnOnce(oneshot::Sender<Result<A, StoreError>>) -> Work,
+    ) -> Result<A, StoreError> {
+        let refused = |kind, what: &str| StoreError::new(kind, "audit log", what);
+        let Some(queue) = &self.queue else {
+            return Err(refused(StoreErrorKind::Missing, "it is off").remedy("set audit.file to keep one"));
+        };
+        let (answer, answered) = oneshot::channel();
+        let queued = queue.try_send(work(answer));
+        queued.map_err(|_| refused(StoreErrorKind::Io, "it has too much to do").remedy("ask again later"))?;
+        answered.await.map_err(|_| refused(StoreErrorKind::Closed, "the writer has ended"))?
+    }
+
+    /// What the log did since it was opened.
+    pub fn counters(&self) -> AuditCounters {
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        AuditCounters {
+            written: count(&self.shared.written),
+            lost: count(&self.shared.refused) + count(&self.shared.dropped),
+        }
+    }
+
+    /// Ends the writer once it has done all that was queued before; what comes later is lost.
+    pub async fn close(&self) {
+        if let Some(queue) = &self.queue {
+            // A writer that has ended already needs no telling.
+            let _ended = queue.send(Work::End).await;
+        }
+    }
+}
+
+impl Shared {
+    fn new(tenant: &str) -> Self {
+        Self {
+            tenant: tenant.to_owned(),
+            queued_bytes: AtomicUsize::new(0),
+            written: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            dropped: AtomicU64::new(0),
+        }
+    }
+}
+
+impl<S: AuditStorage> AuditWriter<S> {
+    /// Waits for work and takes what there is; `None` once the log is [closed](Audit::close), or every handle dropped,
+    /// and the queue is empty. Nothing is lost when the future is dropped.
+    pub async fn batch(&mut self) -> Option<AuditBatch> {
+        let mut work = Vec::new();
+        let count = self.queue.recv_many(&mut work, GROUP_MAX).await;
+        (count > 0).then_some(AuditBatch(work))
+    }
+
+    /// Does the work in its order; records that stand together are written together.
+    pub fn commit(&mut self, batch: AuditBatch) {
+        let mut records = Vec::new();
+        for work in batch.0 {
+            match work {
+                Work::Append { canonical, ts_ms } => records.push((canonical, ts_ms)),
+                Work::Page { query, answer } => {
+                    self.append(&mut records);
+                    // Whoever asked may have gone.
+                    let _gone = answer.send(page(&mut self.storage, &query));
+                }
+                Work::Prune { after, before_ms, now_ms, answer } => {
+                    self.append(&mut records);
+                    let pruned = prune(&mut self.storage, &self.shared.tenant, after, before_ms, now_ms);
+                    let _gone = answer.send(pruned);
+                }
+                Work::End => self.queue.close(),
+            }
+        }
+        self.append(&mut records);
+    }
+
+    /// Works until the log is [closed](Audit::close), or every handle dropped. Not for async code: it blocks its thread.
+    pub fn run_blocking(mut self) {
+        loop {
+            let mut work = Vec::new();
+            if self.queue.blocking_recv_many(&mut work, GROUP_MAX) == 0 {
+                return;
+            }
+            self.commit(AuditBatch(work));
+        }
+    }
+
+    /// Runs on a thread of its own. **Errors:** the system gives no thread.
+    pub fn spawn(self) -> io::Result<Thread> {
+        thread::Builder::new().name("audit".to_owned()).spawn(|| self.run_blocking()).map(Thread::of)
+    }
+
+    #[cfg(test)]
+    pub(super) fn storage_mut(&mut self) -> &mut S {
+        &mut self.storage
+    }
+
+    /// Writes what was gathered; before it, how many records are missing there.
+    fn append(&mut self, records: &mut Vec<(String, u64)>) {
+        let Some((_, ts_ms)) = records.first() else { return };
+        let dropped = self.shared.dropped.load(Ordering::Relaxed);
+        self.untold += dropped - std::mem::replace(&mut self.told_dropped, dropped);
+        let mut canonical = Vec::with_capacity(records.len() + 1);
+        if self.untold > 0 {
+            let lost = Record::new(Kind::Lost, *ts_ms).with("records", self.untold);
+            canonical.push(lost.canonical(&self.shared.tenant));
+        }
+        let count = records.len() as u64;
+        let mut bytes = 0;
+        canonical.extend(records.drain(..).map(|(record, _)| {
+            bytes += record.len();
+            record
+        }));
+        self.shared.queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        match self.storage.append(&canonical) {
+            Ok(()) => {
+                self.shared.written.fetch_add(canonical.len() as u64, Ordering::Relaxed);
+                self.untold = 0;
+                if std::mem::take(&mut self.is_failing) {
+                    tracing::info!("the audit log can be written again");
+                }
+            }
+            Err(error) => {
+                self.shared.refused.fetch_add(count, Ordering::Relaxed);
+                self.untold += count;
+                if !std::mem::replace(&mut self.is_failing, true) {
+                    tracing::error!(%error, "audit records are lost: the audit log cannot be written");
+                }
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Audit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Audit").field("is_off", &self.queue.is_none()).finish_non_exhaustive()
+    }
+}
+
+/// Records and questions that wait. Ours: a burst of every call in flight being refused at once fits.
+const QUEUE_MAX: usize = 4_096;
+/// Bytes of records that wait. **Units:** bytes.
+const QUEUE_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Most work that is done together.
+const GROUP_MAX: usize = 512;

@@ -1,0 +1,206 @@
+//! What happened in, a record in the canonical form that its hash is over out.
+//!
+//! Every record has `kind`, `ts` and `tenantId`; `peerId`, `capabilityName`, `correlationId` and `sessionId` where they
+//! are known; and the fields of its kind. `docs/operations.md` lists them.
+
+use std::str::FromStr;
+
+use capd_proto::envelope::MessageId;
+use capd_proto::message::SchemaSide;
+use serde_json::{Map, Value, json};
+
+/// One thing to be accounted for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Record {
+    ts_ms: u64,
+    fields: Map<String, Value>,
+}
+
+/// What a record is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// Params or a result that do not fit their schema.
+    SchemaViolation,
+    /// What a provider declares is not what its caller was built against.
+    Drift,
+    /// A message that its sender may not send: 3001.
+    Denied,
+    /// An answer to a call that has one, or to none.
+    DuplicateResult,
+    /// An answer that came after the call had ended without it.
+    LateResult,
+    /// A sender that is not its link's principal.
+    BindingMismatch,
+    /// A call whose outcome nobody knows.
+    Interrupted,
+    /// A provider's result that its caller did not get, since it does not fit its schema.
+    RawResult,
+    /// Records that could not be written.
+    Lost,
+    /// Records that were removed because of their age.
+    Pruned,
+    /// The chain begins anew, since the file that was there could not be used.
+    Replaced,
+}
+
+/// One thing that two contracts disagree in.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Finding {
+    /// The side of the capability.
+    pub side: SchemaSide,
+    /// Where, a JSON pointer into the payload.
+    pub path: String,
+    /// The schema rule that was broken.
+    pub rule: String,
+    /// A value that one side takes and the other does not, if one is known.
+    pub witness: Option<Value>,
+}
+
+impl Kind {
+    /// All there are, the protocol's first and the log's own behind them.
+    pub const ALL: [Self; 11] = [
+        Self::SchemaViolation,
+        Self::Drift,
+        Self::Denied,
+        Self::DuplicateResult,
+        Self::LateResult,
+        Self::BindingMismatch,
+        Self::Interrupted,
+        Self::RawResult,
+        Self::Lost,
+        Self::Pruned,
+        Self::Replaced,
+    ];
+
+    /// The kind as it stands in a record.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::SchemaViolation => "capability_schema_violation",
+            Self::Drift => "drift",
+            Self::Denied => "denied",
+            Self::DuplicateResult => "duplicate_result",
+            Self::LateResult => "late_result",
+            Self::BindingMismatch => "binding_mismatch",
+            Self::Interrupted => "interrupted",
+            Self::RawResult => "raw_result",
+            Self::Lost => "audit_lost",
+            Self::Pruned => "audit_pruned",
+            Self::Replaced => "audit_replaced",
+        }
+    }
+}
+
+impl FromStr for Kind {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == text).ok_or_else(|| {
+            let known: Vec<_> = Self::ALL.iter().map(|kind| kind.as_str()).collect();
+            format!("no such kind; there are {}", known.join(", "))
+        })
+    }
+}
+
+impl Record {
+    /// A record of `kind` that happened at `ts_ms`. **Units:** milliseconds since the Unix epoch.
+    pub fn new(kind: Kind, ts_ms: u64) -> Self {
+        let mut fields = Map::new();
+        fields.insert("kind".to_owned(), kind.as_str().into());
+        fields.insert("ts".to_owned(), ts_ms.into());
+        Self { ts_ms, fields }
+    }
+
+    /// Params or a result that do not fit: one record for an envelope, with all that is wrong in it, each a pointer and
+    /// a message. **Source:** seed 000, "Auditing".
+    pub fn schema_violation<'a>(
+        ts_ms: u64,
+        side: SchemaSide,
+        violations: impl Iterator<Item = (&'a str, &'a str)>,
+    ) -> Self {
+        let violations: Vec<_> =
+            violations.map(|(path, message)| json!({"path": path, "message": message})).collect();
+        Self::new(Kind::SchemaViolation, ts_ms).with("side", side.as_str()).with("violations", violations)
+    }
+
+    /// Contracts that disagree, with everything found; `code` is what the call was refused with. Of the findings the
+    /// first 64 are kept, and of a witness whose JSON is larger than 4 KiB its length.
+    pub fn drift(ts_ms: u64, code: u32, findings: &[Finding]) -> Self {
+        let kept: Vec<_> = findings.iter().take(FINDINGS_MAX).map(Finding::to_json).collect();
+        Self::new(Kind::Drift, ts_ms).with("code", code).with("findings", kept)
+    }
+
+    /// The capability's name, without its version.
+    pub fn capability(self, name: &str) -> Self {
+        self.with("capabilityName", short(name))
+    }
+
+    /// The other agent: of a call its caller or its provider's agent, else whoever sent what this is about.
+    pub fn peer(self, did: &str) -> Self {
+        self.with("peerId", short(did))
+    }
+
+    /// The id of the invoke, or of the envelope where there is no call.
+    pub fn correlation(self, id: &MessageId) -> Self {
+        self.with("correlationId", id.to_string())
+    }
+
+    /// The session that the call is part of.
+    pub fn session(self, id: Option<&[u8]>) -> Self {
+        match id {
+            Some(id) => self.with("sessionId", super::chain::hex(id)),
+            None => self,
+        }
+    }
+
+    /// A field of the kind's own. Text that others chose goes through [`short`] first; numbers stay within ±2^53.
+    pub fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
+        self.fields.insert(name.to_owned(), value.into());
+        self
+    }
+
+    /// When it happened. **Units:** milliseconds since the Unix epoch.
+    pub fn ts_ms(&self) -> u64 {
+        self.ts_ms
+    }
+
+    /// The record of a tenant, as its hash is over it. **Shape:** RFC 8785.
+    pub(super) fn canonical(self, tenant: &str) -> String {
+        let record = self.with("tenantId", tenant);
+        serde_json_canonicalizer::to_string(&record.fields)
+            .expect("a map of JSON values has text keys and finite numbers")
+    }
+}
+
+impl Finding {
+    fn to_json(&self) -> Value {
+        let mut finding =
+            json!({"side": self.side.as_str(), "path": short(&self.path), "rule": short(&self.rule)});
+        if let Some(witness) = &self.witness {
+            // As text: a canonical record has no integers beyond ±2^53, and a witness may.
+            let text = witness.to_string();
+            if text.len() <= WITNESS_BYTES_MAX {
+                finding["witness"] = text.into();
+            } else {
+                finding["witnessBytes"] = text.len().into();
+            }
+        }
+        finding
+    }
+}
+
+/// Text of others' making, cut to 1 KiB at a character's boundary, with a mark where it was cut.
+pub fn short(text: &str) -> String {
+    if text.len() <= TEXT_BYTES_MAX {
+        return text.to_owned();
+    }
+    let end = text.floor_char_boundary(TEXT_BYTES_MAX - '…'.len_utf8());
+    format!("{}…", &text[..end])
+}
+
+/// Most findings that a record of drift has. Ours: as many as violations of one envelope (PROTOCOL 9).
+const FINDINGS_MAX: usize = capd_proto::limits::VIOLATIONS_MAX;
+/// Longest witness kept, as JSON text. **Units:** bytes.
+const WITNESS_BYTES_MAX: usize = 4_096;
+/// Longest text of others' making kept: a `did:key` of any kind of key has its place, and so has a path of a violation.
+/// **Units:** bytes.
+const TEXT_BYTES_MAX: usize = 1_024;
