@@ -10,8 +10,8 @@ use super::keys::{Fallback, KEYS, Key};
 use super::source::Settings;
 use super::value::{Value, quoted};
 use super::{
-    Admit, Agent, Config, Effective, Limits, Listen, Log, LogFormat, Mistake, Origin, Peer, PeerPolicy, Quic,
-    Signatures, Timeouts,
+    Admit, Agent, Audit, Config, Effective, Limits, Listen, Log, LogFormat, Mistake, Origin, Peer,
+    PeerPolicy, Quic, Signatures, Timeouts,
 };
 
 /// Builds the configuration and adds a mistake for each rule it breaks; `None` only without a state directory.
@@ -31,6 +31,10 @@ pub(super) fn build(
         return None;
     };
     let in_dir = |path: &str, name: &str| view.path(path).unwrap_or_else(|| dir.join(name));
+    let audit_file = match settings.get("audit.file") {
+        Some((Value::Path(path), _)) => path.clone(),
+        _ => Some(dir.join("audit.db")),
+    };
     let unix = match settings.get("listen.unix") {
         Some((Value::Path(path), _)) => path.clone(),
         _ => Some(dir.join("capd.sock")),
@@ -82,6 +86,12 @@ pub(super) fn build(
         quic: Quic {
             shared_streams: view.integer("quic.shared_streams"),
             shared_stream_message_bytes_max: view.integer("quic.shared_stream_message_bytes_max"),
+        },
+        audit: Audit {
+            file: audit_file,
+            tenant: view.text("audit.tenant"),
+            file_bytes_max: view.integer("audit.file_bytes_max"),
+            raw_bytes_max: view.integer("audit.raw_bytes_max"),
         },
         log: Log {
             format: if view.text("log.format") == "json" { LogFormat::Json } else { LogFormat::Human },

@@ -264,6 +264,30 @@ pub const KEYS: &[Key] = &[
         Integer(limits::SHARED_STREAM_MESSAGE_BYTES_MAX as u64),
         "Larger messages get a stream of their own.",
     ),
+    key(
+        "audit.file",
+        Kind::PathOrOff,
+        Derived("`audit.db` in `agent.dir`"),
+        "The audit log: what was refused, broke its schema, drifted, came late or was cut off.",
+    ),
+    key(
+        "audit.tenant",
+        Kind::Name,
+        Text("default"),
+        "The `tenantId` of audit records, for those who gather logs of several owners.",
+    ),
+    key(
+        "audit.file_bytes_max",
+        bytes(MIB, 1024 * 1024 * MIB),
+        Integer(1024 * MIB),
+        "Largest size of `audit.file`; records that do not fit are lost, and counted, until older ones are pruned.",
+    ),
+    key(
+        "audit.raw_bytes_max",
+        bytes(0, MIB),
+        Integer(4_096),
+        "Bytes kept of a result that breaks its output schema, with its length and hash.",
+    ),
     key("log.format", Kind::Choice(&["human", "json"]), Text("human"), "How a log line looks."),
     key(
         "log.level",

@@ -36,6 +36,8 @@ pub struct Config {
     pub timeouts: Timeouts,
     /// `[quic]`: how calls are laid on streams.
     pub quic: Quic,
+    /// `[audit]`: what is accounted for, and where.
+    pub audit: Audit,
     /// `[log]`: what is logged, and how it looks.
     pub log: Log,
     effective: Vec<Effective>,
@@ -176,6 +178,19 @@ pub struct Quic {
     pub shared_streams: usize,
     /// Largest message on a shared stream, in bytes.
     pub shared_stream_message_bytes_max: usize,
+}
+
+/// `[audit]`: what is accounted for, and where.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Audit {
+    /// The log's file; `None` is off.
+    pub file: Option<PathBuf>,
+    /// Whose records they are.
+    pub tenant: String,
+    /// Largest size of the file, in bytes.
+    pub file_bytes_max: u64,
+    /// Bytes kept of a result that breaks its schema.
+    pub raw_bytes_max: usize,
 }
 
 /// `[log]`: what is logged, and how it looks.

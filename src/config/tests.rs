@@ -49,6 +49,7 @@ fn nothing_set_gives_the_documented_defaults() {
     assert_eq!(config.timeouts.call_ms, 60_000);
     assert_eq!(config.quic.shared_streams, 4);
     assert_eq!(config.quic.shared_stream_message_bytes_max, 65_536);
+    assert_eq!(config.audit.file.as_deref(), Some(Path::new("/home/a/.local/state/capd/audit.db")));
     assert_eq!(config.log.level, LevelFilter::INFO);
     assert!(config.effective().iter().all(|effective| effective.origin == Origin::Default));
 }
@@ -97,6 +98,11 @@ fn every_key_is_read_from_the_file() {
         [quic]
         shared_streams = 2
         shared_stream_message_bytes_max = 0
+        [audit]
+        file = "a.db"
+        tenant = "acme"
+        file_bytes_max = 1048576
+        raw_bytes_max = 0
         [log]
         format = "json"
         level = "debug"
@@ -114,6 +120,8 @@ fn every_key_is_read_from_the_file() {
     assert_eq!(written, ["quic://127.0.0.1:7001", "tcp://[::1]:7002", "quic://peer.example:9"]);
     assert_eq!(config.limits.msg_size_bytes_max, 2 * 1024 * 1024);
     assert_eq!(config.peer.signatures, Signatures::Channel);
+    assert_eq!(config.audit.file.as_deref(), Some(Path::new("/etc/capd/a.db")));
+    assert_eq!((config.audit.tenant.as_str(), config.audit.raw_bytes_max), ("acme", 0));
     assert_eq!(config.log.format, LogFormat::Json);
 }
 

@@ -88,14 +88,6 @@ impl Node {
         }
         // PROTOCOL 2: on a peer link the sender is the TLS key's DID, on a local link the sidecar's own agent.
         let Some(sender) = self.sender(link, &envelope.from) else {
-            tracing::warn!(
-                target: "audit",
-                kind = "binding_mismatch",
-                principal = %link.principal(),
-                from = %envelope.from,
-                id = %envelope.id,
-                "a sender is not its link's principal"
-            );
             return Err(Refusal::new(Code::UNAUTHORIZED, "not authorized"));
         };
         if !link.kind().is_local() {
@@ -116,7 +108,7 @@ impl Node {
 
     /// The sender that `from` names, if it is the link's principal: its DID, or another DID whose configured document
     /// has the principal's key (PROTOCOL 2).
-    fn sender(&self, link: &Link, from: &str) -> Option<Did> {
+    pub(super) fn sender(&self, link: &Link, from: &str) -> Option<Did> {
         if from == link.principal().as_str() {
             return Some(link.principal().clone());
         }
@@ -155,7 +147,13 @@ impl Node {
         let envelope = Envelope::decode(payload).map_err(|error| (error.id, Refusal::of(error)))?;
         let id = Some(envelope.id);
         let is_error = envelope.typ == Type::Error.code();
-        match self.take(link, route, payload, envelope) {
+        let taken = self.take(link, route, payload, envelope);
+        if let Err(refusal) = &taken
+            && refusal.code == Code::UNAUTHORIZED
+        {
+            self.audit_denied(link, payload, refusal);
+        }
+        match taken {
             // Two sides that refuse each other's refusals would go on for ever.
             Err(refusal) if is_error => {
                 tracing::debug!(link = %link.id(), code = %refusal.code, reason = refusal.message, "an ERROR was not taken");

@@ -6,8 +6,10 @@
 //! A message is met by `inbound`, which hands it on: `executor` runs calls for our own providers, `calls` relays the
 //! agent's calls to peers, `relay` matches every other answer with its request, `query` and `discovery` exchange what
 //! is served, `providers` holds what serves here, `sessions` pins agreed versions,
-//! `listing` shows the agent which calls there are, `deprecation` warns of what is deprecated.
+//! `listing` shows the agent which calls there are, `deprecation` warns of what is deprecated, `audit` accounts for what
+//! was refused, dropped or cut off.
 
+mod audit;
 mod calls;
 mod changes;
 mod deprecation;
@@ -47,8 +49,8 @@ pub struct Daemon {
     node: Arc<Node>,
     host: Arc<Host>,
     bound: Bound,
-    /// Writes the journal.
-    thread: Option<Thread>,
+    /// Write the journal and the audit log.
+    threads: Vec<Thread>,
     drain_timeout: Duration,
 }
 
@@ -145,7 +147,8 @@ impl Daemon {
         self.node.tasks.close();
         self.node.tasks.wait().await;
         self.node.journal.close().await;
-        if let Some(thread) = self.thread.take() {
+        self.node.audit.close().await;
+        for thread in std::mem::take(&mut self.threads) {
             // It only writes what is queued up, but a disk may take its time.
             let _joined = tokio::task::spawn_blocking(|| thread.join()).await;
         }

@@ -21,6 +21,7 @@ use crate::net::{Clock, CloseReason, Link, Random, Route, SendError, System, Tas
 use crate::registry::Registry;
 use crate::schema::Artifacts;
 use crate::store::Journal;
+use crate::store::audit::Audit;
 
 /// Why a message is not taken: what its ERROR says.
 #[derive(Clone, Debug)]
@@ -56,6 +57,7 @@ pub(super) struct Parts {
     pub(super) peers: Peers,
     pub(super) executor: Executor,
     pub(super) journal: Journal<Written>,
+    pub(super) audit: Audit,
     pub(super) gifts: Gifts,
     pub(super) keyring: Keyring,
     pub(super) cursor_key: [u8; 32],
@@ -74,6 +76,8 @@ pub(super) struct Rules {
     pub(super) provider_calls_max: usize,
     /// Largest message written, in bytes.
     pub(super) message_bytes_max: usize,
+    /// Bytes kept of a result that breaks its schema.
+    pub(super) raw_bytes_max: usize,
 }
 
 impl Default for Rules {
@@ -84,6 +88,7 @@ impl Default for Rules {
             pending_max: 65_536,
             provider_calls_max: 4_096,
             message_bytes_max: capd_proto::limits::MSG_SIZE_BYTES_DEFAULT as usize - 1,
+            raw_bytes_max: 4_096,
         }
     }
 }
@@ -102,6 +107,8 @@ pub(super) struct Node {
     pub(super) executor: Executor,
     /// Calls that may run only once, on disk.
     pub(super) journal: Journal<Written>,
+    /// What must be accounted for.
+    pub(super) audit: Audit,
     /// Whom such calls of the agent's were given to.
     pub(super) gifts: Gifts,
     pub(super) relay: Relay,
@@ -142,6 +149,7 @@ impl Node {
             providers: Providers::default(),
             executor: parts.executor,
             journal: parts.journal,
+            audit: parts.audit,
             gifts: parts.gifts,
             relay: Relay::new(parts.rules.pending_max),
             pins: Mutex::default(),

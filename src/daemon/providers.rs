@@ -247,7 +247,7 @@ impl Node {
             Some(Answered::Taken) => Ok(()),
             // PROTOCOL 8: dropped, audited, and said to the provider.
             Some(Answered::Unknown) | None => {
-                tracing::warn!(target: "audit", kind = "duplicate_result", %id, "a second, late or unasked result was dropped");
+                self.audit_agents_surplus(inbound.link, id);
                 Err(Refusal::new(Code::BAD_REQUEST, "no call with this id waits for a result"))
             }
         }

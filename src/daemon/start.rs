@@ -14,12 +14,13 @@ use super::executor::{Executor, Recovered, Written, recover};
 use super::node::{Node, Parts, Rules};
 use super::peers::{Admission, Peers};
 use super::{Bound, Daemon};
-use crate::config::{Admit, Config, Signatures, Transport};
+use crate::config::{self, Admit, Config, Signatures, Transport};
 use crate::declaration::{self, Declaration, SchemaProfile};
 use crate::net::dial::{self, Address};
 use crate::net::local::Token;
 use crate::net::{self, Host, KeyFileError, Seed, Settings, System, local, quic, tcp};
 use crate::schema::{Profile, Validator};
+use crate::store::audit::{Audit, AuditOptions, AuditWriter, audit};
 use crate::store::{Folder, Medium, StoreError, Writer};
 
 /// Why the sidecar does not start.
@@ -111,9 +112,16 @@ pub(super) async fn start_on(
     declaration: Option<&Declaration>,
     medium: &impl Medium,
 ) -> Result<Daemon, StartError> {
-    let (parts, writer) = parts(&config, seed, system.clone(), medium)?;
+    let failed = |error: io::Error| StartError::System(error.to_string());
+    let (audit, audit_writer) = open_audit(&config, &system, medium).unzip();
+    let audit = audit.unwrap_or_else(Audit::off);
+    let (parts, writer) = parts(&config, seed, system.clone(), medium, audit)?;
     let node = Node::new(parts);
-    let thread = medium.run(writer).map_err(|error| StartError::System(error.to_string()))?;
+    let mut threads = vec![medium.run(writer).map_err(failed)?];
+    if let Some(writer) = audit_writer {
+        threads.push(medium.run_audit(writer).map_err(failed)?);
+    }
+    let threads = threads.into_iter().flatten().collect();
     let host = Host::sidecar(settings(&config), seed, node.clone(), system)
         .map_err(|error| StartError::System(error.to_string()))?;
     if let Some(declaration) = declaration {
@@ -142,7 +150,7 @@ pub(super) async fn start_on(
     }
     tracing::info!(did = %node.did(), "ready");
     let drain_timeout = Duration::from_millis(config.timeouts.drain_ms);
-    Ok(Daemon { node, host, bound, thread, drain_timeout })
+    Ok(Daemon { node, host, bound, threads, drain_timeout })
 }
 
 enum Work {
@@ -206,6 +214,7 @@ fn parts<M: Medium>(
     seed: &Seed,
     system: System,
     medium: &M,
+    audit: Audit,
 ) -> Result<(Parts, Writer<Written, M::Storage>), StartError> {
     let mut listed = BTreeSet::new();
     let mut expected = BTreeSet::new();
@@ -234,7 +243,7 @@ fn parts<M: Medium>(
     let in_flight_max = limits.calls_in_flight_max;
     let queue_max = in_flight_max.saturating_mul(JOURNAL_WORK_PER_CALL);
     let Recovered { ledger, given, expired_ms, journal, writer } =
-        recover(medium, bounds, queue_max, &identity, &system)?;
+        recover(medium, bounds, queue_max, &identity, &system, &audit)?;
     let parts = Parts {
         identity,
         system,
@@ -242,16 +251,30 @@ fn parts<M: Medium>(
             call_timeout_ms: config.timeouts.call_ms,
             refresh_ms: config.peer.refresh_ms,
             message_bytes_max: limits.msg_size_bytes_max as usize - 1,
+            raw_bytes_max: config.audit.raw_bytes_max,
             ..Rules::default()
         },
         peers: Peers::new(admission, expected),
         executor: Executor::new(ledger, in_flight_max, limits.calls_in_flight_per_peer_max),
         journal,
+        audit,
         gifts: Gifts::new(given, expired_ms, limits.ledger_entries_max),
         keyring: keyring(config)?,
         cursor_key,
     };
     Ok((parts, writer))
+}
+
+/// The audit log, and what must run before it writes anything; none when its owner wants none.
+fn open_audit<M: Medium>(
+    config: &Config,
+    system: &System,
+    medium: &M,
+) -> Option<(Audit, AuditWriter<M::Audit>)> {
+    let config::Audit { file, tenant, file_bytes_max, .. } = &config.audit;
+    let options =
+        AuditOptions { file: file.clone()?, tenant: tenant.clone(), file_bytes_max: *file_bytes_max };
+    Some(audit(medium.open_audit(options, system.clock.wall_ms()), tenant))
 }
 
 /// What one peer may take of a bound of the ledger's, so that none takes everybody's room.

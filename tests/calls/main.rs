@@ -2,7 +2,7 @@
 //!
 //! `agents` are callers and providers that speak raw frames on a local link, `peer` is a sidecar whose every word a test
 //! chooses. Read the tests in this order: `routes`, `schemas`, `once`, `journal`, `cancel`, `retry`, `process`, `order`,
-//! `listing`, `load`, `trust`, `stop`.
+//! `listing`, `load`, `trust`, `stop`, `audit`.
 
 #![allow(clippy::unwrap_used, reason = "these are tests, though not all of it stands in a test function")]
 #![allow(unreachable_pub, reason = "it is no library: its callers stand beside it")]
@@ -14,6 +14,7 @@ mod support;
 mod agents;
 mod peer;
 
+mod audit;
 mod cancel;
 mod journal;
 mod listing;

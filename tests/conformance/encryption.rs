@@ -106,6 +106,10 @@ fn a_body_that_cannot_be_decrypted_is_3001_without_detail() {
             let refusal = link.refusal(&letter.id);
             assert_eq!((refusal.code, &refusal.details), (3001, &None), "{transport:?}: {refusal:?}");
             messages.push(refusal.message);
+            let id: String = letter.id.iter().map(|byte| format!("{byte:02x}")).collect();
+            let denied = sidecar.audited_about("denied", &id);
+            assert_eq!(denied["peerId"], link.identity.did().as_str(), "{transport:?}: {denied}");
+            assert_eq!((&denied["code"], &denied["messageType"]), (&3001.into(), &"PING".into()));
         }
         let stranger = refused_letter(&mut link, |letter| letter.from = "did:key:z6Mk".to_owned());
         messages.push(stranger.message);

@@ -267,6 +267,9 @@ fn a_sender_other_than_the_links_principal_is_3001_and_audited() {
         assert!(audited.contains(&other_did), "{audited}");
         let principal = if transport.is_local() { &sidecar.did } else { link.identity.did().as_str() };
         assert!(audited.contains(principal), "{audited}");
+        let record = sidecar.audited_about("binding_mismatch", &id);
+        assert_eq!(record["peerId"], *principal, "{transport:?}");
+        assert_eq!(record["from"], other_did, "{transport:?}");
     }
 }
 

@@ -226,6 +226,50 @@ impl Sidecar {
         known.fold(self.setup.clone(), |setup, (key, address)| setup.set(key, &address.to_string()))
     }
 
+    /// Its audit log, where it is unless it is told otherwise.
+    pub fn audit_file(&self) -> PathBuf {
+        self.dir.join("state/audit.db")
+    }
+
+    /// The audit records that are written.
+    pub fn audit(&self) -> Vec<Value> {
+        use capd::store::audit::{AuditFile, AuditStorage as _};
+        let mut file = AuditFile::read(&self.audit_file()).unwrap();
+        let entries = file.read(0, 100_000, usize::MAX).unwrap();
+        let records = entries.iter().filter_map(|entry| entry.record.as_deref());
+        records.map(|record| serde_json::from_str(record).unwrap()).collect()
+    }
+
+    /// The audit records of a kind, once there are `count` of them.
+    #[track_caller]
+    pub fn audited(&self, kind: &str, count: usize) -> Vec<Value> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let mut records = self.audit();
+            records.retain(|record| record["kind"] == kind);
+            if records.len() >= count {
+                return records;
+            }
+            assert!(Instant::now() < deadline, "not {count} records of {kind}: {:?}", self.audit());
+            std::thread::yield_now();
+        }
+    }
+
+    /// The audit record of a kind about the call or message of this id, once it is there.
+    #[track_caller]
+    pub fn audited_about(&self, kind: &str, id: &str) -> Value {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let records = self.audit();
+            let is_it = |record: &&Value| record["kind"] == kind && record["correlationId"] == id;
+            if let Some(record) = records.iter().find(is_it) {
+                return record.clone();
+            }
+            assert!(Instant::now() < deadline, "no record of {kind} about {id}: {records:?}");
+            std::thread::yield_now();
+        }
+    }
+
     /// What it has logged so far.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.dir.join("capd.log")).unwrap_or_default()

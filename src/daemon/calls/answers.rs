@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use capd_proto::call::caller::Input;
+use capd_proto::call::executor::Surplus;
 use capd_proto::code::Code;
 use capd_proto::envelope::MessageId;
 use capd_proto::identity::Did;
@@ -49,7 +50,11 @@ impl Node {
                 Ok(())
             }
             // PROTOCOL 8: it matches nothing pending.
-            Some(Waiter::Agent { .. } | Waiter::Us(_) | Waiter::Cancel(_)) | None => Err(nothing_waits()),
+            Some(Waiter::Agent { .. } | Waiter::Us(_) | Waiter::Cancel(_)) | None => {
+                let surplus = if self.relay.has_ended(&id) { Surplus::Late } else { Surplus::Unasked };
+                self.audit_surplus(surplus, &id, inbound.link.principal().as_str(), None);
+                Err(nothing_waits())
+            }
         }
     }
 

@@ -9,6 +9,7 @@ use capd_proto::message::{ContentHash, Descriptor, SchemaSide};
 
 use super::retry::retry_policy;
 use super::{Chosen, RelayedCall};
+use crate::daemon::audit::Audited;
 use crate::daemon::executor::refused_artifact;
 use crate::daemon::node::{Node, Refusal, lock};
 use crate::daemon::wire::{mismatch, violation_details};
@@ -52,7 +53,7 @@ impl Node {
         });
         let (input, output) = (input?, output?);
         // What does not fit its schema never goes on the wire.
-        if let Some(refusal) = refused_params(input.as_deref(), &call.params) {
+        if let Some(refusal) = self.refused_params(call, &peer, input.as_deref()) {
             return Err(Missing::Provider(refusal));
         }
         if choice.is_deprecated {
@@ -88,6 +89,23 @@ impl Node {
         let idempotent = descriptor.is_some_and(|descriptor| descriptor.idempotent);
         let machine = Caller::new(Arc::new(policy), idempotent, ends_ms.saturating_add(ANSWER_GRACE_MS));
         Chosen { machine, peer, idempotent, output, ids: vec![call.id], sent_on: None }
+    }
+
+    /// Why the params do not go on the wire, if they do not fit what the peer declares.
+    fn refused_params(&self, call: &RelayedCall, peer: &Did, input: Option<&Artifact>) -> Option<Refusal> {
+        let violations = match input?.validator() {
+            Ok(validator) => validator.validate(&call.params, Side::Request).err()?,
+            Err(error) => return Some(refused_artifact(error)),
+        };
+        // A call that has a peer stays there, so that what another would not take is no violation.
+        if lock(&call.progress).chosen.is_none() {
+            let (capability, peer) = (call.name.as_str(), peer.as_str());
+            let about = Audited { capability, peer, id: &call.id, invoke: &call.body };
+            self.audit_violations(SchemaSide::Request, about, &violations);
+        }
+        let details = violation_details(SchemaSide::Request, &violations);
+        let message = "the params do not fit the input schema";
+        Some(Refusal::new(Code::SCHEMA_VIOLATION, message).with_details(details))
     }
 
     /// Moves an idempotent call whose peer is gone, or has come back without it, to another that serves the same;
@@ -185,15 +203,6 @@ impl Node {
         }
         Refusal::new(Code::ENDPOINT_UNREACHABLE, format!("no link in time to {}", awaited.join(", ")))
     }
-}
-
-fn refused_params(input: Option<&Artifact>, params: &[u8]) -> Option<Refusal> {
-    let violations = match input?.validator() {
-        Ok(validator) => validator.validate(params, Side::Request).err()?,
-        Err(error) => return Some(refused_artifact(error)),
-    };
-    let details = violation_details(SchemaSide::Request, &violations);
-    Some(Refusal::new(Code::SCHEMA_VIOLATION, "the params do not fit the input schema").with_details(details))
 }
 
 /// Whether a refusal may pass once somebody else says what they serve.

@@ -7,7 +7,8 @@ use capd_proto::capability::CapabilityId;
 use capd_proto::cbor::Reader;
 use capd_proto::code::Code;
 use capd_proto::envelope::MessageId;
-use capd_proto::ledger::{Facts, Listed, Status};
+use capd_proto::identity::Did;
+use capd_proto::ledger::{Answerer, Facts, Listed, Status};
 use capd_proto::message::{CallState, ListedCall, ResultStatus, Role};
 
 use super::{Calls, Executor, Running, Stage};
@@ -99,6 +100,25 @@ impl Executor {
     pub(in crate::daemon) fn listed_of(&self, id: MessageId, times: Times) -> Vec<ListedCall<'static>> {
         let calls = lock(&self.calls);
         calls.ledger.find(id).map(|call| calls.listed(&call, times)).collect()
+    }
+}
+
+impl Executor {
+    /// Whose call of this id was answered, what it called, and who answered; nobody if it still runs.
+    pub(in crate::daemon) fn answered(
+        &self,
+        id: MessageId,
+    ) -> Option<(Did, Option<String>, Option<Answerer>)> {
+        let calls = lock(&self.calls);
+        let call = calls.ledger.find(id).next()?;
+        let running = calls.running.get(&CallKey { from: call.from.clone(), id });
+        let by = match running.map(|running| &running.stage) {
+            Some(Stage::Concluding { by, .. }) => Some(*by),
+            Some(Stage::Recording { .. } | Stage::Executing) | None => call.by,
+        };
+        let capability = call.facts.capability.as_ref().map(ToString::to_string);
+        let called = || running.map(|running| running.invocation.capability.to_string());
+        Some((call.from.clone(), capability.or_else(called), by))
     }
 }
 

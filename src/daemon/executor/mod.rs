@@ -24,6 +24,7 @@ use capd_proto::negotiate::Want;
 use sha2::{Digest, Sha256};
 use tokio::sync::Notify;
 
+use super::audit::Audited;
 use super::node::{Node, Refusal, lock, needs_signature};
 use super::wire::{mismatch, violation_details};
 use crate::net::{Link, Route};
@@ -205,6 +206,9 @@ impl Node {
         if let Some(schema) = self.schema(descriptor.input_schema.as_ref())? {
             let params = schema.validator().map_err(refused_artifact)?;
             params.validate(call.invoke.params, Side::Request).map_err(|violations| {
+                let (capability, peer) = (call.name, call.from.as_str());
+                let about = Audited { capability, peer, id: &call.id, invoke: call.body };
+                self.audit_violations(SchemaSide::Request, about, &violations);
                 Refusal::new(Code::SCHEMA_VIOLATION, "the params do not fit the input schema")
                     .with_details(violation_details(SchemaSide::Request, &violations))
             })?;

@@ -3,7 +3,7 @@
 //! A call that may run only once is on disk before its provider sees it, and its result before its caller does
 //! (PROTOCOL 8). Whatever happens to it while its row is being written waits for that.
 
-use capd_proto::call::executor::Input;
+use capd_proto::call::executor::{Input, Surplus};
 use capd_proto::code::Code;
 use capd_proto::envelope::MessageId;
 use capd_proto::ledger::{Answerer, Finish, Kept};
@@ -165,14 +165,16 @@ impl Node {
             self.save(&key);
         }
         for key in expired {
-            tracing::error!(target: "audit", kind = "interrupted", id = %key.id, from = %key.from, "a result expired before the journal could be written");
             let mut calls = lock(&self.executor.calls);
             calls.unsaved.remove(&key);
-            let Some(row) = calls.end(&key).and_then(|running| running.row) else { continue };
+            let Some(running) = calls.end(&key) else { continue };
+            let Some(row) = running.row else { continue };
             // Its envelope has expired with it, so nobody who waits could take it. The next sweep forgets it.
             let kept = Kept::Journaled { row: row.0, bytes: 0 };
             let _expired = calls.ledger.finish(&key, kept, Answerer::Sidecar);
             drop(calls);
+            let reason = "its result expired before the journal could be written";
+            self.audit_interrupted(&key, &running.invocation, reason);
             self.executor.idle.notify_waiters();
         }
         waits
@@ -186,9 +188,9 @@ impl Node {
                     self.send(&waiter.link, &waiter.route, envelope.clone());
                 }
             }
-            Finish::Late | Finish::Second | Finish::Unknown => {
-                tracing::warn!(target: "audit", kind = "duplicate_result", id = %key.id, "an answer was dropped");
-            }
+            Finish::Late => self.audit_surplus(Surplus::Late, &key.id, key.from.as_str(), None),
+            Finish::Second => self.audit_surplus(Surplus::Second, &key.id, key.from.as_str(), None),
+            Finish::Unknown => self.audit_surplus(Surplus::Unasked, &key.id, key.from.as_str(), None),
         }
         self.executor.idle.notify_waiters();
     }

@@ -11,7 +11,9 @@ use capd_proto::message::{CallError, CapResult, Type};
 
 use super::listing::Called;
 use super::{Waiter, Written};
+use crate::daemon::audit;
 use crate::net::System;
+use crate::store::audit::Audit;
 use crate::store::{self, Begun, Change, Given, Journal, Medium, Row, Storage, StoreError, Writer, journal};
 
 /// What a sidecar knows of its former process's calls, and the journal that it goes on with.
@@ -36,6 +38,7 @@ pub(in crate::daemon) fn recover<M: Medium>(
     queue_max: usize,
     identity: &Identity,
     system: &System,
+    audit: &Audit,
 ) -> Result<Recovered<M::Storage>, StoreError> {
     let mut storage = medium.open()?;
     let loaded = storage.load()?;
@@ -54,14 +57,7 @@ pub(in crate::daemon) fn recover<M: Medium>(
         restore(&mut ledger, &begun, result.bytes, facts);
     }
     for begun in left.interrupted {
-        tracing::warn!(
-            target: "audit",
-            kind = "interrupted",
-            id = %begun.key.id,
-            from = %begun.key.from,
-            capability = begun.capability,
-            "a call was cut off; whether it took effect is unknown"
-        );
+        audit.record(audit::interrupted(&begun, now_ms));
         // As for every id: better no daemon than one that repeats them.
         let id = MessageId::new(now_ms, system.random.bytes().expect("the system has randomness"));
         let result = interrupted(&begun, identity, now_ms, id);

@@ -5,12 +5,13 @@ use std::sync::MutexGuard;
 use bytes::Bytes;
 use capd_proto::call::executor::{self, Input, Surplus};
 use capd_proto::code::Code;
-use capd_proto::envelope::Ext;
+use capd_proto::envelope::{Envelope, Ext};
 use capd_proto::ledger::{Answerer, Kept};
 use capd_proto::message::{self, CallError, CapResult, SchemaSide, Type};
 
 use super::drive::Driven;
 use super::{Calls, Running, Stage};
+use crate::daemon::audit::Audited;
 use crate::daemon::node::{Node, Outbound, lock};
 use crate::daemon::wire::violation_details;
 use crate::provider::ticket::{self, Answers};
@@ -25,7 +26,7 @@ impl Answers for Node {
         let is_running = lock(&self.executor.calls).running.contains_key(key);
         let surplus = if is_running { self.answered(key, outcome).surplus } else { Some(Surplus::Late) };
         if let (Some(surplus), true) = (surplus, is_answer) {
-            tracing::warn!(target: "audit", kind = "late_result", ?surplus, id = %key.id, from = %key.from, "an answer was dropped");
+            self.audit_surplus(surplus, &key.id, key.from.as_str(), None);
         }
     }
 }
@@ -71,18 +72,19 @@ impl Node {
 
     /// The `details` of a result that breaks its output schema.
     fn violations(&self, key: &CallKey, result: &[u8]) -> Option<Vec<u8>> {
-        let output = lock(&self.executor.calls).running.get(key)?.output.clone()?;
+        let (output, invocation) = {
+            let calls = lock(&self.executor.calls);
+            let running = calls.running.get(key)?;
+            (running.output.clone()?, running.invocation.clone())
+        };
         // The schema compiled when the capability was declared.
         let violations = output.validator().ok()?.validate(result, Side::Response).err()?;
-        tracing::warn!(
-            target: "audit",
-            kind = "capability_schema_violation",
-            side = "response",
-            peer = %key.from,
-            id = %key.id,
-            violations = violations.len(),
-            "a result does not fit its output schema"
-        );
+        let envelope = Envelope::decode(&invocation.envelope).ok();
+        let invoke = envelope.as_ref().and_then(Envelope::body).unwrap_or_default();
+        let name = invocation.capability.name.as_str();
+        let call = Audited { capability: name, peer: key.from.as_str(), id: &key.id, invoke };
+        self.audit_violations(SchemaSide::Response, call, &violations);
+        self.audit_raw_result(call, result);
         Some(violation_details(SchemaSide::Response, &violations))
     }
 
@@ -95,6 +97,9 @@ impl Node {
         answer: Answer<'_>,
     ) {
         let Some(running) = calls.running.get(key) else { return };
+        if !answer.is_providers() && matches!(outcome, executor::Outcome::Error(Code::INTERRUPTED)) {
+            self.audit_interrupted(key, &running.invocation, "the sidecar shut down while it ran");
+        }
         let by = if answer.is_providers() { Answerer::Provider } else { Answerer::Sidecar };
         // PROTOCOL 8: a result that reaches everybody who waits for it.
         let links = calls.ledger.waiters(key).map(|waiter| waiter.link.message_bytes_max());

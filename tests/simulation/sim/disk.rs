@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use capd::net::Spawn;
+use capd::store::audit::chain::{Entry, Head};
+use capd::store::audit::{AuditOptions, AuditStorage, AuditWriter};
 use capd::store::{
     Begun, Change, Given, Loaded, LoadedCall, LoadedResult, Medium, Row, Storage, StoreError, StoreErrorKind,
     Thread, Writer,
@@ -60,6 +62,8 @@ struct Shared {
 }
 
 struct State {
+    /// The audit log: it is there once it is written, and no room is ever short for it.
+    audit: Vec<Entry>,
     calls: BTreeMap<Row, (Begun, Option<(Bytes, u64)>)>,
     given: BTreeMap<Row, Given>,
     expired_ms: u64,
@@ -79,6 +83,7 @@ pub struct Mounted {
 impl Disk {
     pub fn new(habits: Habits, dice: Dice, trace: Trace) -> Self {
         let state = State {
+            audit: Vec::new(),
             calls: BTreeMap::new(),
             given: BTreeMap::new(),
             expired_ms: 0,
@@ -93,6 +98,11 @@ impl Disk {
     pub fn mount(&self, process: &Process) -> Mounted {
         self.state().unkept.clear();
         Mounted { disk: self.clone(), process: process.clone() }
+    }
+
+    /// The audit log as it stands.
+    pub fn audit(&self) -> Vec<Entry> {
+        self.state().audit.clone()
     }
 
     pub fn commits(&self) -> Commits {
@@ -232,8 +242,48 @@ impl Storage for Mounted {
     }
 }
 
+impl AuditStorage for Mounted {
+    fn append(&mut self, records: &[String]) -> Result<(), StoreError> {
+        if !self.process.is_alive() {
+            return Err(failure(StoreErrorKind::Io));
+        }
+        if self.disk.is_full() {
+            return Err(failure(StoreErrorKind::Full));
+        }
+        let mut head = self.head()?;
+        let bytes = records.iter().map(|record| super::trace::digest(record.as_bytes()));
+        self.disk.0.trace.note(Happening::Audit, &bytes.collect::<Vec<_>>());
+        self.disk.state().audit.extend(records.iter().map(|record| head.after(record)));
+        Ok(())
+    }
+
+    fn head(&mut self) -> Result<Head, StoreError> {
+        let state = self.disk.state();
+        Ok(state
+            .audit
+            .last()
+            .map_or(Head::default(), |last| Head { seq: last.seq, hash: Some(last.record_hash) }))
+    }
+
+    fn read(&mut self, after: u64, rows_max: usize, _: usize) -> Result<Vec<Entry>, StoreError> {
+        let state = self.disk.state();
+        let first = usize::try_from(after).unwrap_or(usize::MAX).min(state.audit.len());
+        Ok(state.audit[first..].iter().take(rows_max).cloned().collect())
+    }
+
+    fn erase(&mut self, places: &[(u64, u64)], note: &str) -> Result<(), StoreError> {
+        for entry in &mut self.disk.state().audit {
+            if places.iter().any(|(first, last)| (*first..=*last).contains(&entry.seq)) {
+                entry.record = None;
+            }
+        }
+        self.append(&[note.to_owned()])
+    }
+}
+
 impl Medium for Mounted {
     type Storage = Self;
+    type Audit = Self;
 
     fn open(&self) -> Result<Self, StoreError> {
         Ok(self.clone())
@@ -242,6 +292,22 @@ impl Medium for Mounted {
     fn run<T: Send + 'static>(&self, writer: Writer<T, Self>) -> io::Result<Option<Thread>> {
         self.process.spawn(Box::pin(self.disk.clone().write(writer)));
         Ok(None)
+    }
+
+    fn open_audit(&self, _: AuditOptions, _: u64) -> Self {
+        self.clone()
+    }
+
+    fn run_audit(&self, writer: AuditWriter<Self>) -> io::Result<Option<Thread>> {
+        self.process.spawn(Box::pin(account(writer)));
+        Ok(None)
+    }
+}
+
+/// Runs an audit log's writer: each group is there as soon as it is taken.
+async fn account(mut writer: AuditWriter<Mounted>) {
+    while let Some(batch) = writer.batch().await {
+        writer.commit(batch);
     }
 }
 

@@ -21,6 +21,7 @@ pub enum Happening {
     Execution = 3,
     Answer = 4,
     Crash = 5,
+    Audit = 6,
 }
 
 impl Trace {

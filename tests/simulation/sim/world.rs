@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use capd::store::audit::chain::Verifier;
 use tokio::task::JoinSet;
 use tokio::time::{sleep_until, timeout};
 
@@ -29,6 +30,8 @@ pub struct Outcome {
     pub refused_commits: u64,
     pub lost_commits: u64,
     pub unacknowledged_commits: u64,
+    /// Records in the audit logs of all machines.
+    pub audited: u64,
     pub virtual_ms: u64,
     pub polls: Polls,
 }
@@ -175,6 +178,15 @@ impl Fleet {
         if commits.iter().any(|commits| commits.conflicts > 0) {
             self.world.oracle.violates("a journal was told what contradicts it".to_owned());
         }
+        let mut audited = 0;
+        for machine in &self.machines {
+            let (mut verifier, entries) = (Verifier::default(), machine.disk.audit());
+            let broken = entries.iter().find_map(|entry| verifier.take(entry).err());
+            if let Some(broken) = broken {
+                self.world.oracle.violates(format!("the audit chain of sidecar {}: {broken}", machine.index));
+            }
+            audited += entries.len() as u64;
+        }
         let began = self.began.lock().expect("nobody panics with it").take().unwrap_or_default();
         let since = |now: Vec<u64>, then: Vec<u64>| -> Vec<u64> {
             now.into_iter().zip(then).map(|(now, then)| now.saturating_sub(then)).collect()
@@ -189,6 +201,7 @@ impl Fleet {
             refused_commits: commits.iter().map(|commits| commits.refused).sum(),
             lost_commits: commits.iter().map(|commits| commits.lost).sum(),
             unacknowledged_commits: commits.iter().map(|commits| commits.unacknowledged).sum(),
+            audited,
             virtual_ms: self.world.trace.now_ms(),
             polls: Polls {
                 sidecars: since(now.sidecars, began.sidecars),
