@@ -6,6 +6,7 @@
 //! all values of one schema are values of another, or shows one that is not.
 
 pub mod artifact;
+mod document;
 mod fault;
 mod node;
 mod number;

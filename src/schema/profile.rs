@@ -43,7 +43,7 @@ impl Profile {
     ///
     /// **Errors:** what is wrong with the document, and where.
     pub fn check(self, document: &[u8]) -> Result<(), CompileError> {
-        validator::load(document, self).map(drop)
+        validator::load(document, Some(self)).map(drop)
     }
 
     /// Looks through a tree whose depth is bounded.
@@ -195,6 +195,10 @@ impl<'s> Walk<'s> {
                     if keyword.name == "patternProperties" && !validator::is_linear(key) {
                         return Err(self.refused(at, &[name, key], unfit_pattern()));
                     }
+                    // The metaschema of draft-07 does not look in there.
+                    if keyword.name == "$defs" && self.draft == Draft::Draft7 {
+                        self.is_draft_7(at, &[name, key], member)?;
+                    }
                     // `dependencies` holds lists of names as well.
                     if member.is_object() || member.is_boolean() {
                         inner.push((member, Place { step: Some(Step::Key(key)), ..place }));
@@ -210,6 +214,11 @@ impl<'s> Walk<'s> {
             }
         }
         Ok(())
+    }
+
+    fn is_draft_7(&self, at: usize, below: &[&str], schema: &Value) -> Result<(), CompileError> {
+        let Err(error) = jsonschema::draft7::meta::validate(schema) else { return Ok(()) };
+        Err(self.refused(at, below, error.to_string()))
     }
 
     #[cold]

@@ -115,14 +115,14 @@ pub(super) struct Loaded {
     levels: Levels,
 }
 
-/// Reads a document and holds it against a profile and the bounds.
+/// Reads a document and holds it against the bounds, and against a profile if there is one.
 ///
 /// **Errors:** what is wrong with it, and where.
-pub(super) fn load(document: &[u8], profile: Profile) -> Result<Loaded, CompileError> {
+pub(super) fn load(document: &[u8], profile: Option<Profile>) -> Result<Loaded, CompileError> {
     if document.len() > SCHEMA_BYTES_MAX {
         return Err(CompileError::TooLarge { bytes: document.len() });
     }
-    let schema: Value = serde_json::from_slice(document)
+    let schema = super::document::read(document)
         .map_err(|error| CompileError::NotJson { line: error.line(), problem: error.to_string() })?;
     let draft = draft(&schema)?;
     let survey = Survey::of(&schema);
@@ -135,7 +135,9 @@ pub(super) fn load(document: &[u8], profile: Profile) -> Result<Loaded, CompileE
             return Err(CompileError::TooMuch { what, count, max });
         }
     }
-    profile.check_tree(&schema, draft)?;
+    if let Some(profile) = profile {
+        profile.check_tree(&schema, draft)?;
+    }
     Ok(Loaded { schema, draft, levels: survey.levels })
 }
 
@@ -163,7 +165,19 @@ impl Validator {
     ///
     /// **Errors:** as [`Validator::compile`].
     pub fn compile_under(profile: Profile, document: &[u8]) -> Result<Self, CompileError> {
-        let Loaded { schema, draft, levels } = load(document, profile)?;
+        Self::of(load(document, Some(profile))?)
+    }
+
+    /// Compiles a document that no profile is asked of: what its draft ignores, such as unknown keywords, is ignored.
+    ///
+    /// For looking at schemas of any origin; a contract is held to a profile.
+    ///
+    /// **Errors:** as [`Validator::compile`].
+    pub fn compile_any(document: &[u8]) -> Result<Self, CompileError> {
+        Self::of(load(document, None)?)
+    }
+
+    fn of(Loaded { schema, draft, levels }: Loaded) -> Result<Self, CompileError> {
         let inner = jsonschema::options_for::<Cbor>()
             .with_draft(draft)
             .offline()

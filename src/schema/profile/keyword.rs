@@ -183,7 +183,8 @@ pub(super) const KEYWORDS: &[Keyword] = &[
     Keyword::new("additionalItems", Holds::Schema).only(Drafts::Draft7),
     Keyword::new("contentEncoding", Holds::Value).only(Drafts::Draft7),
     Keyword::new("contentMediaType", Holds::Value).only(Drafts::Draft7),
-    Keyword::new("$defs", Holds::Members).only(Drafts::Draft2020),
+    // 2020-12's name for definitions; references lead there in draft-07 as well, where many write it.
+    Keyword::new("$defs", Holds::Members).beside_reference(),
     Keyword::new("$anchor", Holds::Value).only(Drafts::Draft2020),
     Keyword::new("$dynamicAnchor", Holds::Value).only(Drafts::Draft2020),
     Keyword::new("$dynamicRef", Holds::Value).only(Drafts::Draft2020),

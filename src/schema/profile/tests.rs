@@ -324,6 +324,15 @@ fn draft_07_reads_nothing_beside_a_reference_so_nothing_that_asserts_may_stand_t
 }
 
 #[test]
+fn draft_07_may_call_its_definitions_as_2020_12_does() {
+    let schema = json!({ "$schema": DRAFT_7, "$defs": { "a": { "type": "string" } }, "$ref": "#/$defs/a" });
+    taken(Profile::Full, &schema);
+    let unused = json!({ "$schema": DRAFT_7, "$defs": { "a": { "items": { "minLength": -1 } } } });
+    refused(Profile::Full, &unused, "/$defs/a", "is not valid");
+    refused(Profile::Full, &json!({ "$schema": DRAFT_7, "$defs": { "a": 3 } }), "/$defs/a", "");
+}
+
+#[test]
 fn every_listed_format_and_content_is_asserted() {
     let fits = |schema: &Value, text: &str| {
         let mut payload = Vec::new();
@@ -369,4 +378,12 @@ fn a_refusal_is_short_however_long_the_names_are() {
     let schema = json!({ "properties": { long.clone(): { long.clone(): 1 } } });
     let problem = problem(Profile::Full, &schema).unwrap();
     assert!(problem.len() < 2_000, "{} bytes", problem.len());
+}
+
+#[test]
+fn without_a_profile_what_the_draft_ignores_is_ignored() {
+    let schema = json!({ "$schema": DRAFT_7, "x-unit": "m", "definitions": { "a": {} }, "items": { "$ref": "#/definitions/a", "minimum": 3 } });
+    refused(Profile::Full, &schema, "/", "");
+    assert!(Validator::compile_any(schema.to_string().as_bytes()).is_ok());
+    assert!(Validator::compile_any(b"{\"type\": \"strng\"}").is_err());
 }

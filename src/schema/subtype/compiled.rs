@@ -38,7 +38,7 @@ impl Compiled {
     ///
     /// **Errors:** as [`Validator::compile`].
     pub fn compile(document: &[u8]) -> Result<Self, CompileError> {
-        let validator = Validator::compile(document)?;
+        let validator = Validator::compile_any(document)?;
         let schema: Value = serde_json::from_slice(document)
             .map_err(|error| CompileError::NotJson { line: error.line(), problem: error.to_string() })?;
         let draft = draft(&schema)?;
