@@ -3,11 +3,13 @@
 //! [`profile`] refuses what would not be enforced. [`validator`] compiles a JSON Schema once and checks payloads
 //! straight over their received bytes: a private tape notes where each item stands, so nothing is copied into another
 //! tree. [`artifact`] keeps documents by content hash, with their compiled form beside them. [`subtype`] proves that
-//! all values of one schema are values of another, or shows one that is not.
+//! all values of one schema are values of another, or shows one that is not. [`hash`] gives a
+//! contract a name that changes when it does.
 
 pub mod artifact;
 mod document;
 mod fault;
+pub mod hash;
 mod node;
 mod number;
 pub mod profile;
@@ -21,6 +23,7 @@ pub mod validator;
 mod violation;
 
 pub use artifact::{Artifact, ArtifactError, Artifacts, Keep};
+pub use hash::{Contract, Fingerprint, HashError};
 pub use profile::Profile;
 pub use validator::{CompileError, Side, Validator};
 pub use violation::Violation;
