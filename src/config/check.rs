@@ -73,6 +73,7 @@ pub(super) fn build(
             ledger_entries_max: view.integer("limits.ledger_entries_max"),
             ledger_bytes_max: view.integer("limits.ledger_bytes_max"),
             ledger_idempotent_bytes_max: view.integer("limits.ledger_idempotent_bytes_max"),
+            max_argument_repairs: view.integer("limits.max_argument_repairs"),
         },
         timeouts: Timeouts {
             handshake_ms: view.integer("timeouts.handshake_ms"),

@@ -211,6 +211,12 @@ pub const KEYS: &[Key] = &[
         "Bytes of recorded results of idempotent calls, half of them of one peer. They are held in memory; past the bound, the oldest are forgotten.",
     ),
     key(
+        "limits.max_argument_repairs",
+        count(0, 1_000),
+        Integer(1),
+        "Repairs of params that one turn of the agent's (`thread_id`) may use up: so many times it is told 4004 with what is wrong, then 4904.",
+    ),
+    key(
         "timeouts.handshake_ms",
         milliseconds(100, 600_000),
         Integer(limits::HANDSHAKE_TIMEOUT_MS_DEFAULT),

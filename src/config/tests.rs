@@ -87,6 +87,7 @@ fn every_key_is_read_from_the_file() {
         ledger_entries_max = 100
         ledger_bytes_max = 4194304
         ledger_idempotent_bytes_max = 0
+        max_argument_repairs = 3
         [timeouts]
         handshake_ms = 1000
         drain_ms = 0

@@ -6,8 +6,8 @@
 //! A message is met by `inbound`, which hands it on: `executor` runs calls for our own providers, `calls` relays the
 //! agent's calls to peers, `relay` matches every other answer with its request, `query` and `discovery` exchange what
 //! is served, `providers` holds what serves here, `sessions` pins agreed versions,
-//! `listing` shows the agent which calls there are, `deprecation` warns of what is deprecated, `audit` accounts for what
-//! was refused, dropped or cut off.
+//! `turns` counts what an agent has to repair, `listing` shows it which calls there are, `deprecation` warns of what is
+//! deprecated, `audit` accounts for what was refused, dropped or cut off.
 
 mod audit;
 mod calls;
@@ -25,6 +25,7 @@ mod query;
 mod relay;
 mod sessions;
 mod start;
+mod turns;
 mod wire;
 
 use std::net::SocketAddr;

@@ -17,6 +17,7 @@ use super::peers::Peers;
 use super::providers::Providers;
 use super::relay::Relay;
 use super::sessions::Pins;
+use super::turns::Turns;
 use crate::net::{Clock, CloseReason, Link, Random, Route, SendError, System, Tasks};
 use crate::registry::Registry;
 use crate::schema::Artifacts;
@@ -78,6 +79,8 @@ pub(super) struct Rules {
     pub(super) message_bytes_max: usize,
     /// Bytes kept of a result that breaks its schema.
     pub(super) raw_bytes_max: usize,
+    /// Most repairs of params in one turn.
+    pub(super) argument_repairs_max: u64,
 }
 
 impl Default for Rules {
@@ -89,6 +92,7 @@ impl Default for Rules {
             provider_calls_max: 4_096,
             message_bytes_max: capd_proto::limits::MSG_SIZE_BYTES_DEFAULT as usize - 1,
             raw_bytes_max: 4_096,
+            argument_repairs_max: 1,
         }
     }
 }
@@ -112,6 +116,7 @@ pub(super) struct Node {
     /// Whom such calls of the agent's were given to.
     pub(super) gifts: Gifts,
     pub(super) relay: Relay,
+    pub(super) turns: Turns,
     pub(super) pins: Mutex<Pins>,
     pub(super) warned: super::deprecation::Warned,
     /// Keys of DIDs whose documents the owner configured.
@@ -131,6 +136,8 @@ pub(super) struct Outbound<'a> {
     pub(super) typ: Type,
     pub(super) to: &'a str,
     pub(super) reply_to: Option<MessageId>,
+    /// The conversation that the agent says it belongs to.
+    pub(super) thread_id: Option<&'a [u8]>,
     pub(super) ttl_ms: u64,
     pub(super) body: &'a [u8],
     pub(super) ext: Ext<'a>,
@@ -152,6 +159,7 @@ impl Node {
             audit: parts.audit,
             gifts: parts.gifts,
             relay: Relay::new(parts.rules.pending_max),
+            turns: Turns::new(parts.rules.argument_repairs_max),
             pins: Mutex::default(),
             warned: Mutex::default(),
             keyring: Mutex::new(parts.keyring),
@@ -208,7 +216,7 @@ impl Node {
             from: self.did().as_str(),
             to: Recipients::one(message.to),
             reply_to: reply_to.as_ref().map(|id| id.as_bytes().as_slice()),
-            thread_id: None,
+            thread_id: message.thread_id,
             body: message.body,
             ext: message.ext,
         };
@@ -227,8 +235,16 @@ impl Node {
         body: &[u8],
     ) -> Bytes {
         let id = self.fresh_id(self.clock.wall_ms());
-        let message =
-            Outbound { id, typ, to: to.as_str(), reply_to, ttl_ms: ANSWER_TTL_MS, body, ext: Ext::None };
+        let message = Outbound {
+            id,
+            typ,
+            to: to.as_str(),
+            reply_to,
+            thread_id: None,
+            ttl_ms: ANSWER_TTL_MS,
+            body,
+            ext: Ext::None,
+        };
         self.seal(&message, link)
     }
 

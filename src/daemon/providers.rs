@@ -67,6 +67,7 @@ impl Wire for AgentWire {
             typ: Type::Request,
             to: self.link.principal().as_str(),
             reply_to: None,
+            thread_id: None,
             ttl_ms: ANSWER_TTL_MS,
             body: &body,
             ext: Ext::None,

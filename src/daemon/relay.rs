@@ -203,6 +203,7 @@ impl Node {
             typ: request.typ,
             to: request.to.as_str(),
             reply_to: None,
+            thread_id: None,
             ttl_ms: request.expires_at_ms.saturating_sub(request.id.ts_ms()),
             body: &request.body,
             ext: Ext::None,
@@ -278,6 +279,7 @@ impl Node {
             typ,
             to: link.principal().as_str(),
             reply_to: None,
+            thread_id: None,
             // Not the time we wait: the peer's clock may be further ahead of ours than that.
             ttl_ms: ANSWER_TTL_MS,
             body,

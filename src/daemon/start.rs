@@ -252,6 +252,7 @@ fn parts<M: Medium>(
             refresh_ms: config.peer.refresh_ms,
             message_bytes_max: limits.msg_size_bytes_max as usize - 1,
             raw_bytes_max: config.audit.raw_bytes_max,
+            argument_repairs_max: limits.max_argument_repairs,
             ..Rules::default()
         },
         peers: Peers::new(admission, expected),

@@ -94,10 +94,25 @@ pub(crate) struct CallArgs {
     /// --timeout and a minute if that is longer
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) ttl: Option<Duration>,
+    /// The turn that the call belongs to, 2 to 128 hexadecimal digits: params that do not fit use up its repairs
+    #[arg(long, value_name = "HEX", value_parser = thread)]
+    pub(crate) thread: Option<bytes::Bytes>,
     /// Show the call's id and its progress on stderr even when that is not a terminal
     #[arg(long)]
     pub(crate) progress: bool,
 }
+
+/// A turn's name: any bytes, within a bound that any program can keep.
+fn thread(text: &str) -> Result<bytes::Bytes, String> {
+    let bytes = crate::hex::decode(text)?;
+    if (1..=THREAD_BYTES_MAX).contains(&bytes.len()) {
+        Ok(bytes.into())
+    } else {
+        Err(format!("{} bytes; accepted: 1 to {THREAD_BYTES_MAX} bytes", bytes.len()))
+    }
+}
+
+const THREAD_BYTES_MAX: usize = 64;
 
 #[derive(Debug, ArgGroup)]
 pub(crate) struct CallsArgs {
@@ -236,7 +251,7 @@ Exit codes:
   1    something unexpected
   2    usage: the command line, a file it names, or contexts.toml
   3    refused, for another reason than the two below
-  4    a schema violation: params (4004) or result (5901)
+  4    a schema violation: params (4004, 4904) or result (5901)
   5    unavailable or out of time: no sidecar, 2xxx, 5002, 5003, 5004
   6    the call ended with another error result
   130  interrupted; a call that was running has been cancelled";

@@ -62,6 +62,9 @@ fn request(args: &CallArgs) -> Result<CallRequest, Failure> {
     if let Some(id) = args.id {
         request = request.id(id);
     }
+    if let Some(thread) = &args.thread {
+        request = request.thread_id(thread.clone());
+    }
     Ok(request.ttl(ttl(args)))
 }
 

@@ -161,7 +161,9 @@ impl From<io::Error> for Failure {
 /// The exit code that a wire code asks for, however it came.
 fn exit_of(code: Code) -> Option<Exit> {
     match code {
-        Code::SCHEMA_VIOLATION | Code::RESULT_SCHEMA_VIOLATION => Some(Exit::SchemaViolation),
+        Code::SCHEMA_VIOLATION | Code::REPAIR_EXHAUSTED | Code::RESULT_SCHEMA_VIOLATION => {
+            Some(Exit::SchemaViolation)
+        }
         Code::UNAVAILABLE | Code::TIMEOUT | Code::OVERLOADED => Some(Exit::Unavailable),
         code if code.category() == Category::Routing => Some(Exit::Unavailable),
         _ => None,
@@ -198,7 +200,7 @@ mod tests {
     fn each_code_of_a_refusal_has_its_exit_code() {
         for code in Code::ALL {
             let expected = match code.0 {
-                4004 | 5901 => Exit::SchemaViolation,
+                4004 | 4904 | 5901 => Exit::SchemaViolation,
                 2001 | 2002 | 5002 | 5003 | 5004 => Exit::Unavailable,
                 _ => Exit::Refused,
             };

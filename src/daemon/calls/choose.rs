@@ -5,17 +5,17 @@ use std::sync::Arc;
 use capd_proto::call::caller::Caller;
 use capd_proto::code::Code;
 use capd_proto::identity::Did;
-use capd_proto::message::{ContentHash, Descriptor, SchemaSide};
+use capd_proto::message::{ContentHash, Descriptor};
 
 use super::retry::retry_policy;
 use super::{Chosen, RelayedCall};
 use crate::daemon::audit::Audited;
 use crate::daemon::executor::refused_artifact;
 use crate::daemon::node::{Node, Refusal, lock};
-use crate::daemon::wire::{mismatch, violation_details};
+use crate::daemon::wire::mismatch;
 use crate::registry::snapshot::{Entry, Origin};
 use crate::router::{self, Choice, Scope};
-use crate::schema::{Artifact, Side};
+use crate::schema::{Artifact, Side, Violation};
 
 /// What a call needs before it can go out.
 pub(super) enum Missing {
@@ -23,6 +23,8 @@ pub(super) enum Missing {
     Provider(Refusal),
     /// A schema that the peer has.
     Schema(Did, ContentHash),
+    /// Params that fit the input schema of the peer.
+    Params(Did, Vec<Violation>),
 }
 
 impl Node {
@@ -53,9 +55,7 @@ impl Node {
         });
         let (input, output) = (input?, output?);
         // What does not fit its schema never goes on the wire.
-        if let Some(refusal) = self.refused_params(call, &peer, input.as_deref()) {
-            return Err(Missing::Provider(refusal));
-        }
+        check_params(&peer, input.as_deref(), &call.params)?;
         if choice.is_deprecated {
             self.warn_deprecated(self.did(), &descriptor.id);
         }
@@ -89,23 +89,6 @@ impl Node {
         let idempotent = descriptor.is_some_and(|descriptor| descriptor.idempotent);
         let machine = Caller::new(Arc::new(policy), idempotent, ends_ms.saturating_add(ANSWER_GRACE_MS));
         Chosen { machine, peer, idempotent, output, ids: vec![call.id], sent_on: None }
-    }
-
-    /// Why the params do not go on the wire, if they do not fit what the peer declares.
-    fn refused_params(&self, call: &RelayedCall, peer: &Did, input: Option<&Artifact>) -> Option<Refusal> {
-        let violations = match input?.validator() {
-            Ok(validator) => validator.validate(&call.params, Side::Request).err()?,
-            Err(error) => return Some(refused_artifact(error)),
-        };
-        // A call that has a peer stays there, so that what another would not take is no violation.
-        if lock(&call.progress).chosen.is_none() {
-            let (capability, peer) = (call.name.as_str(), peer.as_str());
-            let about = Audited { capability, peer, id: &call.id, invoke: &call.body };
-            self.audit_violations(SchemaSide::Request, about, &violations);
-        }
-        let details = violation_details(SchemaSide::Request, &violations);
-        let message = "the params do not fit the input schema";
-        Some(Refusal::new(Code::SCHEMA_VIOLATION, message).with_details(details))
     }
 
     /// Moves an idempotent call whose peer is gone, or has come back without it, to another that serves the same;
@@ -160,6 +143,11 @@ impl Node {
             let work = async {
                 match &missing {
                     Missing::Schema(peer, hash) => self.fetch_schema(peer, *hash).await.map(drop),
+                    Missing::Params(peer, violations) => {
+                        let (capability, peer) = (call.name.as_str(), peer.as_str());
+                        let about = Audited { capability, peer, id: &call.id, invoke: &call.body };
+                        Err(self.refused_params(call.thread_id.as_deref(), about, violations))
+                    }
                     Missing::Provider(refusal) if !is_about_serving(refusal) => Err(refusal.clone()),
                     Missing::Provider(_) if !is_refreshed => {
                         self.refresh_all(call.to.as_ref()).await;
@@ -203,6 +191,13 @@ impl Node {
         }
         Refusal::new(Code::ENDPOINT_UNREACHABLE, format!("no link in time to {}", awaited.join(", ")))
     }
+}
+
+fn check_params(peer: &Did, input: Option<&Artifact>, params: &[u8]) -> Result<(), Missing> {
+    let Some(input) = input else { return Ok(()) };
+    let validator = input.validator().map_err(|error| Missing::Provider(refused_artifact(error)))?;
+    let checked = validator.validate(params, Side::Request);
+    checked.map_err(|violations| Missing::Params(peer.clone(), violations))
 }
 
 /// Whether a refusal may pass once somebody else says what they serve.

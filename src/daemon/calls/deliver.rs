@@ -75,6 +75,7 @@ impl Node {
             typ,
             to: self.did().as_str(),
             reply_to: Some(call.id),
+            thread_id: None,
             ttl_ms: ANSWER_TTL_MS,
             body,
             ext,

@@ -41,6 +41,7 @@ pub(super) struct RelayedCall {
     want: Want,
     to: Option<Did>,
     ext: Option<Bytes>,
+    thread_id: Option<Bytes>,
     expires_at_ms: u64,
     /// The time that the invoke names, in milliseconds.
     timeout_ms: Option<u64>,
@@ -124,6 +125,7 @@ impl Node {
             route: inbound.route,
             from: inbound.sender,
             id: inbound.envelope.id,
+            thread_id: inbound.envelope.thread_id.as_deref(),
             envelope: self.for_agent(inbound),
             body: inbound.body,
             invoke,
@@ -161,6 +163,7 @@ impl Node {
             want,
             to,
             ext: inbound.envelope.ext.map(Bytes::copy_from_slice),
+            thread_id: inbound.envelope.thread_id.as_deref().map(Bytes::copy_from_slice),
             expires_at_ms: inbound.expires_at_ms(),
             timeout_ms: invoke.timeout_ms,
             deadline_ms: self.deadline_ms(inbound.expires_at_ms(), time_ms),

@@ -118,6 +118,7 @@ impl Node {
             typ,
             to: key.from.as_str(),
             reply_to: Some(key.id),
+            thread_id: None,
             ttl_ms: ANSWER_TTL_MS,
             body,
             ext: Ext::None,

@@ -31,7 +31,7 @@ use crate::net::{Link, Route};
 use crate::provider::{CallKey, Invocation, Provider};
 use crate::registry::snapshot::{Entry, Origin};
 use crate::router::{self, Scope};
-use crate::schema::{Artifact, Side};
+use crate::schema::{Artifact, Side, Violation};
 use crate::store::{Begun, Row};
 use results::Answer;
 
@@ -102,6 +102,8 @@ pub(super) struct Incoming<'a> {
     pub(super) route: &'a Route,
     pub(super) from: &'a Did,
     pub(super) id: MessageId,
+    /// The caller's turn.
+    pub(super) thread_id: Option<&'a [u8]>,
     /// The envelope that the provider gets.
     pub(super) envelope: Bytes,
     pub(super) body: &'a Bytes,
@@ -205,13 +207,9 @@ impl Node {
         let descriptor = &choice.entry.descriptor;
         if let Some(schema) = self.schema(descriptor.input_schema.as_ref())? {
             let params = schema.validator().map_err(refused_artifact)?;
-            params.validate(call.invoke.params, Side::Request).map_err(|violations| {
-                let (capability, peer) = (call.name, call.from.as_str());
-                let about = Audited { capability, peer, id: &call.id, invoke: call.body };
-                self.audit_violations(SchemaSide::Request, about, &violations);
-                Refusal::new(Code::SCHEMA_VIOLATION, "the params do not fit the input schema")
-                    .with_details(violation_details(SchemaSide::Request, &violations))
-            })?;
+            params
+                .validate(call.invoke.params, Side::Request)
+                .map_err(|violations| self.unfit_params(call, &violations))?;
         }
         let output = self.schema(descriptor.output_schema.as_ref())?;
         let mut others = self.candidates(choice.entry, &choice.alternatives);
@@ -273,6 +271,18 @@ impl Node {
             // Its one waiter is told by the refusal.
             let _told = calls.ledger.withdraw(&key);
         })
+    }
+
+    /// The refusal of params that do not fit: our own agent is told what it may repair, a peer's sidecar should have known.
+    fn unfit_params(&self, call: &Incoming<'_>, violations: &[Violation]) -> Refusal {
+        let (capability, peer) = (call.name, call.from.as_str());
+        let about = Audited { capability, peer, id: &call.id, invoke: call.body };
+        if call.link.kind().is_local() {
+            return self.refused_params(call.thread_id, about, violations);
+        }
+        self.audit_violations(SchemaSide::Request, about, violations);
+        Refusal::new(Code::SCHEMA_VIOLATION, "the params do not fit the input schema")
+            .with_details(violation_details(SchemaSide::Request, violations))
     }
 
     /// Asks the ledger: `true` when the call is new and is to run.

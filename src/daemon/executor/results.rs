@@ -155,6 +155,7 @@ impl Node {
             typ: Type::CapResult,
             to: key.from.as_str(),
             reply_to: Some(key.id),
+            thread_id: None,
             // PROTOCOL 8: it is good for as long as the invoke is.
             ttl_ms: running.expires_at_ms.saturating_sub(now_ms),
             body,
