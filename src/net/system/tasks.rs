@@ -49,6 +49,15 @@ impl Tasks {
         }
     }
 
+    /// Does work that takes long enough to hold up links: on a thread of its own, or in place where a spawner runs the
+    /// tasks, so that everything happens in one order. `None` when it panicked.
+    pub async fn compute<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+        match &self.spawner {
+            None => tokio::task::spawn_blocking(work).await.ok(),
+            Some(_) => Some(work()),
+        }
+    }
+
     /// Lets [`wait`](Self::wait) end; tasks can still be started.
     pub fn close(&self) {
         self.tracker.close();
@@ -100,6 +109,15 @@ mod tests {
         assert!(ends.await.is_err(), "a task that waits to run counts");
         shelf.0.lock().unwrap().clear();
         group.wait().await;
+    }
+
+    #[tokio::test]
+    async fn work_is_done_in_place_under_a_spawner_and_elsewhere_under_tokio() {
+        let here = std::thread::current().id();
+        let there = || std::thread::current().id();
+        assert_eq!(Tasks::run_by(Arc::new(Shelf::default())).compute(there).await, Some(here));
+        assert_ne!(Tasks::new().compute(there).await, Some(here));
+        assert_eq!(Tasks::new().compute(|| panic!("as told")).await, None::<()>);
     }
 
     #[tokio::test]

@@ -1,0 +1,194 @@
+//! A provider's capability in; what this agent was built against there, and whether that is proven, out.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use capd_proto::capability::{CapabilityName, Range};
+use capd_proto::message::ContentHash;
+use capd_proto::negotiate::{self, Served, Want};
+
+use super::{Needed, Offered, Standing, Told};
+
+/// One capability that this agent calls.
+#[derive(Clone, Debug)]
+pub struct Requirement {
+    /// Its name.
+    pub name: CapabilityName,
+    /// The versions that this is about; without a range, all of them.
+    pub version: Option<Range>,
+    /// What the agent was built against.
+    pub needed: Needed,
+}
+
+impl Requirement {
+    /// Whether a provider serves a version that this is about.
+    pub fn is_about(&self, served: &Served) -> bool {
+        self.version
+            .as_ref()
+            .is_none_or(|range| negotiate::choose(&Want::from(range.clone()), &[served]).is_ok())
+    }
+}
+
+impl std::fmt::Display for Requirement {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.version {
+            Some(range) => write!(f, "{} {range}", self.name),
+            None => self.name.fmt(f),
+        }
+    }
+}
+
+/// What an agent requires, and how the providers that it has met stand to that.
+///
+/// A verdict belongs to a requirement and to the hashes of the provider's two schemas: one with other schemas is
+/// another provider.
+#[derive(Debug, Default)]
+pub struct Gate {
+    by_name: BTreeMap<CapabilityName, Vec<Numbered>>,
+    verdicts: Mutex<Verdicts>,
+}
+
+#[derive(Debug)]
+struct Numbered {
+    number: usize,
+    requirement: Arc<Requirement>,
+}
+
+#[derive(Debug, Default)]
+struct Verdicts {
+    by_case: HashMap<Case, Arc<Standing>>,
+    /// Cases in the order in which they were decided; the oldest goes.
+    order: VecDeque<Case>,
+}
+
+/// A requirement, and all that a provider tells about it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Case {
+    requirement: usize,
+    input: Key,
+    output: Key,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Key {
+    Schema(ContentHash),
+    Anything,
+    Unknown,
+}
+
+impl Key {
+    fn of(told: &Told) -> Self {
+        match told {
+            Told::Schema(schema) => Self::Schema(*schema.hash()),
+            Told::Anything => Self::Anything,
+            Told::Unknown => Self::Unknown,
+        }
+    }
+}
+
+/// What is to be decided before a call may pass.
+#[derive(Clone, Debug)]
+pub struct Question {
+    /// What it is about: the same case is decided once.
+    pub case: Case,
+    /// What the agent was built against.
+    pub requirement: Arc<Requirement>,
+    /// What the provider tells.
+    pub offered: Offered,
+}
+
+/// What a gate says of a call.
+#[derive(Clone, Debug)]
+pub enum Passage {
+    /// The agent requires nothing of this capability.
+    Free,
+    /// It may pass; its payloads are to fit this.
+    Open(Arc<Requirement>),
+    /// It may pass, but nothing could be proven; its payloads are to fit this.
+    Unproven(Arc<Requirement>),
+    /// It may not, for these reasons.
+    Shut(Arc<Requirement>, Arc<Standing>),
+    /// Nobody has decided that yet.
+    Undecided(Question),
+}
+
+impl Gate {
+    /// A gate before providers of these.
+    pub fn new(requirements: Vec<Requirement>) -> Self {
+        let mut by_name: BTreeMap<CapabilityName, Vec<Numbered>> = BTreeMap::new();
+        for (number, requirement) in requirements.into_iter().enumerate() {
+            let requirement = Arc::new(requirement);
+            by_name.entry(requirement.name.clone()).or_default().push(Numbered { number, requirement });
+        }
+        Self { by_name, verdicts: Mutex::default() }
+    }
+
+    /// Everything that is required, by name.
+    pub fn requirements(&self) -> impl Iterator<Item = &Arc<Requirement>> {
+        self.by_name.values().flatten().map(|numbered| &numbered.requirement)
+    }
+
+    /// Whether anything is required of a capability of this name.
+    pub fn is_before(&self, name: &str) -> bool {
+        self.by_name.contains_key(name)
+    }
+
+    /// What stands between the agent and a provider of `name`: one look-up once it is decided.
+    ///
+    /// Of several requirements of one name those hold whose versions the provider serves; where it serves none of
+    /// them, all do.
+    pub fn passage(&self, name: &str, served: &Served, offered: &Offered) -> Passage {
+        let Some(all) = self.by_name.get(name) else { return Passage::Free };
+        let is_about = |numbered: &&Numbered| numbered.requirement.is_about(served);
+        let is_any = all.len() == 1 || !all.iter().any(|numbered| is_about(&numbered));
+        let mut passage = Passage::Free;
+        for Numbered { number, requirement } in all.iter().filter(|numbered| is_any || is_about(numbered)) {
+            let case = Case {
+                requirement: *number,
+                input: Key::of(&offered.input),
+                output: Key::of(&offered.output),
+            };
+            let Some(standing) = self.decided(&case) else {
+                let (requirement, offered) = (Arc::clone(requirement), offered.clone());
+                return Passage::Undecided(Question { case, requirement, offered });
+            };
+            let requirement = || Arc::clone(requirement);
+            passage = match (&*standing, passage) {
+                (Standing::Broken(_), _) => return Passage::Shut(requirement(), standing),
+                // The first one's schemas are those that payloads are held against.
+                (_, before @ Passage::Unproven(_)) | (Standing::Proven, before @ Passage::Open(_)) => before,
+                (Standing::Proven, _) => Passage::Open(requirement()),
+                (Standing::Untold, _) => Passage::Unproven(requirement()),
+            };
+        }
+        passage
+    }
+
+    /// The verdict over a case, once there is one.
+    pub fn decided(&self, case: &Case) -> Option<Arc<Standing>> {
+        self.verdicts().by_case.get(case).cloned()
+    }
+
+    /// Keeps a verdict; beyond [`CASES_MAX`] the oldest is forgotten, and decided again when it is asked for.
+    pub fn decide(&self, case: Case, standing: Standing) -> Arc<Standing> {
+        let standing = Arc::new(standing);
+        let mut verdicts = self.verdicts();
+        if verdicts.by_case.insert(case.clone(), Arc::clone(&standing)).is_none() {
+            verdicts.order.push_back(case);
+        }
+        while verdicts.order.len() > CASES_MAX {
+            if let Some(oldest) = verdicts.order.pop_front() {
+                verdicts.by_case.remove(&oldest);
+            }
+        }
+        standing
+    }
+
+    fn verdicts(&self) -> MutexGuard<'_, Verdicts> {
+        // Both halves change in one step each, so a panic elsewhere leaves at most a case too many.
+        self.verdicts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Verdicts kept.
+pub const CASES_MAX: usize = 1_024;
