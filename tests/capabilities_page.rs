@@ -40,7 +40,10 @@ fn example_of_the_page_loads_without_a_warning() {
 fn tables_name_the_keys_that_are_read() {
     let file = accepted("version: 1\ncapabilities: []\nbogus: 1\n");
     let capability = accepted("version: 1\ncapabilities:\n- { name: a.b.c, command: [x], bogus: 1 }\n");
-    for (keys, accepted) in [(keys("## The file"), file), (keys("## A capability"), capability)] {
-        assert_eq!(keys, accepted);
+    let required = accepted("version: 1\nrequires:\n- { name: a.b.c, bogus: 1 }\n");
+    for (heading, accepted) in
+        [("## The file", file), ("## A capability", capability), ("## What is required", required)]
+    {
+        assert_eq!(keys(heading), accepted, "{heading}");
     }
 }

@@ -34,7 +34,8 @@ pub(super) struct Audited<'a> {
 }
 
 impl Audited<'_> {
-    fn of(&self, record: Record) -> Record {
+    /// The record with what is known of the call.
+    pub(super) fn of(&self, record: Record) -> Record {
         let session = Invoke::decode(self.invoke).ok().and_then(|invoke| invoke.session);
         let session = session.as_ref().map(|session| session.session_id.0.as_slice());
         record.capability(self.capability).peer(self.peer).correlation(self.id).session(session)

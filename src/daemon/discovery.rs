@@ -62,6 +62,7 @@ impl Node {
                 tracing::debug!(%peer, capabilities = descriptors.len(), "peer serves");
                 // The link may have gone meanwhile, and with it what was learnt.
                 if self.peers.has_link(peer, link.id()) {
+                    self.prove_ahead(peer, &descriptors);
                     self.registry.apply(Event::Declared { origin: Origin::Peer(peer.clone()), descriptors });
                     self.peers.learnt(peer);
                 }

@@ -5,9 +5,9 @@
 //!
 //! A message is met by `inbound`, which hands it on: `executor` runs calls for our own providers, `calls` relays the
 //! agent's calls to peers, `relay` matches every other answer with its request, `query` and `discovery` exchange what
-//! is served, `providers` holds what serves here, `sessions` pins agreed versions,
-//! `turns` counts what an agent has to repair, `listing` shows it which calls there are, `deprecation` warns of what is
-//! deprecated, `audit` accounts for what was refused, dropped or cut off.
+//! is served, `gate` proves that it is what the agent was built against, `providers` holds what serves here, `sessions`
+//! pins agreed versions, `turns` counts what an agent has to repair, `listing` shows it which calls there are,
+//! `deprecation` warns of what is deprecated, `audit` accounts for what was refused, dropped or cut off.
 
 mod audit;
 mod calls;
@@ -15,6 +15,7 @@ mod changes;
 mod deprecation;
 mod discovery;
 mod executor;
+mod gate;
 mod inbound;
 mod listing;
 mod node;

@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::calls::Gifts;
 use super::executor::{Executor, Written};
+use super::gate::Drift;
 use super::inbound::Inbound;
 use super::peers::Peers;
 use super::providers::Providers;
@@ -21,6 +22,7 @@ use super::turns::Turns;
 use crate::net::{Clock, CloseReason, Link, Random, Route, SendError, System, Tasks};
 use crate::registry::Registry;
 use crate::schema::Artifacts;
+use crate::schema::drift::Gate;
 use crate::store::Journal;
 use crate::store::audit::Audit;
 
@@ -61,6 +63,8 @@ pub(super) struct Parts {
     pub(super) audit: Audit,
     pub(super) gifts: Gifts,
     pub(super) keyring: Keyring,
+    pub(super) artifacts: Artifacts,
+    pub(super) gate: Gate,
     pub(super) cursor_key: [u8; 32],
 }
 
@@ -106,6 +110,8 @@ pub(super) struct Node {
     pub(super) rules: Rules,
     pub(super) registry: Registry,
     pub(super) artifacts: Artifacts,
+    /// What the agent was built against.
+    pub(super) drift: Drift,
     pub(super) peers: Peers,
     pub(super) providers: Providers,
     pub(super) executor: Executor,
@@ -151,7 +157,8 @@ impl Node {
             clock: parts.system.clock,
             random: parts.system.random,
             registry: Registry::new(),
-            artifacts: Artifacts::default(),
+            artifacts: parts.artifacts,
+            drift: Drift::new(parts.gate),
             peers: parts.peers,
             providers: Providers::default(),
             executor: parts.executor,

@@ -1,5 +1,7 @@
 //! A configuration in; key, declaration, schemas, listeners and dialling brought up, in this order.
 
+mod contract;
+
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,13 +17,16 @@ use super::node::{Node, Parts, Rules};
 use super::peers::{Admission, Peers};
 use super::{Bound, Daemon};
 use crate::config::{self, Admit, Config, Signatures, Transport};
-use crate::declaration::{self, Declaration, SchemaProfile};
+use crate::declaration::{self, Declaration};
 use crate::net::dial::{self, Address};
 use crate::net::local::Token;
 use crate::net::{self, Host, KeyFileError, Seed, Settings, System, local, quic, tcp};
-use crate::schema::{Profile, Validator};
+use crate::schema::Artifacts;
 use crate::store::audit::{Audit, AuditOptions, AuditWriter, audit};
 use crate::store::{Folder, Medium, StoreError, Writer};
+
+pub(super) use contract::check_schemas;
+use contract::{gate, schema_error};
 
 /// Why the sidecar does not start.
 #[derive(Debug, thiserror::Error)]
@@ -115,7 +120,7 @@ pub(super) async fn start_on(
     let failed = |error: io::Error| StartError::System(error.to_string());
     let (audit, audit_writer) = open_audit(&config, &system, medium).unzip();
     let audit = audit.unwrap_or_else(Audit::off);
-    let (parts, writer) = parts(&config, seed, system.clone(), medium, audit)?;
+    let (parts, writer) = parts(&config, seed, declaration, system.clone(), medium, audit)?;
     let node = Node::new(parts);
     let mut threads = vec![medium.run(writer).map_err(failed)?];
     if let Some(writer) = audit_writer {
@@ -131,7 +136,7 @@ pub(super) async fn start_on(
         }
         serve_processes(&node, &config, declaration)?;
     }
-    for work in [Work::Deadlines, Work::Requests, Work::Journal, Work::Probes] {
+    for work in [Work::Deadlines, Work::Requests, Work::Journal, Work::Probes, Work::Requirements] {
         let worker = Arc::clone(&node);
         node.spawn(async move {
             match work {
@@ -139,6 +144,7 @@ pub(super) async fn start_on(
                 Work::Requests => worker.expire_requests().await,
                 Work::Journal => worker.keep_journal().await,
                 Work::Probes => worker.probe_links().await,
+                Work::Requirements => worker.look_at_requirements().await,
             }
         });
     }
@@ -158,6 +164,7 @@ enum Work {
     Requests,
     Journal,
     Probes,
+    Requirements,
 }
 
 pub(super) fn check(config: &Config) -> Result<Vec<String>, StartError> {
@@ -168,20 +175,6 @@ pub(super) fn check(config: &Config) -> Result<Vec<String>, StartError> {
     let Some(declaration) = load_declaration(config)? else { return Ok(Vec::new()) };
     check_schemas(&declaration)?;
     Ok(declaration.warnings)
-}
-
-pub(super) fn check_schemas(declaration: &Declaration) -> Result<(), StartError> {
-    for declared in &declaration.capabilities {
-        let profile = match declared.schema_profile {
-            SchemaProfile::Strict => Profile::Strict,
-            SchemaProfile::Full => Profile::Full,
-        };
-        for schema in [&declared.input_schema, &declared.output_schema].into_iter().flatten() {
-            let checked = Validator::compile_under(profile, &schema.bytes);
-            checked.map_err(|error| schema_error(declared, schema, &error))?;
-        }
-    }
-    Ok(())
 }
 
 pub(super) fn identity(config: &Config) -> Result<Identity, StartError> {
@@ -212,6 +205,7 @@ fn keyring(config: &Config) -> Result<Keyring, StartError> {
 fn parts<M: Medium>(
     config: &Config,
     seed: &Seed,
+    declaration: Option<&Declaration>,
     system: System,
     medium: &M,
     audit: Audit,
@@ -239,7 +233,7 @@ fn parts<M: Medium>(
         idempotent_bytes_per_peer_max: half(limits.ledger_idempotent_bytes_max),
     };
     let cursor_key = system.random.bytes().map_err(|error| StartError::System(error.to_string()))?;
-    let identity = seed.identity();
+    let (identity, artifacts) = (seed.identity(), Artifacts::default());
     let in_flight_max = limits.calls_in_flight_max;
     let queue_max = in_flight_max.saturating_mul(JOURNAL_WORK_PER_CALL);
     let Recovered { ledger, given, expired_ms, journal, writer } =
@@ -261,6 +255,8 @@ fn parts<M: Medium>(
         audit,
         gifts: Gifts::new(given, expired_ms, limits.ledger_entries_max),
         keyring: keyring(config)?,
+        gate: gate(declaration, &artifacts)?,
+        artifacts,
         cursor_key,
     };
     Ok((parts, writer))
@@ -309,24 +305,11 @@ fn serve_processes(node: &Arc<Node>, config: &Config, declaration: &Declaration)
         .map_err(|error| StartError::File { path: dir.to_owned(), error })?;
     for declared in &declaration.capabilities {
         node.serve_declared(declared, &dir).map_err(|(schema, error)| match schema {
-            Some(schema) => schema_error(declared, schema, &error),
+            Some(schema) => schema_error(&declared.id, schema, &error),
             None => StartError::System(error),
         })?;
     }
     Ok(())
-}
-
-fn schema_error(
-    declared: &declaration::Declared,
-    schema: &declaration::SchemaSource,
-    error: &impl ToString,
-) -> StartError {
-    StartError::Schema {
-        file: schema.file.clone(),
-        line: schema.line,
-        id: declared.id.to_string(),
-        error: error.to_string(),
-    }
 }
 
 async fn listen(config: &Config, host: &Arc<Host>) -> Result<Bound, StartError> {

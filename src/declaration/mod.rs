@@ -14,6 +14,10 @@
 //!     command: [./review, --json]
 //!     timeoutMs: 60000
 //!     inputSchema: { $file: schemas/review.json }
+//! requires:              # what the agent calls elsewhere, with the schemas that it was built against
+//!   - name: org.example.lint
+//!     version: ">=2.0.0 <3.0.0"
+//!     outputSchema: { $file: schemas/findings.json }
 //! ```
 //!
 //! Without `namespace`, a name without a dot stands under `agent.<id>`, where `<id>` is the path of `agent://<id>`
@@ -24,10 +28,11 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use capd_proto::capability::{CapabilityId, Range, Version};
+use capd_proto::capability::{CapabilityId, CapabilityName, Range, Version};
 
 mod fields;
 mod read;
+mod requires;
 #[cfg(test)]
 mod tests;
 mod yaml;
@@ -44,6 +49,8 @@ pub struct Declaration {
     pub agent: Option<String>,
     /// The capabilities, in the file's order; no id stands twice.
     pub capabilities: Vec<Declared>,
+    /// What the agent calls elsewhere, in the file's order.
+    pub requires: Vec<Required>,
     /// What was read and has no effect, one sentence each, with file and line.
     pub warnings: Vec<String>,
 }
@@ -85,6 +92,23 @@ pub struct Declared {
     pub supported_ranges: Vec<Range>,
     /// `minSchemaVersion`: the oldest version it serves.
     pub min_schema_version: Option<Version>,
+    /// The line of its `name`.
+    pub line: usize,
+}
+
+/// One capability that the agent calls, and what it was built against.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Required {
+    /// Its full name.
+    pub name: CapabilityName,
+    /// `version`: the versions that this is about; without it, all.
+    pub version: Option<Range>,
+    /// `inputSchema`: what the agent's params fit.
+    pub input_schema: Option<SchemaSource>,
+    /// `outputSchema`: what the agent takes for a result.
+    pub output_schema: Option<SchemaSource>,
+    /// `schemaProfile`: what its schemas may use.
+    pub schema_profile: SchemaProfile,
     /// The line of its `name`.
     pub line: usize,
 }

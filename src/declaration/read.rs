@@ -8,6 +8,7 @@ use capd_proto::capability::{CapabilityId, CapabilityName, Range, Version};
 use capd_proto::limits;
 
 use super::fields::{Fields, Report, parsed};
+use super::requires;
 use super::yaml::{self, Node, Value, quoted};
 use super::{
     Declaration, Declared, Mistake, Mistakes, RateLimit, RetryPolicy, SCHEMA_BYTES_MAX, SchemaProfile,
@@ -15,7 +16,7 @@ use super::{
 };
 
 /// Most capabilities of one file; ours.
-const CAPABILITIES_MAX: usize = 10_000;
+pub(super) const CAPABILITIES_MAX: usize = 10_000;
 /// Most items of one list of words; ours.
 const WORDS_MAX: usize = 256;
 /// Most processes of one capability at once; ours.
@@ -23,7 +24,8 @@ const CONCURRENCY_MAX: u64 = 1_024;
 /// Most calls of a rate limit; ours.
 const REQUESTS_MAX: u64 = 1_000_000_000;
 
-const FILE_KEYS: &[&str] = &["version", "agent", "namespace", "schemaProfile", "transports", "capabilities"];
+const FILE_KEYS: &[&str] =
+    &["version", "agent", "namespace", "schemaProfile", "transports", "capabilities", "requires"];
 const CAPABILITY_KEYS: &[&str] = &[
     "name",
     "version",
@@ -44,6 +46,7 @@ const CAPABILITY_KEYS: &[&str] = &[
     "supportedRanges",
     "minSchemaVersion",
 ];
+pub(super) const RANGE_ACCEPTED: &str = "a range as a text: \">=1.0.0 <2.0.0\"";
 const VERSION_ACCEPTED: &str = "a version as a text: \"1.5.0\", \"2.1\", \"2.0.0-rc.1\"";
 const NAME_ACCEPTED: &str = "a word of A-Z a-z 0-9 and inner dashes, which the namespace goes before, or a whole name of \
                              three such words or more, joined by dots";
@@ -86,8 +89,8 @@ fn file(root: &Node, report: &mut Report<'_>) -> Option<Declaration> {
     for (node, at) in fields.items("transports", WORDS_MAX, report) {
         transport(node, &at, report);
     }
-    if fields.get("capabilities").is_none() {
-        report.mistake(fields.line, "capabilities", "missing", "a list of capabilities");
+    if fields.get("capabilities").is_none() && fields.get("requires").is_none() {
+        report.mistake(fields.line, "capabilities", "missing", "a list of capabilities, or requires");
     }
     let mut capabilities: Vec<Declared> = Vec::new();
     let mut lines: BTreeMap<CapabilityId, usize> = BTreeMap::new();
@@ -101,7 +104,8 @@ fn file(root: &Node, report: &mut Report<'_>) -> Option<Declaration> {
         lines.insert(declared.id.clone(), declared.line);
         capabilities.push(declared);
     }
-    Some(Declaration { agent: agent.map(str::to_owned), capabilities, warnings: Vec::new() })
+    let requires = requires::of(&fields, &defaults, report);
+    Some(Declaration { agent: agent.map(str::to_owned), capabilities, requires, warnings: Vec::new() })
 }
 
 /// What goes before a name without a dot: `namespace`, else `agent.<id>` of `agent://<id>`.
@@ -156,9 +160,9 @@ fn transport(node: &Node, at: &str, report: &mut Report<'_>) {
 }
 
 /// What the file says for all its capabilities.
-struct Defaults {
-    namespace: Option<String>,
-    schema_profile: SchemaProfile,
+pub(super) struct Defaults {
+    pub(super) namespace: Option<String>,
+    pub(super) schema_profile: SchemaProfile,
 }
 
 fn capability(node: &Node, at: &str, defaults: &Defaults, report: &mut Report<'_>) -> Option<Declared> {
@@ -180,7 +184,7 @@ fn capability(node: &Node, at: &str, defaults: &Defaults, report: &mut Report<'_
     let supported_ranges = fields
         .items("supportedRanges", WORDS_MAX, report)
         .iter()
-        .filter_map(|(item, at)| parsed::<Range>(item, at, "a range as a text: \">=1.0.0 <2.0.0\"", report))
+        .filter_map(|(item, at)| parsed::<Range>(item, at, RANGE_ACCEPTED, report))
         .collect();
     let timeout_ms = fields.integer("timeoutMs", "milliseconds", 1, limits::TTL_MS_MAX, report);
     let concurrency = fields.integer("concurrency", "a count", 1, CONCURRENCY_MAX, report);
@@ -211,7 +215,11 @@ fn capability(node: &Node, at: &str, defaults: &Defaults, report: &mut Report<'_
     Some(declared)
 }
 
-fn name(fields: &Fields<'_>, namespace: Option<&str>, report: &mut Report<'_>) -> Option<CapabilityName> {
+pub(super) fn name(
+    fields: &Fields<'_>,
+    namespace: Option<&str>,
+    report: &mut Report<'_>,
+) -> Option<CapabilityName> {
     let at = fields.path("name");
     if fields.get("name").is_none() {
         report.mistake(fields.line, &at, "missing", NAME_ACCEPTED);
@@ -235,7 +243,7 @@ fn name(fields: &Fields<'_>, namespace: Option<&str>, report: &mut Report<'_>) -
         .ok()
 }
 
-fn schema_profile(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<SchemaProfile> {
+pub(super) fn schema_profile(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<SchemaProfile> {
     match fields.text("schemaProfile", report)? {
         "strict" => Some(SchemaProfile::Strict),
         "full" => Some(SchemaProfile::Full),
@@ -313,7 +321,7 @@ fn retry_policy(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<RetryPol
 }
 
 /// A schema's bytes: an inline document as JSON, or a `$file`'s bytes as they are.
-fn schema(fields: &Fields<'_>, key: &str, report: &mut Report<'_>) -> Option<SchemaSource> {
+pub(super) fn schema(fields: &Fields<'_>, key: &str, report: &mut Report<'_>) -> Option<SchemaSource> {
     let node = fields.get(key)?;
     let at = fields.path(key);
     match &node.value {

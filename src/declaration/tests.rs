@@ -215,6 +215,40 @@ fn a_name_needs_a_namespace_or_three_labels() {
 }
 
 #[test]
+fn what_is_required_has_a_name_a_range_and_the_schemas_it_was_built_against() {
+    let requires = |items: &str| parse(&format!("version: 1\nnamespace: com.example\nrequires:\n{items}"));
+    let text = "- name: org.example.lint\n  version: \">=2.0.0 <3.0.0\"\n  inputSchema: { type: object }\n\
+                - { name: org.example.lint, version: \"1.0\", outputSchema: true }\n- { name: here, outputSchema: true }\n";
+    let declaration = requires(text).unwrap();
+    assert!(declaration.capabilities.is_empty() && declaration.warnings.is_empty(), "{declaration:?}");
+    let [lint, older, here] = &declaration.requires[..] else { panic!("{declaration:?}") };
+    assert_eq!((lint.name.as_str(), lint.line), ("org.example.lint", 4));
+    assert_eq!(lint.version.as_ref().unwrap().to_string(), ">=2.0.0 <3.0.0");
+    assert_eq!(lint.input_schema.as_ref().unwrap().bytes, br#"{"type":"object"}"#);
+    assert!(older.version.as_ref().unwrap().matches(&"1.0.0".parse().unwrap()));
+    assert_eq!((here.name.as_str(), &here.version), ("com.example.here", &None));
+
+    let bare = requires("- name: org.example.lint\n").unwrap();
+    says(&bare.warnings[0], &["yaml:4: requires[0]:", "org.example.lint has no schema"]);
+    for (items, parts) in [
+        ("- {}\n", ["yaml:4: requires[0].name: missing", "three such words"]),
+        ("- { name: a.b.c, version: ^1.0 }\n", ["yaml:4: requires[0].version:", "a range as a text"]),
+        (
+            "- { name: a.b.c, command: [x] }\n",
+            ["requires[0].command: unknown key", "name, version, inputSchema"],
+        ),
+        ("- { name: a.b.c, inputSchema: 3 }\n", ["requires[0].inputSchema", "a JSON Schema"]),
+        (
+            "- { name: a.b.c, outputSchema: true }\n- { name: a.b.c }\n",
+            ["yaml:5: requires[1].name:", "first in line 4"],
+        ),
+        ("  a.b.c: 1\n", ["yaml:4: requires: this is a mapping", "a list"]),
+    ] {
+        says(&message(requires(items)), &parts);
+    }
+}
+
+#[test]
 fn a_file_without_its_parts_or_of_another_version_is_refused() {
     says(&message(parse("version: 1\n")), &["capabilities", "missing"]);
     says(&message(parse("capabilities: []\n")), &["version", "missing", "the integer 1"]);

@@ -1,8 +1,8 @@
 //! Calls through real sidecars over real links in; one answer each, whatever happens on the way, out.
 //!
 //! `agents` are callers and providers that speak raw frames on a local link, `peer` is a sidecar whose every word a test
-//! chooses. Read the tests in this order: `routes`, `schemas`, `repair`, `once`, `journal`, `cancel`, `retry`, `process`,
-//! `order`, `listing`, `load`, `trust`, `stop`, `audit`.
+//! chooses. Read the tests in this order: `routes`, `schemas`, `repair`, `drift`, `once`, `journal`, `cancel`, `retry`,
+//! `process`, `order`, `listing`, `load`, `trust`, `stop`, `audit`.
 
 #![allow(clippy::unwrap_used, reason = "these are tests, though not all of it stands in a test function")]
 #![allow(unreachable_pub, reason = "it is no library: its callers stand beside it")]
@@ -16,6 +16,7 @@ mod peer;
 
 mod audit;
 mod cancel;
+mod drift;
 mod journal;
 mod listing;
 mod load;

@@ -1,6 +1,6 @@
 //! A sidecar in the test's own process, on a real QUIC link, whose every word the test chooses.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -14,7 +14,7 @@ use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
 use crate::agents::{CAP_DECLARE, CAP_QUERY, DOC_REQUEST, DOC_SEND, ERROR};
-use crate::support::{Message, PATIENCE, Sidecar, decode, encode, field, map};
+use crate::support::{Message, PATIENCE, Sidecar, decode, encode, field, map, set};
 
 /// A message and the way back.
 pub struct Heard {
@@ -39,6 +39,9 @@ struct Script {
     documents: Mutex<Vec<Vec<u8>>>,
     document_requests: AtomicUsize,
     withholds_documents: AtomicBool,
+    /// The code that requests for documents are refused with; 0 is none.
+    document_refusal: AtomicU64,
+    format: Mutex<Option<String>>,
     heard: mpsc::SyncSender<Heard>,
 }
 
@@ -59,6 +62,8 @@ impl Peer {
             documents: Mutex::default(),
             document_requests: AtomicUsize::new(0),
             withholds_documents: AtomicBool::new(false),
+            document_refusal: AtomicU64::new(0),
+            format: Mutex::default(),
             heard: sender,
         });
         let runtime = Background::start();
@@ -74,6 +79,21 @@ impl Peer {
     pub fn document(self, document: &str) -> Self {
         self.script.documents.lock().unwrap().push(document.as_bytes().to_vec());
         self
+    }
+
+    /// Serves these from here on.
+    pub fn serve(&self, descriptors: Vec<Value>) {
+        *self.script.descriptors.lock().unwrap() = descriptors;
+    }
+
+    /// Says that its descriptors are of this version of the format.
+    pub fn write_format(&self, version: &str) {
+        *self.script.format.lock().unwrap() = Some(version.to_owned());
+    }
+
+    /// Refuses requests for documents with this code.
+    pub fn refuse_documents(&self, code: u64) {
+        self.script.document_refusal.store(code, Ordering::Relaxed);
     }
 
     /// Leaves requests for documents without an answer, or answers those to come.
@@ -234,7 +254,10 @@ impl Script {
             self.answer(link, route, message, ERROR, &body);
             return;
         }
-        let body = map([("capabilities", Value::Array(descriptors))]);
+        let mut body = map([("capabilities", Value::Array(descriptors))]);
+        if let Some(format) = self.format.lock().unwrap().as_deref() {
+            set(&mut body, "capabilities_version", format.into());
+        }
         self.answer(link, route, message, CAP_DECLARE, &body);
     }
 
@@ -242,6 +265,16 @@ impl Script {
         use sha2::Digest as _;
         self.document_requests.fetch_add(1, Ordering::Relaxed);
         if self.withholds_documents.load(Ordering::Relaxed) {
+            return;
+        }
+        let refusal = self.document_refusal.load(Ordering::Relaxed);
+        if refusal > 0 {
+            let body = map([
+                ("code", refusal.into()),
+                ("category", "protocol".into()),
+                ("message", "as told".into()),
+            ]);
+            self.answer(link, route, message, ERROR, &body);
             return;
         }
         let hash = field(message.body(), "hash").and_then(Value::as_bytes).unwrap();

@@ -17,7 +17,7 @@ fn counted(count: i64) -> Value {
 }
 
 /// A descriptor that names a schema by its hash alone, as a sidecar tells it to its peers.
-fn by_hash(id: &str, key: &str, schema: &str) -> Value {
+pub fn by_hash(id: &str, key: &str, schema: &str) -> Value {
     use sha2::Digest as _;
     let hash = sha2::Sha256::digest(schema.as_bytes()).to_vec();
     let reference = map([

@@ -72,7 +72,12 @@ impl Node {
             self.deliver(waiting, inbound, Type::Error);
             return Ok(());
         };
-        if matches!(error.code, Code::CAPABILITY_NOT_FOUND | Code::VERSION_MISMATCH) {
+        // The params fitted what the peer last said of its schema.
+        let is_changed = matches!(
+            error.code,
+            Code::CAPABILITY_NOT_FOUND | Code::VERSION_MISMATCH | Code::SCHEMA_VIOLATION
+        );
+        if is_changed {
             self.refresh_later(inbound.link.principal().clone());
         }
         let retry_after_ms = error.details.and_then(retry_after_ms);

@@ -9,12 +9,13 @@ use capd_proto::message::{ContentHash, Descriptor};
 
 use super::retry::retry_policy;
 use super::{Chosen, RelayedCall};
-use crate::daemon::audit::Audited;
 use crate::daemon::executor::refused_artifact;
+use crate::daemon::gate::{Barrier, Shut, held_against};
 use crate::daemon::node::{Node, Refusal, lock};
 use crate::daemon::wire::mismatch;
 use crate::registry::snapshot::{Entry, Origin};
 use crate::router::{self, Choice, Scope};
+use crate::schema::drift::gate::Question;
 use crate::schema::{Artifact, Side, Violation};
 
 /// What a call needs before it can go out.
@@ -23,6 +24,10 @@ pub(super) enum Missing {
     Provider(Refusal),
     /// A schema that the peer has.
     Schema(Did, ContentHash),
+    /// A verdict over the peer's schemas.
+    Proof(Did, Box<Question>),
+    /// Schemas that the agent was built against.
+    Contract(Box<Shut>),
     /// Params that fit the input schema of the peer.
     Params(Did, Vec<Violation>),
 }
@@ -36,8 +41,8 @@ impl Node {
         let choice = match router::route(&snapshot, &call.name, &call.want, scope) {
             Ok(choice) => choice,
             // Whoever had the call knows what became of it, whether it still serves the capability or not.
-            Err(_) if let Some(peer) = given.filter(|peer| self.peers.link(peer).is_some()) => {
-                return Ok(self.chosen(call, peer, None, None));
+            Err(_) if let Some(peer) = given.as_ref().filter(|peer| self.peers.link(peer).is_some()) => {
+                return Ok(self.chosen(call, peer.clone(), None, None));
             }
             Err(refusal) => return Err(Missing::Provider(mismatch(refusal))),
         };
@@ -45,15 +50,19 @@ impl Node {
             .least_loaded(&choice)
             .ok_or_else(|| Missing::Provider(mismatch(router::Refusal::NameUnknown)))?;
         let descriptor = &choice.entry.descriptor;
-        let [input, output] = [&descriptor.input_schema, &descriptor.output_schema].map(|source| {
-            self.schema(source.as_ref()).map_err(|refusal| {
-                match source.as_ref().and_then(|source| source.hash()) {
-                    Some(hash) => Missing::Schema(peer.clone(), *hash),
-                    None => Missing::Provider(refusal),
-                }
-            })
-        });
-        let (input, output) = (input?, output?);
+        let missing = |barrier| match barrier {
+            Barrier::Schema(hash) => Missing::Schema(peer.clone(), hash),
+            Barrier::Undecided(question) => Missing::Proof(peer.clone(), question),
+            Barrier::Refused(shut) => Missing::Contract(shut),
+        };
+        let offered = self.offered(descriptor).map_err(missing)?;
+        let requirement = match self.pass(descriptor, &offered, &peer) {
+            Ok(requirement) => requirement,
+            // It was given away under what held then; who has it may have run it.
+            Err(Barrier::Refused(_)) if given.is_some() => return Ok(self.chosen(call, peer, None, None)),
+            Err(barrier) => return Err(missing(barrier)),
+        };
+        let (input, output) = held_against(requirement.as_deref(), &offered);
         // What does not fit its schema never goes on the wire.
         check_params(&peer, input.as_deref(), &call.params)?;
         if choice.is_deprecated {
@@ -142,15 +151,29 @@ impl Node {
         loop {
             let work = async {
                 match &missing {
-                    Missing::Schema(peer, hash) => self.fetch_schema(peer, *hash).await.map(drop),
+                    Missing::Schema(peer, hash) => self.fetch_for_call(&call.name, peer, *hash).await,
+                    Missing::Proof(peer, question) => {
+                        self.prove(Question::clone(question), peer).await;
+                        Ok(())
+                    }
+                    // Who has mended a contract says so when asked again.
+                    Missing::Contract(_) if !is_refreshed => {
+                        self.refresh_all(call.to.as_ref()).await;
+                        is_refreshed = true;
+                        Ok(())
+                    }
+                    Missing::Contract(shut) => {
+                        self.audit_drift(shut, call.audited(&shut.provider));
+                        Err(shut.refusal.clone())
+                    }
                     Missing::Params(peer, violations) => {
-                        let (capability, peer) = (call.name.as_str(), peer.as_str());
-                        let about = Audited { capability, peer, id: &call.id, invoke: &call.body };
-                        Err(self.refused_params(call.thread_id.as_deref(), about, violations))
+                        let thread_id = call.thread_id.as_deref();
+                        Err(self.refused_params(thread_id, call.audited(peer), violations))
                     }
                     Missing::Provider(refusal) if !is_about_serving(refusal) => Err(refusal.clone()),
                     Missing::Provider(_) if !is_refreshed => {
                         self.refresh_all(call.to.as_ref()).await;
+                        is_refreshed = true;
                         Ok(())
                     }
                     // Everybody who might serve it has said what they serve.
@@ -167,7 +190,6 @@ impl Node {
                 Ok(outcome) => outcome?,
                 Err(_) => return Err(self.out_of_time(call)),
             }
-            is_refreshed = true;
             missing = match self.choose_peer(call) {
                 Ok(chosen) => return Ok(chosen),
                 Err(missing) => missing,

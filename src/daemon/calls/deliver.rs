@@ -10,7 +10,6 @@ use capd_proto::envelope::Ext;
 use capd_proto::message::{self, CallError, CapResult, SchemaSide, Type};
 
 use super::{Handed, RelayedCall};
-use crate::daemon::audit::Audited;
 use crate::daemon::inbound::Inbound;
 use crate::daemon::node::{ANSWER_TTL_MS, Node, Outbound, lock};
 use crate::daemon::wire::raw_violation_details;
@@ -53,9 +52,10 @@ impl Node {
             Ok(validator) => validator.validate(result, Side::Response).err()?,
             Err(error) => return Some(own_error(error.code(), &error.to_string(), None)),
         };
-        let (capability, peer) = (call.name.as_str(), inbound.link.principal().as_str());
-        let about = Audited { capability, peer, id: &call.id, invoke: &call.body };
-        self.audit_violations(SchemaSide::Response, about, &violations);
+        let peer = inbound.link.principal();
+        self.audit_violations(SchemaSide::Response, call.audited(peer), &violations);
+        // The peer's schema may be another by this time.
+        self.refresh_later(peer.clone());
         let details = raw_violation_details(SchemaSide::Response, &violations, result);
         let message = "the result does not fit the output schema";
         Some(own_error(Code::RESULT_SCHEMA_VIOLATION, message, Some(&details)))

@@ -18,16 +18,18 @@ use capd_proto::call::caller::Caller;
 use capd_proto::code::Code;
 use capd_proto::envelope::MessageId;
 use capd_proto::identity::Did;
-use capd_proto::message::{Invoke, Type};
+use capd_proto::message::{Descriptor, Invoke, Type};
 use capd_proto::negotiate::Want;
 use tokio_util::sync::CancellationToken;
 
-use super::executor::Incoming;
+use super::audit::Audited;
+use super::executor::{Incoming, refused_artifact};
+use super::gate::{Barrier, held_against};
 use super::inbound::Inbound;
 use super::node::{Node, Refusal, lock};
-use crate::net::{Link, LinkId, Route};
+use crate::net::{Link, LinkId, Route, Service as _};
 use crate::router::{self, Scope};
-use crate::schema::Artifact;
+use crate::schema::{Artifact, ArtifactError, Side};
 
 pub(super) use given::Gifts;
 
@@ -90,7 +92,7 @@ impl Node {
         }
         if !inbound.link.kind().is_local() {
             let want = self.wanted(&identity.name, identity.want.clone(), &invoke, inbound.sender)?;
-            return self.execute_inbound(inbound, &invoke, &identity.name, want);
+            return self.execute_inbound(inbound, &invoke, &identity.name, want, None);
         }
         let to = if inbound.is_for(self.did()) { None } else { Some(self.peer_named(inbound)?) };
         let pinned = invoke.session.and_then(|session| self.pinned_by(session.session_id, &identity.name));
@@ -103,11 +105,14 @@ impl Node {
         // PROTOCOL 8: a call that was given to a peer is asked about there, whoever else serves it by then.
         let to = self.gifts.peer(&inbound.envelope.id).or(to);
         if to.is_none() || to.as_ref() == Some(self.did()) {
-            let is_known = self.executes(inbound.envelope.id);
-            if is_known
-                || router::route(&self.registry.snapshot(), &identity.name, &want, Scope::Local).is_ok()
+            if self.executes(inbound.envelope.id) {
+                return self.execute_inbound(inbound, &invoke, &identity.name, want, None);
+            }
+            if let Ok(choice) = router::route(&self.registry.snapshot(), &identity.name, &want, Scope::Local)
             {
-                return self.execute_inbound(inbound, &invoke, &identity.name, want);
+                let descriptor = &choice.entry.descriptor;
+                let Some(output) = self.pass_here(inbound, &invoke, descriptor)? else { return Ok(()) };
+                return self.execute_inbound(inbound, &invoke, &identity.name, want, output);
             }
         }
         self.relay_call(inbound, &invoke, &identity.name, want, to)
@@ -119,6 +124,7 @@ impl Node {
         invoke: &Invoke<'_>,
         name: &str,
         want: Want,
+        output: Option<Arc<Artifact>>,
     ) -> Result<(), Refusal> {
         self.execute(&Incoming {
             link: inbound.link,
@@ -131,8 +137,56 @@ impl Node {
             invoke,
             name,
             want,
+            output,
             expires_at_ms: inbound.expires_at_ms(),
         })
+    }
+
+    /// The agent's call of what is served here, at the gate and held against what the agent was built against. Gives
+    /// the schema that its result is to fit besides the provider's; `None` when the call is met again once its case
+    /// is decided.
+    fn pass_here(
+        &self,
+        inbound: &Inbound<'_>,
+        invoke: &Invoke<'_>,
+        descriptor: &Descriptor,
+    ) -> Result<Option<Option<Arc<Artifact>>>, Refusal> {
+        let name = descriptor.id.name.as_str();
+        if !self.drift.is_before(name) {
+            return Ok(Some(None));
+        }
+        let (peer, id) = (self.did().as_str(), &inbound.envelope.id);
+        let about = Audited { capability: name, peer, id, invoke: inbound.body };
+        let passed = self
+            .offered(descriptor)
+            .and_then(|offered| Ok((self.pass(descriptor, &offered, self.did())?, offered)));
+        let (requirement, offered) = match passed {
+            Ok(passed) => passed,
+            Err(Barrier::Schema(hash)) => return Err(refused_artifact(ArtifactError::Missing(hash))),
+            Err(Barrier::Refused(shut)) => {
+                self.audit_drift(&shut, about);
+                return Err(shut.refusal);
+            }
+            Err(Barrier::Undecided(question)) => {
+                let Some(node) = self.shared() else { return Ok(None) };
+                let (link, route) = (Arc::clone(inbound.link), inbound.route.clone());
+                let payload = inbound.payload.clone();
+                self.spawn(async move {
+                    node.prove(*question, node.did()).await;
+                    node.on_message(&link, &route, payload);
+                });
+                return Ok(None);
+            }
+        };
+        // The executor holds them against the provider's own schema.
+        if let Some(input) = requirement.as_ref().and_then(|requirement| requirement.needed.input.as_ref()) {
+            let validator = input.validator().map_err(refused_artifact)?;
+            validator.validate(invoke.params, Side::Request).map_err(|violations| {
+                self.refused_params(inbound.envelope.thread_id.as_deref(), about, &violations)
+            })?;
+        }
+        let (_, output) = held_against(requirement.as_deref(), &offered);
+        Ok(Some(output))
     }
 
     fn relay_call(
@@ -184,5 +238,10 @@ impl Node {
 impl RelayedCall {
     pub(super) const fn id(&self) -> &MessageId {
         &self.id
+    }
+
+    /// The call as it is accounted for, with the agent that it is, or was to be, given to.
+    fn audited<'a>(&'a self, peer: &'a Did) -> Audited<'a> {
+        Audited { capability: &self.name, peer: peer.as_str(), id: &self.id, invoke: &self.body }
     }
 }

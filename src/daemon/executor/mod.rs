@@ -110,6 +110,8 @@ pub(super) struct Incoming<'a> {
     pub(super) invoke: &'a Invoke<'a>,
     pub(super) name: &'a str,
     pub(super) want: Want,
+    /// What the caller takes for a result where the provider does not say.
+    pub(super) output: Option<Arc<Artifact>>,
     pub(super) expires_at_ms: u64,
 }
 
@@ -211,7 +213,7 @@ impl Node {
                 .validate(call.invoke.params, Side::Request)
                 .map_err(|violations| self.unfit_params(call, &violations))?;
         }
-        let output = self.schema(descriptor.output_schema.as_ref())?;
+        let output = self.schema(descriptor.output_schema.as_ref())?.or_else(|| call.output.clone());
         let mut others = self.candidates(choice.entry, &choice.alternatives);
         let left = || Refusal::new(Code::UNAVAILABLE, "the provider has just left");
         let provider = others.pop().ok_or_else(left)?;
