@@ -3,10 +3,12 @@
 //! [`profile`] refuses what would not be enforced. [`validator`] compiles a JSON Schema once and checks payloads
 //! straight over their received bytes: a private tape notes where each item stands, so nothing is copied into another
 //! tree. [`artifact`] keeps documents by content hash, with their compiled form beside them. [`subtype`] proves that
-//! all values of one schema are values of another, or shows one that is not, and [`drift`] asks that of a caller's and a
-//! provider's schemas. [`hash`] gives a contract a name that changes when it does.
+//! all values of one schema are values of another, or shows one that is not; [`drift`] asks that of a caller's and a
+//! provider's schemas, and [`compat`] what the one could do without to use the other. [`hash`] gives a contract a name
+//! that changes when it does.
 
 pub mod artifact;
+pub mod compat;
 mod document;
 pub mod drift;
 mod fault;

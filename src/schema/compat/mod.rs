@@ -1,0 +1,147 @@
+//! Two declarations of one capability in; whether a caller built against the one can use a provider of the other, what
+//! it has to do without, and which version the change needs, out.
+//!
+//! Requests go from the caller to the provider, so that every value of the caller's input schema must be one of the
+//! provider's; results go back, so that every value of the provider's output schema must be one of the caller's.
+//! `requests` and `results` prove that with [`subtype`](super::subtype), and where it fails look for what the caller
+//! can give up: `place` finds the schemas at a place of a payload, `narrow` makes a schema smaller there. `unused`
+//! finds what one side declares and the other does not know. [`version`] turns the outcome into a SemVer step.
+
+mod contract;
+mod give_up;
+mod lost;
+mod narrow;
+mod place;
+mod requests;
+mod results;
+#[cfg(test)]
+mod tests;
+mod unused;
+pub mod version;
+
+pub use contract::{Contract, Terms};
+pub use lost::{Feature, Lost};
+
+use serde_json::Value;
+
+/// How well a caller and a provider fit, from best to worst as far as is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verdict {
+    /// Proven, and nothing that the caller knows is unknown to the provider.
+    Full,
+    /// Proven for a caller that gives up the features listed.
+    Partial,
+    /// Not decided: a construct that the proof does not model, or a schema that is not known.
+    Unknown,
+    /// Refuted, whatever optional parts the caller gives up.
+    Incompatible,
+}
+
+impl Verdict {
+    /// `full`, `partial`, `unknown` or `incompatible`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Full => "full",
+            Self::Partial => "partial",
+            Self::Unknown => "unknown",
+            Self::Incompatible => "incompatible",
+        }
+    }
+}
+
+/// A payload that one side may send and the other refuses.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Refutation {
+    /// Valid for the sender, and not for the receiver.
+    pub witness: Value,
+    /// JSON pointer to what is wrong in the witness, `/` for all of it.
+    pub path: String,
+    /// The keyword of the receiver's schema that refuses it.
+    pub rule: String,
+}
+
+/// What came out for one direction.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// Everything that may be sent is taken.
+    Full,
+    /// It is, without these; at least one.
+    Partial(Vec<Lost>),
+    /// Neither shown nor refuted.
+    Unknown {
+        /// JSON pointer into the schema of `construct`, `/` for all of it.
+        path: String,
+        /// The keyword that was not decided, `budget` when the work was, `schema` when there is none to decide on.
+        construct: String,
+        /// What there is to know in words.
+        reason: String,
+    },
+    /// It is not.
+    Incompatible(Refutation),
+}
+
+impl Outcome {
+    /// The verdict alone.
+    pub const fn verdict(&self) -> Verdict {
+        match self {
+            Self::Full => Verdict::Full,
+            Self::Partial(_) => Verdict::Partial,
+            Self::Unknown { .. } => Verdict::Unknown,
+            Self::Incompatible(_) => Verdict::Incompatible,
+        }
+    }
+
+    /// What the caller has to do without, if that is all.
+    pub fn lost(&self) -> &[Lost] {
+        match self {
+            Self::Partial(lost) => lost,
+            Self::Full | Self::Unknown { .. } | Self::Incompatible(_) => &[],
+        }
+    }
+
+    fn partial(lost: Vec<Lost>) -> Self {
+        if lost.is_empty() { Self::Full } else { Self::Partial(lost) }
+    }
+
+    fn undecided(path: String, construct: String) -> Self {
+        let reason = if construct == "budget" {
+            "the proof took more steps than it may".to_owned()
+        } else {
+            format!("the proof does not decide `{construct}` here")
+        };
+        Self::Unknown { path, construct, reason }
+    }
+
+    fn unknown_schema(reason: String) -> Self {
+        Self::Unknown { path: "/".to_owned(), construct: "schema".to_owned(), reason }
+    }
+}
+
+/// What came out for a caller and a provider.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Compatibility {
+    /// From the caller to the provider.
+    pub requests: Outcome,
+    /// From the provider to the caller.
+    pub results: Outcome,
+}
+
+impl Compatibility {
+    /// The worse of both directions: a refutation is certain, so it stands above what is not known.
+    pub fn verdict(&self) -> Verdict {
+        self.requests.verdict().max(self.results.verdict())
+    }
+}
+
+/// Holds a caller, built against one declaration, against a provider of another.
+///
+/// The work is bounded: at most [`LOST_MAX`] features are looked for in a direction, each by a few bounded proofs.
+pub fn compare(caller: &Contract, provider: &Contract) -> Compatibility {
+    Compatibility {
+        requests: requests::compare(&caller.input, &provider.input),
+        results: results::compare(&provider.output, &caller.output),
+    }
+}
+
+/// Most features that a partial outcome lists in one direction; a caller that loses more is incompatible.
+pub const LOST_MAX: usize = 64;

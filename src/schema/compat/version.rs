@@ -1,0 +1,82 @@
+//! Two declarations and their versions in; the SemVer step that the change needs, and whether it was taken, out.
+
+use std::fmt;
+
+use capd_proto::capability::Version;
+
+use super::{Contract, Verdict, compare};
+
+/// A step of a version. **Source:** SemVer 2.0.0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Bump {
+    /// Says the same in other words.
+    Patch,
+    /// Adds something; whoever used the old one can use the new one.
+    Minor,
+    /// Takes something away, or is not proven to keep it.
+    Major,
+}
+
+impl Bump {
+    /// `patch`, `minor` or `major`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Patch => "patch",
+            Self::Minor => "minor",
+            Self::Major => "major",
+        }
+    }
+}
+
+impl fmt::Display for Bump {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// The step that a change of the schemas needs; none when there is no change.
+///
+/// Major unless every caller of `old` is proven to be served in full by `new`; then minor, unless a caller of `new` is
+/// served in full by `old` as well.
+pub fn needed(old: &Contract, new: &Contract) -> Option<Bump> {
+    if old.is_same(new) {
+        None
+    } else if compare(old, new).verdict() != Verdict::Full {
+        Some(Bump::Major)
+    } else if compare(new, old).verdict() != Verdict::Full {
+        Some(Bump::Minor)
+    } else {
+        Some(Bump::Patch)
+    }
+}
+
+/// The step that the versions take; none when they go back, stay, or only leave a pre-release behind.
+pub fn taken(old: &Version, new: &Version) -> Option<Bump> {
+    if new <= old {
+        None
+    } else if new.major() != old.major() {
+        Some(Bump::Major)
+    } else if new.minor() != old.minor() {
+        Some(Bump::Minor)
+    } else if new.patch() != old.patch() {
+        Some(Bump::Patch)
+    } else {
+        None
+    }
+}
+
+/// Whether going from `old` to `new` is as large a step as is needed.
+///
+/// In the versions below 1.0.0 a minor step may break, and a patch may add. What follows a pre-release may do anything,
+/// as long as it does follow. A version never goes back.
+pub fn suffices(needed: Option<Bump>, old: &Version, new: &Version) -> bool {
+    let Some(needed) = needed else { return new >= old };
+    // SemVer 2.0.0, 9: a pre-release may not satisfy what its version promises.
+    if old.is_prerelease() {
+        return new > old;
+    }
+    // SemVer 2.0.0, 4: below 1.0.0 anything may change; the next number still tells.
+    let below_one = if needed == Bump::Major { Bump::Minor } else { Bump::Patch };
+    let needed = if old.major() > 0 { needed } else { below_one };
+    taken(old, new).is_some_and(|taken| taken >= needed)
+}
