@@ -47,7 +47,7 @@ fn shell(command: &str, home: &Path) -> Command {
     shell
 }
 
-/// Runs each example, and compares what it prints with what the page shows, if it shows anything.
+/// Runs each example in `home`, and compares what it prints with what the page shows, if it shows anything.
 #[track_caller]
 fn hold(section: &str, home: &Path, did: &str) {
     let examples = examples(section);
@@ -67,6 +67,10 @@ fn the_examples_without_a_sidecar_print_what_the_page_shows() {
     let home = tempfile::tempdir().unwrap();
     hold("Which sidecar", home.path(), "");
     hold("decode", home.path(), "");
+    let example = Path::new(env!("CARGO_MANIFEST_DIR"));
+    for section in ["diff", "check", "matrix"] {
+        hold(section, example, "");
+    }
 }
 
 #[test]
@@ -97,8 +101,10 @@ fn the_page_names_every_exit_code_and_flag_of_the_help() {
         let (code, meaning) = line.trim().split_once(' ').unwrap();
         assert!(PAGE.replace('`', "").contains(&format!("| {code} | {} |", meaning.trim())), "{line}");
     }
-    for subcommand in ["call", "calls", "query", "ls", "describe", "serve", "cancel", "ping", "id", "decode"]
-    {
+    for subcommand in [
+        "call", "calls", "query", "ls", "describe", "serve", "cancel", "ping", "id", "diff", "check",
+        "matrix", "decode",
+    ] {
         let help = run_with(&mut shell(&format!("capctl {subcommand} --help"), Path::new("/")), b"");
         let own = stdout(&help).split("Sidecar:").next().unwrap().to_owned();
         for flag in own.split_whitespace().filter(|word| word.starts_with("--")) {

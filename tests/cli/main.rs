@@ -5,6 +5,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod compat;
 mod docs;
 mod offline;
 mod with_sidecar;

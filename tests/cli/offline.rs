@@ -15,9 +15,10 @@ fn run(line: &[&str]) -> (i32, String, String) {
 fn help_names_every_exit_code_and_subcommand() {
     let (code, text, _) = run(&["--help"]);
     assert_eq!(code, 0);
-    for word in
-        ["call", "calls", "query", "ls", "describe", "serve", "cancel", "ping", "id", "decode", "context"]
-    {
+    for word in [
+        "call", "calls", "query", "ls", "describe", "serve", "cancel", "ping", "id", "diff", "check",
+        "matrix", "decode", "context",
+    ] {
         assert!(text.contains(&format!("\n  {word} ")), "{word}\n{text}");
     }
     for exit in ["0 ", "1 ", "2 ", "3 ", "4 ", "5 ", "6 ", "130"] {
@@ -54,6 +55,11 @@ fn bad_usage_is_exit_2_and_says_what_is_accepted() {
         (&["decode", "--hex", "0x"], "hexadecimal"),
         (&["decode", "/nonexistent.bin"], "/nonexistent.bin"),
         (&["decode"], "FILE"),
+        (&["diff", "nowhere", "a.b.c:1.0.0"], "no file and no capability"),
+        (&["diff", "/nonexistent.yaml", "a.b.c:1.0.0"], "/nonexistent.yaml"),
+        (&["check"], "OLD... NEW"),
+        (&["check", "a.b.c:1.0.0", "--mode", "sideways"], "backward, forward, full"),
+        (&["matrix"], "NAME|DECLARATION"),
         (&["id", "--address", "127.0.0.1:1"], "--token-file"),
     ] {
         let (code, out, text) = run(line);
@@ -76,6 +82,9 @@ fn without_a_sidecar_the_exit_code_is_5_and_the_way_out_is_told() {
         &["calls"],
         &["cancel", "0000018d746b37000000000000000001"],
         &["ping"],
+        &["diff", "org.example.review:1.0.0", "org.example.review:2.0.0"],
+        &["check", "did:key:z6Mk/org.example.review:1.0.0", "org.example.review:2.0.0"],
+        &["matrix", "org.example.review"],
         &["serve", "org.example.review:1.0.0", "--", "cat"],
     ] {
         let line: Vec<_> = ["--socket", socket].iter().chain(line).copied().collect();

@@ -1,5 +1,7 @@
 //! A command line in, its typed form out.
 
+mod compat;
+
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -10,6 +12,8 @@ use capd_proto::envelope::MessageId;
 use clap::{Args as ArgGroup, Parser, Subcommand, ValueEnum};
 
 use crate::duration;
+
+pub(crate) use compat::{CheckArgs, CheckMode, DiffArgs, MatrixArgs};
 
 /// Call what other agents can do, through the capd sidecar beside you.
 #[derive(Debug, Parser)]
@@ -62,6 +66,12 @@ pub(crate) enum Command {
     Ping(PingArgs),
     /// Print the DID of the sidecar's agent
     Id,
+    /// Show what changes between two declarations of a capability, and for whom
+    Diff(DiffArgs),
+    /// Check that a new declaration breaks nobody; exit code 4 when it does
+    Check(CheckArgs),
+    /// Draw which versions of a capability can be used by callers of which
+    Matrix(MatrixArgs),
     /// Show frames, an envelope or a body, and whether the protocol accepts them; works without a sidecar
     Decode(DecodeArgs),
     /// Show or choose the sidecars that capctl knows by name
@@ -251,7 +261,7 @@ Exit codes:
   1    something unexpected
   2    usage: the command line, a file it names, or contexts.toml
   3    refused, for another reason than the two below
-  4    a schema violation: params (4004, 4904) or result (5901)
+  4    a schema violation: params (4004, 4904) or result (5901); a contract that check finds broken
   5    unavailable or out of time: no sidecar, 2xxx, 5002, 5003, 5004
   6    the call ended with another error result
   130  interrupted; a call that was running has been cancelled";

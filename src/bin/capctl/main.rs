@@ -4,6 +4,7 @@ mod again;
 mod args;
 mod call;
 mod calls;
+mod compat;
 mod context;
 mod decode;
 mod describe;
@@ -56,6 +57,9 @@ fn run(args: Args) -> Result<(), Failure> {
         Command::Cancel(cancel) => wait_for(reach::cancel(&sidecar, cancel, json)),
         Command::Ping(ping) => wait_for(reach::ping(&sidecar, ping, json)),
         Command::Id => wait_for(reach::id(&sidecar, json)),
+        Command::Diff(diff) => wait_for(compat::diff(&sidecar, diff, json)),
+        Command::Check(check) => wait_for(compat::check(&sidecar, check, json)),
+        Command::Matrix(matrix) => wait_for(compat::matrix(&sidecar, matrix, json)),
         Command::Decode(decode) => decode::run(&decode, json),
         Command::Context(command) => contexts(&sidecar.0, &command, json),
     }

@@ -1,0 +1,221 @@
+//! Old declarations and new ones in; what breaks for whom, as a report and an exit code, out.
+
+use std::fmt::Write as _;
+
+use capd::schema::compat::{self, Compatibility, Verdict};
+use serde_json::{Value, json};
+
+use super::operand::{Found, Held, Operands};
+use super::{Step, report};
+use crate::args::{CheckArgs, CheckMode};
+use crate::failure::{Exit, Failure};
+use crate::{Sidecar, output};
+
+/// Checks new declarations against earlier ones; what breaks ends with [`Exit::SchemaViolation`].
+pub(crate) async fn check(sidecar: &Sidecar, args: CheckArgs, json: bool) -> Result<(), Failure> {
+    let mut operands = Operands::new(sidecar);
+    let (old, new) = match args.declarations.split_last() {
+        Some((new, old)) => (old, new),
+        None => return Err(Failure::usage("nothing to check")),
+    };
+    let new = operands.all(new).await?;
+    let mut earlier = Vec::new();
+    for text in old {
+        earlier.extend(operands.all(text).await?.held);
+    }
+    let pairs = pairs(&earlier, &new.held, args.transitive);
+    let gone = if new.is_whole { gone(&earlier, &new) } else { Vec::new() };
+    if pairs.is_empty() && gone.is_empty() {
+        return Err(Failure::usage("nothing to check: no earlier version of what is declared anew")
+            .hint("give the earlier declarations first, then the new one: capctl check OLD... NEW"));
+    }
+    let checks: Vec<_> = pairs.into_iter().map(|(old, new)| Check::run(old, new, args.mode)).collect();
+    let broken = checks.iter().filter(|check| !check.is_kept()).count() + gone.len();
+    if json {
+        let checks: Vec<_> = checks.iter().map(Check::json).collect();
+        let (gone, mode) = (json!(gone), args.mode.as_str());
+        output::print_json(&json!({"ok": broken == 0, "mode": mode, "checks": checks, "gone": gone}))?;
+    } else {
+        let mut text = String::new();
+        checks.iter().for_each(|check| check.text(&mut text));
+        for name in &gone {
+            let _ = writeln!(text, "{name}\n  ❌ gone: nothing declares it any longer");
+        }
+        output::print(&text)?;
+    }
+    if broken == 0 {
+        return Ok(());
+    }
+    let all = checks.len() + gone.len();
+    Err(Failure::usage(format!("{broken} of {all} checks broken")).exit(Exit::SchemaViolation))
+}
+
+/// What is held against what: an id that stands on both sides against itself, one that is new against the version
+/// before it, or against all before it, wherever they stand.
+fn pairs<'a>(old: &'a [Held], new: &'a [Held], transitive: bool) -> Vec<(&'a Held, &'a Held)> {
+    let mut pairs = Vec::new();
+    for held in new {
+        let same: Vec<_> = old.iter().filter(|old| old.id == held.id).collect();
+        if !same.is_empty() {
+            pairs.extend(same.into_iter().map(|old| (old, held)));
+            continue;
+        }
+        let of_name = |other: &&Held| other.id.name == held.id.name;
+        let mut earlier: Vec<_> = old
+            .iter()
+            .chain(new)
+            .filter(of_name)
+            .filter(|other| other.id.version < held.id.version)
+            .collect();
+        earlier.sort_by(|one, other| one.id.version.total_cmp(&other.id.version));
+        // The same version from both sides is held against itself already.
+        earlier.dedup_by(|one, other| one.id == other.id);
+        if transitive {
+            pairs.extend(earlier.into_iter().map(|earlier| (earlier, held)));
+        } else if let Some(last) = earlier.pop() {
+            pairs.push((last, held));
+        } else if !new.iter().filter(of_name).any(|other| other.id.version > held.id.version) {
+            // All there was of it is newer: the version goes back.
+            let later = old.iter().filter(of_name);
+            let newest = later.max_by(|one, other| one.id.version.total_cmp(&other.id.version));
+            pairs.extend(newest.map(|newest| (newest, held)));
+        }
+    }
+    pairs
+}
+
+/// Names that were declared and are not.
+fn gone(old: &[Held], new: &Found) -> Vec<String> {
+    let is_there = |name: &str| new.held.iter().any(|held| held.id.name.as_str() == name);
+    let mut gone: Vec<_> =
+        old.iter().map(|old| old.id.name.to_string()).filter(|name| !is_there(name)).collect();
+    gone.sort();
+    gone.dedup();
+    gone
+}
+
+/// One declaration held against an earlier one.
+struct Check<'a> {
+    old: &'a Held,
+    new: &'a Held,
+    /// Callers of the old one with the new one.
+    backward: Option<Compatibility>,
+    /// Callers of the new one with the old one.
+    forward: Option<Compatibility>,
+    step: Step,
+}
+
+impl<'a> Check<'a> {
+    fn run(old: &'a Held, new: &'a Held, mode: CheckMode) -> Self {
+        let compared = |caller: &Held, provider: &Held| compat::compare(&caller.contract, &provider.contract);
+        Self {
+            old,
+            new,
+            backward: (mode != CheckMode::Forward).then(|| compared(old, new)),
+            forward: (mode != CheckMode::Backward).then(|| compared(new, old)),
+            step: Step::between(old, new),
+        }
+    }
+
+    fn is_kept(&self) -> bool {
+        // What is not proven is not kept.
+        let is_full =
+            |found: &Option<Compatibility>| found.as_ref().is_none_or(|f| f.verdict() == Verdict::Full);
+        is_full(&self.backward) && is_full(&self.forward) && self.step.is_enough != Some(false)
+    }
+
+    fn text(&self, out: &mut String) {
+        let (old, new) = (self.old, self.new);
+        let _ = writeln!(out, "{}", report::pair(old, new));
+        if let Some(found) = &self.backward {
+            report::direction(out, &format!("a caller of {}", old.shown()), &new.shown(), found);
+        }
+        if let Some(found) = &self.forward {
+            report::direction(out, &format!("a caller of {}", new.shown()), &old.shown(), found);
+        }
+        let sign = if self.step.is_enough == Some(false) { "❌ version: " } else { "" };
+        let _ = writeln!(out, "  {sign}{}", self.step.sentence());
+    }
+
+    fn json(&self) -> Value {
+        let mut document = json!({
+            "ok": self.is_kept(),
+            "old": report::held_json(self.old),
+            "new": report::held_json(self.new),
+        });
+        for (key, found) in [("backward", &self.backward), ("forward", &self.forward)] {
+            if let Some(found) = found {
+                document[key] = report::compatibility_json(found);
+            }
+        }
+        self.step.add_to(&mut document);
+        document
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use capd::schema::compat::{Contract, Terms, version};
+
+    use super::*;
+
+    fn held(id: &str) -> Held {
+        let contract = Contract { input: Terms::Undeclared, output: Terms::Undeclared };
+        Held { id: id.parse().unwrap(), source: String::new(), contract }
+    }
+
+    fn all(ids: &[&str]) -> Vec<Held> {
+        ids.iter().map(|id| held(id)).collect()
+    }
+
+    fn found(old: &[&str], new: &[&str], transitive: bool) -> Vec<String> {
+        let (old, new) = (all(old), all(new));
+        let pairs = pairs(&old, &new, transitive);
+        pairs.iter().map(|(old, new)| format!("{} {}", old.id.version, new.id.version)).collect()
+    }
+
+    #[test]
+    fn a_new_version_is_checked_against_the_one_before_or_all() {
+        let old = ["a.b.c:1.0.0", "a.b.c:1.5.0", "a.b.d:7.0.0"];
+        assert_eq!(found(&old, &["a.b.c:2.0.0"], false), ["1.5.0 2.0.0"]);
+        assert_eq!(found(&old, &["a.b.c:2.0.0"], true), ["1.0.0 2.0.0", "1.5.0 2.0.0"]);
+        assert_eq!(found(&old, &["a.b.c:1.2.0"], true), ["1.0.0 1.2.0"]);
+        assert_eq!(found(&old, &["a.b.e:1.0.0"], true), [""; 0]);
+    }
+
+    #[test]
+    fn what_was_declared_before_is_checked_only_for_having_changed() {
+        let both = ["a.b.c:1.0.0", "a.b.c:2.0.0"];
+        assert_eq!(found(&both, &both, true), ["1.0.0 1.0.0", "2.0.0 2.0.0"]);
+        assert_eq!(found(&both[..1], &both, true), ["1.0.0 1.0.0", "1.0.0 2.0.0"]);
+    }
+
+    #[test]
+    fn a_declaration_with_several_versions_is_its_own_history() {
+        let three = ["a.b.c:1.0.0", "a.b.c:2.0.0", "a.b.c:1.5.0"];
+        assert_eq!(found(&[], &three, false), ["1.5.0 2.0.0", "1.0.0 1.5.0"]);
+        assert_eq!(found(&[], &three, true), ["1.0.0 2.0.0", "1.5.0 2.0.0", "1.0.0 1.5.0"]);
+    }
+
+    #[test]
+    fn a_version_that_goes_back_is_held_against_the_newest() {
+        assert_eq!(found(&["a.b.c:2.0.0", "a.b.c:2.1.0"], &["a.b.c:1.9.0"], false), ["2.1.0 1.9.0"]);
+    }
+
+    #[test]
+    fn what_a_whole_declaration_leaves_out_is_gone() {
+        let new = Found { held: all(&["a.b.c:2.0.0"]), is_whole: true };
+        assert_eq!(gone(&all(&["a.b.c:1.0.0", "a.b.d:1.0.0", "a.b.d:1.1.0"]), &new), ["a.b.d"]);
+    }
+
+    #[test]
+    fn the_same_under_the_same_id_is_kept() {
+        let (one, two) = (held("a.b.c:1.0.0"), held("a.b.c:1.0.0"));
+        assert!(Check::run(&one, &two, CheckMode::Full).is_kept());
+        let mut changed = held("a.b.c:1.0.0");
+        changed.contract.output = Terms::read(br#"{"type": "string"}"#).unwrap();
+        let check = Check::run(&one, &changed, CheckMode::Backward);
+        assert_eq!(check.step.needed, Some(version::Bump::Minor));
+        assert!(!check.is_kept(), "the version stays");
+    }
+}

@@ -1,0 +1,92 @@
+//! `diff`, `check` and `matrix`: declarations of a capability in; who can use whom, why not, and which version a change
+//! needs, out.
+//!
+//! [`operand`] gets the declarations, [`report`] says what came of holding two against each other, [`check`] and
+//! [`matrix`] choose which.
+
+mod check;
+mod descriptor;
+mod matrix;
+mod operand;
+mod report;
+
+use capd::schema::compat::{self, version};
+use serde_json::json;
+
+pub(crate) use check::check;
+pub(crate) use matrix::matrix;
+use operand::{Held, Operands};
+
+use crate::args::DiffArgs;
+use crate::failure::Failure;
+use crate::{Sidecar, output};
+
+/// Shows what changes from one declaration to another, in both directions.
+pub(crate) async fn diff(sidecar: &Sidecar, args: DiffArgs, json: bool) -> Result<(), Failure> {
+    let mut operands = Operands::new(sidecar);
+    let (old, new) = (operands.one(&args.a).await?, operands.one(&args.b).await?);
+    let backward = compat::compare(&old.contract, &new.contract);
+    let forward = compat::compare(&new.contract, &old.contract);
+    let step = Step::between(&old, &new);
+    if json {
+        let mut document = json!({
+            "a": report::held_json(&old),
+            "b": report::held_json(&new),
+            "a_calls_b": report::compatibility_json(&backward),
+            "b_calls_a": report::compatibility_json(&forward),
+        });
+        step.add_to(&mut document);
+        return output::print_json(&document);
+    }
+    let mut text = format!("{}\n", report::pair(&old, &new));
+    report::direction(&mut text, &format!("a caller of {}", old.shown()), &new.shown(), &backward);
+    report::direction(&mut text, &format!("a caller of {}", new.shown()), &old.shown(), &forward);
+    text += &format!("  {}\n", step.sentence());
+    output::print(&text)
+}
+
+/// The step of versions from one declaration to another.
+struct Step {
+    needed: Option<version::Bump>,
+    taken: Option<version::Bump>,
+    /// Whether that is enough; `None` between different capabilities.
+    is_enough: Option<bool>,
+    goes_back: bool,
+}
+
+impl Step {
+    fn between(old: &Held, new: &Held) -> Self {
+        let needed = version::needed(&old.contract, &new.contract);
+        let (from, to) = (&old.id.version, &new.id.version);
+        let is_one = old.id.name == new.id.name;
+        Self {
+            needed,
+            taken: version::taken(from, to).filter(|_| is_one),
+            is_enough: is_one.then(|| version::suffices(needed, from, to)),
+            goes_back: to < from,
+        }
+    }
+
+    /// What the change needs, and what the versions say.
+    fn sentence(&self) -> String {
+        let needed = match self.needed {
+            None => "the schemas are the same".to_owned(),
+            Some(needed) => format!("the change needs a {needed} version"),
+        };
+        match (self.is_enough, self.taken) {
+            (None, _) | (Some(true), None) => needed,
+            (Some(_), Some(taken)) if self.needed == Some(taken) => format!("{needed}, and this is one"),
+            (Some(_), Some(taken)) => format!("{needed}, and this is a {taken} one"),
+            (Some(false), None) if self.goes_back => format!("{needed}, and the version goes back"),
+            (Some(false), None) => format!("{needed}, and the version stays"),
+        }
+    }
+
+    fn add_to(&self, document: &mut serde_json::Value) {
+        document["bump"] = self.needed.map(version::Bump::as_str).into();
+        if let Some(is_enough) = self.is_enough {
+            document["declared_bump"] = self.taken.map(version::Bump::as_str).into();
+            document["bump_suffices"] = is_enough.into();
+        }
+    }
+}

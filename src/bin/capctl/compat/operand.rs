@@ -1,0 +1,266 @@
+//! What a command line names in; declarations with their schemas, from files, the sidecar or its peers, out.
+//!
+//! **Shape:** `FILE`, `FILE#NAME`, `FILE#NAME:VERSION`; `NAME:VERSION` as the sidecar knows it; `PEER/NAME:VERSION` as
+//! that peer declares it.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use capd::client::{Client, Description, Query, SchemaSide};
+use capd::declaration::{DECLARATION_BYTES_MAX, Declaration, Declared, SchemaSource};
+use capd::schema::compat::{Contract, Terms};
+use capd_proto::capability::{CapabilityId, CapabilityName};
+
+use super::descriptor;
+use crate::Sidecar;
+use crate::failure::Failure;
+
+/// One declaration of a capability.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) id: CapabilityId,
+    /// Where it is from, for people.
+    pub(super) source: String,
+    pub(super) contract: Contract,
+}
+
+impl Held {
+    /// Its version, for people.
+    pub(super) fn shown(&self) -> String {
+        self.id.version.to_string()
+    }
+}
+
+/// Everything that one operand names.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub(super) held: Vec<Held>,
+    /// Whether it is all that an agent declares, so that what is not in it is not declared.
+    pub(super) is_whole: bool,
+}
+
+/// Reads operands; links to the sidecar with the first one that needs it.
+pub(super) struct Operands<'a> {
+    sidecar: &'a Sidecar,
+    client: Option<Client>,
+}
+
+impl<'a> Operands<'a> {
+    pub(super) const fn new(sidecar: &'a Sidecar) -> Self {
+        Self { sidecar, client: None }
+    }
+
+    /// The one declaration that an operand names. **Errors:** usage, when it names several.
+    pub(super) async fn one(&mut self, text: &str) -> Result<Held, Failure> {
+        let Found { mut held, .. } = self.all(text).await?;
+        if held.len() > 1 {
+            let file = text.split('#').next().unwrap_or(text);
+            let ids: Vec<_> = held.iter().map(|held| format!("{file}#{}", held.id)).collect();
+            return Err(Failure::usage(format!("{text} names {} capabilities", held.len()))
+                .hint(format!("name one of them: {}", ids.join(", "))));
+        }
+        held.pop().ok_or_else(|| Failure::usage(format!("{text} declares nothing")))
+    }
+
+    /// Every declaration that an operand names.
+    ///
+    /// **Errors:** usage: it is no file, no id, or a file with a mistake; and those of asking the sidecar.
+    pub(super) async fn all(&mut self, text: &str) -> Result<Found, Failure> {
+        if let Some((path, selector)) = file_of(text) {
+            return in_file(&path, selector);
+        }
+        if let Some((peer, id)) = text.split_once('/') {
+            let id = id_of(id).ok_or_else(|| nothing(text))?;
+            return Ok(Found { held: vec![self.declared_by(Some(peer), &id).await?], is_whole: false });
+        }
+        let id = id_of(text).ok_or_else(|| nothing(text))?;
+        Ok(Found { held: vec![self.declared_by(None, &id).await?], is_whole: false })
+    }
+
+    /// Every version of a capability that the sidecar knows.
+    pub(super) async fn known(&mut self, name: &CapabilityName) -> Result<Vec<Held>, Failure> {
+        let client = self.client().await?;
+        let offers = client.query_all(&Query::new(name.clone())).await?;
+        let mut ids: Vec<_> = offers.into_iter().map(|offer| offer.descriptor.id).collect();
+        ids.sort_by(|one, other| one.version.total_cmp(&other.version));
+        ids.dedup();
+        let mut held = Vec::new();
+        for id in ids {
+            held.extend(client.describe(&id).await?.iter().map(of_description));
+        }
+        Ok(held)
+    }
+
+    async fn client(&mut self) -> Result<&Client, Failure> {
+        match &mut self.client {
+            Some(client) => Ok(client),
+            none => Ok(none.insert(self.sidecar.connect().await?)),
+        }
+    }
+
+    async fn declared_by(&mut self, peer: Option<&str>, id: &CapabilityId) -> Result<Held, Failure> {
+        let client = self.client().await?;
+        let own = client.did().as_str().to_owned();
+        let mut descriptions = client.describe(id).await?;
+        if let Some(peer) = peer {
+            descriptions.retain(|description| is_from(description, peer, &own));
+        }
+        let Some(first) = descriptions.first() else {
+            return Err(Failure::usage(format!("{} does not declare {id}", peer.unwrap_or("nobody")))
+                .hint(format!("capctl query {} shows who does", id.name)));
+        };
+        let held = of_description(first);
+        // The agent's own declaration comes first and is the one that is meant; peers must agree or be named.
+        let others = descriptions.iter().skip(1).filter(|_| !first.offer.is_local).map(of_description);
+        let other = others.into_iter().find(|other| !other.contract.is_same(&held.contract));
+        if let Some(other) = other {
+            let message =
+                format!("{id} is declared in different ways by {} and {}", held.source, other.source);
+            return Err(Failure::usage(message).hint(format!("name one of them: {}/{id}", held.source)));
+        }
+        Ok(held)
+    }
+}
+
+/// Whether a peer is the one that was named, by its DID or by how that ends.
+fn is_from(description: &Description, peer: &str, own: &str) -> bool {
+    let provider = description.offer.provider.as_deref().unwrap_or(own);
+    provider == peer || (peer.len() >= DID_END_CHARS_MIN && provider.ends_with(peer))
+}
+
+fn of_description(description: &Description) -> Held {
+    let Description { offer, input, output } = description;
+    let [input, output] = [input, output].map(|side| match side {
+        SchemaSide::Undeclared => Terms::Undeclared,
+        SchemaSide::Checked { document, .. } => Terms::read_foreign(document),
+        SchemaSide::Unknown { uri } => {
+            Terms::Unknown { reason: format!("the sidecar has no schema under {uri}") }
+        }
+        SchemaSide::Unavailable { hash, reason } => Terms::Unknown { reason: format!("{hash}: {reason}") },
+    });
+    let source = if offer.is_local { "local".to_owned() } else { offer.provider.clone().unwrap_or_default() };
+    Held { id: offer.id().clone(), source, contract: Contract { input, output } }
+}
+
+/// The file that an operand names, and what stands behind `#`; `None` when it names none.
+fn file_of(text: &str) -> Option<(PathBuf, Option<&str>)> {
+    if Path::new(text).is_file() {
+        return Some((text.into(), None));
+    }
+    let (path, selector) = match text.rsplit_once('#') {
+        Some((path, selector)) => (path, Some(selector)),
+        None => (text, None),
+    };
+    // What looks like a file and is not there is a mistake in its name.
+    let is_meant =
+        [".yaml", ".yml", ".json"].iter().any(|end| path.ends_with(end)) || path.starts_with(['.', '/']);
+    (Path::new(path).is_file() || is_meant).then(|| (path.into(), selector))
+}
+
+fn in_file(path: &Path, selector: Option<&str>) -> Result<Found, Failure> {
+    let bytes = read(path)?;
+    let json = serde_json::from_slice::<serde_json::Value>(&bytes).ok().filter(|json| json["version"] != 1);
+    let (mut held, is_whole) = match &json {
+        Some(json) => (descriptor::read(json, path)?, false),
+        None => (declared(path)?, selector.is_none()),
+    };
+    if let Some(selector) = selector {
+        let known: Vec<_> = held.iter().map(|held| held.id.to_string()).collect();
+        held.retain(|held| is_selected(&held.id, selector));
+        if held.is_empty() {
+            let message = format!("{} does not declare {selector:?}", path.display());
+            return Err(Failure::usage(message).hint(format!("it declares {}", known.join(", "))));
+        }
+    }
+    Ok(Found { held, is_whole })
+}
+
+/// Whether a name, its last labels, or either with a version, names an id.
+fn is_selected(id: &CapabilityId, selector: &str) -> bool {
+    let (name, version) = match selector.split_once(':') {
+        Some((name, version)) => (name, Some(version)),
+        None => (selector, None),
+    };
+    let full = id.name.as_str();
+    let is_named = full == name || full.strip_suffix(name).is_some_and(|before| before.ends_with('.'));
+    let is_version = |text: &str| text.parse().is_ok_and(|version| id.version == version);
+    is_named && version.is_none_or(is_version)
+}
+
+fn declared(path: &Path) -> Result<Vec<Held>, Failure> {
+    let declaration = Declaration::load(path).map_err(|mistakes| Failure::usage(mistakes.to_string()))?;
+    declaration.capabilities.iter().map(|declared| of_declared(declared, path)).collect()
+}
+
+fn of_declared(declared: &Declared, path: &Path) -> Result<Held, Failure> {
+    let terms = |schema: &Option<SchemaSource>| match schema {
+        None => Ok(Terms::Undeclared),
+        Some(schema) => Terms::read(&schema.bytes)
+            .map_err(|error| Failure::usage(format!("{}:{}: {error}", schema.file.display(), schema.line))),
+    };
+    let contract =
+        Contract { input: terms(&declared.input_schema)?, output: terms(&declared.output_schema)? };
+    Ok(Held { id: declared.id.clone(), source: path.display().to_string(), contract })
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+    let failed = |error: std::io::Error| Failure::usage(format!("{}: {error}", path.display()));
+    let mut bytes = Vec::new();
+    File::open(path)
+        .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes))
+        .map_err(failed)?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(Failure::usage(format!(
+            "{}: too large; accepted: at most {FILE_BYTES_MAX} bytes",
+            path.display()
+        )));
+    }
+    Ok(bytes)
+}
+
+fn id_of(text: &str) -> Option<CapabilityId> {
+    text.parse().ok()
+}
+
+fn nothing(text: &str) -> Failure {
+    Failure::usage(format!("{text:?} is no file and no capability"))
+        .hint("give FILE, FILE#NAME, FILE#NAME:VERSION, NAME:VERSION, or PEER/NAME:VERSION with a peer's DID")
+}
+
+/// Largest file that is read: a declaration, or descriptors with both their schemas.
+const FILE_BYTES_MAX: u64 = 4 * DECLARATION_BYTES_MAX;
+/// Fewest characters that the end of a DID is known by.
+const DID_END_CHARS_MIN: usize = 6;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_selector_is_a_name_or_its_last_labels_with_or_without_a_version() {
+        let id: CapabilityId = "org.example.review:1.5.0".parse().unwrap();
+        for selector in
+            ["org.example.review", "review", "example.review", "review:1.5", "org.example.review:1.5.0"]
+        {
+            assert!(is_selected(&id, selector), "{selector}");
+        }
+        for selector in ["", "view", "org.example", "review:1.5.1", "review:", "other"] {
+            assert!(!is_selected(&id, selector), "{selector}");
+        }
+    }
+
+    #[test]
+    fn what_looks_like_a_file_is_one_even_when_it_is_not_there() {
+        for (text, path, selector) in [
+            ("gone.yaml", "gone.yaml", None),
+            ("./gone#review", "./gone", Some("review")),
+            ("/gone/descriptor.json#a.b.c:1.0", "/gone/descriptor.json", Some("a.b.c:1.0")),
+        ] {
+            assert_eq!(file_of(text), Some((PathBuf::from(path), selector)), "{text}");
+        }
+        for text in ["org.example.review:1.0.0", "did:key:z6Mk/org.example.review:1.0.0"] {
+            assert_eq!(file_of(text), None, "{text}");
+        }
+    }
+}
