@@ -8,9 +8,9 @@ use capd_proto::cbor::{self, Checker, Reader, TagPolicy};
 use capd_proto::code::Code;
 use capd_proto::envelope::{Envelope, MessageId};
 use capd_proto::message::{
-    CallError, CallsRequest, CancelState, CapResult, Declare, Descriptor, DocRequest, ErrorBody,
-    InputRequired, Invoke, ListedCall, NegotiateRequest, Outcome, Preferences, Processing, Progress,
-    Query as QueryBody, Request, Response, SessionRef,
+    AuditPage, AuditPruneRequest, AuditPruned, AuditRequest, CallError, CallsRequest, CancelState, CapResult,
+    Declare, Descriptor, DocRequest, ErrorBody, InputRequired, Invoke, ListedCall, NegotiateRequest, Outcome,
+    Preferences, Processing, Progress, Query as QueryBody, Request, Response, SessionRef,
 };
 use capd_proto::negotiate::Negotiate;
 
@@ -48,6 +48,16 @@ pub(super) fn cancel(target: MessageId) -> Vec<u8> {
 /// REQUEST for a list of calls.
 pub(super) fn calls(request: &CallsRequest<'_>) -> Vec<u8> {
     written(|out| Request::Calls(request.clone()).encode(out))
+}
+
+/// REQUEST for a page of the audit log.
+pub(super) fn audit(request: &AuditRequest<'_>) -> Vec<u8> {
+    written(|out| Request::Audit(request.clone()).encode(out))
+}
+
+/// REQUEST to remove old records from the audit log.
+pub(super) fn audit_prune(request: AuditPruneRequest) -> Vec<u8> {
+    written(|out| Request::AuditPrune(request).encode(out))
 }
 
 /// RESPONSE to a REQUEST to cancel.
@@ -145,9 +155,7 @@ pub(super) fn answer(envelope: &Envelope<'_>, body: &Bytes) -> Result<Answer, Cl
 pub(super) fn cancel_state(body: &[u8], id: MessageId) -> Result<CancelState, ClientError> {
     match Response::decode(body).map_err(unusable)? {
         Response::Cancel { target, state } if target == id => Ok(state),
-        Response::Cancel { .. } | Response::Accept(_) | Response::Calls(_) | Response::Other { .. } => {
-            Err(ClientError::Answer("a RESPONSE to something else".to_owned()))
-        }
+        _ => Err(ClientError::Answer("a RESPONSE to something else".to_owned())),
     }
 }
 
@@ -159,9 +167,23 @@ pub(super) fn call_list(body: &[u8]) -> Result<CallList, ClientError> {
             next_cursor: page.cursor.map(|cursor| Bytes::copy_from_slice(&cursor)),
             journal: page.journal,
         }),
-        Response::Cancel { .. } | Response::Accept(_) | Response::Other { .. } => {
-            Err(ClientError::Answer("a RESPONSE to something else".to_owned()))
-        }
+        _ => Err(ClientError::Answer("a RESPONSE to something else".to_owned())),
+    }
+}
+
+/// The page of the audit log that a RESPONSE holds.
+pub(super) fn audit_page(body: &[u8]) -> Result<AuditPage<'static>, ClientError> {
+    match Response::decode(body).map_err(unusable)? {
+        Response::Audit(page) => Ok(page.into_owned()),
+        _ => Err(ClientError::Answer("a RESPONSE to something else".to_owned())),
+    }
+}
+
+/// What a RESPONSE says was removed from the audit log.
+pub(super) fn audit_pruned(body: &[u8]) -> Result<AuditPruned, ClientError> {
+    match Response::decode(body).map_err(unusable)? {
+        Response::AuditPruned(pruned) => Ok(pruned),
+        _ => Err(ClientError::Answer("a RESPONSE to something else".to_owned())),
     }
 }
 
@@ -177,9 +199,7 @@ pub(super) fn accepted(body: &[u8], name: &CapabilityName) -> Result<Session, Cl
                 expires_at_ms: accept.expires_at,
             })
         }
-        Response::Accept(_) | Response::Cancel { .. } | Response::Calls(_) | Response::Other { .. } => {
-            Err(ClientError::Answer("a RESPONSE to something else".to_owned()))
-        }
+        _ => Err(ClientError::Answer("a RESPONSE to something else".to_owned())),
     }
 }
 

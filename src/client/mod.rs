@@ -4,9 +4,10 @@
 //! [`serve`](Client::serve) what it [`declare`](Client::declare)s. Its sidecar checks times and signatures of what comes
 //! from elsewhere, so the client matches answers by `reply_to` and reads their bodies, and no more. Read in this order:
 //! `call` is what a caller says and gets, `calls` what became of
-//! calls, `query` and `schema` what there is to call, `provide` the other side,
+//! calls, `audit` what the sidecar has accounted for, `query` and `schema` what there is to call, `provide` the other side,
 //! `dispatch` where messages that come in find whom they are for, `outgoing` how messages are made.
 
+mod audit;
 mod bodies;
 mod call;
 mod calls;

@@ -217,7 +217,11 @@ impl Serving {
                 };
                 way.send(Type::Response, &bodies::cancel_response(target, state))
             }
-            Request::Negotiate(_) | Request::Calls(_) | Request::Other { .. } => {
+            Request::Negotiate(_)
+            | Request::Calls(_)
+            | Request::Audit(_)
+            | Request::AuditPrune(_)
+            | Request::Other { .. } => {
                 way.send(Type::Error, &bodies::error(Code::BAD_REQUEST, "an agent takes no such request"))
             }
         };

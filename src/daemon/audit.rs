@@ -1,7 +1,10 @@
 //! What the daemon met in; records of the audit log out. None of them makes a call wait or fail.
 //!
 //! Each record is told to the log as well, under the target `audit`. To account for something, make a [`Record`] by
-//! [`Node::audited`] and hand it to [`Audit::record`](crate::store::audit::Audit::record) of `node.audit`.
+//! [`Node::audited`] and hand it to [`Audit::record`](crate::store::audit::Audit::record) of `node.audit`. [`pages`]
+//! lets the agent read them.
+
+mod pages;
 
 use bytes::Bytes;
 use capd_proto::call::executor::Surplus;

@@ -37,7 +37,7 @@ impl Default for Pins {
 }
 
 impl Node {
-    /// REQUEST: negotiate, cancel, list calls, or an operation of another protocol's. **Source:** PROTOCOL 7.5, 7.6.
+    /// REQUEST: negotiate, cancel, list calls, read or prune the audit log, or an operation of another protocol's. **Source:** PROTOCOL 7.5, 7.6.
     pub(super) fn on_request(&self, inbound: &Inbound<'_>, is_ours: bool) -> Result<(), Refusal> {
         match Request::decode(inbound.body).map_err(Refusal::of)? {
             Request::Cancel { target } => self.on_cancel(inbound, target, is_ours),
@@ -45,6 +45,8 @@ impl Node {
             Request::Negotiate(_) if self.defer_until_fresh(inbound) => Ok(()),
             Request::Negotiate(request) => self.on_negotiate(inbound, &request),
             Request::Calls(request) => self.on_calls(inbound, &request),
+            Request::Audit(request) => self.on_audit(inbound, &request),
+            Request::AuditPrune(request) => self.on_audit_prune(inbound, request),
             Request::Other { op } => {
                 Err(Refusal::new(Code::BAD_REQUEST, format!("the operation {op:?} is not known here")))
             }

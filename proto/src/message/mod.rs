@@ -10,6 +10,7 @@
 //! [`Query::question`], [`Invoke::identity`], [`NegotiateRequest::want`], [`Declare::descriptors`].
 //! **Source:** PROTOCOL 7, 9.
 
+mod audit;
 mod body;
 mod calls;
 mod cursor;
@@ -25,6 +26,7 @@ mod request;
 mod result;
 mod schema_ref;
 
+pub use audit::{AuditPage, AuditPruneRequest, AuditPruned, AuditRequest, AuditRow};
 pub use body::{BodyError, Contradiction, ShapeError};
 pub use calls::{CallState, CallsPage, CallsRequest, JournalCounters, ListedCall, ResultStatus, Role};
 pub use cursor::{Cursor, CursorContext, CursorError};

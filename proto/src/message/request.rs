@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use super::{
     Type,
+    audit::{self, AuditPage, AuditPruneRequest, AuditPruned, AuditRequest},
     body::{
         self, BodyError, Contradiction, MapWriter, read_bytes, read_map, read_texts, required, wrong_value,
     },
@@ -30,6 +31,10 @@ pub enum Request<'a> {
     },
     /// List calls; ours, on a local link. **Shape:** `"op": "calls"`.
     Calls(CallsRequest<'a>),
+    /// Read the audit log; ours, on a local link. **Shape:** `"op": "audit"`.
+    Audit(AuditRequest<'a>),
+    /// Remove old records from it; ours, on a local link. **Shape:** `"op": "audit-prune"`.
+    AuditPrune(AuditPruneRequest),
     /// An operation that we do not know; well-shaped, and a 4001 to answer.
     Other {
         /// Its name.
@@ -80,6 +85,8 @@ impl<'a> Request<'a> {
             op if op == "negotiate" => Self::read_negotiate(body),
             op if op == "cancel" => read_cancel(body).map(|(target, _)| Self::Cancel { target }),
             op if op == calls::OP => CallsRequest::read(body).map(Self::Calls),
+            op if op == audit::OP => AuditRequest::read(body).map(Self::Audit),
+            op if op == audit::OP_PRUNE => AuditPruneRequest::read(body).map(Self::AuditPrune),
             op if op == "accept" => Err(wrong_value(&Reader::new(body), "op", "one that asks")),
             op => Ok(Self::Other { op }),
         }
@@ -118,6 +125,8 @@ impl<'a> Request<'a> {
                 map.bytes("target", target.as_bytes());
             }
             Self::Calls(request) => request.write(&mut map),
+            Self::Audit(request) => request.write(&mut map),
+            Self::AuditPrune(request) => request.write(&mut map),
             Self::Other { op } => map.text("op", op),
         }
     }
@@ -137,6 +146,10 @@ pub enum Response<'a> {
     },
     /// A page of calls; ours, on a local link. **Shape:** `"op": "calls"`.
     Calls(CallsPage<'a>),
+    /// A page of the audit log; ours, on a local link. **Shape:** `"op": "audit"`.
+    Audit(AuditPage<'a>),
+    /// What was removed from it; ours, on a local link. **Shape:** `"op": "audit-prune"`.
+    AuditPruned(AuditPruned),
     /// An operation that we do not know.
     Other {
         /// Its name.
@@ -208,6 +221,8 @@ impl<'a> Response<'a> {
                 Ok(Self::Cancel { target, state: required(state, "state")? })
             }
             op if op == calls::OP => CallsPage::read(body).map(Self::Calls),
+            op if op == audit::OP => AuditPage::read(body).map(Self::Audit),
+            op if op == audit::OP_PRUNE => AuditPruned::read(body).map(Self::AuditPruned),
             op if op == "negotiate" => Err(wrong_value(&Reader::new(body), "op", "one that answers")),
             op => Ok(Self::Other { op }),
         }
@@ -252,6 +267,8 @@ impl<'a> Response<'a> {
                 map.bytes("target", target.as_bytes());
             }
             Self::Calls(page) => page.write(&mut map),
+            Self::Audit(page) => page.write(&mut map),
+            Self::AuditPruned(pruned) => pruned.write(&mut map),
             Self::Other { op } => map.text("op", op),
         }
     }

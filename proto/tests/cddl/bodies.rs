@@ -483,6 +483,49 @@ fn sessions_and_cancelling() {
 }
 
 #[test]
+fn audit_pages_and_prunes() {
+    takes(
+        "request-body",
+        &[
+            "{\"op\": \"audit\"}",
+            "{\"op\": \"audit\", \"after\": 1, \"limit\": 5, \"kind\": \"drift\", \"since_ms\": 1, \"capability\": \"a.*\", \"peer\": \"did:key:a\", \"later\": 1}",
+            "{\"op\": \"audit-prune\", \"before_ms\": 1, \"after\": 0}",
+        ],
+    );
+    refuses(
+        "request-body",
+        &[
+            ("{\"op\": \"audit\", \"after\": -1}", "/after", "uint"),
+            ("{\"op\": \"audit\", \"kind\": 1}", "/kind", "tstr"),
+            ("{\"op\": \"audit-prune\"}", "", "\"before_ms\""),
+        ],
+    );
+    let hash = format!("h'{}'", "ab".repeat(32));
+    let page = |row: &str| {
+        format!("{{\"op\": \"audit\", \"rows\": [{row}], \"head\": 2, \"written\": 1, \"lost\": 0}}")
+    };
+    takes(
+        "response-body",
+        &[
+            &page(""),
+            &page(&format!("{{\"seq\": 1, \"hash\": {hash}}}")),
+            &page(&format!("{{\"seq\": 2, \"hash\": {hash}, \"prev_hash\": {hash}, \"record\": \"{{}}\"}}")),
+            "{\"op\": \"audit-prune\", \"pruned\": 1, \"next\": 2}",
+        ],
+    );
+    refuses(
+        "response-body",
+        &[
+            ("{\"op\": \"audit\"}", "", "\"rows\""),
+            (&page("{\"seq\": 1}"), "/rows/0", "\"hash\""),
+            (&page("{\"seq\": 1, \"hash\": h'00'}"), "/rows/0/hash", ".size 32"),
+            (&page(&format!("{{\"seq\": 1, \"hash\": {hash}, \"record\": 1}}")), "/rows/0/record", "tstr"),
+            ("{\"op\": \"audit-prune\"}", "", "\"pruned\""),
+        ],
+    );
+}
+
+#[test]
 fn listed_calls() {
     let fields = "\"id\": $id, \"from\": \"did:key:a\", \"role\": \"executor\", \"state\": \"executing\", \"expires_at_ms\": 5, \"waiters\": 1, \"journaled\": true";
     let with = |more: &str| format!("{{\"op\": \"calls\", \"calls\": [{{{fields}{more}}}]}}");

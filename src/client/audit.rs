@@ -1,0 +1,28 @@
+//! A question in, a page of the sidecar's audit log out; old records of it removed.
+
+use capd_proto::message::{AuditPage, AuditPruneRequest, AuditPruned, AuditRequest, Type};
+
+use super::outgoing::Outgoing;
+use super::{Client, ClientError, bodies};
+
+impl Client {
+    /// One page of the audit log; [`AuditPage::next`] is where the next one begins, and an empty page may have one.
+    ///
+    /// **Errors:** [`ClientError`].
+    pub async fn audit(&self, request: &AuditRequest<'_>) -> Result<AuditPage<'static>, ClientError> {
+        let body = bodies::audit(request);
+        let message = Outgoing::new(Type::Request, self.did(), &body);
+        let reply = self.request(&message, Type::Response, self.core.request_timeout).await?;
+        bodies::audit_page(&reply.body)
+    }
+
+    /// Removes a bounded number of old records; [`AuditPruned::next`] is where to go on.
+    ///
+    /// **Errors:** [`ClientError`].
+    pub async fn audit_prune(&self, request: AuditPruneRequest) -> Result<AuditPruned, ClientError> {
+        let body = bodies::audit_prune(request);
+        let message = Outgoing::new(Type::Request, self.did(), &body);
+        let reply = self.request(&message, Type::Response, self.core.request_timeout).await?;
+        bodies::audit_pruned(&reply.body)
+    }
+}

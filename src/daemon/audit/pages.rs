@@ -1,0 +1,121 @@
+//! REQUEST `audit` and `audit-prune` in; a page of the audit log, or what was removed from it, out. The agent alone may ask.
+
+use std::str::FromStr as _;
+use std::sync::Arc;
+
+use capd_proto::code::Code;
+use capd_proto::limits::{QUERY_LIMIT_DEFAULT, QUERY_LIMIT_MAX};
+use capd_proto::message::{
+    AuditPage, AuditPruneRequest, AuditPruned, AuditRequest, AuditRow, Response, Type,
+};
+
+use crate::daemon::inbound::Inbound;
+use crate::daemon::node::{Node, Refusal};
+use crate::store::StoreError;
+use crate::store::audit::chain::Entry;
+use crate::store::audit::{Filter, Kind, Query};
+
+impl Node {
+    /// Answers with a page of the audit log once its writer has read it.
+    ///
+    /// **Errors:** 4001 for anybody but the agent, for a page of nothing, and for a kind that there is not; 5002 when the
+    /// log is off or cannot be read.
+    pub(in crate::daemon) fn on_audit(
+        &self,
+        inbound: &Inbound<'_>,
+        request: &AuditRequest<'_>,
+    ) -> Result<(), Refusal> {
+        is_for_the_agent(inbound, "audit")?;
+        if request.limit == Some(0) {
+            return Err(Refusal::new(Code::BAD_REQUEST, "`limit` is at least 1"));
+        }
+        let kind = request.kind.as_deref().map(Kind::from_str).transpose();
+        let kind = kind.map_err(|error| Refusal::new(Code::BAD_REQUEST, format!("kind: {error}")))?;
+        let filter = Filter {
+            kind,
+            since_ms: request.since_ms,
+            capability: request.capability.as_deref().map(str::to_owned),
+            peer: request.peer.as_deref().map(str::to_owned),
+        };
+        let limit = request.limit.unwrap_or(QUERY_LIMIT_DEFAULT).min(QUERY_LIMIT_MAX);
+        let query = Query {
+            after: request.after.unwrap_or(0),
+            rows_max: usize::try_from(limit).unwrap_or(usize::MAX),
+            // A page ends early rather than outgrow what the link takes.
+            bytes_max: inbound.link.message_bytes_max() / 2,
+            filter: Some(filter).filter(|filter| *filter != Filter::default()),
+        };
+        self.answer_later(inbound, move |node| async move {
+            let page = node.audit.page(query).await?;
+            let counters = node.audit.counters();
+            Ok(Response::Audit(AuditPage {
+                rows: page.entries.into_iter().map(row).collect(),
+                next: page.next,
+                head: page.head.seq,
+                head_hash: page.head.hash,
+                written: counters.written,
+                lost: counters.lost,
+            }))
+        });
+        Ok(())
+    }
+
+    /// Answers with what one step of pruning removed.
+    ///
+    /// **Errors:** 4001 for anybody but the agent; 5002 when the log is off or cannot be written.
+    pub(in crate::daemon) fn on_audit_prune(
+        &self,
+        inbound: &Inbound<'_>,
+        request: AuditPruneRequest,
+    ) -> Result<(), Refusal> {
+        is_for_the_agent(inbound, "audit-prune")?;
+        self.answer_later(inbound, move |node| async move {
+            let (after, now_ms) = (request.after.unwrap_or(0), node.clock.wall_ms());
+            let pruned = node.audit.prune(after, request.before_ms, now_ms).await?;
+            tracing::info!(target: "audit", records = pruned.records, "old audit records were removed");
+            Ok(Response::AuditPruned(AuditPruned { pruned: pruned.records, next: pruned.next }))
+        });
+        Ok(())
+    }
+
+    fn answer_later<W>(&self, inbound: &Inbound<'_>, work: impl FnOnce(Arc<Self>) -> W + Send + 'static)
+    where
+        W: Future<Output = Result<Response<'static>, StoreError>> + Send,
+    {
+        let Some(node) = self.shared() else { return };
+        let (link, route, id) = (Arc::clone(inbound.link), inbound.route.clone(), inbound.envelope.id);
+        self.spawn(async move {
+            match work(Arc::clone(&node)).await {
+                Ok(response) => {
+                    let mut body = Vec::new();
+                    response.encode(&mut body);
+                    let answer = node.answer(&link, link.principal(), Some(id), Type::Response, &body);
+                    node.send(&link, &route, answer);
+                }
+                Err(error) => {
+                    // What it says names files, which messages never do (PROTOCOL 9).
+                    tracing::warn!(%error, "the audit log cannot be used");
+                    let told = "the audit log cannot be used; the sidecar's log says why";
+                    node.refuse(&link, &route, Some(id), &Refusal::new(Code::UNAVAILABLE, told));
+                }
+            }
+        });
+    }
+}
+
+/// A peer learns nothing of what others did here, and no more than of an operation that we do not have.
+fn is_for_the_agent(inbound: &Inbound<'_>, op: &str) -> Result<(), Refusal> {
+    if inbound.link.kind().is_local() {
+        return Ok(());
+    }
+    Err(Refusal::new(Code::BAD_REQUEST, format!("the operation {op:?} is not known here")))
+}
+
+fn row(entry: Entry) -> AuditRow<'static> {
+    AuditRow {
+        seq: entry.seq,
+        hash: entry.record_hash,
+        record: entry.record.map(Into::into),
+        prev_hash: entry.prev_hash,
+    }
+}
