@@ -86,7 +86,7 @@ fn the_examples_with_a_sidecar_print_what_the_page_shows() {
     // Nobody reads on after this line, and what serve says of each call must not end it.
     std::io::BufReader::new(server.stdout.take().unwrap()).read_line(&mut announced).unwrap();
     assert_eq!(announced, serve.shown.replace(PAGE_DID, &sidecar.did));
-    for section in ["call", "What became of my call?", "calls", "query", "ls", "describe", "id"] {
+    for section in ["call", "What became of my call?", "calls", "audit", "query", "ls", "describe", "id"] {
         hold(section, &sidecar.dir, &sidecar.did);
     }
     server.kill().unwrap();
@@ -101,10 +101,12 @@ fn the_page_names_every_exit_code_and_flag_of_the_help() {
         let (code, meaning) = line.trim().split_once(' ').unwrap();
         assert!(PAGE.replace('`', "").contains(&format!("| {code} | {} |", meaning.trim())), "{line}");
     }
-    for subcommand in [
+    let audit = ["audit query", "audit verify", "audit export", "audit prune"];
+    let others = [
         "call", "calls", "query", "ls", "describe", "serve", "cancel", "ping", "id", "diff", "check",
         "matrix", "decode",
-    ] {
+    ];
+    for subcommand in audit.into_iter().chain(others) {
         let help = run_with(&mut shell(&format!("capctl {subcommand} --help"), Path::new("/")), b"");
         let own = stdout(&help).split("Sidecar:").next().unwrap().to_owned();
         for flag in own.split_whitespace().filter(|word| word.starts_with("--")) {

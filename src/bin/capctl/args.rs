@@ -7,11 +7,14 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use capd::store::audit::Kind;
 use capd_proto::capability::{CapabilityId, Range};
 use capd_proto::envelope::MessageId;
 use clap::{Args as ArgGroup, Parser, Subcommand, ValueEnum};
 
+use crate::audit::Anchor;
 use crate::duration;
+use crate::moment::{self, Moment};
 
 pub(crate) use compat::{CheckArgs, CheckMode, DiffArgs, MatrixArgs};
 
@@ -52,6 +55,9 @@ pub(crate) enum Command {
     Call(CallArgs),
     /// Show which calls the sidecar runs, relays and remembers
     Calls(CallsArgs),
+    /// Show what the sidecar refused, dropped or lost, and verify that record
+    #[command(subcommand)]
+    Audit(AuditCommand),
     /// List the versions of a capability, or a whole namespace with NAME.*
     Query(QueryArgs),
     /// List every capability that the sidecar knows
@@ -128,6 +134,58 @@ const THREAD_BYTES_MAX: usize = 64;
 pub(crate) struct CallsArgs {
     /// Only the call of this id, 32 hexadecimal digits, with all that is known of it
     pub(crate) id: Option<MessageId>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum AuditCommand {
+    /// Show records, oldest first
+    Query(AuditQueryArgs),
+    /// Check the chain of records, and name the first row that is not as it was written
+    Verify {
+        /// A row and its hash as verify once printed them; the chain must still have them
+        #[arg(long, value_name = "ROW:HASH")]
+        anchor: Option<Anchor>,
+        /// The log's file, in place of the sidecar that writes it
+        #[arg(long, value_name = "PATH")]
+        file: Option<PathBuf>,
+    },
+    /// Print every entry of the chain as a JSON line, those that were pruned too
+    Export {
+        /// Where to, in place of stdout
+        #[arg(long, value_name = "PATH")]
+        output: Option<PathBuf>,
+        /// The log's file, in place of the sidecar that writes it
+        #[arg(long, value_name = "PATH")]
+        file: Option<PathBuf>,
+    },
+    /// Remove old records, and leave what the chain is verified by
+    Prune {
+        /// How old, such as 90d, or before which time
+        #[arg(long, value_name = "DURATION|TIME", value_parser = moment::parse)]
+        older_than: Moment,
+        /// The log's file, in place of the sidecar that writes it
+        #[arg(long, value_name = "PATH")]
+        file: Option<PathBuf>,
+    },
+}
+
+#[derive(Debug, ArgGroup)]
+pub(crate) struct AuditQueryArgs {
+    /// Only records of this kind
+    #[arg(long)]
+    pub(crate) kind: Option<Kind>,
+    /// Only records from so long ago on, such as 24h, or from this time on
+    #[arg(long, value_name = "DURATION|TIME", value_parser = moment::parse)]
+    pub(crate) since: Option<Moment>,
+    /// Only records about this capability, or a namespace: org.example.*
+    #[arg(long, value_name = "NAME")]
+    pub(crate) capability: Option<String>,
+    /// Only records about this other agent
+    #[arg(long, value_name = "DID")]
+    pub(crate) peer: Option<String>,
+    /// The log's file, in place of the sidecar that writes it
+    #[arg(long, value_name = "PATH")]
+    pub(crate) file: Option<PathBuf>,
 }
 
 #[derive(Debug, ArgGroup)]
@@ -261,7 +319,7 @@ Exit codes:
   1    something unexpected
   2    usage: the command line, a file it names, or contexts.toml
   3    refused, for another reason than the two below
-  4    a schema violation: params (4004, 4904) or result (5901); a contract that check finds broken
+  4    a schema violation: params (4004, 4904) or result (5901); a contract that check finds broken; a broken audit chain
   5    unavailable or out of time: no sidecar, 2xxx, 5002, 5003, 5004
   6    the call ended with another error result
   130  interrupted; a call that was running has been cancelled";

@@ -2,6 +2,7 @@
 
 mod again;
 mod args;
+mod audit;
 mod call;
 mod calls;
 mod compat;
@@ -13,6 +14,7 @@ mod duration;
 mod failure;
 mod hex;
 mod list;
+mod moment;
 mod output;
 mod reach;
 mod serve;
@@ -50,6 +52,7 @@ fn run(args: Args) -> Result<(), Failure> {
     match command {
         Command::Call(call) => wait_for(call::run(&sidecar, call, json)),
         Command::Calls(calls) => wait_for(calls::run(&sidecar, calls, json)),
+        Command::Audit(command) => wait_for(audit::run(&sidecar, command, json)),
         Command::Query(query) => wait_for(list::query(&sidecar, query, json)),
         Command::Ls(ls) => wait_for(list::ls(&sidecar, ls, json)),
         Command::Describe(describe) => wait_for(describe::run(&sidecar, describe, json)),

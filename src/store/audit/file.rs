@@ -26,16 +26,16 @@ pub struct AuditFile {
 }
 
 impl AuditFile {
-    /// Opens the file for reading only: it may be written by a sidecar meanwhile, and nothing of it is changed.
+    /// Opens the file for reading only: it may be damaged, a sidecar may write it meanwhile, and nothing of it is changed.
     ///
-    /// **Errors:** there is none, it is no audit log, a later capd wrote it, its ends are damaged, or it cannot be read.
+    /// **Errors:** there is none, it is no audit log, a later capd wrote it, or it cannot be read.
     pub fn read(path: &Path) -> Result<Self, StoreError> {
         Self::open(path, OpenFlags::SQLITE_OPEN_READ_ONLY, None)
     }
 
     /// Opens the file for reading and writing, to grow to at most `bytes_max`. A sidecar may write it meanwhile.
     ///
-    /// **Errors:** as [`AuditFile::read`], or it cannot be written.
+    /// **Errors:** as [`AuditFile::read`]; the chain's ends are damaged, or it cannot be written.
     pub fn write(path: &Path, bytes_max: Option<u64>) -> Result<Self, StoreError> {
         Self::open(path, OpenFlags::SQLITE_OPEN_READ_WRITE, bytes_max)
     }
@@ -83,8 +83,8 @@ impl AuditFile {
         let opened = connect(path, access).map_err(|error| of_sqlite(path, &error))?;
         let mut file = Self { connection: opened, path: path.clone(), pages_max: None };
         file.identify()?;
-        file.check_ends()?;
         if access.contains(OpenFlags::SQLITE_OPEN_READ_WRITE) {
+            file.check_ends()?;
             file.ready_to_write(bytes_max).map_err(|error| of_sqlite(path, &error))?;
         }
         Ok(file)

@@ -1,0 +1,125 @@
+//! A sidecar or a file in; pages of its audit log out, whichever it is.
+
+use std::path::Path;
+
+use capd::client::Client;
+use capd::net::System;
+use capd::store::audit::chain::{Entry, Head};
+use capd::store::audit::{
+    AuditCounters, AuditFile, AuditStorage as _, Filter, Page, Pruned, Query, page, prune,
+};
+use capd::store::{StoreError, StoreErrorKind};
+use capd_proto::limits::QUERY_LIMIT_MAX;
+use capd_proto::message::{AuditPage, AuditPruneRequest, AuditRequest};
+use serde_json::Value;
+
+use crate::Sidecar;
+use crate::failure::{Exit, Failure};
+
+/// Where a log is read.
+pub(super) enum Source {
+    /// Through the sidecar that writes it.
+    Sidecar(Client),
+    /// The file itself, written or not.
+    File(AuditFile),
+}
+
+impl Source {
+    /// The log of a file, or else of the sidecar.
+    ///
+    /// **Errors:** as for a link to it, or the file cannot be used; one that is damaged is a broken chain.
+    pub(super) async fn of(sidecar: &Sidecar, file: Option<&Path>, writes: bool) -> Result<Self, Failure> {
+        let Some(file) = file else { return sidecar.connect().await.map(Self::Sidecar) };
+        let opened = if writes { AuditFile::write(file, None) } else { AuditFile::read(file) };
+        opened.map(Self::File).map_err(|error| match error.kind() {
+            StoreErrorKind::Corrupt => failure(error),
+            _ => Failure::usage(error.to_string()),
+        })
+    }
+
+    /// The records behind `after` that fit the filter, or every entry.
+    pub(super) async fn page(
+        &mut self,
+        after: u64,
+        filter: Option<&Filter>,
+    ) -> Result<(Page, AuditCounters), Failure> {
+        match self {
+            Self::Sidecar(client) => {
+                let filter = filter.cloned().unwrap_or_default();
+                let request = AuditRequest {
+                    after: Some(after),
+                    limit: Some(QUERY_LIMIT_MAX),
+                    kind: filter.kind.map(|kind| kind.as_str().into()),
+                    since_ms: filter.since_ms,
+                    capability: filter.capability.as_deref().map(Into::into),
+                    peer: filter.peer.as_deref().map(Into::into),
+                };
+                let page = client.audit(&request).await?;
+                if page.next.is_some_and(|next| next <= after) {
+                    let said = "a page that ends where it began".to_owned();
+                    return Err(capd::client::ClientError::Answer(said).into());
+                }
+                Ok(of_wire(page))
+            }
+            Self::File(file) => {
+                let (rows_max, bytes_max) = (ROWS_MAX, usize::MAX);
+                let query = Query { after, rows_max, bytes_max, filter: filter.cloned() };
+                let page = page(file, &query).map_err(failure)?;
+                Ok((page, AuditCounters::default()))
+            }
+        }
+    }
+
+    /// One step of pruning behind `after`.
+    pub(super) async fn prune(&mut self, after: u64, before_ms: u64) -> Result<Pruned, Failure> {
+        match self {
+            Self::Sidecar(client) => {
+                let request = AuditPruneRequest { after: Some(after), before_ms };
+                let pruned = client.audit_prune(request).await?;
+                Ok(Pruned { records: pruned.pruned, next: pruned.next.filter(|next| *next > after) })
+            }
+            Self::File(file) => {
+                let tenant = tenant(file)?;
+                prune(file, &tenant, after, before_ms, now_ms()).map_err(failure)
+            }
+        }
+    }
+}
+
+/// The time of day. **Units:** milliseconds since the Unix epoch.
+pub(super) fn now_ms() -> u64 {
+    System::real().clock.wall_ms()
+}
+
+/// Whose records a file has, as its last one says.
+fn tenant(file: &mut AuditFile) -> Result<String, Failure> {
+    let head = file.head().map_err(failure)?;
+    let last = file.read(head.seq.saturating_sub(1), 1, usize::MAX).map_err(failure)?;
+    let record = last.first().and_then(|entry| serde_json::from_str::<Value>(entry.record.as_deref()?).ok());
+    let tenant = record.as_ref().and_then(|record| record["tenantId"].as_str());
+    Ok(tenant.unwrap_or("default").to_owned())
+}
+
+fn of_wire(page: AuditPage<'static>) -> (Page, AuditCounters) {
+    let entries = page.rows.into_iter().map(|row| Entry {
+        seq: row.seq,
+        prev_hash: row.prev_hash,
+        record: row.record.map(std::borrow::Cow::into_owned),
+        record_hash: row.hash,
+    });
+    let (entries, head) = (entries.collect(), Head { seq: page.head, hash: page.head_hash });
+    let counters = AuditCounters { written: page.written, lost: page.lost };
+    (Page { entries, next: page.next, head }, counters)
+}
+
+fn failure(error: StoreError) -> Failure {
+    let failure = Failure::unexpected(error.to_string());
+    match error.kind() {
+        StoreErrorKind::Corrupt => failure.exit(Exit::SchemaViolation),
+        StoreErrorKind::Locked => failure.exit(Exit::Unavailable),
+        _ => failure,
+    }
+}
+
+/// Most entries of a file at once.
+const ROWS_MAX: usize = 1_000;

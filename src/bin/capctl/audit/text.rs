@@ -1,0 +1,99 @@
+//! Records in, a table for people out.
+
+use capd::store::audit::Kind;
+use capd::store::audit::chain::Entry;
+use serde_json::Value;
+
+use crate::{output, time};
+
+/// A row for each record, under a heading if it is the first table.
+pub(super) fn table(entries: &[&Entry], has_heading: bool) -> String {
+    let rows: Vec<_> = entries.iter().map(|entry| row(entry)).collect();
+    let table = output::table(&["ROW", "TIME", "KIND", "CAPABILITY", "PEER", "ID", "WHAT"], &rows);
+    match (has_heading, table.split_once('\n')) {
+        (false, Some((_, rows))) => rows.to_owned(),
+        (true, _) | (false, None) => table,
+    }
+}
+
+fn row(entry: &Entry) -> Vec<String> {
+    let record = entry.record.as_deref().and_then(|record| serde_json::from_str::<Value>(record).ok());
+    let record = record.unwrap_or_default();
+    let text = |key: &str| record[key].as_str().unwrap_or_default().to_owned();
+    vec![
+        entry.seq.to_string(),
+        record["ts"].as_u64().map(time::utc).unwrap_or_default(),
+        text("kind"),
+        text("capabilityName"),
+        text("peerId"),
+        text("correlationId"),
+        what(&record),
+    ]
+}
+
+/// What happened, in a few words.
+fn what(record: &Value) -> String {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let first = |list: &Value| -> (Value, String) {
+        let list = list.as_array().map(Vec::as_slice).unwrap_or_default();
+        let more = match list.len() {
+            0 | 1 => String::new(),
+            count => format!(", and {} more", count - 1),
+        };
+        (list.first().cloned().unwrap_or_default(), more)
+    };
+    let kind = record["kind"].as_str().and_then(|kind| kind.parse().ok());
+    match kind {
+        Some(Kind::SchemaViolation) => {
+            let (violation, more) = first(&record["violations"]);
+            let (path, message) = (text(&violation["path"]), text(&violation["message"]));
+            format!("{}: {path} {message}{more}", text(&record["side"]))
+        }
+        Some(Kind::Drift) => {
+            let (finding, more) = first(&record["findings"]);
+            let (side, path, rule) = (text(&finding["side"]), text(&finding["path"]), text(&finding["rule"]));
+            format!("{}: {side} {path} {rule}{more}", record["code"])
+        }
+        Some(Kind::Denied) => format!("{}: {}", text(&record["messageType"]), text(&record["reason"])),
+        Some(Kind::BindingMismatch) => format!("from {}", text(&record["from"])),
+        Some(Kind::RawResult) => format!("{} bytes", record["bytes"]),
+        Some(Kind::Lost) => format!("{} records could not be written", record["records"]),
+        Some(Kind::Pruned) => format!("{} records were removed", record["records"]),
+        Some(Kind::DuplicateResult | Kind::LateResult | Kind::Interrupted | Kind::Replaced) | None => {
+            text(&record["reason"])
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn each_kind_is_told_in_a_few_words() {
+        for (record, told) in [
+            (
+                json!({"kind": "capability_schema_violation", "side": "request", "violations": [{"path": "/a", "message": "is required"}, {}]}),
+                "request: /a is required, and 1 more",
+            ),
+            (
+                json!({"kind": "drift", "code": 4902, "findings": [{"side": "response", "path": "/b", "rule": "enum"}]}),
+                "4902: response /b enum",
+            ),
+            (
+                json!({"kind": "denied", "messageType": "PING", "reason": "not authorized"}),
+                "PING: not authorized",
+            ),
+            (json!({"kind": "binding_mismatch", "from": "did:key:x"}), "from did:key:x"),
+            (json!({"kind": "raw_result", "bytes": 7}), "7 bytes"),
+            (json!({"kind": "late_result", "reason": "the call had ended"}), "the call had ended"),
+            (json!({"kind": "audit_lost", "records": 3}), "3 records could not be written"),
+            (json!({"kind": "audit_pruned", "records": 3}), "3 records were removed"),
+            (json!({"kind": "of a later capd"}), ""),
+        ] {
+            assert_eq!(what(&record), told, "{record}");
+        }
+    }
+}
