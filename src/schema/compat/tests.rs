@@ -1,5 +1,7 @@
 //! Pairs of declarations in; the outcome that each direction has, to the path, out.
 
+use proptest::prelude::*;
+use proptest::sample::{select, subsequence};
 use serde_json::{Value, json};
 
 use super::version::{Bump, needed, suffices};
@@ -313,5 +315,59 @@ fn a_version_must_follow_by_as_much_as_the_change_needs() {
         (Some(Bump::Patch), "2.0.0-rc.2", "2.0.0-rc.2", false),
     ] {
         assert_eq!(enough(bump, old, new), expected, "{bump:?} {old} {new}");
+    }
+}
+
+fn any_schema() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        select(vec!["string", "integer", "null", "boolean"]).prop_map(|kind| json!({"type": kind})),
+        subsequence(vec![json!("x"), json!("y"), json!(1), Value::Null], 1..=4)
+            .prop_map(|values| json!({"enum": values})),
+        (0..4, 4..8).prop_map(|(low, high)| json!({"type": "integer", "minimum": low, "maximum": high})),
+        subsequence(vec!["string", "integer", "null"], 2..=3).prop_map(|kinds| json!({"type": kinds})),
+    ];
+    leaf.prop_recursive(3, 12, 3, |inner| {
+        let names = ["a", "b", "c"];
+        prop_oneof![
+            4 => (
+                prop::collection::btree_map(select(names.to_vec()), inner.clone(), 1..=3),
+                subsequence(names.to_vec(), 0..=1),
+                any::<bool>(),
+            )
+                .prop_map(|(properties, required, is_closed)| {
+                    object(json!(properties), &required, is_closed)
+                }),
+            1 => inner.clone().prop_map(|items| json!({"type": "array", "items": items})),
+            1 => prop::collection::vec(inner, 2..=2).prop_map(|branches| json!({"anyOf": branches})),
+        ]
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    #[test]
+    fn every_refutation_is_one_for_both_validators(one in any_schema(), two in any_schema()) {
+        for outcome in [requests(&one, &two), results(&one, &two)] {
+            match &outcome {
+                Outcome::Incompatible(refutation) => check(refutation, &one, &two),
+                Outcome::Partial(lost) => {
+                    lost.iter().filter_map(|lost| lost.refutation.as_ref()).for_each(|refutation| {
+                        check(refutation, &one, &two);
+                    });
+                    for (index, entry) in lost.iter().enumerate() {
+                        let is_again = |other: &Lost| (&other.path, &other.feature) == (&entry.path, &entry.feature);
+                        prop_assert!(!lost[index + 1..].iter().any(is_again), "{lost:?}");
+                    }
+                }
+                Outcome::Full | Outcome::Unknown { .. } => {}
+            }
+        }
+    }
+
+    #[test]
+    fn a_schema_serves_its_own_callers_in_full(schema in any_schema()) {
+        prop_assert_eq!(requests(&schema, &schema), Outcome::Full);
+        prop_assert_eq!(results(&schema, &schema), Outcome::Full);
     }
 }

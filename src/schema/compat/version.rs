@@ -40,13 +40,20 @@ impl fmt::Display for Bump {
 /// served in full by `old` as well.
 pub fn needed(old: &Contract, new: &Contract) -> Option<Bump> {
     if old.is_same(new) {
-        None
-    } else if compare(old, new).verdict() != Verdict::Full {
-        Some(Bump::Major)
-    } else if compare(new, old).verdict() != Verdict::Full {
-        Some(Bump::Minor)
-    } else {
-        Some(Bump::Patch)
+        return None;
+    }
+    let backward = compare(old, new).verdict();
+    // What breaks needs no second look.
+    let forward = if backward == Verdict::Full { compare(new, old).verdict() } else { backward };
+    Some(of_change(backward, forward))
+}
+
+/// The step of a change, by how callers of the old declaration fit the new one, and callers of the new the old one.
+pub fn of_change(backward: Verdict, forward: Verdict) -> Bump {
+    match (backward, forward) {
+        (Verdict::Full, Verdict::Full) => Bump::Patch,
+        (Verdict::Full, Verdict::Partial | Verdict::Unknown | Verdict::Incompatible) => Bump::Minor,
+        (Verdict::Partial | Verdict::Unknown | Verdict::Incompatible, _) => Bump::Major,
     }
 }
 
