@@ -107,14 +107,13 @@ struct Check<'a> {
 
 impl<'a> Check<'a> {
     fn run(old: &'a Held, new: &'a Held, mode: CheckMode) -> Self {
-        let compared = |caller: &Held, provider: &Held| compat::compare(&caller.contract, &provider.contract);
-        Self {
-            old,
-            new,
-            backward: (mode != CheckMode::Forward).then(|| compared(old, new)),
-            forward: (mode != CheckMode::Backward).then(|| compared(new, old)),
-            step: Step::between(old, new),
-        }
+        let forward = || compat::compare(&new.contract, &old.contract);
+        let backward = compat::compare(&old.contract, &new.contract);
+        let asked = (mode != CheckMode::Backward).then(forward);
+        let verdict = || asked.as_ref().map_or_else(|| forward().verdict(), Compatibility::verdict);
+        let step = Step::between(old, new, backward.verdict(), verdict);
+        let backward = (mode != CheckMode::Forward).then_some(backward);
+        Self { old, new, backward, forward: asked, step }
     }
 
     fn is_kept(&self) -> bool {

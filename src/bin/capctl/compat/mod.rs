@@ -10,7 +10,7 @@ mod matrix;
 mod operand;
 mod report;
 
-use capd::schema::compat::{self, version};
+use capd::schema::compat::{self, Verdict, version};
 use serde_json::json;
 
 pub(crate) use check::check;
@@ -27,7 +27,7 @@ pub(crate) async fn diff(sidecar: &Sidecar, args: DiffArgs, json: bool) -> Resul
     let (old, new) = (operands.one(&args.a).await?, operands.one(&args.b).await?);
     let backward = compat::compare(&old.contract, &new.contract);
     let forward = compat::compare(&new.contract, &old.contract);
-    let step = Step::between(&old, &new);
+    let step = Step::between(&old, &new, backward.verdict(), || forward.verdict());
     if json {
         let mut document = json!({
             "a": report::held_json(&old),
@@ -55,8 +55,12 @@ struct Step {
 }
 
 impl Step {
-    fn between(old: &Held, new: &Held) -> Self {
-        let needed = version::needed(&old.contract, &new.contract);
+    /// The step between two declarations, by how callers of the old one fit the new one and the other way round.
+    fn between(old: &Held, new: &Held, backward: Verdict, forward: impl FnOnce() -> Verdict) -> Self {
+        let is_same = old.contract.is_same(&new.contract);
+        // What breaks needs no second look.
+        let forward = || if backward == Verdict::Full { forward() } else { backward };
+        let needed = (!is_same).then(|| version::of_change(backward, forward()));
         let (from, to) = (&old.id.version, &new.id.version);
         let is_one = old.id.name == new.id.name;
         Self {
