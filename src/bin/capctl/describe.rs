@@ -71,6 +71,7 @@ fn facts(offer: &Offer) -> Vec<(&'static str, String)> {
         ("permissions", "permissions", ""),
         ("rate_limit", "rate limit", ""),
         ("supported_ranges", "also serves", ""),
+        ("min_schema_version", "none below", ""),
         ("deprecated_ranges", "deprecated", ""),
         ("deprecated_versions", "deprecated", ""),
         ("notes", "notes", ""),
