@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use capd_proto::capability::CapabilityId;
 use capd_proto::code::Code;
 use capd_proto::identity::Did;
 use capd_proto::message::{ContentHash, Declare, Descriptor, DocRequest, DocSend, Query, Type};
@@ -11,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::executor::refused_artifact;
+use super::hashes;
 use super::inbound::Inbound;
 use super::node::{Node, Refusal, lock};
 use super::peers::Stay;
@@ -59,12 +61,14 @@ impl Node {
         let Some(link) = self.peers.link(peer) else { return };
         match self.served_by(&link).await {
             Ok(descriptors) => {
+                let (descriptors, contradictions) = self.consistent(peer, descriptors);
                 tracing::debug!(%peer, capabilities = descriptors.len(), "peer serves");
                 // The link may have gone meanwhile, and with it what was learnt.
                 if self.peers.has_link(peer, link.id()) {
                     self.prove_ahead(peer, &descriptors);
                     self.registry.apply(Event::Declared { origin: Origin::Peer(peer.clone()), descriptors });
                     self.peers.learnt(peer);
+                    self.peers.contradicted(peer, contradictions);
                 }
             }
             Err(refusal) => {
@@ -78,9 +82,75 @@ impl Node {
     }
 
     /// PROTOCOL 7.2: a name that nobody serves may be one that a peer serves in a format newer than we read, 4905.
-    pub(super) fn or_misunderstood(&self, refusal: Refusal, only: Option<&Did>) -> Refusal {
+    ///
+    /// So may be a name, if it is one that is asked for, whose contract is not what its hash says.
+    pub(super) fn or_misunderstood(
+        &self,
+        refusal: Refusal,
+        name: Option<&str>,
+        only: Option<&Did>,
+    ) -> Refusal {
         let is_unknown = refusal.code == Code::CAPABILITY_NOT_FOUND;
-        self.peers.fault(only).filter(|_| is_unknown).unwrap_or(refusal)
+        let is_unserved = is_unknown || refusal.code == Code::VERSION_MISMATCH;
+        let contradiction =
+            name.filter(|_| is_unserved).and_then(|name| self.peers.contradiction(name, only));
+        contradiction.or_else(|| self.peers.fault(only).filter(|_| is_unknown)).unwrap_or(refusal)
+    }
+
+    /// The descriptors whose hashes are those of what they promise, as far as their schemas are here, and the others.
+    ///
+    /// A contract that is not what its hash says has changed in silence, so nobody calls it.
+    fn consistent(
+        &self,
+        peer: &Did,
+        descriptors: Vec<Arc<Descriptor>>,
+    ) -> (Vec<Arc<Descriptor>>, Vec<(CapabilityId, String)>) {
+        let origin = Origin::Peer(peer.clone());
+        let snapshot = self.registry.snapshot();
+        let is_known = |descriptor: &Arc<Descriptor>| {
+            let mut entries = snapshot.entries(descriptor.id.name.as_str()).iter();
+            entries.any(|entry| entry.origin == origin && entry.descriptor == *descriptor)
+        };
+        let (mut consistent, mut contradictions, mut checked) = (Vec::new(), Vec::new(), 0);
+        for descriptor in descriptors {
+            // What is registered has been looked at; a peer cannot make us hash without end.
+            let is_checked = checked >= HASHED_MAX || is_known(&descriptor);
+            checked += usize::from(!is_checked);
+            match if is_checked { Ok(()) } else { hashes::check(&descriptor, &self.artifacts) } {
+                Ok(()) => consistent.push(descriptor),
+                Err(problem) => {
+                    tracing::warn!(%peer, capability = %descriptor.id, problem, "a peer's capability is not used");
+                    contradictions.push((descriptor.id.clone(), problem));
+                }
+            }
+        }
+        (consistent, contradictions)
+    }
+
+    /// Looks at what a peer declared with this schema again, once its bytes are here, and lets go of what is not as its
+    /// hash says.
+    fn check_fetched(&self, peer: &Did, hash: &ContentHash) {
+        let origin = Origin::Peer(peer.clone());
+        let snapshot = self.registry.snapshot();
+        let names_it = |descriptor: &Descriptor| {
+            let mut schemas = [&descriptor.input_schema, &descriptor.output_schema].into_iter().flatten();
+            schemas.any(|schema| schema.hash() == Some(hash))
+        };
+        let served: Vec<_> = snapshot.served_by(&origin).map(|entry| Arc::clone(&entry.descriptor)).collect();
+        let mut wrong = Vec::new();
+        for descriptor in served.iter().filter(|descriptor| names_it(descriptor)).take(HASHED_MAX) {
+            if let Err(problem) = hashes::check(descriptor, &self.artifacts) {
+                tracing::warn!(%peer, capability = %descriptor.id, problem, "a peer's capability is not used");
+                wrong.push((descriptor.id.clone(), problem));
+            }
+        }
+        if wrong.is_empty() {
+            return;
+        }
+        let mut descriptors = served;
+        descriptors.retain(|descriptor| !wrong.iter().any(|(id, _)| *id == descriptor.id));
+        self.registry.apply(Event::Declared { origin, descriptors });
+        self.peers.contradicted(peer, wrong);
     }
 
     /// Asks every peer, or one, what it serves, side by side.
@@ -202,7 +272,12 @@ impl Node {
         let unusable = |error: &dyn std::fmt::Display| Refusal::new(Code::UNAVAILABLE, error.to_string());
         let document = DocSend::decode(&answer.body).map_err(|error| unusable(&error))?;
         document.verify(&hash).map_err(|error| unusable(&error))?;
-        self.artifacts.insert(hash, document.data.into_owned(), Keep::Cached).map_err(refused_artifact)
+        let artifact = self
+            .artifacts
+            .insert(hash, document.data.into_owned(), Keep::Cached)
+            .map_err(refused_artifact)?;
+        self.check_fetched(peer, &hash);
+        Ok(artifact)
     }
 }
 
@@ -226,5 +301,7 @@ const CONNECT_MS: u64 = 1_000;
 const REFRESH_MS: u64 = 3_000;
 /// Time for a peer to answer a question of ours, in milliseconds.
 const ASK_MS: u64 = 10_000;
+/// Descriptors of one answer that are hashed to see whether they say it right.
+const HASHED_MAX: usize = 64;
 /// Most pages of capabilities taken from one peer.
 const PAGES_MAX: usize = 100;

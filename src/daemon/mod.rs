@@ -7,7 +7,8 @@
 //! agent's calls to peers, `relay` matches every other answer with its request, `query` and `discovery` exchange what
 //! is served, `gate` proves that it is what the agent was built against, `providers` holds what serves here, `sessions`
 //! pins agreed versions, `turns` counts what an agent has to repair, `listing` shows it which calls there are,
-//! `deprecation` warns of what is deprecated, `audit` accounts for what was refused, dropped or cut off.
+//! `hashes` says what contracts hash to, `deprecation` warns of what is deprecated, `audit` accounts for what was
+//! refused, dropped or cut off.
 
 mod audit;
 mod calls;
@@ -16,6 +17,7 @@ mod deprecation;
 mod discovery;
 mod executor;
 mod gate;
+mod hashes;
 mod inbound;
 mod listing;
 mod node;
@@ -44,6 +46,7 @@ use crate::net::{Host, Seed, System, local};
 use crate::store::{Medium, Thread};
 use node::Node;
 
+pub use hashes::{Hashed, Hashes, hashes};
 pub use start::StartError;
 
 /// A running sidecar.

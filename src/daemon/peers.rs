@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use capd_proto::capability::CapabilityId;
+use capd_proto::code::Code;
 use capd_proto::identity::{Did, PublicKey};
 
 use super::changes::{Changes, Watch};
@@ -44,6 +46,8 @@ struct Peer {
     is_known: bool,
     /// Why what it said last cannot be read.
     fault: Option<Refusal>,
+    /// What it said of these capabilities contradicts itself.
+    contradictions: Vec<(CapabilityId, String)>,
 }
 
 impl Peers {
@@ -70,7 +74,14 @@ impl Peers {
         let key = *link.key()?;
         let begun = {
             let mut state = lock(&self.state);
-            let new = || Peer { key, links: Vec::new(), stay: Stay(link.id()), is_known: false, fault: None };
+            let new = || Peer {
+                key,
+                links: Vec::new(),
+                stay: Stay(link.id()),
+                is_known: false,
+                fault: None,
+                contradictions: Vec::new(),
+            };
             let peer = state.entry(link.principal().clone()).or_insert_with(new);
             peer.links.push(Arc::clone(link));
             (peer.links.len() == 1).then_some(peer.stay)
@@ -146,6 +157,23 @@ impl Peers {
             peer.fault = None;
         }
         self.changed();
+    }
+
+    /// Of what the peer said, these capabilities contradict themselves.
+    pub(super) fn contradicted(&self, did: &Did, contradictions: Vec<(CapabilityId, String)>) {
+        if let Some(peer) = lock(&self.state).get_mut(did) {
+            peer.contradictions = contradictions;
+        }
+    }
+
+    /// How a peer, or the one named, contradicts itself about a capability of this name.
+    pub(super) fn contradiction(&self, name: &str, only: Option<&Did>) -> Option<Refusal> {
+        let state = lock(&self.state);
+        let mut asked = state.iter().filter(|(did, _)| only.is_none_or(|only| only == *did));
+        asked.find_map(|(_, peer)| {
+            let (_, problem) = peer.contradictions.iter().find(|(id, _)| id.name.as_str() == name)?;
+            Some(Refusal::new(Code::CONTRACT_ERROR, problem.clone()))
+        })
     }
 
     /// The peer has said what it serves, in a way that cannot be read.

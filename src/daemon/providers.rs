@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, Weak};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
+use capd_proto::cbor::Writer;
 use capd_proto::code::Code;
 use capd_proto::envelope::{Draft, Envelope, Ext, MessageId};
 use capd_proto::limits::EXT_CAPABILITY_ID;
@@ -17,6 +18,7 @@ use capd_proto::message::{
 };
 
 use super::executor::refused_artifact;
+use super::hashes::{Hashed, completed};
 use super::inbound::Inbound;
 use super::node::{ANSWER_TTL_MS, Node, Outbound, Refusal, lock};
 use super::wire::{text, with_fields};
@@ -108,7 +110,12 @@ type Fault<'a> = (Option<&'a declaration::SchemaSource>, String);
 
 impl Node {
     /// Serves a declared capability by its command; one without a command is left to an agent that will declare it.
-    pub(super) fn serve_declared<'a>(&self, declared: &'a Declared, dir: &Path) -> Result<(), Fault<'a>> {
+    pub(super) fn serve_declared<'a>(
+        &self,
+        declared: &'a Declared,
+        hashed: Option<&Hashed>,
+        dir: &Path,
+    ) -> Result<(), Fault<'a>> {
         let Some((program, args)) = declared.command.as_deref().and_then(<[String]>::split_first) else {
             return Ok(());
         };
@@ -116,7 +123,14 @@ impl Node {
         draft.input_schema = self.declared_schema(declared.input_schema.as_ref())?;
         draft.output_schema = self.declared_schema(declared.output_schema.as_ref())?;
         describe(&mut draft, declared);
-        let descriptor = draft.finish().map_err(|error| (None, error.to_string()))?;
+        draft.static_hash = hashed.map(|hashed| hashed.static_hash.0);
+        draft.lineage = hashed.map(|hashed| hashed.lineage.0);
+        let mut descriptor = draft.finish().map_err(|error| (None, error.to_string()))?;
+        if !declared.instructions.is_empty() {
+            let bytes =
+                with_fields(descriptor.as_bytes(), &[("instructions", &list(&declared.instructions))]);
+            descriptor = Descriptor::decode(&bytes).map_err(|error| (None, error.to_string()))?;
+        }
         let concurrency = declared.concurrency.unwrap_or(PROCESSES_DEFAULT);
         let spec = ProcessSpec {
             program: program.clone(),
@@ -156,11 +170,13 @@ impl Node {
         declare.check_format().map_err(Refusal::of)?;
         let mut descriptors = Vec::new();
         for descriptor in declare.descriptors().map_err(Refusal::of)? {
-            if descriptors.iter().any(|other: &Arc<Descriptor>| other.id == descriptor.id) {
+            if descriptors.iter().any(|other: &Descriptor| other.id == descriptor.id) {
                 return Err(Refusal::new(Code::BAD_REQUEST, format!("{} is declared twice", descriptor.id)));
             }
-            descriptors.push(Arc::new(self.own_schemas(descriptor)?));
+            descriptors.push(self.own_schemas(descriptor)?);
         }
+        let descriptors =
+            completed(descriptors, &self.artifacts)?.into_iter().map(Arc::new).collect::<Vec<_>>();
         let agent = self.providers.agent(inbound.link).unwrap_or_else(|| self.new_agent(inbound.link));
         tracing::info!(link = %inbound.link.id(), capabilities = descriptors.len(), "an agent serves");
         self.registry.apply(Event::Declared { origin: Origin::Local(agent.id), descriptors });
@@ -300,6 +316,17 @@ fn describe(draft: &mut DescriptorDraft, declared: &Declared) {
         max_delay_ms: policy.max_delay_ms,
         retry_on: policy.retry_on.clone(),
     });
+}
+
+/// A list of texts.
+fn list(texts: &[String]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut writer = Writer::new(&mut out);
+    writer.array(texts.len() as u64);
+    for text in texts {
+        writer.text(text);
+    }
+    out
 }
 
 /// A reference that names a document by its hash alone (RFC 6920): its bytes come by DOC_REQUEST.

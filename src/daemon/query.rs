@@ -41,7 +41,7 @@ impl Node {
             None => 0,
         };
         let entries = matching(&snapshot, &question, is_agent)
-            .map_err(|refusal| if is_agent { self.or_misunderstood(refusal, None) } else { refusal })?;
+            .map_err(|refusal| if is_agent { self.or_misunderstood(refusal, None, None) } else { refusal })?;
         let start = usize::try_from(start).unwrap_or(usize::MAX).min(entries.len());
         // A page ends early rather than outgrow what the link takes.
         let budget_bytes = inbound.link.message_bytes_max() / 2;

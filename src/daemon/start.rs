@@ -13,6 +13,7 @@ use capd_proto::ledger::Limits;
 
 use super::calls::Gifts;
 use super::executor::{Executor, Recovered, Written, recover};
+use super::hashes::hashes;
 use super::node::{Node, Parts, Rules};
 use super::peers::{Admission, Peers};
 use super::{Bound, Daemon};
@@ -25,8 +26,8 @@ use crate::schema::Artifacts;
 use crate::store::audit::{Audit, AuditOptions, AuditWriter, audit};
 use crate::store::{Folder, Medium, StoreError, Writer};
 
-pub(super) use contract::check_schemas;
-use contract::{gate, schema_error};
+use contract::gate;
+pub(super) use contract::{check_schemas, schema_error};
 
 /// Why the sidecar does not start.
 #[derive(Debug, thiserror::Error)]
@@ -174,6 +175,7 @@ pub(super) fn check(config: &Config) -> Result<Vec<String>, StartError> {
     }
     let Some(declaration) = load_declaration(config)? else { return Ok(Vec::new()) };
     check_schemas(&declaration)?;
+    hashes(&declaration)?;
     Ok(declaration.warnings)
 }
 
@@ -303,8 +305,10 @@ fn serve_processes(node: &Arc<Node>, config: &Config, declaration: &Declaration)
     let dir = config.agent.capabilities.as_deref().and_then(Path::parent).unwrap_or(Path::new("."));
     let dir = std::path::absolute(if dir.as_os_str().is_empty() { Path::new(".") } else { dir })
         .map_err(|error| StartError::File { path: dir.to_owned(), error })?;
+    let hashes = hashes(declaration)?;
     for declared in &declaration.capabilities {
-        node.serve_declared(declared, &dir).map_err(|(schema, error)| match schema {
+        let served = node.serve_declared(declared, hashes.of(&declared.id), &dir);
+        served.map_err(|(schema, error)| match schema {
             Some(schema) => schema_error(&declared.id, schema, &error),
             None => StartError::System(error),
         })?;

@@ -80,6 +80,8 @@ pub struct Declared {
     pub concurrency: Option<usize>,
     /// `category`.
     pub category: Option<String>,
+    /// `instructions`: how it is to be used.
+    pub instructions: Vec<String>,
     /// `permissions`: what a caller must have been granted.
     pub permissions: Vec<String>,
     /// `rateLimit`.

@@ -178,7 +178,7 @@ impl Node {
                     }
                     // Everybody who might serve it has said what they serve.
                     Missing::Provider(refusal) if self.awaited(call).is_empty() => {
-                        Err(self.or_misunderstood(refusal.clone(), call.to.as_ref()))
+                        Err(self.or_misunderstood(refusal.clone(), Some(&call.name), call.to.as_ref()))
                     }
                     Missing::Provider(_) => {
                         changes.changed().await;

@@ -52,7 +52,7 @@ pub(super) fn gate(declaration: Option<&Declaration>, artifacts: &Artifacts) -> 
     Ok(Gate::new(requirements))
 }
 
-pub(super) fn schema_error(
+pub(in crate::daemon) fn schema_error(
     id: &dyn std::fmt::Display,
     schema: &declaration::SchemaSource,
     error: &impl ToString,
