@@ -17,7 +17,7 @@ fn help_names_every_exit_code_and_subcommand() {
     assert_eq!(code, 0);
     for word in [
         "call", "calls", "query", "ls", "describe", "serve", "cancel", "ping", "id", "diff", "check",
-        "matrix", "decode", "context",
+        "matrix", "decode", "hash", "context",
     ] {
         assert!(text.contains(&format!("\n  {word} ")), "{word}\n{text}");
     }
@@ -199,4 +199,49 @@ fn a_reader_that_closed_early_is_no_failure() {
     let mut command = capctl(None);
     let status = command.args(["decode", "--body", "PING", "--hex", "f6"]).stdout(writer).status().unwrap();
     assert_eq!(status.code(), Some(0), "{status}");
+}
+
+#[test]
+fn hash_prints_every_hash_of_a_declaration_and_refuses_what_would_not_be_served() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("capabilities.yaml");
+    let path = file.to_str().unwrap();
+    let declared = |schema: &str| {
+        let text = format!(
+            "version: 1\nnamespace: org.example\ncapabilities:\n- name: b\n  version: \"2.0.0\"\n  inputSchema: {schema}\n- name: b\n- name: a\n"
+        );
+        std::fs::write(&file, text).unwrap();
+    };
+    declared("{ type: string, maxLength: 3 }");
+    let (code, text, _) = run(&["hash", path, "--json"]);
+    assert_eq!(code, 0);
+    let hashes: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let capabilities = hashes["capabilities"].as_array().unwrap();
+    let ids: Vec<_> = capabilities.iter().map(|hashed| hashed["id"].as_str().unwrap()).collect();
+    assert_eq!(ids, ["org.example.a:1.0.0", "org.example.b:1.0.0", "org.example.b:2.0.0"]);
+    let (code, plain, _) = run(&["hash", path]);
+    assert_eq!(code, 0);
+    for hash in capabilities.iter().flat_map(|hashed| [&hashed["static_hash"], &hashed["lineage"]]) {
+        assert!(plain.contains(hash.as_str().unwrap()), "{hash}");
+    }
+    assert!(plain.contains(hashes["toolkit"].as_str().unwrap()), "{plain}");
+    // Order and white space do not count, a field does.
+    declared("{ maxLength: 3,   type: string }");
+    assert_eq!(run(&["hash", path, "--json"]).1, text);
+    declared("{ maxLength: 4, type: string }");
+    assert_ne!(run(&["hash", path, "--json"]).1, text);
+    for (schema, words, inspected) in [
+        ("{ type: strng }", "at /type: \"strng\" is no type", 0),
+        ("{ multipleOf: 2 }", "at /multipleOf: is not of the profile strict", 0),
+        ("{ maximum: 9007199254740993 }", "at /maximum: 9007199254740993 has no hash of its own", 2),
+    ] {
+        declared(schema);
+        let (code, out, error) = run(&["hash", path]);
+        assert_eq!((code, out.as_str()), (2, ""), "{schema}");
+        assert!(error.contains(words) && error.contains("org.example.b:2.0.0"), "{error}");
+        assert_eq!(run(&["hash", path, "--no-validate"]).0, inspected, "{schema}");
+    }
+    let (code, _, error) = run(&["hash", "/nonexistent.yaml"]);
+    assert_eq!(code, 2);
+    assert!(error.contains("/nonexistent.yaml"), "{error}");
 }

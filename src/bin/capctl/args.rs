@@ -80,6 +80,8 @@ pub(crate) enum Command {
     Matrix(MatrixArgs),
     /// Show frames, an envelope or a body, and whether the protocol accepts them; works without a sidecar
     Decode(DecodeArgs),
+    /// Print the hashes of a capabilities.yaml: what changes when a contract does; works without a sidecar
+    Hash(HashArgs),
     /// Show or choose the sidecars that capctl knows by name
     #[command(subcommand)]
     Context(ContextCommand),
@@ -290,6 +292,16 @@ pub(crate) struct DecodeArgs {
     /// The bytes are one body of this message type, such as CAP_INVOKE or 22
     #[arg(long, value_name = "TYPE")]
     pub(crate) body: Option<String>,
+}
+
+#[derive(Debug, ArgGroup)]
+pub(crate) struct HashArgs {
+    /// The capabilities.yaml
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// Hash schemas that no sidecar would serve as well: they are read for inspection only
+    #[arg(long)]
+    pub(crate) no_validate: bool,
 }
 
 #[derive(Debug, Subcommand)]

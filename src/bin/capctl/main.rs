@@ -12,6 +12,7 @@ mod describe;
 mod diagnostic;
 mod duration;
 mod failure;
+mod hash;
 mod hex;
 mod list;
 mod moment;
@@ -64,6 +65,7 @@ fn run(args: Args) -> Result<(), Failure> {
         Command::Check(check) => wait_for(compat::check(&sidecar, check, json)),
         Command::Matrix(matrix) => wait_for(compat::matrix(&sidecar, matrix, json)),
         Command::Decode(decode) => decode::run(&decode, json),
+        Command::Hash(args) => hash::run(&args, json),
         Command::Context(command) => contexts(&sidecar.0, &command, json),
     }
 }
