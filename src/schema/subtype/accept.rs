@@ -1,13 +1,17 @@
 //! A literal and a value in; whether the value fits out, as far as that is modelled.
 
 use std::cmp::Ordering;
+use std::collections::HashSet;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::literal::Lit;
 use super::node::{ArrayAtom, Form, Id, Members, NumberAtom, ObjectAtom, StringAtom, Types};
 use super::number::{Num, Ratio};
 use super::solve::Solver;
+
+/// Values held against another that weigh as much as a step of the proof.
+const EQUALS_A_STEP: usize = 16;
 
 impl<'s> Solver<'s> {
     /// Whether `value` fits; `None` when that is not known.
@@ -36,7 +40,9 @@ impl<'s> Solver<'s> {
             Form::One(parts) => self.one(lit, parts, value),
             Form::Not(part) => self.accepts(lit.wanted(*part), value).map(|fits| !fits),
             Form::Same(to) => self.accepts(lit.wanted(*to), value),
-            Form::Scalars(values) => Some(values.iter().any(|other| equals(value, other))),
+            Form::Scalars(values) => self
+                .step(values.len() / EQUALS_A_STEP)
+                .then(|| values.iter().any(|other| equals(value, other))),
             Form::Number(atom) => number(*atom, value),
             Form::String(atom) => Some(self.fits_text(lit, *atom, value.as_str()?)?),
             Form::Array(atom) => self.fits_items(lit, atom, value.as_array()?),
@@ -91,7 +97,11 @@ impl<'s> Solver<'s> {
         }
     }
 
-    fn fits_text(&self, lit: Lit, atom: StringAtom, text: &str) -> Option<bool> {
+    fn fits_text(&mut self, lit: Lit, atom: StringAtom, text: &str) -> Option<bool> {
+        let bytes_a_step = if matches!(atom, StringAtom::Format(_)) { 8 } else { 64 };
+        if !self.step(text.len() / bytes_a_step) {
+            return None;
+        }
         match atom {
             StringAtom::MinLength(least) => Some(text.chars().count() as u64 >= least),
             StringAtom::MaxLength(most) => Some(text.chars().count() as u64 <= most),
@@ -104,7 +114,7 @@ impl<'s> Solver<'s> {
         match atom {
             ArrayAtom::MinItems(least) => Some(items.len() as u64 >= *least),
             ArrayAtom::MaxItems(most) => Some(items.len() as u64 <= *most),
-            ArrayAtom::Unique => Some(are_distinct(items)),
+            ArrayAtom::Unique => self.step(items.len() / 4).then(|| are_distinct(items)),
             ArrayAtom::Items { prefix, rest } => {
                 let rules = prefix.iter().copied().map(Some).chain(std::iter::repeat(*rest));
                 let each: Vec<_> =
@@ -211,5 +221,23 @@ pub(super) fn equals(one: &Value, other: &Value) -> bool {
 
 /// Whether no two of `items` are equal.
 pub(super) fn are_distinct(items: &[Value]) -> bool {
-    items.iter().enumerate().all(|(at, one)| !items[..at].iter().any(|other| equals(one, other)))
+    // Few enough to be held against each other.
+    const FEW: usize = 16;
+    if items.len() <= FEW {
+        return items.iter().enumerate().all(|(at, one)| !items[..at].iter().any(|other| equals(one, other)));
+    }
+    let mut seen = HashSet::with_capacity(items.len());
+    items.iter().all(|item| seen.insert(spelled(item).to_string()))
+}
+
+/// The value with each number in one spelling, so that equal values have equal texts.
+fn spelled(value: &Value) -> Value {
+    match value {
+        Value::Number(number) => Num::of(number).and_then(Num::to_json).map_or(Value::Null, Value::Number),
+        Value::Array(items) => items.iter().map(spelled).collect(),
+        Value::Object(members) => {
+            members.iter().map(|(name, value)| (name.clone(), spelled(value))).collect::<Map<_, _>>().into()
+        }
+        Value::Null | Value::Bool(_) | Value::String(_) => value.clone(),
+    }
 }

@@ -237,16 +237,16 @@ impl Solver<'_> {
                 self.doubt_at(atom, keyword);
             }
         }
-        let listed = atoms.iter().find_map(|atom| match &self.node(*atom).form {
-            Form::Scalars(values) if atom.is_wanted() => Some(values),
+        let listed = atoms.iter().enumerate().find_map(|(at, atom)| match &self.node(*atom).form {
+            Form::Scalars(values) if atom.is_wanted() => Some((at, values)),
             _ => None,
         });
+        if let Some((at, values)) = listed {
+            // They fit the list that they are of.
+            let others: Vec<Lit> = [&atoms[..at], &atoms[at + 1..]].concat();
+            return self.among(values.iter().filter(|value| Types::of(value) == kind), &others, avoided);
+        }
         match kind {
-            _ if listed.is_some() => self.among(
-                listed.into_iter().flatten().filter(|value| Types::of(value) == kind),
-                atoms,
-                avoided,
-            ),
             Types::NULL => self.among([&Value::Null], atoms, avoided),
             Types::BOOLEAN => self.among([&Value::Bool(false), &Value::Bool(true)], atoms, avoided),
             Types::INTEGER | Types::FRACTION => self.number(atoms, kind, avoided),
@@ -265,6 +265,9 @@ impl Solver<'_> {
     ) -> Outcome {
         let mut doubtful = None;
         for value in values {
+            if !self.step(1 + avoided.len() / 4) {
+                return Outcome::Unknown;
+            }
             if avoided.iter().any(|other| super::accept::equals(value, other)) {
                 continue;
             }

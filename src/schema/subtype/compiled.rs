@@ -15,6 +15,8 @@ pub struct Compiled {
     pub(super) origins: Vec<Origin>,
     pub(super) patterns: Vec<Pattern>,
     pub(super) validator: Validator,
+    /// SHA-256 of the document with its white space and the order of its members taken away.
+    pub(super) identity: [u8; 32],
 }
 
 /// One step of the way to a place in the document.

@@ -142,14 +142,22 @@ impl<'s> Solver<'s> {
         let place = items.len().min(wanted.places());
         for counted in wanted.choices_in_order() {
             let Some(after) = wanted.counts_after(counts, counted) else { continue };
-            let mut tried = items.clone();
+            let mut tried = Vec::new();
             for _ in 0..TRIED_MAX {
-                if !self.step(1 + tried.len()) {
+                if !self.step(1 + items.len() + tried.len()) {
                     *is_sure = false;
                     return None;
                 }
-                match self.item(wanted, place, counted, &tried) {
+                let before = items.len();
+                items.append(&mut tried);
+                let outcome = self.item(wanted, place, counted, items);
+                tried = items.split_off(before);
+                match outcome {
                     Outcome::Found(item) => {
+                        if !self.pay_for(&item) {
+                            *is_sure = false;
+                            return None;
+                        }
                         tried.push(item.clone());
                         items.push(item);
                         let found = self.distinct(wanted, &after, items, is_sure);
@@ -165,7 +173,7 @@ impl<'s> Solver<'s> {
                     }
                 }
             }
-            *is_sure &= tried.len() < items.len() + TRIED_MAX;
+            *is_sure &= tried.len() < TRIED_MAX;
         }
         None
     }
@@ -195,6 +203,9 @@ impl<'s> Solver<'s> {
         let mut outcome = Outcome::Empty;
         for later in 1..=wanted.places() as u64 + 1 {
             for earlier in 0..later {
+                if self.is_spent() {
+                    return Outcome::Unknown;
+                }
                 match self.walk_items(wanted, Some((earlier, later)), Some(at)) {
                     Outcome::Empty => {}
                     found @ Outcome::Found(_) => return found,

@@ -1,6 +1,6 @@
 //! Nodes in; the kinds of values each may hold of, and those it holds of altogether, out.
 
-use super::node::{ArrayAtom, Form, Id, Node, NumberAtom, ObjectAtom, StringAtom, Types};
+use super::node::{ArrayAtom, Form, Id, Node, NumberAtom, ObjectAtom, Opaque, StringAtom, Types};
 
 /// What may hold and what must, from what is known of the nodes below. **Shape:** too wide, or too narrow, while
 /// those are not settled; never wrong.
@@ -36,7 +36,7 @@ pub(super) fn of(form: &Form, nodes: &[Node]) -> (Types, Types) {
         Form::Array(_) => (Types::ALL, Types::ARRAY.not()),
         Form::Object(ObjectAtom::MinProperties(0)) => (Types::ALL, Types::ALL),
         Form::Object(_) => (Types::ALL, Types::OBJECT.not()),
-        Form::Opaque(_) => (Types::ALL, Types::NONE),
+        Form::Opaque(opaque) => (Types::ALL, opaque.kinds().not()),
     }
 }
 
@@ -111,7 +111,7 @@ fn break_circles(nodes: &mut [Node]) {
             };
             let below = below as usize;
             if marks[below] == Mark::Open {
-                nodes[at].form = Form::Opaque("$ref");
+                nodes[at].form = Form::Opaque(Opaque::here("$ref"));
                 nodes[at].hash = 0;
                 marks[at] = Mark::Done;
                 continue;

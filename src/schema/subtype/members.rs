@@ -46,6 +46,9 @@ impl<'s> Solver<'s> {
     ) -> Outcome {
         let mut members = Map::new();
         for slot in slots {
+            if !self.pay_for(&slot.value) {
+                return Outcome::Unknown;
+            }
             if let Key::Known(name) = slot.key {
                 members.insert(name.to_owned(), slot.value.clone());
             }

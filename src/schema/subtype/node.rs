@@ -112,8 +112,38 @@ pub(super) enum Form {
     String(StringAtom),
     Array(ArrayAtom),
     Object(ObjectAtom),
-    /// A keyword whose meaning is not modelled.
-    Opaque(&'static str),
+    Opaque(Opaque),
+}
+
+/// A keyword whose meaning is not modelled.
+#[derive(Debug)]
+pub(super) struct Opaque {
+    pub(super) keyword: &'static str,
+    /// What it says, when the same words say the same everywhere.
+    pub(super) words: Option<Box<str>>,
+}
+
+impl Opaque {
+    /// A keyword whose meaning hangs on what stands around it.
+    pub(super) const fn here(keyword: &'static str) -> Self {
+        Self { keyword, words: None }
+    }
+
+    /// A keyword whose meaning hangs on its value alone.
+    pub(super) fn saying(keyword: &'static str, words: impl Into<Box<str>>) -> Self {
+        Self { keyword, words: Some(words.into()) }
+    }
+
+    /// Kinds of values that it speaks of; it holds of all others.
+    pub(super) fn kinds(&self) -> Types {
+        match self.keyword {
+            "pattern" | "contentMediaType" | "contentEncoding" => Types::STRING,
+            "multipleOf" => Types::NUMBER,
+            "unevaluatedItems" => Types::ARRAY,
+            "unevaluatedProperties" | "patternProperties" => Types::OBJECT,
+            _ => Types::ALL,
+        }
+    }
 }
 
 /// An assertion on numbers.

@@ -3,6 +3,8 @@
 //! What is wanted of every member bounds each member by itself. What is to be broken asks for one member that breaks
 //! it, under a name that is spoken of or under any other: other names are told apart only by the patterns they match.
 
+use std::cell::Cell;
+
 use serde_json::Value;
 
 use super::literal::Lit;
@@ -145,7 +147,8 @@ impl<'s> Solver<'s> {
     }
 
     fn is_same_pattern(&self, one: Lit, other: Lit) -> bool {
-        super::same::equal((self.schema(one), one.id()), (self.schema(other), other.id()))
+        // A pattern is a node of its own, so that one look is all it takes.
+        super::same::equal((self.schema(one), one.id()), (self.schema(other), other.id()), &Cell::new(0))
     }
 
     /// What is wanted of a member of this name.

@@ -6,10 +6,11 @@ use std::hash::{DefaultHasher, Hasher};
 
 use jsonschema::Draft;
 use serde_json::{Map, Value};
+use sha2::{Digest as _, Sha256};
 
 use super::compiled::{Compiled, Origin, Pattern};
 use super::format::Format;
-use super::node::{Form, Id, Node, NumberAtom, StringAtom, Types};
+use super::node::{Form, Id, Node, NumberAtom, Opaque, StringAtom, Types};
 use super::number::{Num, Ratio};
 use super::pattern::Automaton;
 use crate::schema::validator::Validator;
@@ -68,8 +69,9 @@ impl<'s> Reader<'s> {
             self.nodes[stands as usize].form = Form::Same(id);
         }
         super::masks::settle(&mut self.nodes);
+        let identity = Sha256::digest(self.schema.to_string()).into();
         let Self { nodes, origins, patterns, .. } = self;
-        Compiled { nodes, root, origins, patterns, validator }
+        Compiled { nodes, root, origins, patterns, validator, identity }
     }
 
     pub(super) fn push(&mut self, form: Form, origin: u32) -> Id {
@@ -111,7 +113,7 @@ impl<'s> Reader<'s> {
             Entry::Vacant(free) => {
                 let id = *free.insert(self.nodes.len() as Id);
                 self.nodes.push(Node {
-                    form: Form::Opaque("$ref"),
+                    form: Form::Opaque(Opaque::here("$ref")),
                     may: Types::ALL,
                     must: Types::NONE,
                     origin,
@@ -132,7 +134,7 @@ impl<'s> Reader<'s> {
             _ => return Self::NO,
         };
         if origin != 0 && members.get("$schema").is_some_and(Value::is_string) {
-            return self.push(Form::Opaque("$schema"), origin);
+            return self.push(Form::Opaque(Opaque::here("$schema")), origin);
         }
         if let Some(Value::String(reference)) = members.get("$ref") {
             let target = self.reference(reference, origin);
@@ -157,7 +159,7 @@ impl<'s> Reader<'s> {
                 let origin = if std::ptr::eq(target, self.schema) { 0 } else { at };
                 self.target(target, origin)
             }
-            None => self.push(Form::Opaque("$ref"), at),
+            None => self.push(Form::Opaque(Opaque::here("$ref")), at),
         }
     }
 
@@ -177,7 +179,7 @@ impl<'s> Reader<'s> {
                 || self.object_keyword(keyword, value, members, origin, parts);
             if let Some(name) = (!known).then(|| opaque(keyword, self.draft)).flatten() {
                 let at = self.origin(origin, name);
-                parts.push(self.push(Form::Opaque(name), at));
+                parts.push(self.push(Form::Opaque(Opaque::here(name)), at));
             }
         }
     }
@@ -185,46 +187,46 @@ impl<'s> Reader<'s> {
     /// Keywords on the kind of a value, its equality, numbers and strings.
     fn value_keyword(&mut self, keyword: &str, value: &'s Value, origin: u32, parts: &mut Vec<Id>) -> bool {
         let number = || value.as_number().and_then(Num::of);
-        let form =
-            match keyword {
-                "type" => {
-                    let names = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
-                    let types = names.iter().filter_map(Value::as_str).filter_map(Types::named);
-                    Some(Form::Type(types.fold(Types::NONE, Types::or)))
-                }
-                "const" => {
-                    let at = self.origin(origin, "const");
-                    parts.push(self.equal_to(std::slice::from_ref(value), at));
-                    return true;
-                }
-                "enum" => {
-                    let at = self.origin(origin, "enum");
-                    parts.push(self.equal_to(value.as_array().map_or(&[], Vec::as_slice), at));
-                    return true;
-                }
-                "minimum" => number().map(|limit| Form::Number(NumberAtom::AtLeast(limit))),
-                "maximum" => number().map(|limit| Form::Number(NumberAtom::AtMost(limit))),
-                "exclusiveMinimum" => number().map(|limit| Form::Number(NumberAtom::Above(limit))),
-                "exclusiveMaximum" => number().map(|limit| Form::Number(NumberAtom::Below(limit))),
-                "multipleOf" => {
-                    let step = value.as_number().and_then(Ratio::of).filter(Ratio::is_divided_exactly);
-                    Some(step.map_or(Form::Opaque("multipleOf"), |step| {
-                        Form::Number(NumberAtom::MultipleOf(step))
-                    }))
-                }
-                "minLength" => size(value).map(|least| Form::String(StringAtom::MinLength(least))),
-                "maxLength" => size(value).map(|most| Form::String(StringAtom::MaxLength(most))),
-                "pattern" => {
-                    let at = self.origin(origin, "pattern");
-                    parts.extend(value.as_str().map(|source| self.pattern(source, at)));
-                    return true;
-                }
-                "format" => {
-                    let format = value.as_str().and_then(|name| Format::named(name, self.draft));
-                    format.map(|format| Form::String(StringAtom::Format(format)))
-                }
-                _ => return false,
-            };
+        let form = match keyword {
+            "type" => {
+                let names = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
+                let types = names.iter().filter_map(Value::as_str).filter_map(Types::named);
+                Some(Form::Type(types.fold(Types::NONE, Types::or)))
+            }
+            "const" => {
+                let at = self.origin(origin, "const");
+                parts.push(self.equal_to(std::slice::from_ref(value), at));
+                return true;
+            }
+            "enum" => {
+                let at = self.origin(origin, "enum");
+                parts.push(self.equal_to(value.as_array().map_or(&[], Vec::as_slice), at));
+                return true;
+            }
+            "minimum" => number().map(|limit| Form::Number(NumberAtom::AtLeast(limit))),
+            "maximum" => number().map(|limit| Form::Number(NumberAtom::AtMost(limit))),
+            "exclusiveMinimum" => number().map(|limit| Form::Number(NumberAtom::Above(limit))),
+            "exclusiveMaximum" => number().map(|limit| Form::Number(NumberAtom::Below(limit))),
+            "multipleOf" => {
+                let step = value.as_number().and_then(Ratio::of).filter(Ratio::is_divided_exactly);
+                Some(step.map_or_else(
+                    || Form::Opaque(Opaque::saying("multipleOf", value.to_string())),
+                    |step| Form::Number(NumberAtom::MultipleOf(step)),
+                ))
+            }
+            "minLength" => size(value).map(|least| Form::String(StringAtom::MinLength(least))),
+            "maxLength" => size(value).map(|most| Form::String(StringAtom::MaxLength(most))),
+            "pattern" => {
+                let at = self.origin(origin, "pattern");
+                parts.extend(value.as_str().map(|source| self.pattern(source, at)));
+                return true;
+            }
+            "format" => {
+                let format = value.as_str().and_then(|name| Format::named(name, self.draft));
+                format.map(|format| Form::String(StringAtom::Format(format)))
+            }
+            _ => return false,
+        };
         if let Some(form) = form {
             let at = self.origin(origin, keyword);
             parts.push(self.push(form, at));
@@ -250,7 +252,10 @@ impl<'s> Reader<'s> {
                 known
             }
         };
-        let form = known.map_or(Form::Opaque("pattern"), |at| Form::String(StringAtom::Pattern(at)));
+        let form = known.map_or_else(
+            || Form::Opaque(Opaque::saying("pattern", source)),
+            |at| Form::String(StringAtom::Pattern(at)),
+        );
         self.push(form, origin)
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jsonschema::Draft;
 use serde_json::{Map, Value};
 
-use super::node::{ArrayAtom, Form, Id, Members, ObjectAtom, Types};
+use super::node::{ArrayAtom, Form, Id, Members, ObjectAtom, Opaque, Types};
 use super::read::{Reader, size};
 
 type Schema = Map<String, Value>;
@@ -241,7 +241,7 @@ impl<'s> Reader<'s> {
             let pattern = self.pattern(source, at);
             if self.is_opaque(pattern) {
                 // Which names match it is not known, so nothing here is.
-                parts.push(self.push(Form::Opaque("patternProperties"), at));
+                parts.push(self.push(Form::Opaque(Opaque::here("patternProperties")), at));
                 return;
             }
             patterns.push((pattern, self.schema(schema, at)));

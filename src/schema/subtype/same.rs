@@ -1,9 +1,10 @@
 //! Two nodes in; whether they say the same, word for word, out.
 
+use std::cell::Cell;
 use std::hash::{DefaultHasher, Hash};
 
 use super::compiled::{Compiled, Pattern};
-use super::node::{ArrayAtom, Form, Id, Node, NumberAtom, ObjectAtom, StringAtom};
+use super::node::{ArrayAtom, Form, Id, Node, NumberAtom, ObjectAtom, Opaque, StringAtom};
 use super::number::Num;
 
 /// Feeds what a node says; `false` when that cannot be compared from one document to another.
@@ -21,7 +22,8 @@ pub(super) fn hash(form: &Form, nodes: &[Node], patterns: &[Pattern], hasher: &m
             return parts.iter().all(|part| below(part, hasher));
         }
         Form::Not(part) => return below(part, hasher),
-        Form::Same(_) | Form::Opaque(_) => return false,
+        Form::Same(_) | Form::Opaque(Opaque { words: None, .. }) => return false,
+        Form::Opaque(Opaque { keyword, words }) => (keyword, words).hash(hasher),
         // What is equal need not be written alike, and `equal` is not asked about it.
         Form::Scalars(values) => values.iter().for_each(|value| value.to_string().hash(hasher)),
         Form::Number(atom) => number(*atom).hash(hasher),
@@ -69,16 +71,17 @@ fn number(atom: NumberAtom) -> (u8, i128, i128) {
     (kind, form, value)
 }
 
-/// Whether node `x` of `a` says word for word what node `y` of `b` says.
-pub(super) fn equal((a, x): (&Compiled, Id), (b, y): (&Compiled, Id)) -> bool {
+/// Whether node `x` of `a` says word for word what node `y` of `b` says; counts the nodes that are compared.
+pub(super) fn equal((a, x): (&Compiled, Id), (b, y): (&Compiled, Id), compared: &Cell<usize>) -> bool {
     if std::ptr::eq(a, b) && x == y {
         return true;
     }
+    compared.set(compared.get() + 1);
     let (left, right) = (a.node(x), b.node(y));
     if left.hash == 0 || left.hash != right.hash {
         return false;
     }
-    let same = |x: Id, y: Id| equal((a, x), (b, y));
+    let same = |x: Id, y: Id| equal((a, x), (b, y), compared);
     let each = |x: &[Id], y: &[Id]| x.len() == y.len() && x.iter().zip(y).all(|(x, y)| same(*x, *y));
     let option = |x: Option<Id>, y: Option<Id>| match (x, y) {
         (Some(x), Some(y)) => same(x, y),
@@ -91,6 +94,7 @@ pub(super) fn equal((a, x): (&Compiled, Id), (b, y): (&Compiled, Id)) -> bool {
             each(x, y)
         }
         (Form::Not(x), Form::Not(y)) => same(*x, *y),
+        (Form::Opaque(x), Form::Opaque(y)) => x.keyword == y.keyword && x.words == y.words,
         (Form::Scalars(x), Form::Scalars(y)) => x == y,
         (Form::Number(x), Form::Number(y)) => number(*x) == number(*y),
         (Form::String(StringAtom::Pattern(x)), Form::String(StringAtom::Pattern(y))) => {

@@ -1,5 +1,6 @@
 //! A set of literals in; a value that fits all of them, the certainty that there is none, or neither, out.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 
 use serde_json::Value;
@@ -7,7 +8,7 @@ use serde_json::Value;
 use super::budget::{Budget, LEVELS_MAX};
 use super::compiled::Compiled;
 use super::literal::Lit;
-use super::node::{Form, Node, Types};
+use super::node::{Form, Node, Opaque, Types};
 use super::same;
 
 /// What is known of a set of literals.
@@ -47,6 +48,8 @@ const NOTHING: usize = usize::MAX;
 const JUDGE_STEPS_MAX: u64 = 100_000;
 /// Steps of a validator that weigh as much as one of the proof.
 const JUDGE_STEPS_A_STEP: usize = 8;
+/// Nodes held against each other that weigh as much as a step of the proof.
+const COMPARED_A_STEP: usize = 8;
 /// Unwanted literals that are gone through one by one.
 const UNWANTED_FEW: usize = 8;
 /// Calls that a proof nests where schemas or ways of fitting them do; together they stay within 1 MiB of stack.
@@ -175,7 +178,7 @@ impl<'s> Solver<'s> {
     }
 
     /// The set sorted, without what says nothing, and the kinds of values left; `None` when it contradicts itself.
-    fn normal(&self, lits: &[Lit]) -> Option<(Vec<Lit>, Types)> {
+    fn normal(&mut self, lits: &[Lit]) -> Option<(Vec<Lit>, Types)> {
         let mut types = Types::ALL;
         let mut set = Vec::with_capacity(lits.len());
         for &lit in lits {
@@ -195,11 +198,19 @@ impl<'s> Solver<'s> {
     }
 
     /// Whether what is wanted is, word for word, among what is not.
-    pub(super) fn is_contradiction(&self, lits: &[Lit]) -> bool {
+    pub(super) fn is_contradiction(&mut self, lits: &[Lit]) -> bool {
+        let compared = Cell::new(0);
+        let is_one = self.has_opposites(lits, &compared);
+        // A budget that this ends does not make it less of one.
+        self.step(compared.get() / COMPARED_A_STEP);
+        is_one
+    }
+
+    fn has_opposites(&self, lits: &[Lit], compared: &Cell<usize>) -> bool {
         let unwanted = || lits.iter().filter(|lit| !lit.is_wanted());
         let count = unwanted().count();
         let same = |one: Lit, other: Lit| {
-            same::equal((self.schema(one), one.id()), (self.schema(other), other.id()))
+            same::equal((self.schema(one), one.id()), (self.schema(other), other.id()), compared)
         };
         let is_unwanted: &dyn Fn(Lit) -> bool = if count <= UNWANTED_FEW {
             &|lit| unwanted().any(|other| same(lit, *other))
@@ -276,7 +287,7 @@ impl<'s> Solver<'s> {
 /// The form of an opaque node, told when it kept an answer from being found.
 pub(super) fn opaque(node: &Node) -> Option<&'static str> {
     match node.form {
-        Form::Opaque(keyword) => Some(keyword),
+        Form::Opaque(Opaque { keyword, .. }) => Some(keyword),
         _ => None,
     }
 }
