@@ -2,15 +2,31 @@
 
 use serde_json::{Map, Value, json};
 
+use super::tables::{FORMATS, NAMES, NUMBERS, PATTERNS, STEPS, TYPES};
 use super::values::value;
 
-/// A small generator of numbers, the same everywhere. **Source:** SplitMix64.
-pub(crate) struct Random(pub(crate) u64);
+/// Choices: those that are given, a byte each, and after them a small generator's, the same everywhere.
+/// **Source:** SplitMix64.
+pub(crate) struct Random {
+    given: std::vec::IntoIter<u8>,
+    state: u64,
+}
 
 impl Random {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
+    pub(crate) fn seeded(seed: u64) -> Self {
+        Self { given: Vec::new().into_iter(), state: seed }
+    }
+
+    pub(crate) fn given(bytes: &[u8]) -> Self {
+        Self { given: bytes.to_vec().into_iter(), state: bytes.len() as u64 }
+    }
+
+    fn next(&mut self) -> u64 {
+        if let Some(byte) = self.given.next() {
+            return u64::from(byte);
+        }
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.state;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         z ^ (z >> 31)
@@ -29,33 +45,26 @@ impl Random {
     }
 }
 
-pub(crate) const NAMES: &[&str] = &["a", "b", "ab", "kind", "x1"];
-const TYPES: &[&str] = &["null", "boolean", "integer", "number", "string", "array", "object"];
-pub(crate) const TEXTS: &[&str] =
-    &["", "a", "b", "ab", "aab", "é", "1", "x1", "kind", "2020-01-01", "1.2.3.4", "a@b.co", "/a", "a:b"];
-const PATTERNS: &[&str] = &["^a", "b$", "^[ab]+$", "^a*$", "[0-9]", "^.{2}$", "^(ab|é)", "^x", "^$", "a"];
-const FORMATS: &[&str] = &[
-    "date",
-    "ipv4",
-    "email",
-    "uuid",
-    "uri",
-    "uri-reference",
-    "json-pointer",
-    "hostname",
-    "date-time",
-    "ipv6",
-];
-pub(crate) const NUMBERS: &[f64] = &[0.0, 1.0, 2.0, 3.0, -1.0, 0.5, 1.5, 2.5, 10.0, -2.5, 0.1, 100.0];
-pub(crate) const STEPS: &[f64] = &[1.0, 2.0, 3.0, 0.5, 0.1, 1.5, 4.0, 0.25];
-
 pub(crate) fn number(random: &mut Random) -> Value {
+    if random.one_in(16) {
+        return match random.below(8) {
+            0 => json!(u64::MAX),
+            1 => json!(i64::MIN),
+            2 => json!((1_i64 << 53) + random.below(3) as i64 - 1),
+            3 => json!(-(1_i64 << 53) + random.below(3) as i64 - 1),
+            4 => json!(1e20),
+            5 => json!(-1e300),
+            6 => json!(1e-7),
+            // Written with a fraction, and whole.
+            _ => json!(2.0),
+        };
+    }
     let number = *random.of(NUMBERS);
     if number.fract() == 0.0 { json!(number as i64) } else { json!(number) }
 }
 
 /// A schema that nests about `depth` deep; `draft_7` keeps to what that draft knows.
-pub(crate) fn schema(random: &mut Random, depth: usize, draft_7: bool) -> Value {
+fn schema(random: &mut Random, depth: usize, draft_7: bool) -> Value {
     if depth == 0 || random.one_in(12) {
         return match random.below(8) {
             0 => json!(true),
@@ -173,8 +182,10 @@ fn objects(random: &mut Random, depth: usize, draft_7: bool, into: &mut Map<Stri
         3 => drop(into.insert("required".into(), names(random))),
         4 => drop(into.insert("additionalProperties".into(), schema(random, (depth - 1).min(1), draft_7))),
         5 => {
-            let by_pattern = json!({ *random.of(PATTERNS): schema(random, depth - 1, draft_7) });
-            into.insert("patternProperties".into(), by_pattern);
+            let by_pattern: Map<String, Value> = (0..1 + random.below(2))
+                .map(|_| ((*random.of(PATTERNS)).to_owned(), schema(random, depth - 1, draft_7)))
+                .collect();
+            into.insert("patternProperties".into(), Value::Object(by_pattern));
         }
         6 => {
             let keyword = if random.one_in(2) { "minProperties" } else { "maxProperties" };
@@ -226,7 +237,7 @@ fn joins(random: &mut Random, depth: usize, draft_7: bool, into: &mut Map<String
 }
 
 /// A whole document: a schema and what it refers to, which may refer to itself below a member or an item.
-pub(crate) fn document(random: &mut Random, draft_7: bool) -> Value {
+fn document(random: &mut Random, draft_7: bool) -> Value {
     let depth = 1 + random.below(3);
     let mut root = schema(random, depth, draft_7);
     let inner = match random.below(4) {
@@ -264,8 +275,16 @@ fn without_own_reference(inner: Value) -> Value {
     if leads_back { json!({ "type": "integer" }) } else { inner }
 }
 
+/// Two schemas of one draft, close to each other or not.
+pub(crate) fn pair(random: &mut Random) -> (Value, Value) {
+    let draft_7 = random.one_in(2);
+    let sub = document(random, draft_7);
+    let sup = if random.one_in(3) { document(random, draft_7) } else { close_to(random, &sub, draft_7) };
+    (sub, sup)
+}
+
 /// A schema a few edits from another.
-pub(crate) fn close_to(random: &mut Random, schema: &Value, draft_7: bool) -> Value {
+fn close_to(random: &mut Random, schema: &Value, draft_7: bool) -> Value {
     let mut edited = schema.clone();
     for _ in 0..1 + random.below(2) {
         edit(random, &mut edited, 2, draft_7);

@@ -4,7 +4,11 @@
 
 mod bounds;
 mod corpus;
+mod fuzz;
 mod generate;
+mod hard;
+mod machine;
 mod property;
 mod support;
+mod tables;
 mod values;

@@ -8,12 +8,16 @@ pub(crate) const DRAFT_7: &str = "http://json-schema.org/draft-07/schema#";
 
 /// The schema, ready for the proof.
 pub(crate) fn compiled(schema: &Value) -> Compiled {
-    Compiled::compile(schema.to_string().as_bytes()).unwrap_or_else(|error| panic!("{schema}: {error}"))
+    Compiled::compile(schema.to_string().as_bytes())
+        .unwrap_or_else(|error| panic!("{}: {error}", short(schema)))
 }
 
 /// The validating crate's own validator, with formats asserted.
 pub(crate) fn validator(schema: &Value) -> Validator {
-    let is_draft_7 = schema.get("$schema").is_some_and(|draft| draft == DRAFT_7);
+    let is_draft_7 = schema
+        .get("$schema")
+        .and_then(Value::as_str)
+        .is_some_and(|draft| draft.trim_end_matches('#') == DRAFT_7.trim_end_matches('#'));
     jsonschema::options()
         .with_draft(if is_draft_7 { Draft::Draft7 } else { Draft::Draft202012 })
         .offline()
@@ -25,7 +29,12 @@ pub(crate) fn validator(schema: &Value) -> Validator {
                 && groups.concat().bytes().all(|byte| byte.is_ascii_hexdigit())
         })
         .build(schema)
-        .unwrap_or_else(|error| panic!("{schema}: {error}"))
+        .unwrap_or_else(|error| panic!("{}: {error}", short(schema)))
+}
+
+/// The schema, or as much of it as is worth reading.
+fn short(schema: &Value) -> String {
+    schema.to_string().chars().take(1_000).collect()
 }
 
 /// The verdict, after its witness, if there is one, was looked at once more.

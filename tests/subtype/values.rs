@@ -2,7 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::generate::{NAMES, NUMBERS, Random, STEPS, TEXTS, number};
+use super::generate::{Random, number};
+use super::tables::{NAMES, NUMBERS, STEPS, TEXTS};
 
 /// A value over the same names, texts and numbers as the schemas.
 pub(crate) fn value(random: &mut Random, depth: usize) -> Value {
@@ -27,7 +28,8 @@ pub(crate) fn value(random: &mut Random, depth: usize) -> Value {
 pub(crate) fn value_for(random: &mut Random, root: &Value, schema: &Value, depth: usize) -> Value {
     let Some(members) = schema.as_object().filter(|_| depth > 0) else { return value(random, 1) };
     let inner = |name: &str| members.get(name);
-    if let Some(target) = inner("$ref").and_then(Value::as_str).and_then(|name| root.pointer(&name[1..])) {
+    let pointer = inner("$ref").and_then(Value::as_str).and_then(|name| name.strip_prefix('#'));
+    if let Some(target) = pointer.and_then(|pointer| root.pointer(pointer)) {
         return value_for(random, root, target, depth - 1);
     }
     if let Some(only) = inner("const") {
@@ -37,7 +39,7 @@ pub(crate) fn value_for(random: &mut Random, root: &Value, schema: &Value, depth
         return random.of(values).clone();
     }
     for joined in ["anyOf", "oneOf", "allOf"] {
-        if let Some(parts) = inner(joined).and_then(Value::as_array)
+        if let Some(parts) = inner(joined).and_then(Value::as_array).filter(|parts| !parts.is_empty())
             && !random.one_in(3)
         {
             let part = random.of(parts);
@@ -46,7 +48,9 @@ pub(crate) fn value_for(random: &mut Random, root: &Value, schema: &Value, depth
     }
     let kind = match inner("type") {
         Some(Value::String(kind)) => kind.clone(),
-        Some(Value::Array(kinds)) => random.of(kinds).as_str().unwrap().to_owned(),
+        Some(Value::Array(kinds)) if !kinds.is_empty() => {
+            random.of(kinds).as_str().unwrap_or_default().to_owned()
+        }
         _ if inner("properties").is_some() || inner("required").is_some() => "object".to_owned(),
         _ if inner("items").is_some() || inner("contains").is_some() => "array".to_owned(),
         _ => return value(random, depth),
@@ -87,5 +91,39 @@ pub(crate) fn value_for(random: &mut Random, root: &Value, schema: &Value, depth
             }
             Value::Object(object)
         }
+    }
+}
+
+/// A value next to another: one part of it, somewhere inside, is another one, or gone, or one more.
+pub(crate) fn next_to(random: &mut Random, of: &Value) -> Value {
+    let mut near = of.clone();
+    change(random, &mut near);
+    near
+}
+
+fn change(random: &mut Random, at: &mut Value) {
+    match at {
+        Value::Array(items) if !random.one_in(4) => match random.below(3) {
+            0 => items.push(value(random, 1)),
+            1 => drop(items.pop()),
+            _ if items.is_empty() => {}
+            _ => {
+                let place = random.below(items.len());
+                change(random, &mut items[place]);
+            }
+        },
+        Value::Object(members) if !random.one_in(4) => {
+            let names: Vec<String> = members.keys().cloned().collect();
+            match random.below(3) {
+                0 => drop(members.insert((*random.of(NAMES)).to_owned(), value(random, 1))),
+                _ if names.is_empty() => {}
+                1 => drop(members.remove(random.of(&names))),
+                _ => {
+                    let name = random.of(&names);
+                    change(random, &mut members[name]);
+                }
+            }
+        }
+        other => *other = value(random, 1),
     }
 }
