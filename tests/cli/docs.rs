@@ -72,6 +72,7 @@ fn the_examples_without_a_sidecar_print_what_the_page_shows() {
     for section in ["diff", "check", "matrix"] {
         hold(section, example, "");
     }
+    hold("subtype", home.path(), "");
 }
 
 #[test]
@@ -105,7 +106,7 @@ fn the_page_names_every_exit_code_and_flag_of_the_help() {
     let audit = ["audit query", "audit verify", "audit export", "audit prune"];
     let others = [
         "call", "calls", "query", "ls", "describe", "serve", "cancel", "ping", "id", "diff", "check",
-        "matrix", "decode", "hash",
+        "matrix", "decode", "hash", "subtype",
     ];
     for subcommand in audit.into_iter().chain(others) {
         let help = run_with(&mut shell(&format!("capctl {subcommand} --help"), Path::new("/")), b"");

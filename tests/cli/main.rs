@@ -9,4 +9,5 @@ mod audit;
 mod compat;
 mod docs;
 mod offline;
+mod subtype;
 mod with_sidecar;

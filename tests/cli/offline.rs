@@ -17,11 +17,11 @@ fn help_names_every_exit_code_and_subcommand() {
     assert_eq!(code, 0);
     for word in [
         "call", "calls", "query", "ls", "describe", "serve", "cancel", "ping", "id", "diff", "check",
-        "matrix", "decode", "hash", "context",
+        "matrix", "decode", "hash", "subtype", "context",
     ] {
         assert!(text.contains(&format!("\n  {word} ")), "{word}\n{text}");
     }
-    for exit in ["0 ", "1 ", "2 ", "3 ", "4 ", "5 ", "6 ", "130"] {
+    for exit in ["0 ", "1 ", "2 ", "3 ", "4 ", "5 ", "6 ", "7 ", "130"] {
         assert!(text.contains(&format!("\n  {exit}")), "{exit}\n{text}");
     }
 }
@@ -60,6 +60,12 @@ fn bad_usage_is_exit_2_and_says_what_is_accepted() {
         (&["check"], "OLD... NEW"),
         (&["check", "a.b.c:1.0.0", "--mode", "sideways"], "backward, forward, full"),
         (&["matrix"], "NAME|DECLARATION"),
+        (&["subtype"], "SUB"),
+        (&["subtype", "/nonexistent.json"], "SUP"),
+        (&["subtype", "/nonexistent.json", "-"], "/nonexistent.json"),
+        (&["subtype", "-", "-"], "stdin"),
+        (&["subtype", "a.json", "b.json", "--pairs", "-"], "--pairs"),
+        (&["subtype", "--pairs", "/nonexistent.jsonl"], "/nonexistent.jsonl"),
         (&["id", "--address", "127.0.0.1:1"], "--token-file"),
     ] {
         let (code, out, text) = run(line);

@@ -1,5 +1,7 @@
 //! A seed in; schemas over the keywords the proof models, and others close to them, out.
 
+use std::collections::VecDeque;
+
 use serde_json::{Map, Value, json};
 
 use super::tables::{FORMATS, NAMES, NUMBERS, PATTERNS, STEPS, TYPES};
@@ -8,21 +10,21 @@ use super::values::value;
 /// Choices: those that are given, a byte each, and after them a small generator's, the same everywhere.
 /// **Source:** SplitMix64.
 pub(crate) struct Random {
-    given: std::vec::IntoIter<u8>,
+    given: VecDeque<u8>,
     state: u64,
 }
 
 impl Random {
     pub(crate) fn seeded(seed: u64) -> Self {
-        Self { given: Vec::new().into_iter(), state: seed }
+        Self { given: VecDeque::new(), state: seed }
     }
 
     pub(crate) fn given(bytes: &[u8]) -> Self {
-        Self { given: bytes.to_vec().into_iter(), state: bytes.len() as u64 }
+        Self { given: bytes.iter().copied().collect(), state: bytes.len() as u64 }
     }
 
     fn next(&mut self) -> u64 {
-        if let Some(byte) = self.given.next() {
+        if let Some(byte) = self.given.pop_front() {
             return u64::from(byte);
         }
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);

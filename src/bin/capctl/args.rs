@@ -82,6 +82,9 @@ pub(crate) enum Command {
     Decode(DecodeArgs),
     /// Print the hashes of a capabilities.yaml: what changes when a contract does; works without a sidecar
     Hash(HashArgs),
+    /// Prove that all values of one JSON Schema are values of another, or show one that is not; works without a
+    /// sidecar
+    Subtype(SubtypeArgs),
     /// Show or choose the sidecars that capctl knows by name
     #[command(subcommand)]
     Context(ContextCommand),
@@ -304,6 +307,19 @@ pub(crate) struct HashArgs {
     pub(crate) no_validate: bool,
 }
 
+#[derive(Debug, ArgGroup)]
+pub(crate) struct SubtypeArgs {
+    /// The schema whose values are looked at: a file, or - for stdin
+    #[arg(value_name = "SUB", required_unless_present = "pairs", conflicts_with = "pairs")]
+    pub(crate) sub: Option<PathBuf>,
+    /// The schema that is to take them all: a file, or - for stdin
+    #[arg(value_name = "SUP", required_unless_present = "pairs", conflicts_with = "pairs")]
+    pub(crate) sup: Option<PathBuf>,
+    /// Lines of {"sub": SCHEMA, "sup": SCHEMA} in a file, or - for stdin; a line of JSON is printed for each
+    #[arg(long, value_name = "FILE")]
+    pub(crate) pairs: Option<PathBuf>,
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum ContextCommand {
     /// List the contexts
@@ -331,9 +347,10 @@ Exit codes:
   1    something unexpected
   2    usage: the command line, a file it names, or contexts.toml
   3    refused, for another reason than the two below
-  4    a schema violation: params (4004, 4904) or result (5901); a contract that check finds broken; a broken audit chain
+  4    a schema violation: params (4004, 4904) or result (5901); what check or subtype finds broken; a broken audit chain
   5    unavailable or out of time: no sidecar, 2xxx, 5002, 5003, 5004
   6    the call ended with another error result
+  7    not decided: neither proven nor refuted
   130  interrupted; a call that was running has been cancelled";
 
 #[cfg(test)]

@@ -21,6 +21,7 @@ pub(crate) enum Exit {
     SchemaViolation = 4,
     Unavailable = 5,
     ErrorResult = 6,
+    Undecided = 7,
     Interrupted = 130,
 }
 
@@ -45,6 +46,16 @@ impl Failure {
     /// None of the reasons that have an exit code of their own.
     pub(crate) fn unexpected(message: impl Into<String>) -> Self {
         Self::new(Exit::Unexpected, message)
+    }
+
+    /// An exit code that stdout has given the reason of; there is nothing to add on stderr.
+    pub(crate) fn told(exit: Exit) -> Self {
+        Self::new(exit, "")
+    }
+
+    /// Whether there is something to say on stderr.
+    pub(crate) fn has_words(&self) -> bool {
+        self.exit != Exit::OutputClosed && !self.message.is_empty()
     }
 
     /// The same failure with what to do next.

@@ -19,6 +19,7 @@ mod moment;
 mod output;
 mod reach;
 mod serve;
+mod subtype;
 mod time;
 
 use std::process::ExitCode;
@@ -28,7 +29,7 @@ use clap::Parser as _;
 use serde_json::json;
 
 use args::{Args, Command, ContextCommand, SidecarArgs};
-use failure::{Exit, Failure};
+use failure::Failure;
 
 fn main() -> ExitCode {
     let args = match Args::try_parse() {
@@ -66,6 +67,7 @@ fn run(args: Args) -> Result<(), Failure> {
         Command::Matrix(matrix) => wait_for(compat::matrix(&sidecar, matrix, json)),
         Command::Decode(decode) => decode::run(&decode, json),
         Command::Hash(args) => hash::run(&args, json),
+        Command::Subtype(subtype) => subtype::run(&subtype, json),
         Command::Context(command) => contexts(&sidecar.0, &command, json),
     }
 }
@@ -142,7 +144,7 @@ fn wait_for(work: impl Future<Output = Result<(), Failure>>) -> Result<(), Failu
 }
 
 fn end(failure: &Failure, json: bool) -> ExitCode {
-    if failure.exit != Exit::OutputClosed {
+    if failure.has_words() {
         if json {
             output::note(&failure.json().to_string())
         } else {

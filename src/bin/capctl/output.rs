@@ -73,10 +73,14 @@ pub(crate) fn one_line(text: &str) -> String {
     printable(&text.replace(['\n', '\t'], " "))
 }
 
-/// Pretty JSON whose text cannot steer a terminal: JSON's own escapes leave DEL and the C1 controls raw.
+/// Pretty JSON whose text cannot steer a terminal.
 pub(crate) fn pretty(value: &Value) -> String {
-    let text = serde_json::to_string_pretty(value).unwrap_or_else(|_| value.to_string());
-    text.chars().fold(String::with_capacity(text.len()), |mut out, char| {
+    escaped(&serde_json::to_string_pretty(value).unwrap_or_else(|_| value.to_string()))
+}
+
+/// JSON text that cannot steer a terminal: JSON's own escapes leave DEL and the C1 controls raw.
+pub(crate) fn escaped(json: &str) -> String {
+    json.chars().fold(String::with_capacity(json.len()), |mut out, char| {
         if ('\u{7f}'..='\u{9f}').contains(&char) {
             let _ = write!(out, "\\u{:04x}", u32::from(char));
         } else {
