@@ -6,7 +6,8 @@ use ciborium::Value;
 use serde_json::json;
 
 use crate::agents::{
-    CAP_INVOKE, Caller, Provider, REQUEST, by_id, failure, idempotent, loose, success, with_schema, within,
+    CAP_INVOKE, Caller, ERROR, Provider, REQUEST, by_id, failure, idempotent, loose, success, with_schema,
+    within,
 };
 use crate::peer::Peer;
 use crate::support::{Setup, Sidecar, field, map};
@@ -265,6 +266,22 @@ fn a_full_disk_costs_audit_records_and_no_calls() {
     let lost: u64 = b.audited("audit_lost", 0).iter().map(|record| record["records"].as_u64().unwrap()).sum();
     assert_eq!(written as u64 + lost, 4);
     holds(&b);
+}
+
+#[test]
+fn a_peer_learns_nothing_of_the_log() {
+    let b = Sidecar::start();
+    let peer = Peer::serving(vec![]);
+    let link = peer.connect(&b);
+    for op in ["audit", "audit-prune", "no such operation"] {
+        let body = map([("op", op.into()), ("before_ms", 1.into())]);
+        let (id, envelope) = peer.sealed(&b.did, REQUEST, None, &body);
+        let _route = peer.request(&link, &envelope);
+        let refusal = peer.heard_type(ERROR).message;
+        assert_eq!((refusal.code(), refusal.reply_to()), (Some(4001), Some(id)), "{op}: {refusal:?}");
+        let said = field(refusal.body(), "message").unwrap().as_text().unwrap();
+        assert_eq!(said, format!("the operation {op:?} is not known here"));
+    }
 }
 
 #[test]

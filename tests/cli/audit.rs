@@ -241,6 +241,27 @@ fn many_records_come_in_pages() {
 }
 
 #[test]
+fn what_could_not_be_written_is_told_with_every_answer() {
+    let sidecar = Setup::new().capabilities(CAPABILITIES).meets_file_limits().start();
+    sidecar.fill_disk();
+    for _ in 0..2 {
+        let (code, _, errors) = run(Some(&sidecar), &["call", "org.example.upper", "--params", "{}"]);
+        assert_eq!(code, 4, "{errors}");
+    }
+    for line in [&["audit", "query"][..], &["audit", "verify"], &["audit", "export"]] {
+        let (code, _, errors) = run(Some(&sidecar), line);
+        assert_eq!(code, 0, "{line:?}: {errors}");
+        let told = "records that could not be written since the sidecar started: 2\n";
+        assert!(errors.ends_with(told), "{line:?}: {errors}");
+    }
+    sidecar.free_disk();
+    run(Some(&sidecar), &["call", "org.example.upper", "--params", "{}"]);
+    assert_eq!(sidecar.audited("audit_lost", 1)[0]["records"], 2);
+    let summary = run(Some(&sidecar), &["audit", "verify", "--json"]).1;
+    assert_eq!((&lines(&summary)[0]["ok"], &lines(&summary)[0]["lost"]), (&json!(true), &json!(2)));
+}
+
+#[test]
 fn a_log_that_is_off_says_so_and_a_sidecar_that_is_not_there_too() {
     let sidecar = Setup::new().set("audit.file", "off").start();
     let (code, _, errors) = run(Some(&sidecar), &["audit", "query"]);

@@ -195,7 +195,10 @@ async fn prune(source: &mut Source, before_ms: u64, json: bool) -> Result<(), Fa
 /// What is missing from the log, if anything is.
 fn tell(counters: AuditCounters) {
     if counters.lost > 0 {
-        output::note(&format!("{} records could not be written since the sidecar started", counters.lost));
+        output::note(&format!(
+            "records that could not be written since the sidecar started: {}",
+            counters.lost
+        ));
     }
 }
 

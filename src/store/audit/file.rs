@@ -5,7 +5,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -21,6 +21,8 @@ use super::chain::{Entry, Hash, Head, record_hash};
 pub struct AuditFile {
     connection: Connection,
     path: PathBuf,
+    /// Its device and inode.
+    identity: (u64, u64),
     /// Largest size. **Units:** pages.
     pages_max: Option<u64>,
 }
@@ -38,6 +40,11 @@ impl AuditFile {
     /// **Errors:** as [`AuditFile::read`]; the chain's ends are damaged, or it cannot be written.
     pub fn write(path: &Path, bytes_max: Option<u64>) -> Result<Self, StoreError> {
         Self::open(path, OpenFlags::SQLITE_OPEN_READ_WRITE, bytes_max)
+    }
+
+    /// Whether the file still stands under its name.
+    pub(super) fn is_in_place(&self) -> bool {
+        identity(&self.path).is_ok_and(|found| found == self.identity)
     }
 
     /// Makes an empty one beside its name and links it there, so that the name never shows a part of one.
@@ -80,8 +87,9 @@ impl AuditFile {
             }
             Err(error) => return Err(refused(path, "open", &error)),
         }
+        let identity = identity(path).map_err(|error| refused(path, "look at", &error))?;
         let opened = connect(path, access).map_err(|error| of_sqlite(path, &error))?;
-        let mut file = Self { connection: opened, path: path.clone(), pages_max: None };
+        let mut file = Self { connection: opened, path: path.clone(), identity, pages_max: None };
         file.identify()?;
         if access.contains(OpenFlags::SQLITE_OPEN_READ_WRITE) {
             file.check_ends()?;
@@ -277,6 +285,10 @@ fn connect(path: &Path, access: OpenFlags) -> rusqlite::Result<Connection> {
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
     connection.pragma_update(None, "cell_size_check", true)?;
     Ok(connection)
+}
+
+fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    fs::metadata(path).map(|found| (found.dev(), found.ino()))
 }
 
 /// A file whose name is that of `path` and `suffix`.

@@ -48,6 +48,10 @@ impl AuditPlace {
     }
 
     fn file(&mut self) -> Result<&mut AuditFile, StoreError> {
+        // What was moved or removed under its name would be written where nobody looks.
+        if self.open.as_ref().is_some_and(|file| !file.is_in_place()) {
+            self.open = None;
+        }
         if self.open.is_none() {
             self.open = Some(self.ready()?);
         }
@@ -83,18 +87,14 @@ impl AuditPlace {
         Ok(file)
     }
 
-    /// Notes a fault of the open file, so that the next use opens it again.
-    fn after<T>(&mut self, outcome: Result<T, StoreError>, is_write: bool) -> Result<T, StoreError> {
-        if let Err(error) = &outcome {
-            match error.kind() {
-                // What is damaged where nothing is written may still be read elsewhere.
-                StoreErrorKind::Corrupt if is_write => {
-                    self.open = None;
-                    self.damage = Some(error.clone());
-                }
-                StoreErrorKind::Io | StoreErrorKind::ReadOnly => self.open = None,
-                _ => {}
-            }
+    /// Notes damage that was met while writing, so that the file is replaced before the next write. Any other fault
+    /// leaves it open: one that is closed may not open again before its disk has recovered.
+    fn written<T>(&mut self, outcome: Result<T, StoreError>) -> Result<T, StoreError> {
+        if let Err(error) = &outcome
+            && error.kind() == StoreErrorKind::Corrupt
+        {
+            self.open = None;
+            self.damage = Some(error.clone());
         }
         outcome
     }
@@ -107,22 +107,21 @@ impl AuditStorage for AuditPlace {
             self.now_ms = records.iter().filter_map(ts_ms).max().unwrap_or(0).max(self.now_ms);
         }
         let written = self.file().and_then(|file| file.append(records));
-        self.after(written, true)
+        self.written(written)
     }
 
     fn head(&mut self) -> Result<Head, StoreError> {
-        let read = self.file().and_then(AuditStorage::head);
-        self.after(read, false)
+        self.file().and_then(AuditStorage::head)
     }
 
     fn read(&mut self, after: u64, rows_max: usize, bytes_max: usize) -> Result<Vec<Entry>, StoreError> {
-        let read = self.file().and_then(|file| file.read(after, rows_max, bytes_max));
-        self.after(read, false)
+        // What is damaged where nothing is written may still be read elsewhere.
+        self.file().and_then(|file| file.read(after, rows_max, bytes_max))
     }
 
     fn erase(&mut self, places: &[(u64, u64)], note: &str) -> Result<(), StoreError> {
         let erased = self.file().and_then(|file| file.erase(places, note));
-        self.after(erased, true)
+        self.written(erased)
     }
 }
 

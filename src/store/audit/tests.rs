@@ -266,6 +266,21 @@ fn a_damaged_file_is_moved_aside_and_a_new_chain_says_so() {
 }
 
 #[test]
+fn a_file_that_was_moved_away_is_followed_by_a_new_one() {
+    let (dir, options) = written(3);
+    let mut place = AuditPlace::open(options.clone(), 0);
+    place.append(&[canonical(4)]).unwrap();
+    for suffix in ["", "-wal", "-shm"] {
+        let name = |name: &str| dir.path().join(format!("{name}{suffix}"));
+        std::fs::rename(name("audit.db"), name("rotated.db")).unwrap();
+    }
+    place.append(&[canonical(1)]).unwrap();
+    assert_eq!(verify(&mut AuditFile::read(&options.file).unwrap()).unwrap().records, 1);
+    let rotated = dir.path().join("rotated.db");
+    assert_eq!(verify(&mut AuditFile::read(&rotated).unwrap()).unwrap().records, 4);
+}
+
+#[test]
 fn another_programs_database_and_a_later_capds_log_are_left_alone() {
     for (change, kind) in [
         ("PRAGMA application_id = 5", StoreErrorKind::Foreign),
