@@ -1,8 +1,8 @@
 //! `diff`, `check` and `matrix`: declarations of a capability in; who can use whom, why not, and which version a change
 //! needs, out.
 //!
-//! [`operand`] gets the declarations, [`report`] says what came of holding two against each other, [`check`] and
-//! [`matrix`] choose which.
+//! `operand` gets the declarations, `report` says what came of holding two against each other, and the two other rooms
+//! choose which.
 
 mod check;
 mod descriptor;
