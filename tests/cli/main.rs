@@ -8,6 +8,7 @@ mod support;
 mod audit;
 mod compat;
 mod docs;
+mod doctor;
 mod offline;
 mod subtype;
 mod with_sidecar;

@@ -62,6 +62,8 @@ pub(crate) enum Command {
     Query(QueryArgs),
     /// List every capability that the sidecar knows
     Ls(LsArgs),
+    /// Check the configuration, the sidecar, its peers, and that what the agent requires is served and proven
+    Doctor(DoctorArgs),
     /// Show one capability with its schemas
     Describe(DescribeArgs),
     /// Provide a capability: each call runs COMMAND, params on stdin, result on stdout, both JSON
@@ -230,6 +232,13 @@ pub(crate) struct LsArgs {
 pub(crate) struct DescribeArgs {
     /// The capability's id, such as org.example.review:1.5.0
     pub(crate) id: CapabilityId,
+}
+
+#[derive(Debug, ArgGroup)]
+pub(crate) struct DoctorArgs {
+    /// The sidecar's configuration; without it, CAPD_CONFIG, or what holds without a file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
 }
 
 #[derive(Debug, ArgGroup)]

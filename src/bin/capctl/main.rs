@@ -10,6 +10,7 @@ mod context;
 mod decode;
 mod describe;
 mod diagnostic;
+mod doctor;
 mod duration;
 mod failure;
 mod hash;
@@ -57,6 +58,7 @@ fn run(args: Args) -> Result<(), Failure> {
         Command::Audit(command) => wait_for(audit::run(&sidecar, command, json)),
         Command::Query(query) => wait_for(list::query(&sidecar, query, json)),
         Command::Ls(ls) => wait_for(list::ls(&sidecar, ls, json)),
+        Command::Doctor(doctor) => wait_for(doctor::run(sidecar, doctor, json)),
         Command::Describe(describe) => wait_for(describe::run(&sidecar, describe, json)),
         Command::Serve(serve) => wait_for(serve::run(&sidecar, serve, json)),
         Command::Cancel(cancel) => wait_for(reach::cancel(&sidecar, cancel, json)),

@@ -1,0 +1,291 @@
+//! A configuration in; what keeps this agent's calls from working, found before they are made, out.
+//!
+//! Each check stands on those before it: the files, the sidecar that runs by them, its peers, and what the agent
+//! requires of others, proven here as the sidecar proves it.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use capd::client::{Client, ClientError, Description, Query, SchemaSide};
+use capd::config::{Config, Sources};
+use capd::declaration::{self, Declaration};
+use capd::schema::drift::{self, Finding, Needed, Offered, Requirement, Standing, Told};
+use capd::schema::{Artifact, Artifacts, Keep};
+use capd_proto::capability::CapabilityId;
+use capd_proto::code::Code;
+use serde_json::{Value, json};
+
+use crate::args::{DoctorArgs, SidecarArgs};
+use crate::failure::{Exit, Failure};
+use crate::{Sidecar, output};
+
+/// Makes every check and prints what it found; fails as the worst of them does.
+pub(crate) async fn run(sidecar: Sidecar, args: DoctorArgs, json: bool) -> Result<(), Failure> {
+    let mut report = Report::default();
+    if let Some((config, declaration)) = files(&args, &mut report) {
+        let sidecar = beside(sidecar, &args, &config);
+        if let Some(client) = linked(&sidecar, &mut report).await {
+            peers(&client, &config, &mut report).await;
+            for required in declaration.iter().flat_map(|declaration| &declaration.requires) {
+                requirement(&client, required, &mut report).await;
+            }
+        }
+    }
+    report.print(json)?;
+    report.verdict()
+}
+
+/// The configuration and the declaration, as far as they can be read.
+fn files(args: &DoctorArgs, report: &mut Report) -> Option<(Config, Option<Declaration>)> {
+    let file = args.config.clone().or_else(|| crate::variable("CAPD_CONFIG").map(PathBuf::from));
+    let about = file.as_ref().map_or_else(|| "without a file".to_owned(), |file| file.display().to_string());
+    let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
+        Some((name.into_string().ok()?, value.into_string().ok()?))
+    };
+    let environment = std::env::vars_os().filter_map(text).collect();
+    let config = match Config::load(&Sources { file, environment, overrides: Vec::new() }) {
+        Ok(config) => config,
+        Err(mistakes) => {
+            report.add(Check::failed("config", about, Exit::Usage, mistakes.to_string()));
+            return None;
+        }
+    };
+    let checked = match capd::daemon::check(&config) {
+        Ok(warnings) if warnings.is_empty() => Check::ok("config", about, "no mistake in it"),
+        Ok(warnings) => Check::warning("config", about, warnings.join("\n")),
+        Err(error) => Check::failed("config", about, Exit::Usage, error.to_string()),
+    };
+    let is_ok = checked.state != State::Failed;
+    report.add(checked);
+    let load = |path: &PathBuf| Declaration::load(path).ok();
+    let declaration = config.agent.capabilities.as_ref().filter(|_| is_ok).and_then(load);
+    Some((config, declaration))
+}
+
+/// The sidecar that the command line names, or else the one of the configuration's file.
+fn beside(sidecar: Sidecar, args: &DoctorArgs, config: &Config) -> Sidecar {
+    let SidecarArgs { socket, context, address, .. } = &sidecar.0;
+    let is_named = socket.is_some() || context.is_some() || address.is_some();
+    if is_named || args.config.is_none() {
+        return sidecar;
+    }
+    let socket = config.listen.unix.clone();
+    Sidecar(SidecarArgs { socket, ..sidecar.0 })
+}
+
+async fn linked(sidecar: &Sidecar, report: &mut Report) -> Option<Client> {
+    match sidecar.connect().await {
+        Ok(client) => {
+            report.add(Check::ok("sidecar", client.did().to_string(), "runs"));
+            Some(client)
+        }
+        Err(failure) => {
+            let exit = failure.exit;
+            report.add(Check::failed("sidecar", String::new(), exit, failure.to_string()));
+            None
+        }
+    }
+}
+
+async fn peers(client: &Client, config: &Config, report: &mut Report) {
+    for peer in &config.peers {
+        let Ok(did) = peer.did.parse() else { continue };
+        let check = match client.ping(&did, PING_WAIT).await {
+            Ok(time) => {
+                Check::ok("peer", peer.did.clone(), format!("{:.3} ms", time.as_secs_f64() * 1_000.0))
+            }
+            // It is its own to connect.
+            Err(error) if peer.addresses.is_empty() => {
+                Check::warning("peer", peer.did.clone(), format!("not connected: {error}"))
+            }
+            Err(error) => Check::failed("peer", peer.did.clone(), Exit::Unavailable, error.to_string()),
+        };
+        report.add(check);
+    }
+}
+
+async fn requirement(client: &Client, required: &declaration::Required, report: &mut Report) {
+    let artifacts = Artifacts::default();
+    let kept = |schema: &Option<declaration::SchemaSource>| -> Option<Arc<Artifact>> {
+        artifacts.declare(schema.as_ref()?.bytes.clone()).ok()
+    };
+    let needed = Needed { input: kept(&required.input_schema), output: kept(&required.output_schema) };
+    let requirement = Requirement { name: required.name.clone(), version: required.version.clone(), needed };
+    let about = requirement.to_string();
+    let offers = match client.query_all(&Query::new(required.name.clone())).await {
+        Ok(offers) => offers,
+        Err(error) => {
+            let check = match error {
+                ClientError::Refused(wire) if wire.code == Code::CAPABILITY_NOT_FOUND => {
+                    Check::failed("requires", about, Exit::Unavailable, "nobody serves it")
+                }
+                error => {
+                    let failure = Failure::from(error);
+                    Check::failed("requires", about, failure.exit, failure.to_string())
+                }
+            };
+            return report.add(check);
+        }
+    };
+    let ids: BTreeSet<CapabilityId> = offers
+        .iter()
+        .filter(|offer| requirement.is_about(&offer.descriptor.served))
+        .map(|offer| offer.id().clone())
+        .collect();
+    if ids.is_empty() {
+        return report.add(Check::failed(
+            "requires",
+            about,
+            Exit::Unavailable,
+            "served, but in no version of these",
+        ));
+    }
+    for id in ids {
+        match client.describe(&id).await {
+            Ok(descriptions) => {
+                for description in descriptions {
+                    report.add(proven(&requirement, &description, &artifacts));
+                }
+            }
+            Err(error) => {
+                let failure = Failure::from(error);
+                report.add(Check::failed("requires", about.clone(), failure.exit, failure.to_string()));
+            }
+        }
+    }
+}
+
+/// Whether one provider keeps to a requirement.
+fn proven(requirement: &Requirement, description: &Description, artifacts: &Artifacts) -> Check {
+    let offered =
+        Offered { input: told(&description.input, artifacts), output: told(&description.output, artifacts) };
+    let provider = description.offer.provider.clone().unwrap_or_default();
+    let about = format!("{} of {provider}", description.offer.id());
+    match drift::prove(&requirement.needed, &offered) {
+        Standing::Proven => Check::ok("requires", about, "proven"),
+        Standing::Untold => {
+            let text = "it does not tell its schemas: calls pass, and only their payloads are checked";
+            Check::warning("requires", about, text)
+        }
+        Standing::Broken(findings) => {
+            let text: Vec<_> = findings.iter().map(Finding::to_string).collect();
+            let check = Check::failed("requires", about, Exit::SchemaViolation, text.join("\n"));
+            Check { code: Some(drift::code(&findings)), findings, ..check }
+        }
+    }
+}
+
+fn told(side: &SchemaSide, artifacts: &Artifacts) -> Told {
+    match side {
+        SchemaSide::Checked { hash, document } => {
+            artifacts.insert(*hash, document.clone(), Keep::Cached).map_or(Told::Unknown, Told::Schema)
+        }
+        SchemaSide::Undeclared => Told::Anything,
+        SchemaSide::Unknown { .. } | SchemaSide::Unavailable { .. } => Told::Unknown,
+    }
+}
+
+/// What was found, in the order in which it was looked at.
+#[derive(Default)]
+struct Report {
+    checks: Vec<Check>,
+}
+
+/// One check and what came of it.
+struct Check {
+    check: &'static str,
+    about: String,
+    state: State,
+    text: String,
+    exit: Exit,
+    code: Option<Code>,
+    findings: Vec<Finding>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Ok,
+    Warning,
+    Failed,
+}
+
+impl State {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Warning => "warning",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+impl Check {
+    fn new(check: &'static str, about: String, state: State, exit: Exit, text: String) -> Self {
+        Self { check, about, state, text, exit, code: None, findings: Vec::new() }
+    }
+
+    fn ok(check: &'static str, about: String, text: impl Into<String>) -> Self {
+        Self::new(check, about, State::Ok, Exit::OutputClosed, text.into())
+    }
+
+    fn warning(check: &'static str, about: String, text: impl Into<String>) -> Self {
+        Self::new(check, about, State::Warning, Exit::OutputClosed, text.into())
+    }
+
+    fn failed(check: &'static str, about: String, exit: Exit, text: impl Into<String>) -> Self {
+        Self::new(check, about, State::Failed, exit, text.into())
+    }
+
+    fn json(&self) -> Value {
+        let mut line = json!({
+            "check": self.check, "about": self.about, "state": self.state.as_str(), "text": self.text,
+        });
+        if let Some(code) = self.code {
+            line["code"] = json!(code.0);
+            line["findings"] = self.findings.iter().map(Finding::json).collect();
+        }
+        line
+    }
+}
+
+impl Report {
+    fn add(&mut self, check: Check) {
+        self.checks.push(check);
+    }
+
+    fn print(&self, json: bool) -> Result<(), Failure> {
+        if json {
+            return self.checks.iter().try_for_each(|check| output::print_json(&check.json()));
+        }
+        let rows = self.checks.iter().flat_map(|check| {
+            let mut cells = [check.state.as_str(), check.check, &check.about];
+            let lines = check.text.lines().map(move |line| {
+                let row = cells.iter().chain([&line]).map(|cell| (*cell).to_owned()).collect();
+                // Further lines of the same check stand under its first.
+                cells = ["", "", ""];
+                row
+            });
+            lines.collect::<Vec<Vec<String>>>()
+        });
+        output::print(&output::table(&["STATE", "CHECK", "ABOUT", "FOUND"], &rows.collect::<Vec<_>>()))
+    }
+
+    /// The worst failure: of the files, of a contract, of anything else, of what is not there.
+    fn verdict(&self) -> Result<(), Failure> {
+        let failed: Vec<_> = self.checks.iter().filter(|check| check.state == State::Failed).collect();
+        let worst = [Exit::Usage, Exit::SchemaViolation, Exit::Refused, Exit::Unexpected, Exit::Unavailable];
+        let exit = worst.into_iter().find(|exit| failed.iter().any(|check| check.exit == *exit));
+        match exit.or_else(|| failed.first().map(|check| check.exit)) {
+            None => Ok(()),
+            Some(exit) => {
+                let text = format!("{} of {} checks failed", failed.len(), self.checks.len());
+                Err(Failure::unexpected(text).exit(exit))
+            }
+        }
+    }
+}
+
+/// How long each peer is waited for.
+const PING_WAIT: Duration = Duration::from_secs(5);

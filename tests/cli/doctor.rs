@@ -1,0 +1,121 @@
+//! Configurations with and without faults in; what `capctl doctor` finds, and how it ends, out.
+
+use serde_json::Value;
+
+use crate::support::{Setup, Sidecar, capctl, exit_code, run_with, stderr, stdout};
+
+const COUNTED: &str =
+    "{type: object, properties: {count: {type: integer}}, required: [count], additionalProperties: false}";
+/// Asks for one thing more.
+const NAMED: &str = "{type: object, properties: {count: {type: integer}, name: {type: string}}, required: [count, name], additionalProperties: false}";
+
+/// A sidecar that serves `org.example.echo` with these schemas, by a command that answers what it is asked.
+fn serving(input: &str, output: &str) -> Sidecar {
+    let yaml = format!(
+        "version: 1\ncapabilities:\n- name: org.example.echo\n  version: \"1.0.0\"\n  command: [cat]\n  \
+         inputSchema: {input}\n  outputSchema: {output}\n"
+    );
+    Setup::new().capabilities(&yaml).start()
+}
+
+fn requiring(range: &str) -> Setup {
+    Setup::new().capabilities(&format!(
+        "version: 1\nrequires:\n- name: org.example.echo\n  version: {range:?}\n  inputSchema: {COUNTED}\n  \
+         outputSchema: {COUNTED}\n"
+    ))
+}
+
+/// Runs it on a sidecar's own configuration; its exit code, and its checks as lines of JSON.
+fn doctor(sidecar: &Sidecar) -> (i32, Vec<Value>) {
+    let config = sidecar.dir.join("capd.toml");
+    let line = ["doctor", "--json", "--config", config.to_str().unwrap()];
+    let output = run_with(capctl(None).args(line), b"");
+    let checks = stdout(&output).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    (exit_code(&output), checks)
+}
+
+/// The checks as `check state`.
+fn states(checks: &[Value]) -> Vec<String> {
+    let text = |check: &Value, key: &str| check[key].as_str().unwrap().to_owned();
+    checks.iter().map(|check| format!("{} {}", text(check, "check"), text(check, "state"))).collect()
+}
+
+#[test]
+fn an_agent_whose_providers_keep_to_its_contract_is_well() {
+    let b = serving(COUNTED, COUNTED);
+    let a = requiring(">=1.0.0 <2.0.0").peer(&b).start();
+    let (code, checks) = doctor(&a);
+    assert_eq!(
+        (code, states(&checks)),
+        (0, ["config ok", "sidecar ok", "peer ok", "requires ok"].map(String::from).to_vec())
+    );
+    assert_eq!(checks[1]["about"], a.did.as_str());
+    assert_eq!(checks[3]["about"], format!("org.example.echo:1.0.0 of {}", b.did));
+    // For people, without a file: its socket is named.
+    let output = run_with(capctl(Some(&a.socket)).env("HOME", &a.dir).arg("doctor"), b"");
+    assert_eq!(exit_code(&output), 0, "{}", stderr(&output));
+    assert!(stdout(&output).starts_with("STATE  CHECK    ABOUT"), "{}", stdout(&output));
+}
+
+#[test]
+fn drift_is_found_with_the_value_that_shows_it() {
+    let b = serving(NAMED, COUNTED);
+    let a = requiring(">=1.0.0 <2.0.0").peer(&b).start();
+    let (code, checks) = doctor(&a);
+    assert_eq!((code, states(&checks).pop().unwrap().as_str()), (4, "requires failed"));
+    let drifted = &checks[3];
+    assert_eq!((&drifted["code"], &drifted["findings"][0]["rule"]), (&4902.into(), &"required".into()));
+    assert!(drifted["findings"][0]["witness"]["count"].is_number(), "{drifted}");
+    // The call is refused just so.
+    let line = ["call", "org.example.echo", "--params", "{\"count\":1}"];
+    let output = run_with(capctl(Some(&a.socket)).args(line), b"");
+    assert_eq!(exit_code(&output), 3);
+    assert!(stderr(&output).contains("4902 SCHEMA_DRIFT"), "{}", stderr(&output));
+}
+
+#[test]
+fn what_nobody_serves_and_what_nobody_serves_in_range_is_missing() {
+    let b = serving(COUNTED, COUNTED);
+    for (range, peer, text) in [(">=2.0.0", true, "in no version"), (">=1.0.0", false, "nobody serves it")] {
+        let a = requiring(range);
+        let a = if peer { a.peer(&b) } else { a }.start();
+        let (code, checks) = doctor(&a);
+        assert_eq!((code, states(&checks).pop().unwrap().as_str()), (5, "requires failed"));
+        assert!(checks.last().unwrap()["text"].as_str().unwrap().contains(text), "{checks:?}");
+    }
+}
+
+#[test]
+fn a_peer_that_is_not_there_and_a_sidecar_that_is_not_there_are_told() {
+    let mut b = serving(COUNTED, COUNTED);
+    let mut a = Setup::new().peer(&b).start();
+    b.kill();
+    let (code, checks) = doctor(&a);
+    assert_eq!(
+        (code, states(&checks)),
+        (5, ["config ok", "sidecar ok", "peer failed"].map(String::from).to_vec())
+    );
+    assert_eq!(checks[2]["about"], b.did.as_str());
+    a.kill();
+    let (code, checks) = doctor(&a);
+    assert_eq!((code, states(&checks)), (5, ["config ok", "sidecar failed"].map(String::from).to_vec()));
+}
+
+#[test]
+fn mistakes_in_the_files_are_told_with_their_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = dir.path().join("capd.toml");
+    let run = |text: &str| {
+        std::fs::write(&config, text).unwrap();
+        let line = ["doctor", "--config", config.to_str().unwrap()];
+        let output = run_with(capctl(None).args(line).env("HOME", dir.path()), b"");
+        (exit_code(&output), stdout(&output).to_owned())
+    };
+    let (code, text) = run("[agent]\nnome = \"x\"\n");
+    assert_eq!(code, 2);
+    assert!(text.contains("failed  config") && text.contains("capd.toml:2"), "{text}");
+    std::fs::write(dir.path().join("capabilities.yaml"), "version: 1\nrequires:\n- name: x\n").unwrap();
+    let (code, text) = run("[agent]\ncapabilities = \"capabilities.yaml\"\n");
+    assert_eq!(code, 2, "{text}");
+    assert!(text.contains("capabilities.yaml:3"), "{text}");
+}
