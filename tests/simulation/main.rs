@@ -41,6 +41,29 @@ fn a_quiet_world_has_one_execution_and_one_result() {
 }
 
 #[test]
+fn a_quiet_world_whose_agents_require_what_is_served_is_as_quiet() {
+    for is_idempotent in [false, true] {
+        let plan = Plan { requires: true, ..Plan::quiet(is_idempotent) };
+        let outcome = world::run(&plan, 1);
+        assert_sound(1, &outcome);
+        assert_eq!((outcome.verdict.calls, outcome.verdict.executions, outcome.crashes), (1, 1, 0));
+        assert_eq!(outcome.trace, world::run(&plan, 1).trace);
+    }
+}
+
+#[test]
+fn a_sidecar_may_crash_at_any_await_point_of_a_proof() {
+    let quiet = Plan { requires: true, ..Plan::quiet(true) };
+    let polls = world::run(&quiet, 1).polls.sidecars[0];
+    for_each(polls, |poll| {
+        let mut plan = quiet.clone();
+        plan.calls[0].crash = Some((Victim::Sidecar(0), poll));
+        let outcome = world::run(&plan, 1);
+        assert!(outcome.verdict.violations.is_empty(), "at poll {poll}\n{}", findings(1, None, &outcome));
+    });
+}
+
+#[test]
 fn worlds_with_every_fault_keep_the_promise() {
     let audited = AtomicU64::new(0);
     for_each(60, |seed| {

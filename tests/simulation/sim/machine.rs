@@ -1,11 +1,13 @@
 //! A machine of the world: its clock and its disk, and the sidecar process that runs on it, again after each crash.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use capd::config::{self, Config, Signatures, Transport};
 use capd::daemon::Daemon;
+use capd::declaration::Declaration;
 use capd::net::{Seed, Spawn, Udp, WallClock};
 use capd_proto::identity::Did;
 use tokio::io::DuplexStream;
@@ -18,6 +20,7 @@ use super::network::Net;
 use super::oracle::Oracle;
 use super::plan::{self, Break, Plan};
 use super::process::Process;
+use super::provider::REQUIRES;
 use super::trace::{Happening, Trace};
 
 /// One machine.
@@ -27,6 +30,7 @@ pub struct Machine {
     pub disk: Disk,
     seed: Seed,
     config: Config,
+    declaration: Option<Declaration>,
     dies_young_permille: u64,
     calm_from_ms: u64,
     world: World,
@@ -62,6 +66,7 @@ impl Machine {
             disk: Disk::new(plan.disks[index].clone(), world.dice.fork(), world.trace.clone()),
             seed: seed(index),
             config: config(index, plan),
+            declaration: plan.requires.then(declaration),
             dies_young_permille: plan.dies_young_permille,
             calm_from_ms: plan.calm_from_ms,
             world: world.clone(),
@@ -157,7 +162,9 @@ impl Machine {
         let udp = Udp::of(self.world.net.of(&process));
         let system = process.system(&self.wall, self.world.dice.u64(), udp);
         let disk = self.disk.mount(&process);
-        match Daemon::start_on(system, self.config.clone(), &self.seed, None, &disk).await {
+        match Daemon::start_on(system, self.config.clone(), &self.seed, self.declaration.as_ref(), &disk)
+            .await
+        {
             Ok(daemon) => {
                 daemon.set_ledger_blind(self.world.breaks == Some(Break::Duplicates));
                 self.running().daemon = Some(Arc::new(daemon));
@@ -223,6 +230,11 @@ fn config(index: usize, plan: &Plan) -> Config {
     config.timeouts.reconnect_initial_ms = 50;
     config.timeouts.reconnect_max_ms = 800;
     config
+}
+
+fn declaration() -> Declaration {
+    // JSON is YAML.
+    Declaration::parse(REQUIRES, Path::new("capabilities.yaml")).expect("a constant declaration")
 }
 
 fn address(machine: usize) -> config::Address {

@@ -32,6 +32,8 @@ pub struct Plan {
     pub signs: bool,
     /// The pause before a caller's sidecar tries again, if the capabilities name one.
     pub retry_ms: Option<u64>,
+    /// Whether agents say what they were built against, and providers declare schemas that change and keep to it.
+    pub requires: bool,
     /// From here on nothing goes wrong.
     pub calm_from_ms: u64,
     pub breaks: Option<Break>,
@@ -119,12 +121,14 @@ impl Plan {
             dies_young_permille: dice.pick(&[0, 0, 200]),
             signs: dice.chance(333),
             retry_ms: dice.chance(700).then(|| dice.within(20..400)),
+            requires: false,
             calm_from_ms,
             breaks,
         };
         plan.disks = (0..machines).map(|_| habits(&dice.fork(), calm_from_ms, breaks)).collect();
         plan.calls = plan.some_calls(&dice.fork());
         plan.blows = plan.some_blows(&dice.fork());
+        plan.requires = dice.chance(400);
         plan
     }
 
@@ -154,6 +158,7 @@ impl Plan {
             dies_young_permille: 0,
             signs: true,
             retry_ms: Some(50),
+            requires: false,
             calm_from_ms: 0,
             breaks: None,
         }

@@ -9,7 +9,7 @@ use capd::client::{Client, Invocation, Options, WireError};
 use capd::net::{Spawn, Udp};
 use capd_proto::cbor::json::{from_json, to_json};
 use capd_proto::code::Code;
-use capd_proto::message::{Descriptor, DescriptorDraft, RetryPolicy};
+use capd_proto::message::{Descriptor, DescriptorDraft, HashAlg, RetryPolicy, SchemaRef, SchemaSource};
 use serde_json::json;
 use tokio::time::sleep;
 
@@ -22,13 +22,27 @@ use super::process::Process;
 pub const ONCE: &str = "org.simulation.once:1.0.0";
 /// The capability that is declared idempotent.
 pub const LOOK: &str = "org.simulation.look:1.0.0";
+/// What providers take that tell their schemas: whatever callers send, said in two ways.
+pub const SCHEMAS: [&str; 2] = [
+    r#"{"type":"object","required":["call"]}"#,
+    r#"{"type":"object","properties":{"call":{"type":"integer","minimum":0}}}"#,
+];
+/// What agents say that they were built against.
+pub const REQUIRES: &str = r#"{"version": 1, "requires": [
+    {"name": "org.simulation.once", "version": "1.0.0", "inputSchema": {"type": "object", "properties":
+        {"call": {"type": "integer", "minimum": 0}}, "required": ["call"], "additionalProperties": false}},
+    {"name": "org.simulation.look", "inputSchema": {"type": "object", "properties":
+        {"call": {"type": "integer", "minimum": 0}}, "required": ["call"], "additionalProperties": false}}
+]}"#;
 
 /// An agent that serves beside a machine's sidecar, started again after each crash.
 pub struct Provider {
     machine: Arc<Machine>,
     world: World,
     manners: Manners,
-    descriptors: Vec<Descriptor>,
+    retry_ms: Option<u64>,
+    /// Whether it declares schemas.
+    is_told: bool,
     /// The process that runs, or ran last.
     process: Mutex<Process>,
     executions: AtomicU64,
@@ -40,7 +54,8 @@ impl Provider {
             machine: Arc::clone(machine),
             world: world.clone(),
             manners: plan.manners,
-            descriptors: descriptors(plan.retry_ms),
+            retry_ms: plan.retry_ms,
+            is_told: plan.requires,
             process: Mutex::new(Process::start(&world.panics)),
             executions: AtomicU64::new(0),
         })
@@ -100,7 +115,10 @@ impl Provider {
     async fn offer(self: &Arc<Self>, client: &Client) -> bool {
         let provider = Arc::clone(self);
         let handler = move |invocation| Arc::clone(&provider).execute(invocation);
-        client.serve(256, handler).is_ok() && client.declare(&self.descriptors).await.is_ok()
+        // Each time it may be another schema, which has to be proven again.
+        let schema = self.is_told.then(|| self.world.dice.pick(&SCHEMAS));
+        let served = descriptors(self.retry_ms, schema);
+        client.serve(256, handler).is_ok() && client.declare(&served).await.is_ok()
     }
 
     /// Counted when the call arrives: from here on it may have taken effect.
@@ -145,14 +163,18 @@ async fn answer(
     Ok(outcome)
 }
 
-/// What every provider declares.
-pub fn descriptors(retry_ms: Option<u64>) -> Vec<Descriptor> {
-    vec![descriptor(ONCE, false, retry_ms), descriptor(LOOK, true, retry_ms)]
+/// What every provider declares, with the schema of its params if it tells one.
+pub fn descriptors(retry_ms: Option<u64>, schema: Option<&str>) -> Vec<Descriptor> {
+    [(ONCE, false), (LOOK, true)]
+        .map(|(id, idempotent)| descriptor(id, idempotent, retry_ms, schema))
+        .to_vec()
 }
 
-fn descriptor(id: &str, idempotent: bool, retry_ms: Option<u64>) -> Descriptor {
+fn descriptor(id: &str, idempotent: bool, retry_ms: Option<u64>, schema: Option<&str>) -> Descriptor {
     let mut draft = DescriptorDraft::new(id.parse().expect("a constant capability id"));
     draft.idempotent = Some(idempotent);
+    draft.input_schema = schema
+        .map(|schema| SchemaSource::Ref(Box::new(SchemaRef::inline(HashAlg::Sha256, schema.as_bytes()))));
     draft.retry_policy = retry_ms.map(|retry_ms| RetryPolicy {
         max_attempts: Some(5),
         backoff_multiplier: Some(2.0),

@@ -16,8 +16,9 @@ use serde_json::json;
 use tokio::time::sleep;
 
 use super::machine::{Machine, World};
+use super::plan::Plan;
 use super::process::Process;
-use super::provider::{ONCE, descriptors};
+use super::provider::{ONCE, SCHEMAS, descriptors};
 
 /// An agent that serves what a [`super::provider::Provider`] does, and breaks every rule about answers.
 #[derive(Clone)]
@@ -33,12 +34,12 @@ struct Agent {
 }
 
 impl Rude {
-    pub fn new(machine: &Arc<Machine>, retry_ms: Option<u64>, world: &World) -> Self {
+    pub fn new(machine: &Arc<Machine>, plan: &Plan, world: &World) -> Self {
         let process = Process::start(&world.panics);
         Self(Arc::new(Agent {
             machine: Arc::clone(machine),
             world: world.clone(),
-            descriptors: descriptors(retry_ms),
+            descriptors: descriptors(plan.retry_ms, plan.requires.then_some(SCHEMAS[0])),
             system: process.system(&machine.wall, world.dice.u64(), Udp::real()),
             process,
             executions: AtomicU64::new(0),

@@ -117,7 +117,7 @@ impl Fleet {
         let rude = executors().filter(|_| plan.manners.rude);
         Arc::new(Self {
             providers: executors().map(|machine| Provider::new(machine, plan, &world)).collect(),
-            rude: rude.map(|machine| Rude::new(machine, plan.retry_ms, &world)).collect(),
+            rude: rude.map(|machine| Rude::new(machine, plan, &world)).collect(),
             callers: machines.iter().map(|machine| Caller::new(machine, &world)).collect(),
             plan: plan.clone(),
             began: Mutex::default(),
