@@ -127,7 +127,8 @@ impl Node {
     ) -> Result<(), Refusal> {
         let Err(refusal) = self.fetch_schema(peer, hash).await else { return Ok(()) };
         let is_mute = matches!(refusal.code, Code::TIMEOUT | Code::UNKNOWN_TYPE | Code::ENDPOINT_UNREACHABLE);
-        if !self.drift.is_before(name) || !(is_mute || self.peers.link(peer).is_none()) {
+        // One whose link is gone is asked when it is back.
+        if !self.drift.is_before(name) || !is_mute || self.peers.link(peer).is_none() {
             return Err(refusal);
         }
         let mut unseen = lock(&self.drift.unseen);
