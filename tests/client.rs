@@ -6,8 +6,8 @@ mod support;
 
 use bytes::Bytes;
 use capd::client::{
-    CallRequest, CancelState, Client, ClientError, Endpoint, Invocation, Options, Progress, Query, Target,
-    WireError,
+    CallRequest, CancelState, Client, ClientError, Endpoint, Invocation, Options, Progress, Query, Sides,
+    Target, Validated, Validator, Violation, WireError,
 };
 use capd_proto::capability::{CapabilityName, CapabilityPattern};
 use capd_proto::code::Code;
@@ -228,4 +228,86 @@ async fn a_later_declaration_replaces_the_set_and_closing_withdraws_it() {
     soon(gone).await;
     let Err(ClientError::Refused(error)) = asker.query_all(&all).await else { panic!("not refused") };
     assert_eq!(error.code, Code::CAPABILITY_NOT_FOUND);
+}
+
+/// Takes an even `n`; writes a JSON Schema that says less, or none.
+struct Even {
+    writes_schema: bool,
+}
+
+impl Validator for Even {
+    fn vendor(&self) -> &str {
+        "test"
+    }
+
+    fn validate(&self, value: &Value) -> Result<(), Vec<Violation>> {
+        if value["n"].as_u64().is_some_and(|n| n % 2 == 0) {
+            return Ok(());
+        }
+        let [path, message, keyword] = ["/n", "must be even", "even"].map(str::to_owned);
+        Err(vec![Violation { path, message, keyword }])
+    }
+
+    fn json_schema(&self) -> Option<Value> {
+        self.writes_schema.then(|| json!({"type": "object", "required": ["n"]}))
+    }
+}
+
+#[tokio::test]
+async fn an_agents_own_validators_stand_before_its_handler_and_in_its_contract() {
+    let sidecar = Sidecar::start();
+    let provider = client_of(&sidecar).await;
+    let mut validated = Validated::new(|invocation: Invocation| -> Answer {
+        Box::pin(async move {
+            let params = capd_proto::cbor::json::to_json(&invocation.params).unwrap();
+            Ok(if params["n"] == 4 { cbor(&json!({"n": 5})) } else { invocation.params })
+        })
+    });
+    let even = |writes_schema| -> Option<std::sync::Arc<dyn Validator>> {
+        Some(std::sync::Arc::new(Even { writes_schema }))
+    };
+    let (bare, written) = ("org.example.bare:1.0.0", "org.example.written:1.0.0");
+    let draft = |id: &str| DescriptorDraft::new(id.parse().unwrap());
+    let sides = Sides { input: even(false), output: even(false) };
+    let descriptors = [
+        validated.capability(draft(bare), sides).unwrap(),
+        validated.capability(draft(written), Sides { input: even(true), output: None }).unwrap(),
+    ];
+    provider.serve(8, validated).unwrap();
+    provider.declare(&descriptors).await.unwrap();
+
+    let caller = client_of(&sidecar).await;
+    let outcome = async |id: &str, n: Value| {
+        let handle = caller.call(call_of(id).params_json(&n).timeout(PATIENCE)).unwrap();
+        soon(handle.outcome()).await
+    };
+    for id in [bare, written] {
+        assert_eq!(outcome(id, json!({"n": 2})).await.unwrap().json().unwrap(), json!({"n": 2}));
+        let Err(ClientError::Result(error)) = outcome(id, json!({"n": 3})).await else {
+            panic!("{id} takes 3")
+        };
+        assert_eq!(
+            (error.code, error.violations()[0].message.as_str()),
+            (Code::SCHEMA_VIOLATION, "must be even")
+        );
+    }
+    let Err(ClientError::Result(error)) = outcome(bare, json!({"n": 4})).await else {
+        panic!("5 comes back")
+    };
+    assert_eq!((error.code, error.violations()[0].path.as_str()), (Code::RESULT_SCHEMA_VIOLATION, "/n"));
+    // What the library can write down the sidecar enforces as well.
+    let Err(ClientError::Refused(error)) = outcome(written, json!({})).await else { panic!("it needs n") };
+    assert_eq!((error.code, error.violations()[0].keyword.as_str()), (Code::SCHEMA_VIOLATION, "required"));
+
+    let vendor = Some(capd::schema::hash::Form::Vendor { vendor: "test", version: 1 });
+    let text = even(true).unwrap().json_schema().unwrap().to_string();
+    let document = Some(capd::schema::hash::Form::Document(text.as_bytes()));
+    for (id, name, input, output) in
+        [(bare, "org.example.bare", vendor, vendor), (written, "org.example.written", document, None)]
+    {
+        let contract = capd::schema::Contract { name, input, output, ..capd::schema::Contract::default() };
+        let described = caller.describe(&id.parse().unwrap()).await.unwrap();
+        let told = described[0].offer.descriptor.static_hash;
+        assert_eq!(told, Some(contract.static_hash().unwrap().0), "{id}");
+    }
 }

@@ -4,7 +4,7 @@
 //! [`serve`](Client::serve) what it [`declare`](Client::declare)s. Its sidecar checks times and signatures of what comes
 //! from elsewhere, so the client matches answers by `reply_to` and reads their bodies, and no more. Read in this order:
 //! `call` is what a caller says and gets, `calls` what became of
-//! calls, `audit` what the sidecar has accounted for, `query` and `schema` what there is to call, `provide` the other side,
+//! calls, `audit` what the sidecar has accounted for, `query` and `schema` what there is to call, `provide` the other side, `validated` what checks payloads there,
 //! `dispatch` where messages that come in find whom they are for, `outgoing` how messages are made.
 
 mod audit;
@@ -17,6 +17,7 @@ mod outgoing;
 mod provide;
 mod query;
 mod schema;
+mod validated;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -47,6 +48,7 @@ pub use error::{ClientError, Violation, WireError};
 pub use provide::{Handler, Invocation, Reporter};
 pub use query::{Offer, Page, Query};
 pub use schema::{Description, SchemaSide};
+pub use validated::{Sides, Validated, Validator};
 
 use dispatch::{Dispatch, Reply, Waiting};
 use outgoing::Outgoing;

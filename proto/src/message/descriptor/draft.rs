@@ -34,6 +34,8 @@ pub struct DescriptorDraft {
     pub retry_policy: Option<RetryPolicy>,
     pub static_hash: Option<[u8; 32]>,
     pub lineage: Option<[u8; 32]>,
+    /// One CBOR item: whose validators check the sides without a schema.
+    pub validators: Option<Vec<u8>>,
 }
 
 impl DescriptorDraft {
@@ -59,6 +61,7 @@ impl DescriptorDraft {
             retry_policy: None,
             static_hash: None,
             lineage: None,
+            validators: None,
         }
     }
 
@@ -89,6 +92,7 @@ impl DescriptorDraft {
             limit.encode(map.key_then("rate_limit"));
         }
         map.uint_if("timeout_ms", self.timeout_ms);
+        map.raw_if("validators", self.validators.as_deref());
         map.text_if("description", self.description.as_deref());
         map.texts_if("permissions", &self.permissions);
         map.bytes_if("static_hash", self.static_hash.as_ref());
