@@ -96,6 +96,11 @@ impl Tally {
 
 /// What the validating crate's own check says, which is no part of the proof.
 fn covers(sub: &Value, sup: &Value) -> Option<Containment> {
+    // The uuid of draft-07 is asserted by a format of ours, which that check knows nothing of.
+    if [sub, sup].iter().any(|schema| schema.get("$schema").is_some() && schema.to_string().contains("uuid"))
+    {
+        return None;
+    }
     let canonical = |schema: &Value| {
         canonical::options().offline().should_validate_formats(true).canonicalize(schema).ok()
     };
