@@ -151,7 +151,15 @@ impl Node {
         loop {
             let work = async {
                 match &missing {
-                    Missing::Schema(peer, hash) => self.fetch_for_call(&call.name, peer, *hash).await,
+                    Missing::Schema(peer, hash) => match self.fetch_for_call(&call.name, peer, *hash).await {
+                        // It serves another schema by this time, and says which when asked.
+                        Err(refusal) if refusal.code == Code::UNAVAILABLE && !is_refreshed => {
+                            self.refresh_all(Some(peer)).await;
+                            is_refreshed = true;
+                            Ok(())
+                        }
+                        fetched => fetched,
+                    },
                     Missing::Proof(peer, question) => {
                         self.prove(Question::clone(question), peer).await;
                         Ok(())
