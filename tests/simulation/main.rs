@@ -76,7 +76,7 @@ fn worlds_with_every_fault_keep_the_promise() {
 
 #[test]
 fn a_seed_plays_the_same_world_again() {
-    for seed in 1_000..1_006 {
+    for seed in 1_000..=1_006 {
         let (once, again) = (run(seed), run(seed));
         assert!(once.traffic.packets > 0);
         assert_eq!((once.trace, once.virtual_ms), (again.trace, again.virtual_ms), "seed {seed}");
