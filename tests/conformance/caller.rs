@@ -62,6 +62,12 @@ fn send_document(peer: &mut RawLink, change: impl FnOnce(&mut Value)) -> Message
     request
 }
 
+/// A peer whose schema cannot be had is asked once more what it serves.
+fn asked_what_it_serves(peer: &mut RawLink, declare: &Value) {
+    let question = peer.message_of(CAP_QUERY);
+    peer.answer(&question, CAP_DECLARE, declare);
+}
+
 /// Answers what the sidecar asks until it sends the call.
 fn invoked(peer: &mut RawLink) -> Message {
     for _ in [INPUT, OUTPUT] {
@@ -120,6 +126,7 @@ fn a_schema_with_other_bytes_is_5002() {
         let (_sidecar, mut agent, mut peer) = with_peer(&strict());
         let id = agent.send(CAP_INVOKE, call(cbor!({ "n" => 1 }).unwrap()));
         send_document(&mut peer, change);
+        asked_what_it_serves(&mut peer, &strict());
         let refusal = agent.refusal(&id);
         assert_eq!(refusal.code, 5002, "{refusal:?}");
         peer.ping();
@@ -136,8 +143,25 @@ fn a_schema_that_the_peer_does_not_have_is_5002() {
         ERROR,
         &cbor!({ "code" => 5002, "category" => "server", "message" => "gone" }).unwrap(),
     );
+    asked_what_it_serves(&mut peer, &strict());
     let refusal = agent.refusal(&id);
-    assert_eq!(refusal.code, 5002, "{refusal:?}");
+    assert_eq!((refusal.code, refusal.message.as_str()), (5002, "gone"), "{refusal:?}");
+}
+
+#[test]
+fn a_peer_that_serves_another_schema_by_now_is_called_with_that_one() {
+    let mut stale = loose(ID);
+    set(&mut stale, "input_schema", by_hash(r#"{"type":"string"}"#));
+    let (_sidecar, mut agent, mut peer) =
+        with_peer(&cbor!({ "capabilities" => [stale], "capabilities_version" => "1.0" }).unwrap());
+    let id = agent.send(CAP_INVOKE, call(cbor!({ "n" => 1 }).unwrap()));
+    let request = peer.message_of(DOC_REQUEST);
+    let gone = cbor!({ "code" => 5002, "category" => "server", "message" => "gone" }).unwrap();
+    peer.answer(&request, ERROR, &gone);
+    asked_what_it_serves(&mut peer, &strict());
+    let invoke = invoked(&mut peer);
+    peer.answer(&invoke, CAP_RESULT, &cbor!({ "status" => "success", "result" => 1 }).unwrap());
+    assert_eq!(agent.reply(&id).typ(), CAP_RESULT);
 }
 
 #[test]

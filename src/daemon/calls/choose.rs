@@ -148,14 +148,23 @@ impl Node {
         let deadline = self.clock.moment(call.deadline_ms);
         let mut changes = self.peers.watch();
         let mut is_refreshed = false;
+        let mut withheld: Option<(Did, ContentHash, Refusal)> = None;
         loop {
             let work = async {
                 match &missing {
+                    // Asked what it serves, it still tells of the schema that it did not give.
+                    Missing::Schema(peer, hash)
+                        if let Some((_, _, refusal)) =
+                            withheld.as_ref().filter(|(from, of, _)| from == peer && of == hash) =>
+                    {
+                        Err(refusal.clone())
+                    }
                     Missing::Schema(peer, hash) => match self.fetch_for_call(&call.name, peer, *hash).await {
                         // It serves another schema by this time, and says which when asked.
                         Err(refusal) if refusal.code == Code::UNAVAILABLE && !is_refreshed => {
                             self.refresh_all(Some(peer)).await;
                             is_refreshed = true;
+                            withheld = Some((peer.clone(), *hash, refusal));
                             Ok(())
                         }
                         fetched => fetched,
