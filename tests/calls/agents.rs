@@ -195,6 +195,9 @@ pub fn by_id(id: &str, params: Value) -> Value {
     map([("id", id.into()), ("params", params)])
 }
 
+/// A time limit that is meant to pass, in milliseconds, and that leaves a busy machine the time for what comes before.
+pub const SOON_MS: u64 = 1_500;
+
 /// The same with a time limit.
 pub fn within(id: &str, params: Value, timeout_ms: u64) -> Value {
     map([("id", id.into()), ("params", params), ("timeout_ms", timeout_ms.into())])

@@ -6,8 +6,8 @@ use ciborium::Value;
 use serde_json::json;
 
 use crate::agents::{
-    CAP_INVOKE, Caller, ERROR, Provider, REQUEST, by_id, failure, idempotent, loose, success, with_schema,
-    within,
+    CAP_INVOKE, Caller, ERROR, Provider, REQUEST, SOON_MS, by_id, failure, idempotent, loose, success,
+    with_schema, within,
 };
 use crate::peer::Peer;
 use crate::support::{Setup, Sidecar, field, map};
@@ -163,7 +163,7 @@ fn late_second_and_unasked_answers_are_told_apart() {
         let mut stranger = Provider::of(&b, vec![kind(other)]);
         let mut caller = Caller::of(&b);
 
-        let late = caller.invoke(within(ECHO, Value::Null, 100));
+        let late = caller.invoke(within(ECHO, Value::Null, SOON_MS));
         let call = provider.taken();
         assert_eq!(failure(&caller.result(&late)), 5003);
         provider.is_told_to_cancel(&call);

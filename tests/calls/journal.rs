@@ -3,7 +3,7 @@
 use ciborium::Value;
 
 use crate::agents::{
-    CAP_INVOKE, Caller, Provider, by_id, failure, idempotent, loose, of_error, success, within,
+    CAP_INVOKE, Caller, Provider, SOON_MS, by_id, failure, idempotent, loose, of_error, success, within,
 };
 use crate::support::{Setup, Sidecar, field};
 
@@ -152,7 +152,7 @@ fn an_answer_of_the_callers_own_sidecar_says_that_it_is_not_the_last_word() {
     let a = caller_of(&[&b]);
     let mut provider = Provider::of(&b, vec![loose(ECHO)]);
     let mut caller = Caller::of(&a);
-    let envelope = caller.link.envelope(CAP_INVOKE, within(ECHO, "slow".into(), 500));
+    let envelope = caller.link.envelope(CAP_INVOKE, within(ECHO, "slow".into(), SOON_MS));
     let id = caller.link.send_envelope(&envelope);
     let _taken = provider.taken();
     let mut b = b;

@@ -3,8 +3,8 @@
 use ciborium::Value;
 
 use crate::agents::{
-    CAP_INVOKE, CAP_RESULT, Caller, ERROR, Provider, by_id, failure, idempotent, loose, of_error, success,
-    within,
+    CAP_INVOKE, CAP_RESULT, Caller, ERROR, Provider, SOON_MS, by_id, failure, idempotent, loose, of_error,
+    success, within,
 };
 use crate::peer::Peer;
 use crate::support::{Setup, Sidecar, field, map, set};
@@ -131,7 +131,7 @@ fn a_call_out_of_time_ends_with_5003_and_the_late_answer_is_refused() {
     let mut provider = Provider::of(&b, vec![loose(ECHO)]);
     for sidecar in [&a, &b] {
         let mut caller = Caller::of(sidecar);
-        let id = caller.invoke(within(ECHO, Value::Null, 100));
+        let id = caller.invoke(within(ECHO, Value::Null, SOON_MS));
         let call = provider.taken();
         assert_eq!(failure(&caller.result(&id)), 5003);
         provider.is_told_to_cancel(&call);
@@ -145,7 +145,7 @@ fn a_call_out_of_time_ends_with_5003_and_the_late_answer_is_refused() {
 fn the_time_limit_is_the_capabilitys_when_the_call_names_none() {
     let b = Sidecar::start();
     let a = Setup::new().peer(&b).start();
-    let descriptor = map([("id", ECHO.into()), ("timeout_ms", 50.into())]);
+    let descriptor = map([("id", ECHO.into()), ("timeout_ms", SOON_MS.into())]);
     let mut provider = Provider::of(&b, vec![descriptor]);
     let mut caller = Caller::of(&a);
     let id = caller.invoke(by_id(ECHO, Value::Null));

@@ -4,7 +4,7 @@ use capd::net::CloseReason;
 use ciborium::Value;
 
 use crate::agents::{
-    CAP_INVOKE, CAP_RESULT, Caller, ERROR, Provider, by_id, failure, loose, success, within,
+    CAP_INVOKE, CAP_RESULT, Caller, ERROR, Provider, SOON_MS, by_id, failure, loose, success, within,
 };
 use crate::peer::{Heard, Peer};
 use crate::support::{Setup, Sidecar, map};
@@ -88,7 +88,7 @@ fn no_try_is_made_that_would_begin_after_the_deadline() {
     let a = beside(&peer);
     let mut caller = Caller::of(&a);
     // The peer asks for a pause that is longer than the call may take.
-    let id = caller.invoke(within(ECHO, Value::Null, 300));
+    let id = caller.invoke(within(ECHO, Value::Null, SOON_MS));
     let refused = invoked(&peer);
     let body = map([
         ("code", 5004.into()),
@@ -156,7 +156,7 @@ fn a_peer_that_never_answers_is_given_up_and_its_late_result_refused() {
     let peer = Peer::serving(vec![loose(ECHO)]);
     let a = beside(&peer);
     let mut caller = Caller::of(&a);
-    let id = caller.invoke(within(ECHO, Value::Null, 300));
+    let id = caller.invoke(within(ECHO, Value::Null, SOON_MS));
     let silent = invoked(&peer);
     assert_eq!(failure(&caller.result(&id)), 5003);
     let late = peer.succeed(&silent, "late".into());

@@ -4,7 +4,7 @@ use ciborium::Value;
 
 use crate::agents::{
     CAP_DECLARE, CAP_INVOKE, CAP_QUERY, Caller, DOC_REQUEST, DOC_SEND, ERROR, INPUT_REQUIRED, PROCESSING,
-    PROGRESS, Provider, by_id, failure, loose, of_error, success, with_schema,
+    PROGRESS, Provider, SOON_MS, by_id, failure, loose, of_error, success, with_schema,
 };
 use crate::peer::Peer;
 use crate::support::{BytePeer, Message, Setup, Sidecar, field, map};
@@ -94,7 +94,7 @@ fn a_schema_that_did_not_come_in_one_calls_time_is_asked_for_again_for_the_next(
     peer.withhold_documents(true);
     let a = beside(&peer);
     let mut caller = Caller::of(&a);
-    let hasty = map([("id", ECHO.into()), ("params", counted(1)), ("timeout_ms", 300.into())]);
+    let hasty = map([("id", ECHO.into()), ("params", counted(1)), ("timeout_ms", SOON_MS.into())]);
     let id = caller.invoke(hasty);
     assert_eq!(caller.error(&id).code(), Some(5003));
     peer.withhold_documents(false);

@@ -4,7 +4,9 @@ use capd::client::{CallRequest, Client, ClientError, Endpoint, Options, Target};
 use capd::net::Settings;
 use ciborium::Value;
 
-use crate::agents::{CAP_INVOKE, CAP_RESULT, Caller, ERROR, Provider, by_id, loose, success, within};
+use crate::agents::{
+    CAP_INVOKE, CAP_RESULT, Caller, ERROR, Provider, SOON_MS, by_id, loose, success, within,
+};
 use crate::peer::Peer;
 use crate::support::{Setup, Sidecar, field};
 
@@ -75,7 +77,7 @@ fn a_peer_with_another_key_than_configured_is_never_spoken_to() {
             .peer_at(&expected.did, &[&address])
             .start();
         let mut caller = Caller::of(&a);
-        let id = caller.invoke(within(ECHO, Value::Null, 300));
+        let id = caller.invoke(within(ECHO, Value::Null, SOON_MS));
         assert_eq!(caller.error(&id).code(), Some(2002));
         assert!(a.log().contains(&other.did), "who answered is logged");
         provider.heard_nothing_more();

@@ -368,7 +368,7 @@ fn channel_authentication_needs_both_sides() {
             link.send_frame(AMP_MESSAGE, &letter.seal(&link.identity, false));
             // Its own messages are unsigned as well then, so they are read without looking at the signature.
             let answer = loop {
-                let envelope = decode(&link.frame().payload);
+                let envelope = decode(&link.answering_frame().payload);
                 if field(&envelope, "reply_to") == Some(&Value::Bytes(letter.id.to_vec())) {
                     break envelope;
                 }

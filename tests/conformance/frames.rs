@@ -51,8 +51,7 @@ fn ping_above_64_bytes_is_1001_and_one_of_64_is_answered() {
         link.use_control_stream();
         for payload in [&[][..], &[7; 64]] {
             link.send_frame(0x03, payload);
-            let pong =
-                std::iter::repeat_with(|| link.frame()).find(|frame| frame.frame_type != 0x01).unwrap();
+            let pong = link.answering_frame();
             assert_eq!((pong.frame_type, pong.payload.as_slice()), (0x04, payload), "{transport:?}");
         }
     }
@@ -126,7 +125,7 @@ fn the_effective_maximum_is_the_smaller_of_both_sides() {
             let mut request = link.handshake_request();
             set(&mut request, "max_msg_size", (ours as u64).into());
             link.send_frame(0x02, &encode(&request));
-            let answer = crate::support::decode(&link.frame().payload);
+            let answer = crate::support::decode(&link.answering_frame().payload);
             assert_eq!(
                 field(&answer, "max_msg_size").and_then(Value::as_integer),
                 Some((2 * MIB as u64).into())

@@ -281,7 +281,7 @@ fn a_second_handshake_or_hello_is_refused() {
 
 #[test]
 fn a_link_that_does_not_open_in_time_is_closed() {
-    let sidecar = Setup::new().set("timeouts.handshake_ms", "300").start();
+    let sidecar = Setup::new().set("timeouts.handshake_ms", "1500").start();
     let mut waiting: Vec<RawLink> = Transport::ALL
         .into_iter()
         .flat_map(|transport| {

@@ -11,7 +11,8 @@ use ciborium::Value;
 use super::PATIENCE;
 
 pub const AMP_MESSAGE: u8 = 0x01;
-const PING: u8 = 0x03;
+/// The frame that a peer answers with PONG.
+pub const PING: u8 = 0x03;
 const PONG: u8 = 0x04;
 pub const HANDSHAKE: u8 = 0x02;
 

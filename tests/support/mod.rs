@@ -16,7 +16,9 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-pub use byte_peer::{AMP_MESSAGE, BytePeer, Frame, HANDSHAKE, Message, decode, encode, field, map, set};
+pub use byte_peer::{
+    AMP_MESSAGE, BytePeer, Frame, HANDSHAKE, Message, PING, decode, encode, field, map, set,
+};
 pub use sidecar::{Setup, Sidecar};
 
 /// Longest wait for anything that should come at once; only a failing test waits this long.

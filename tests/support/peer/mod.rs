@@ -344,12 +344,21 @@ impl RawLink {
         assert_eq!(pong.typ(), 0x02, "{pong:?}");
     }
 
-    /// Waits until the sidecar has closed the link; returns the frames that came before, but for messages that are
-    /// questions of its own.
+    /// Waits until the sidecar has closed the link; returns the frames that came before, but for those that it sends of
+    /// its own accord: questions, and PING when the peer opens another link or was silent.
     pub fn closed(&mut self) -> Vec<Frame> {
         let frames = std::iter::from_fn(|| self.try_frame());
-        frames.filter(|frame| !is_question(frame)).collect()
+        frames.filter(|frame| !is_unasked(frame)).collect()
     }
+
+    /// The next frame that answers what was sent.
+    pub fn answering_frame(&mut self) -> Frame {
+        std::iter::repeat_with(|| self.frame()).find(|frame| !is_unasked(frame)).expect("frames without end")
+    }
+}
+
+fn is_unasked(frame: &Frame) -> bool {
+    frame.frame_type == PING_FRAME || is_question(frame)
 }
 
 fn is_question(frame: &Frame) -> bool {
