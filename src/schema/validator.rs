@@ -165,7 +165,7 @@ impl Validator {
     ///
     /// **Errors:** as [`Validator::compile`].
     pub fn compile_under(profile: Profile, document: &[u8]) -> Result<Self, CompileError> {
-        Self::of(load(document, Some(profile))?)
+        Self::of(&load(document, Some(profile))?)
     }
 
     /// Compiles a document that no profile is asked of: what its draft ignores, such as unknown keywords, is ignored.
@@ -174,20 +174,29 @@ impl Validator {
     ///
     /// **Errors:** as [`Validator::compile`].
     pub fn compile_any(document: &[u8]) -> Result<Self, CompileError> {
-        Self::of(load(document, None)?)
+        Self::of(&load(document, None)?)
     }
 
-    fn of(Loaded { schema, draft, levels }: Loaded) -> Result<Self, CompileError> {
+    /// Compiles a document as [`Validator::compile_any`], and gives what was read of it: the tree and its draft.
+    ///
+    /// **Errors:** as [`Validator::compile`].
+    pub(super) fn compile_and_read(document: &[u8]) -> Result<(Self, Value, Draft), CompileError> {
+        let loaded = load(document, None)?;
+        let validator = Self::of(&loaded)?;
+        Ok((validator, loaded.schema, loaded.draft))
+    }
+
+    fn of(Loaded { schema, draft, levels }: &Loaded) -> Result<Self, CompileError> {
         let inner = jsonschema::options_for::<Cbor>()
-            .with_draft(draft)
+            .with_draft(*draft)
             .offline()
             .with_pattern_options(patterns())
             .should_validate_formats(true)
             // Draft-07 does not define it and would pass anything.
             .with_format("uuid", is_uuid)
-            .build(&schema)
+            .build(schema)
             .map_err(|error| invalid(&error))?;
-        Ok(Self { inner, levels, wants_object: wants_object(&schema) })
+        Ok(Self { inner, levels: *levels, wants_object: wants_object(schema) })
     }
 
     /// Checks one payload.

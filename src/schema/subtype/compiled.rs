@@ -1,11 +1,9 @@
 //! A schema document in; its normal form out, with the validator that judges witnesses.
 
-use serde_json::Value;
-
 use super::node::{Form, Id, Node};
 use super::pattern::Automaton;
 use super::read::Reader;
-use crate::schema::validator::{CompileError, Validator, draft};
+use crate::schema::validator::{CompileError, Validator};
 
 /// A schema, read once, to be held against others.
 #[derive(Debug)]
@@ -40,10 +38,7 @@ impl Compiled {
     ///
     /// **Errors:** as [`Validator::compile`].
     pub fn compile(document: &[u8]) -> Result<Self, CompileError> {
-        let validator = Validator::compile_any(document)?;
-        let schema: Value = serde_json::from_slice(document)
-            .map_err(|error| CompileError::NotJson { line: error.line(), problem: error.to_string() })?;
-        let draft = draft(&schema)?;
+        let (validator, schema, draft) = Validator::compile_and_read(document)?;
         Ok(Reader::new(&schema, draft).read(validator))
     }
 
