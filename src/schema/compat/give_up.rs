@@ -8,6 +8,7 @@ use super::Refutation;
 use super::lost::Feature;
 use super::narrow::{Narrowed, at};
 use super::place::{self, Place, Step};
+use super::work::Work;
 
 /// What is given up, where, and what is left.
 pub(super) struct GivenUp<'s> {
@@ -32,15 +33,16 @@ pub(super) fn least<'s>(
     document: &'s Value,
     narrowed: &Narrowed<'s>,
     refutation: &Refutation,
+    work: &mut Work,
 ) -> Option<GivenUp<'s>> {
-    let (steps, places) = place::way(document, &refutation.witness, &refutation.path);
+    let (steps, places) = place::way(document, &refutation.witness, &refutation.path, work)?;
     let site = Site { narrowed, refutation, steps, places };
     // Where a property is refused for its name, giving up one of its values is of no use.
     let is_by_name = NAME_RULES.contains(&refutation.rule.as_str());
-    let of_value = if is_by_name { None } else { site.value().or_else(|| site.one_type()) };
+    let of_value = if is_by_name { None } else { site.value(work).or_else(|| site.one_type(work)) };
     of_value.or_else(|| {
         let mut outwards = (0..=site.steps.len()).rev();
-        outwards.find_map(|depth| site.alternative(depth).or_else(|| site.property(depth)))
+        outwards.find_map(|depth| site.alternative(depth, work).or_else(|| site.property(depth, work)))
     })
 }
 
@@ -49,18 +51,19 @@ pub(super) fn openness<'s>(
     document: &'s Value,
     narrowed: &Narrowed<'s>,
     refutation: &Refutation,
+    work: &mut Work,
 ) -> Option<(GivenUp<'s>, String)> {
-    let (steps, places) = place::way(document, &refutation.witness, &refutation.path);
+    let (steps, places) = place::way(document, &refutation.witness, &refutation.path, work)?;
     let site = Site { narrowed, refutation, steps, places };
     (1..=site.steps.len()).rev().find_map(|depth| match &site.steps[depth - 1] {
-        Step::Open { name, .. } => Some((site.closed(depth)?, name.clone())),
+        Step::Open { name, .. } => Some((site.closed(depth, work)?, name.clone())),
         Step::Declared(_) | Step::Item => None,
     })
 }
 
 impl<'s> Site<'_, 's> {
-    fn try_without(&self, depth: usize, inner: Value, way: &[Step]) -> Option<Narrowed<'s>> {
-        self.narrowed.without(at(&self.steps[..depth], inner), &self.refutation.witness, way)
+    fn try_without(&self, depth: usize, inner: Value, way: &[Step], work: &mut Work) -> Option<Narrowed<'s>> {
+        self.narrowed.without(at(&self.steps[..depth], inner), &self.refutation.witness, way, work)
     }
 
     fn value_at(&self, depth: usize) -> Option<&Value> {
@@ -68,7 +71,7 @@ impl<'s> Site<'_, 's> {
     }
 
     /// Gives up the enum's value that stands there.
-    fn value(&self) -> Option<GivenUp<'s>> {
+    fn value(&self, work: &mut Work) -> Option<GivenUp<'s>> {
         let depth = self.steps.len();
         let value = self.value_at(depth)?;
         let is_listed = self.places[depth].schemas().any(|spoken| {
@@ -78,12 +81,12 @@ impl<'s> Site<'_, 's> {
         if !is_listed {
             return None;
         }
-        let narrowed = self.try_without(depth, json!({"not": {"const": value}}), &self.steps)?;
+        let narrowed = self.try_without(depth, json!({"not": {"const": value}}), &self.steps, work)?;
         Some(GivenUp { path: place::pointer(&self.steps), feature: Feature::Value(value.clone()), narrowed })
     }
 
     /// Gives up the type of what stands there, where the schema names others beside it.
-    fn one_type(&self) -> Option<GivenUp<'s>> {
+    fn one_type(&self, work: &mut Work) -> Option<GivenUp<'s>> {
         let depth = self.steps.len();
         let mut named: BTreeSet<&str> = BTreeSet::new();
         for spoken in self.places[depth].schemas() {
@@ -98,19 +101,19 @@ impl<'s> Site<'_, 's> {
         if named.len() < 2 {
             return None;
         }
-        let narrowed = self.try_without(depth, json!({"not": {"type": kind}}), &self.steps)?;
+        let narrowed = self.try_without(depth, json!({"not": {"type": kind}}), &self.steps, work)?;
         let feature = Feature::Type(kind.to_owned());
         Some(GivenUp { path: place::pointer(&self.steps), feature, narrowed })
     }
 
     /// Gives up a branch at `depth` that the payload is in.
-    fn alternative(&self, depth: usize) -> Option<GivenUp<'s>> {
+    fn alternative(&self, depth: usize, work: &mut Work) -> Option<GivenUp<'s>> {
         let way = &self.steps[..depth];
         self.places[depth].schemas().find_map(|spoken| {
             ["anyOf", "oneOf"].into_iter().find_map(|key| {
                 let branches = spoken.schema.get(key)?.as_array()?;
                 branches.iter().enumerate().find_map(|(index, branch)| {
-                    let narrowed = self.try_without(depth, json!({"not": branch}), way)?;
+                    let narrowed = self.try_without(depth, json!({"not": branch}), way, work)?;
                     let feature = Feature::Alternative(format!("{}/{key}/{index}", spoken.pointer));
                     Some(GivenUp { path: place::pointer(way), feature, narrowed })
                 })
@@ -119,22 +122,22 @@ impl<'s> Site<'_, 's> {
     }
 
     /// Gives up the property that the way goes through to `depth`.
-    fn property(&self, depth: usize) -> Option<GivenUp<'s>> {
+    fn property(&self, depth: usize, work: &mut Work) -> Option<GivenUp<'s>> {
         match self.steps.get(depth.checked_sub(1)?)? {
             Step::Declared(name) => {
                 let none = Map::from_iter([(name.clone(), Value::Bool(false))]);
                 let way = &self.steps[..depth - 1];
-                let narrowed = self.try_without(depth - 1, json!({"properties": none}), way)?;
+                let narrowed = self.try_without(depth - 1, json!({"properties": none}), way, work)?;
                 let path = place::pointer(&self.steps[..depth]);
                 Some(GivenUp { path, feature: Feature::Property, narrowed })
             }
-            Step::Open { .. } => self.closed(depth),
+            Step::Open { .. } => self.closed(depth, work),
             Step::Item => None,
         }
     }
 
     /// Gives up properties beside the declared ones in the object before `depth`.
-    fn closed(&self, depth: usize) -> Option<GivenUp<'s>> {
+    fn closed(&self, depth: usize, work: &mut Work) -> Option<GivenUp<'s>> {
         let Step::Open { declared, patterns, .. } = &self.steps[depth - 1] else { return None };
         let all = |names: &BTreeSet<String>| -> Map<String, Value> {
             names.iter().map(|name| (name.clone(), Value::Bool(true))).collect()
@@ -143,8 +146,9 @@ impl<'s> Site<'_, 's> {
         // A name that fits a pattern is open as well, but given up only when it has to be.
         let kept = json!({"properties": all(declared), "patternProperties": all(patterns), "additionalProperties": false});
         let less = json!({"properties": all(declared), "additionalProperties": false});
-        let narrowed =
-            self.try_without(depth - 1, kept, way).or_else(|| self.try_without(depth - 1, less, way))?;
+        let narrowed = self
+            .try_without(depth - 1, kept, way, work)
+            .or_else(|| self.try_without(depth - 1, less, way, work))?;
         Some(GivenUp { path: place::pointer(way), feature: Feature::Undeclared, narrowed })
     }
 }

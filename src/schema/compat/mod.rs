@@ -18,11 +18,14 @@ mod results;
 mod tests;
 mod unused;
 pub mod version;
+mod work;
 
 pub use contract::{Contract, Terms};
 pub use lost::{Feature, Lost};
 
 use serde_json::Value;
+
+use work::Work;
 
 /// How well a caller and a provider fit, from best to worst as far as is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,7 +36,7 @@ pub enum Verdict {
     Partial,
     /// Not decided: a construct that the proof does not model, or a schema that is not known.
     Unknown,
-    /// Refuted, whatever optional parts the caller gives up.
+    /// Refuted, whatever optional parts the caller gives up, as far as a bounded search looks for them.
     Incompatible,
 }
 
@@ -112,6 +115,15 @@ impl Outcome {
         Self::Unknown { path, construct, reason }
     }
 
+    /// What a proof without a verdict comes to: past the last step of the work, what was refuted stays so.
+    fn unproven(path: String, construct: String, lost: Vec<Lost>, work: &Work) -> Self {
+        let refuted = lost.into_iter().rev().find_map(|lost| lost.refutation);
+        match refuted {
+            Some(refutation) if work.is_spent() => Self::Incompatible(refutation),
+            Some(_) | None => Self::undecided(path, construct),
+        }
+    }
+
     fn unknown_schema(reason: String) -> Self {
         Self::Unknown { path: "/".to_owned(), construct: "schema".to_owned(), reason }
     }
@@ -135,11 +147,12 @@ impl Compatibility {
 
 /// Holds a caller, built against one declaration, against a provider of another.
 ///
-/// The work is bounded: at most [`LOST_MAX`] features are looked for in a direction, each by a few bounded proofs.
+/// The work is bounded: at most [`LOST_MAX`] features are looked for in a direction, within one count of steps over all
+/// proofs that it takes. A caller that loses more than that finds is incompatible.
 pub fn compare(caller: &Contract, provider: &Contract) -> Compatibility {
     Compatibility {
-        requests: requests::compare(&caller.input, &provider.input),
-        results: results::compare(&provider.output, &caller.output),
+        requests: requests::compare(&caller.input, &provider.input, &mut Work::new()),
+        results: results::compare(&provider.output, &caller.output, &mut Work::new()),
     }
 }
 

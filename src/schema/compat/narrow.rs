@@ -3,7 +3,8 @@
 use serde_json::{Map, Value, json};
 
 use super::place::Step;
-use crate::schema::subtype::{Compiled, Verdict as Proof, is_subtype};
+use super::work::Work;
+use crate::schema::subtype::{Compiled, Verdict as Proof};
 
 /// A schema under further conditions.
 #[derive(Debug)]
@@ -14,30 +15,35 @@ pub(super) struct Narrowed<'s> {
 }
 
 impl<'s> Narrowed<'s> {
-    /// The schema with `conditions`; `None` when that does not compile.
-    pub(super) fn new(document: &'s Value, conditions: Vec<Value>) -> Option<Self> {
-        let bytes = serde_json::to_vec(&under(document, &conditions)).ok()?;
-        let compiled = Compiled::compile(&bytes).ok()?;
+    /// The schema with `conditions`; `None` when that does not compile, or the work has ended.
+    pub(super) fn new(document: &'s Value, conditions: Vec<Value>, work: &mut Work) -> Option<Self> {
+        let compiled = work.compile(&under(document, &conditions))?;
         Some(Self { document, conditions, compiled })
     }
 
     /// The same under one condition more.
     ///
     /// `None` unless that rules `witness` out, and leaves payloads in which `way` can still be gone.
-    pub(super) fn without(&self, condition: Value, witness: &Value, way: &[Step]) -> Option<Self> {
+    pub(super) fn without(
+        &self,
+        condition: Value,
+        witness: &Value,
+        way: &[Step],
+        work: &mut Work,
+    ) -> Option<Self> {
         let conditions: Vec<_> = self.conditions.iter().cloned().chain([condition]).collect();
-        let narrowed = Self::new(self.document, conditions)?;
-        if !excludes(&narrowed.compiled, witness)? {
+        let narrowed = Self::new(self.document, conditions, work)?;
+        if !excludes(&narrowed.compiled, witness, work)? {
             return None;
         }
-        narrowed.reaches(way)?.then_some(narrowed)
+        narrowed.reaches(way, work)?.then_some(narrowed)
     }
 
     /// Whether some payload goes the whole way; `None` when that is not decided.
-    pub(super) fn reaches(&self, way: &[Step]) -> Option<bool> {
+    pub(super) fn reaches(&self, way: &[Step], work: &mut Work) -> Option<bool> {
         let conditions = self.conditions.iter().cloned().chain([passes(way)]).collect();
-        let those = Self::new(self.document, conditions)?;
-        is_empty(&those.compiled).map(|is_empty| !is_empty)
+        let those = Self::new(self.document, conditions, work)?;
+        is_empty(&those.compiled, work).map(|is_empty| !is_empty)
     }
 }
 
@@ -90,9 +96,9 @@ fn under(document: &Value, conditions: &[Value]) -> Value {
 }
 
 /// Whether no value fits; `None` when that is not decided.
-fn is_empty(schema: &Compiled) -> Option<bool> {
-    let nothing = Compiled::compile(b"false").ok()?;
-    match is_subtype(schema, &nothing) {
+fn is_empty(schema: &Compiled, work: &mut Work) -> Option<bool> {
+    let nothing = work.compile(&Value::Bool(false))?;
+    match work.prove(schema, &nothing) {
         Proof::Proven => Some(true),
         Proof::Refuted { .. } => Some(false),
         Proof::Unknown { .. } => None,
@@ -100,9 +106,9 @@ fn is_empty(schema: &Compiled) -> Option<bool> {
 }
 
 /// Whether a value does not fit; `None` when that is not decided.
-fn excludes(schema: &Compiled, value: &Value) -> Option<bool> {
-    let just_it = serde_json::to_vec(&json!({"const": value})).ok()?;
-    match is_subtype(&Compiled::compile(&just_it).ok()?, schema) {
+fn excludes(schema: &Compiled, value: &Value, work: &mut Work) -> Option<bool> {
+    let just_it = work.compile(&json!({"const": value}))?;
+    match work.prove(&just_it, schema) {
         Proof::Proven => Some(false),
         Proof::Refuted { .. } => Some(true),
         Proof::Unknown { .. } => None,

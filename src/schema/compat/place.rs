@@ -7,10 +7,14 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
+use super::work::Work;
+
 /// The subschemas that speak about one place of a payload.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Place<'s> {
     schemas: Vec<Spoken<'s>>,
+    /// Their addresses.
+    known: BTreeSet<usize>,
 }
 
 /// A subschema and where it stands.
@@ -46,6 +50,11 @@ impl<'s> Place<'s> {
     /// The subschemas, references and branches taken apart.
     pub(super) fn schemas(&self) -> impl Iterator<Item = &Spoken<'s>> {
         self.schemas.iter()
+    }
+
+    /// How many they are.
+    pub(super) const fn width(&self) -> usize {
+        self.schemas.len()
     }
 
     /// The names that some `properties` lists.
@@ -119,8 +128,7 @@ impl<'s> Place<'s> {
     }
 
     fn add(&mut self, document: &'s Value, schema: &'s Value, pointer: String) {
-        let is_known = self.schemas.iter().any(|known| std::ptr::eq(known.schema, schema));
-        if is_known || self.schemas.len() >= SCHEMAS_MAX {
+        if self.schemas.len() >= SCHEMAS_MAX || !self.known.insert(std::ptr::from_ref(schema).addr()) {
             return;
         }
         self.schemas.push(Spoken { schema, pointer: pointer.clone() });
@@ -154,8 +162,14 @@ fn escaped(token: &str) -> String {
 
 /// The way of a JSON pointer into `payload`, as far as it leads, and the places along it, the payload's own first.
 ///
-/// The second is one longer than the first. A pointer to a missing property leads to where it would stand.
-pub(super) fn way<'s>(document: &'s Value, payload: &Value, pointer: &str) -> (Vec<Step>, Vec<Place<'s>>) {
+/// The second is one longer than the first. A pointer to a missing property leads to where it would stand. `None` when
+/// the work has ended.
+pub(super) fn way<'s>(
+    document: &'s Value,
+    payload: &Value,
+    pointer: &str,
+    work: &mut Work,
+) -> Option<(Vec<Step>, Vec<Place<'s>>)> {
     let mut places = vec![Place::root(document)];
     let mut steps = Vec::new();
     let mut at = payload;
@@ -163,6 +177,9 @@ pub(super) fn way<'s>(document: &'s Value, payload: &Value, pointer: &str) -> (V
     for token in tokens.into_iter().flat_map(|rest| rest.split('/')) {
         let token = token.replace("~1", "/").replace("~0", "~");
         let place = &places[steps.len()];
+        if !work.look(place.width()) {
+            return None;
+        }
         let (step, index, inner) = match at {
             Value::Object(members) => (place.step(&token), 0, members.get(&token)),
             Value::Array(items) => {
@@ -177,7 +194,7 @@ pub(super) fn way<'s>(document: &'s Value, payload: &Value, pointer: &str) -> (V
         steps.push(step);
         at = inner;
     }
-    (steps, places)
+    Some((steps, places))
 }
 
 /// The JSON pointer of a way, `/` for the payload itself; `*` for what has no one name.

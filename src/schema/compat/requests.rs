@@ -4,11 +4,12 @@ use super::contract::Terms;
 use super::give_up::GivenUp;
 use super::lost::{Feature, Lost};
 use super::narrow::Narrowed;
+use super::work::Work;
 use super::{LOST_MAX, Outcome, Refutation, give_up, place, unused};
-use crate::schema::subtype::{Verdict as Proof, is_subtype};
+use crate::schema::subtype::Verdict as Proof;
 
 /// Holds what a caller may send against what a provider takes.
-pub(super) fn compare(caller: &Terms, provider: &Terms) -> Outcome {
+pub(super) fn compare(caller: &Terms, provider: &Terms, work: &mut Work) -> Outcome {
     let (caller, provider) = match (caller, provider) {
         (_, Terms::Undeclared) => return Outcome::Full,
         (Terms::Undeclared, Terms::Declared(provider)) if provider.takes_anything() => return Outcome::Full,
@@ -21,31 +22,35 @@ pub(super) fn compare(caller: &Terms, provider: &Terms) -> Outcome {
         }
         (Terms::Declared(caller), Terms::Declared(provider)) => (caller, provider),
     };
-    let mut lost = Vec::new();
+    let mut lost: Vec<Lost> = Vec::new();
     let mut narrowed: Option<Narrowed<'_>> = None;
     let mut rounds = 0..ROUNDS_MAX;
     loop {
         let sender = narrowed.as_ref().map_or(&caller.compiled, |narrowed| &narrowed.compiled);
-        let refutation = match is_subtype(sender, &provider.compiled) {
+        let refutation = match work.prove(sender, &provider.compiled) {
             Proof::Proven => break,
-            Proof::Unknown { path, construct } => return Outcome::undecided(path, construct),
+            Proof::Unknown { path, construct } => return Outcome::unproven(path, construct, lost, work),
             Proof::Refuted { witness, path, rule } => Refutation { witness, path, rule },
         };
-        let whole = || Narrowed::new(&caller.value, Vec::new());
-        let given_up = narrowed
-            .take()
-            .or_else(whole)
+        let given_up = match narrowed.take() {
+            Some(narrowed) => Some(narrowed),
+            None => Narrowed::new(&caller.value, Vec::new(), work),
+        };
+        let given_up = given_up
             .filter(|_| rounds.next().is_some() && lost.len() < LOST_MAX)
-            .and_then(|narrowed| give_up::least(&caller.value, &narrowed, &refutation));
+            .and_then(|narrowed| give_up::least(&caller.value, &narrowed, &refutation, work));
         let Some(given_up) = given_up else { return Outcome::Incompatible(refutation) };
         forget_inside(&given_up, &mut lost);
         lost.push(Lost { path: given_up.path, feature: given_up.feature, refutation: Some(refutation) });
         narrowed = Some(given_up.narrowed);
     }
-    let left = narrowed.or_else(|| Narrowed::new(&caller.value, Vec::new()));
-    let mut ignored = unused::ways(&caller.value, &provider.value);
-    // What is not sent any more is not ignored.
-    ignored.retain(|way| left.as_ref().and_then(|left| left.reaches(way)) != Some(false));
+    let mut ignored = unused::ways(&caller.value, &provider.value, work);
+    if !ignored.is_empty()
+        && let Some(left) = narrowed.or_else(|| Narrowed::new(&caller.value, Vec::new(), work))
+    {
+        // What is not sent any more is not ignored.
+        ignored.retain(|way| left.reaches(way, work) != Some(false));
+    }
     lost.extend(ignored.iter().map(|way| Lost {
         path: place::pointer(way),
         feature: Feature::Ignored,

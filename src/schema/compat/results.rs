@@ -7,11 +7,12 @@ use super::contract::Terms;
 use super::lost::{Feature, Lost};
 use super::narrow::Narrowed;
 use super::place;
+use super::work::Work;
 use super::{LOST_MAX, Outcome, Refutation, give_up, unused};
-use crate::schema::subtype::{Verdict as Proof, is_subtype};
+use crate::schema::subtype::Verdict as Proof;
 
 /// Holds what a provider may send against what a caller takes.
-pub(super) fn compare(provider: &Terms, caller: &Terms) -> Outcome {
+pub(super) fn compare(provider: &Terms, caller: &Terms, work: &mut Work) -> Outcome {
     let (provider, caller) = match (provider, caller) {
         (_, Terms::Undeclared) => return Outcome::Full,
         (Terms::Undeclared, Terms::Declared(caller)) if caller.takes_anything() => return Outcome::Full,
@@ -28,19 +29,22 @@ pub(super) fn compare(provider: &Terms, caller: &Terms) -> Outcome {
     let mut narrowed: Option<Narrowed<'_>> = None;
     loop {
         let sender = narrowed.as_ref().map_or(&provider.compiled, |narrowed| &narrowed.compiled);
-        let refutation = match is_subtype(sender, &caller.compiled) {
+        let refutation = match work.prove(sender, &caller.compiled) {
             Proof::Proven => break,
-            Proof::Unknown { path, construct } => return Outcome::undecided(path, construct),
+            Proof::Unknown { path, construct } => return Outcome::unproven(path, construct, lost, work),
             Proof::Refuted { witness, path, rule } => Refutation { witness, path, rule },
         };
-        let whole = || Narrowed::new(&provider.value, Vec::new());
-        let given_up = narrowed
-            .take()
-            .or_else(whole)
+        let given_up = match narrowed.take() {
+            Some(narrowed) => Some(narrowed),
+            None => Narrowed::new(&provider.value, Vec::new(), work),
+        };
+        let given_up = given_up
             .filter(|_| lost.len() < LOST_MAX)
-            .and_then(|narrowed| give_up::openness(&provider.value, &narrowed, &refutation));
-        let Some((given_up, name)) = given_up else { return Outcome::Incompatible(refutation) };
-        let (steps, _) = place::way(&caller.value, &refutation.witness, &refutation.path);
+            .and_then(|narrowed| give_up::openness(&provider.value, &narrowed, &refutation, work));
+        let way = place::way(&caller.value, &refutation.witness, &refutation.path, work);
+        let (Some((given_up, name)), Some((steps, _))) = (given_up, way) else {
+            return Outcome::Incompatible(refutation);
+        };
         let is_known =
             steps.iter().any(|step| matches!(step, place::Step::Declared(known) if *known == name));
         let (path, feature) = if is_known {
@@ -51,7 +55,7 @@ pub(super) fn compare(provider: &Terms, caller: &Terms) -> Outcome {
         lost.push(Lost { path, feature, refutation: Some(refutation) });
         narrowed = Some(given_up.narrowed);
     }
-    let absent = unused::ways(&caller.value, &provider.value);
+    let absent = unused::ways(&caller.value, &provider.value, work);
     let mut absent: Vec<_> = absent.iter().map(|way| place::pointer(way)).collect();
     absent.retain(|path| lost.iter().all(|lost| lost.path != *path));
     lost.extend(absent.into_iter().map(|path| Lost { path, feature: Feature::Absent, refutation: None }));

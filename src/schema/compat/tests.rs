@@ -12,11 +12,11 @@ fn terms(schema: &Value) -> Terms {
 }
 
 fn requests(caller: &Value, provider: &Value) -> Outcome {
-    requests::compare(&terms(caller), &terms(provider))
+    requests::compare(&terms(caller), &terms(provider), &mut Work::new())
 }
 
 fn results(provider: &Value, caller: &Value) -> Outcome {
-    results::compare(&terms(provider), &terms(caller))
+    results::compare(&terms(provider), &terms(caller), &mut Work::new())
 }
 
 /// The lost features as `kind path`, each refutation checked against both schemas.
@@ -235,15 +235,15 @@ fn a_caller_cannot_give_up_what_it_is_sent() {
 fn without_a_schema_a_receiver_takes_anything_and_a_sender_promises_nothing() {
     let number = terms(&json!({"type": "number"}));
     let gone = Terms::Unknown { reason: "no document under https://example.org/in.json".to_owned() };
-    assert_eq!(requests::compare(&number, &Terms::Undeclared), Outcome::Full);
-    assert_eq!(requests::compare(&gone, &Terms::Undeclared), Outcome::Full);
+    assert_eq!(requests::compare(&number, &Terms::Undeclared, &mut Work::new()), Outcome::Full);
+    assert_eq!(requests::compare(&gone, &Terms::Undeclared, &mut Work::new()), Outcome::Full);
     for sender in [&Terms::Undeclared, &gone] {
-        assert_eq!(requests::compare(sender, &number).verdict(), Verdict::Unknown);
-        assert_eq!(results::compare(sender, &number).verdict(), Verdict::Unknown);
+        assert_eq!(requests::compare(sender, &number, &mut Work::new()).verdict(), Verdict::Unknown);
+        assert_eq!(results::compare(sender, &number, &mut Work::new()).verdict(), Verdict::Unknown);
     }
-    assert_eq!(requests::compare(&Terms::Undeclared, &terms(&json!({}))), Outcome::Full);
-    assert_eq!(results::compare(&Terms::Undeclared, &terms(&json!(true))), Outcome::Full);
-    assert_eq!(results::compare(&number, &gone).verdict(), Verdict::Unknown);
+    assert_eq!(requests::compare(&Terms::Undeclared, &terms(&json!({})), &mut Work::new()), Outcome::Full);
+    assert_eq!(results::compare(&Terms::Undeclared, &terms(&json!(true)), &mut Work::new()), Outcome::Full);
+    assert_eq!(results::compare(&number, &gone, &mut Work::new()).verdict(), Verdict::Unknown);
     let refused = Terms::read_foreign(br#"{"type": "text"}"#);
     assert!(matches!(&refused, Terms::Unknown { reason } if reason.contains("/type")), "{refused:?}");
 }

@@ -42,6 +42,11 @@ impl Compiled {
         Ok(Reader::new(&schema, draft).read(validator))
     }
 
+    /// States of the automata of all patterns together: what they took to compile.
+    pub fn pattern_states(&self) -> usize {
+        self.patterns.iter().map(|pattern| pattern.automaton.len()).sum()
+    }
+
     pub(super) fn node(&self, id: Id) -> &Node {
         &self.nodes[id as usize]
     }

@@ -49,5 +49,6 @@ mod strings;
 mod verdict;
 mod walk;
 
+pub use budget::Budget;
 pub use compiled::Compiled;
-pub use verdict::{Verdict, is_subtype};
+pub use verdict::{Verdict, is_subtype, is_subtype_within};

@@ -56,11 +56,11 @@ const UNWANTED_FEW: usize = 8;
 const DEPTH_MAX: usize = 400;
 
 impl<'s> Solver<'s> {
-    /// A fresh proof between two schemas.
-    pub(super) fn new(a: &'s Compiled, b: &'s Compiled) -> Self {
+    /// A fresh proof between two schemas, of at most so many steps.
+    pub(super) fn new(a: &'s Compiled, b: &'s Compiled, steps: u64) -> Self {
         Self {
             sides: [a, b],
-            budget: Budget::new(),
+            budget: Budget::of(steps),
             doubt: None,
             level: 0,
             depth: 0,
@@ -112,6 +112,11 @@ impl<'s> Solver<'s> {
 
     pub(super) fn is_spent(&self) -> bool {
         self.budget.is_spent()
+    }
+
+    /// Steps that are left.
+    pub(super) fn steps_left(&self) -> u64 {
+        self.budget.left()
     }
 
     /// Notes what is not decided; the first such thing is told.

@@ -3,6 +3,7 @@
 use capd_proto::cbor::json::from_json;
 use serde_json::Value;
 
+use super::budget::{Budget, STEPS_MAX};
 use super::compiled::Compiled;
 use super::literal::Lit;
 use super::solve::{Outcome, Solver};
@@ -46,12 +47,22 @@ pub enum Verdict {
 /// # Ok::<(), capd::schema::CompileError>(())
 /// ```
 pub fn is_subtype(a: &Compiled, b: &Compiled) -> Verdict {
+    is_subtype_within(a, b, &mut Budget::of(STEPS_MAX))
+}
+
+/// Asks the same within what is left of a budget that several proofs share, and takes from it what this one costs.
+///
+/// The verdict is `Unknown` with the construct `budget` when that is not enough.
+pub fn is_subtype_within(a: &Compiled, b: &Compiled, budget: &mut Budget) -> Verdict {
     // What is not modelled means the same on both sides of one document.
     if a.identity == b.identity {
         return Verdict::Proven;
     }
-    let mut solver = Solver::new(a, b);
-    match solver.solve(&[Lit::new(0, a.root), Lit::new(1, b.root).not()]) {
+    let steps = STEPS_MAX.min(budget.left());
+    let mut solver = Solver::new(a, b, steps);
+    let outcome = solver.solve(&[Lit::new(0, a.root), Lit::new(1, b.root).not()]);
+    budget.take((steps - solver.steps_left()) as usize);
+    match outcome {
         Outcome::Empty => Verdict::Proven,
         // The solver let the validators judge it.
         Outcome::Found(witness) => refuted(b, witness),
