@@ -49,7 +49,9 @@ macro_rules! date {
         concat!(
             "(?:[0-9]{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])",
             "|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)|02-(?:0[1-9]|1[0-9]|2[0-8]))",
-            "|(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)-02-29)"
+            "|(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)-02-29",
+            // A year that the crate reads as some number.
+            "|[*+][0-9]{3}-(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8]))"
         )
     };
 }
@@ -93,14 +95,15 @@ macro_rules! pointer {
         r"(?s:/(?:[^~/]|~[01])*)*"
     };
 }
+/// Segments without a colon, an authority before them or not.
 macro_rules! path {
     () => {
-        "(?:[A-Za-z0-9._~-]+(?:/[A-Za-z0-9._~-]+)*/?)"
+        "[A-Za-z0-9._~!$&'()*+,;=/-]*"
     };
 }
 macro_rules! uri {
     () => {
-        concat!("[A-Za-z][A-Za-z0-9+.-]*:(?:/?/?", path!(), ")?")
+        concat!("[A-Za-z][A-Za-z0-9+.-]*:", path!())
     };
 }
 
@@ -143,7 +146,7 @@ const ROWS: &[Row] = &[
     ),
     row("ipv6", "[0-9A-Fa-f:.]{2,45}", "::[0-9A-Fa-f]{0,4}|(?:[0-9A-Fa-f]{1,4}:){7}[0-9A-Fa-f]{1,4}", &[]),
     row("iri", concat!("[A-Za-z][A-Za-z0-9+.-]*:", printable_wide!()), uri!(), &["iri-reference"]),
-    row("iri-reference", printable_wide!(), concat!(uri!(), "|/?", path!()), &[]).never(NO_REFERENCE),
+    row("iri-reference", printable_wide!(), concat!(uri!(), "|", path!()), &[]).never(NO_REFERENCE),
     row("json-pointer", pointer!(), pointer!(), &[]),
     row("regex", "(?s:.*)", r#"(?:[A-Za-z0-9]\+?|[ :/_@=,;&%#!'"~<>.-])*"#, &[])
         .never(r"(?s:[*+?].*|[^\[\]()\\]*\([^\[\]()\\]*)"),
@@ -160,8 +163,7 @@ const ROWS: &[Row] = &[
         uri!(),
         &["uri-reference", "iri", "iri-reference"],
     ),
-    row("uri-reference", printable!(), concat!(uri!(), "|/?", path!()), &["iri-reference"])
-        .never(NO_REFERENCE),
+    row("uri-reference", printable!(), concat!(uri!(), "|", path!()), &["iri-reference"]).never(NO_REFERENCE),
     row(
         "uri-template",
         r#"(?:[^\x00-\x20"<>%\\^`\x7f]|%[0-9A-Fa-f]{2})*"#,

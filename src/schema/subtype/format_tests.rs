@@ -125,6 +125,15 @@ const TEXTS: &[&str] = &[
     "^@a.aa",
     "a'b",
     "[(]",
+    "+000-01-01",
+    "*999-12-28",
+    "+0*0-01-01T00:00:00Z",
+    "////-01-01",
+    "!$&'()*+,;=",
+    "a:(",
+    "a://(",
+    "a:////",
+    "//*+,",
 ];
 
 fn all() -> impl Iterator<Item = Format> {
@@ -137,7 +146,7 @@ fn texts() -> Vec<String> {
     for text in TEXTS {
         for (at, _) in text.char_indices() {
             texts.push(text[..at].to_owned());
-            for other in ["a", "0", ":", "/", "-", ".", "%", "~", "@", " ", "é", "[", "9"] {
+            for other in ["a", "0", ":", "/", "-", ".", "%", "~", "@", " ", "é", "[", "9", "(", "*"] {
                 let rest: String = text[at..].chars().skip(1).collect();
                 texts.push(format!("{}{other}{rest}", &text[..at]));
                 texts.push(format!("{}{other}{}", &text[..at], &text[at..]));
