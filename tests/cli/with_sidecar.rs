@@ -176,6 +176,10 @@ fn capabilities_are_listed_paged_and_described() {
     let document = json_of(&sidecar, &["describe", "org.example.upper:1.0.0", "--json"]);
     assert_eq!(document["providers"][0]["input"]["schema"]["required"], json!(["N"]));
     assert_eq!(document["providers"][0]["output"]["checked"], false);
+    for (key, name) in [("static_hash", "static hash"), ("lineage", "lineage")] {
+        let hash = document["providers"][0][key].as_str().unwrap();
+        assert!(hash.len() == 64 && text.contains(&format!("  {name:<14}{hash}\n")), "{text}");
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use capd::client::{Description, Offer, SchemaSide};
+use capd::schema::Fingerprint;
 use serde_json::{Value, json};
 
 use crate::args::DescribeArgs;
@@ -22,11 +23,23 @@ pub(crate) async fn run(sidecar: &Sidecar, args: DescribeArgs, json: bool) -> Re
 }
 
 fn document(description: &Description) -> Value {
-    json!({
+    let mut document = json!({
         "descriptor": list::descriptor(&description.offer),
         "input": side_document(&description.input),
         "output": side_document(&description.output),
-    })
+    });
+    for (key, _, hash) in hashes(&description.offer) {
+        document[key] = hash.into();
+    }
+    document
+}
+
+/// The hashes that the descriptor says, in the spelling of `capctl hash`: key, name and hash of each.
+fn hashes(offer: &Offer) -> impl Iterator<Item = (&'static str, &'static str, String)> {
+    let descriptor = &offer.descriptor;
+    [("static_hash", "static hash", descriptor.static_hash), ("lineage", "lineage", descriptor.lineage)]
+        .into_iter()
+        .filter_map(|(key, name, hash)| Some((key, name, Fingerprint(hash?).to_string())))
 }
 
 fn side_document(side: &SchemaSide) -> Value {
@@ -88,6 +101,7 @@ fn facts(offer: &Offer) -> Vec<(&'static str, String)> {
         };
         facts.push((name, format!("{value}{unit}")));
     }
+    facts.extend(hashes(offer).map(|(_, name, hash)| (name, hash)));
     facts
 }
 
