@@ -8,7 +8,8 @@
 //! 3. [`cddl`] — a body's shape, executed over the received bytes; then [`message`], its typed form (PROTOCOL 7)
 //! 4. [`link`] and [`call`] — the machines: one link, one call (PROTOCOL 4, 7, 8)
 //! 5. [`capability`] and [`negotiate`] — names, versions, and the deterministic choice (PROTOCOL 6, 7.5)
-//! 6. [`ledger`] — (from, id) → call, so that each accepted call has exactly one result (PROTOCOL 8)
+//! 6. [`rate`] — the words of a rate limit (PROTOCOL 7.2)
+//! 7. [`ledger`] — (from, id) → call, so that each accepted call has exactly one result (PROTOCOL 8)
 //!
 //! [`limits`] holds every wire bound, [`code`] the wire codes, [`error`] the one map from an error to its code.
 
@@ -26,3 +27,4 @@ pub mod limits;
 pub mod link;
 pub mod message;
 pub mod negotiate;
+pub mod rate;

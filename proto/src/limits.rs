@@ -52,6 +52,10 @@ pub const DESCRIPTOR_RANGES_MAX: usize = 64;
 pub const ACCEPTABLE_MAX: usize = 64;
 /// Most versions listed in the `details.available` of a 4003, newest first; ours.
 pub const AVAILABLE_MAX: usize = 64;
+/// Most calls that a rate limit may speak of; ours, so that no sum of them leaves 32 bits.
+pub const RATE_REQUESTS_MAX: u64 = 1_000_000_000;
+/// Longest period of a rate limit, in milliseconds: as long as a message may live; ours.
+pub const RATE_PERIOD_MS_MAX: u64 = TTL_MS_MAX;
 /// Bytes of a session id. **Source:** PROTOCOL 7.5.
 pub const SESSION_ID_BYTES: usize = 16;
 

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use capd_proto::rate::Rate;
 use tracing_subscriber::filter::LevelFilter;
 
 use super::keys::{Fallback, KEYS, Key};
@@ -68,6 +69,8 @@ pub(super) fn build(
             msg_size_bytes_max: view.integer("limits.msg_size_bytes_max"),
             calls_in_flight_max: view.integer("limits.calls_in_flight_max"),
             calls_in_flight_per_peer_max: view.integer("limits.calls_in_flight_per_peer_max"),
+            call_rate_per_peer: view.rate("limits.call_rate_per_peer"),
+            call_rate: view.rate("limits.call_rate"),
             links_max: view.integer("limits.links_max"),
             queue_bytes_max: view.integer("limits.queue_bytes_max"),
             ledger_entries_max: view.integer("limits.ledger_entries_max"),
@@ -253,6 +256,13 @@ impl View<'_> {
     fn listener(&self, path: &str) -> Option<SocketAddr> {
         match self.0.get(path) {
             Some((Value::Listener(at), _)) => *at,
+            _ => None,
+        }
+    }
+
+    fn rate(&self, path: &str) -> Option<Rate> {
+        match self.0.get(path) {
+            Some((Value::Rate(rate), _)) => *rate,
             _ => None,
         }
     }

@@ -43,6 +43,8 @@ pub enum Kind {
         /// Largest value.
         max: u64,
     },
+    /// A rate, or `off`.
+    RateOrOff,
     /// The `[[peers]]` tables; `DID@ADDRESS`, comma separated, outside the file.
     Peers,
 }
@@ -179,6 +181,18 @@ pub const KEYS: &[Key] = &[
         count(1, 1_000_000),
         Integer(1_024),
         "Calls in flight of one peer; one more is 5004 OVERLOADED.",
+    ),
+    key(
+        "limits.call_rate_per_peer",
+        Kind::RateOrOff,
+        Unset("off"),
+        "Calls of one peer, whatever it calls; one more is 3005 RATE_LIMITED. At once as many as the burst, or as the requests when no burst is named.",
+    ),
+    key(
+        "limits.call_rate",
+        Kind::RateOrOff,
+        Unset("off"),
+        "Calls of all peers together; one more is 3005 RATE_LIMITED.",
     ),
     key(
         "limits.links_max",
@@ -347,6 +361,9 @@ impl Kind {
                     Unit::Count => "a count",
                 };
                 format!("{unit}, an integer from {min} to {max}")
+            }
+            Self::RateOrOff => {
+                "\"REQUESTS/PERIOD\" or \"REQUESTS/PERIOD burst BURST\" (\"600/1m\"), or \"off\"".into()
             }
             Self::Peers => "[[peers]] tables with did = \"did:…\" and addresses = [\"quic://HOST:PORT\" or \
                             \"tcp://HOST:PORT\", …]; outside the file DID@ADDRESS, comma separated"

@@ -7,6 +7,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use capd_proto::rate::Rate;
 use tracing_subscriber::filter::LevelFilter;
 
 mod check;
@@ -140,6 +141,10 @@ pub struct Limits {
     pub calls_in_flight_max: usize,
     /// Calls in flight of one peer.
     pub calls_in_flight_per_peer_max: usize,
+    /// How often one peer may call; `None` is as often as it likes.
+    pub call_rate_per_peer: Option<Rate>,
+    /// How often all peers together may call; `None` is as often as they like.
+    pub call_rate: Option<Rate>,
     /// Open links, local ones included.
     pub links_max: usize,
     /// Bytes waiting to be written on one link.

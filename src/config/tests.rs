@@ -82,6 +82,8 @@ fn every_key_is_read_from_the_file() {
         msg_size_bytes_max = 0x200000
         calls_in_flight_max = 10
         calls_in_flight_per_peer_max = 5
+        call_rate_per_peer = "600/1m burst 50"
+        call_rate = "off"
         links_max = 7
         queue_bytes_max = 4194304
         ledger_entries_max = 100
@@ -120,6 +122,9 @@ fn every_key_is_read_from_the_file() {
     let written: Vec<String> = config.peers[0].addresses.iter().map(ToString::to_string).collect();
     assert_eq!(written, ["quic://127.0.0.1:7001", "tcp://[::1]:7002", "quic://peer.example:9"]);
     assert_eq!(config.limits.msg_size_bytes_max, 2 * 1024 * 1024);
+    let rate = config.limits.call_rate_per_peer.unwrap();
+    assert_eq!((rate.requests(), rate.period_ms(), rate.burst()), (600, 60_000, 50));
+    assert_eq!(config.limits.call_rate, None);
     assert_eq!(config.peer.signatures, Signatures::Channel);
     assert_eq!(config.audit.file.as_deref(), Some(Path::new("/etc/capd/a.db")));
     assert_eq!((config.audit.tenant.as_str(), config.audit.raw_bytes_max), ("acme", 0));
@@ -185,6 +190,11 @@ fn a_wrong_type_or_range_is_refused_with_what_is_accepted() {
     says(&refused("[timeouts]\ncall_ms = 99999999999999999999999"), &["timeouts.call_ms", "from 1 to"]);
     says(&refused("[peer]\nsignatures = \"never\""), &["\"never\"", "\"always\", \"channel\""]);
     says(&refused("[listen]\nquic = \"localhost:1\""), &["listen.quic", "IP:PORT"]);
+    says(
+        &refused("[limits]\ncall_rate = \"100/week\""),
+        &["limits.call_rate", "\"100/week\" is no rate: `period`", "600/1m"],
+    );
+    says(&refused("[limits]\ncall_rate = 100"), &["100 is an integer", "REQUESTS/PERIOD burst BURST"]);
     says(
         &refused("[listen]\nlocal_tcp = \"0.0.0.0:1\""),
         &["listen.local_tcp", "not on loopback", "127.0.0.0/8"],

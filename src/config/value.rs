@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use capd_proto::limits;
+use capd_proto::rate::Rate;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -24,6 +25,8 @@ pub(super) enum Value {
     Paths(Vec<PathBuf>),
     /// [`Kind::Listener`] and [`Kind::LoopbackListener`]; `None` is off.
     Listener(Option<SocketAddr>),
+    /// [`Kind::RateOrOff`]; `None` is off.
+    Rate(Option<Rate>),
     /// [`Kind::Peers`].
     Peers(Vec<Peer>),
 }
@@ -93,6 +96,7 @@ pub(super) fn from_text(kind: Kind, text: &str) -> Result<Value, String> {
         | Kind::PathOrOff
         | Kind::Listener
         | Kind::LoopbackListener
+        | Kind::RateOrOff
         | Kind::Choice(_) => word(kind, text, here),
     }
 }
@@ -116,6 +120,11 @@ fn word(kind: Kind, text: &str, base: &Path) -> Result<Value, String> {
                 Err(format!("{at} is not on loopback"))
             }
             Ok(at) => Ok(Value::Listener(Some(at))),
+        },
+        Kind::RateOrOff if off => Ok(Value::Rate(None)),
+        Kind::RateOrOff => match text.parse() {
+            Ok(rate) => Ok(Value::Rate(Some(rate))),
+            Err(error) => Err(format!("{} is no rate: {error}", quoted(text))),
         },
         Kind::Integer { .. } | Kind::Paths | Kind::Peers => Err(format!("{} is a text", quoted(text))),
     }
@@ -232,7 +241,8 @@ impl Value {
         match self {
             Self::Text(text) => format!("{text:?}"),
             Self::Integer(number) => number.to_string(),
-            Self::Path(None) | Self::Listener(None) => "\"off\"".into(),
+            Self::Path(None) | Self::Listener(None) | Self::Rate(None) => "\"off\"".into(),
+            Self::Rate(Some(rate)) => format!("\"{rate}\""),
             Self::Path(Some(path)) => format!("{:?}", path.display().to_string()),
             Self::Listener(Some(at)) => format!("\"{at}\""),
             Self::Paths(paths) => {

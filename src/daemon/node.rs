@@ -20,6 +20,7 @@ use super::relay::Relay;
 use super::sessions::Pins;
 use super::turns::Turns;
 use crate::net::{Clock, CloseReason, Link, Random, Route, SendError, System, Tasks};
+use crate::policy::rate::{PeerRates, Rates};
 use crate::registry::Registry;
 use crate::schema::Artifacts;
 use crate::schema::drift::Gate;
@@ -85,6 +86,8 @@ pub(super) struct Rules {
     pub(super) raw_bytes_max: usize,
     /// Most repairs of params in one turn.
     pub(super) argument_repairs_max: u64,
+    /// How often peers may call.
+    pub(super) peer_rates: PeerRates,
 }
 
 impl Default for Rules {
@@ -97,6 +100,7 @@ impl Default for Rules {
             message_bytes_max: capd_proto::limits::MSG_SIZE_BYTES_DEFAULT as usize - 1,
             raw_bytes_max: 4_096,
             argument_repairs_max: 1,
+            peer_rates: PeerRates::default(),
         }
     }
 }
@@ -115,6 +119,8 @@ pub(super) struct Node {
     pub(super) peers: Peers,
     pub(super) providers: Providers,
     pub(super) executor: Executor,
+    /// Who has called how often.
+    pub(super) rates: Rates,
     /// Calls that may run only once, on disk.
     pub(super) journal: Journal<Written>,
     /// What must be accounted for.
@@ -154,6 +160,7 @@ impl Node {
         Arc::new_cyclic(|me| Self {
             me: me.clone(),
             identity: parts.identity,
+            rates: Rates::new(parts.system.clock.clone(), parts.rules.peer_rates),
             clock: parts.system.clock,
             random: parts.system.random,
             registry: Registry::new(),

@@ -16,6 +16,7 @@ use capd_proto::message::{
     CapResult, ContentHash, Declare, Descriptor, DescriptorDraft, ErrorBody, HashAlg, RateLimit, Request,
     RetryPolicy, SchemaRef, SchemaSource, Type,
 };
+use capd_proto::rate::Rate;
 
 use super::executor::refused_artifact;
 use super::hashes::{Hashed, completed};
@@ -173,6 +174,7 @@ impl Node {
             if descriptors.iter().any(|other: &Descriptor| other.id == descriptor.id) {
                 return Err(Refusal::new(Code::BAD_REQUEST, format!("{} is declared twice", descriptor.id)));
             }
+            check_rate(&descriptor)?;
             descriptors.push(self.own_schemas(descriptor)?);
         }
         let descriptors =
@@ -292,6 +294,14 @@ impl Node {
         self.registry.apply(Event::Gone(Origin::Local(agent.id)));
         agent.provider.on_close();
     }
+}
+
+/// Serves nothing under a limit that nobody could keep.
+fn check_rate(descriptor: &Descriptor) -> Result<(), Refusal> {
+    let Some(RateLimit { requests, period, burst }) = &descriptor.rate_limit else { return Ok(()) };
+    Rate::new(*requests, period, *burst).map(drop).map_err(|error| {
+        Refusal::new(Code::BAD_REQUEST, format!("`rate_limit` of {}: {error}", descriptor.id))
+    })
 }
 
 fn describe(draft: &mut DescriptorDraft, declared: &Declared) {

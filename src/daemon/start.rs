@@ -22,6 +22,7 @@ use crate::declaration::{self, Declaration};
 use crate::net::dial::{self, Address};
 use crate::net::local::Token;
 use crate::net::{self, Host, KeyFileError, Seed, Settings, System, local, quic, tcp};
+use crate::policy::rate::PeerRates;
 use crate::schema::Artifacts;
 use crate::store::audit::{Audit, AuditOptions, AuditWriter, audit};
 use crate::store::{Folder, Medium, StoreError, Writer};
@@ -249,6 +250,7 @@ fn parts<M: Medium>(
             message_bytes_max: limits.msg_size_bytes_max as usize - 1,
             raw_bytes_max: config.audit.raw_bytes_max,
             argument_repairs_max: limits.max_argument_repairs,
+            peer_rates: PeerRates { each: limits.call_rate_per_peer, all: limits.call_rate },
             ..Rules::default()
         },
         peers: Peers::new(admission, expected),

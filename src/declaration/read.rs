@@ -6,6 +6,7 @@ use std::path::Path;
 
 use capd_proto::capability::{CapabilityId, CapabilityName, Range, Version};
 use capd_proto::limits;
+use capd_proto::rate::period_ms;
 
 use super::fields::{Fields, Report, parsed};
 use super::requires;
@@ -21,8 +22,6 @@ pub(super) const CAPABILITIES_MAX: usize = 10_000;
 const WORDS_MAX: usize = 256;
 /// Most processes of one capability at once; ours.
 const CONCURRENCY_MAX: u64 = 1_024;
-/// Most calls of a rate limit; ours.
-const REQUESTS_MAX: u64 = 1_000_000_000;
 
 const FILE_KEYS: &[&str] =
     &["version", "agent", "namespace", "schemaProfile", "transports", "capabilities", "requires"];
@@ -271,8 +270,8 @@ fn rate_limit(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<RateLimit>
             report.mistake(fields.line, &fields.path(required), "missing", "requests and period");
         }
     }
-    let requests = fields.integer("requests", "a count", 1, REQUESTS_MAX, report);
-    let burst = fields.integer("burst", "a count", 1, REQUESTS_MAX, report);
+    let requests = fields.integer("requests", "a count", 1, limits::RATE_REQUESTS_MAX, report);
+    let burst = fields.integer("burst", "a count", 1, limits::RATE_REQUESTS_MAX, report);
     let period = fields.text("period", report)?;
     let Some(period_ms) = period_ms(period) else {
         let problem = format!("{} is no period", quoted(period));
@@ -280,21 +279,6 @@ fn rate_limit(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<RateLimit>
         return None;
     };
     Some(RateLimit { requests: requests?, period: period.to_owned(), period_ms, burst })
-}
-
-fn period_ms(text: &str) -> Option<u64> {
-    let split = text.find(|c: char| !c.is_ascii_digit())?;
-    let (number, unit) = text.split_at(split);
-    let unit_ms = match unit {
-        "ms" => 1,
-        "s" => 1_000,
-        "m" => 60_000,
-        "h" => 3_600_000,
-        "d" => 86_400_000,
-        _ => return None,
-    };
-    let period_ms = number.parse::<u64>().ok()?.checked_mul(unit_ms)?;
-    (1..=limits::TTL_MS_MAX).contains(&period_ms).then_some(period_ms)
 }
 
 fn retry_policy(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<RetryPolicy> {

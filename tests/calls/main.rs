@@ -24,6 +24,7 @@ mod load;
 mod once;
 mod order;
 mod process;
+mod rates;
 mod repair;
 mod retry;
 mod routes;

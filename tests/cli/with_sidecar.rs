@@ -107,6 +107,28 @@ fn a_call_to_a_peer_prints_the_result_and_nothing_else() {
 }
 
 #[test]
+fn a_call_that_comes_too_soon_says_when_to_come_back() {
+    let capabilities = r#"
+version: 1
+agent: agent://test
+namespace: org.example
+capabilities:
+  - name: rare
+    command: [echo, "1"]
+    rateLimit: {requests: 1, period: 1h}
+"#;
+    let sidecar = Setup::new().capabilities(capabilities).start();
+    assert_eq!(run(&sidecar, &["call", "org.example.rare"]).1, "1\n");
+    let (code, out, errors) = run(&sidecar, &["call", "org.example.rare"]);
+    assert_eq!((code, out.as_str()), (3, ""));
+    assert!(errors.contains("3005 RATE_LIMITED"), "{errors}");
+    assert!(errors.contains("the next call is taken in ") && errors.contains("the limit of 1 "), "{errors}");
+    let (code, out, errors) = run(&sidecar, &["call", "org.example.rare", "--json"]);
+    let document: serde_json::Value = serde_json::from_str(&errors).unwrap();
+    assert_eq!((code, out.as_str(), &document["error"]["details"]["limit"]), (3, "", &json!(1)));
+}
+
+#[test]
 fn each_way_to_fail_has_its_exit_code_and_says_where() {
     let sidecar = provider();
     for (line, exit, said) in [

@@ -183,3 +183,15 @@ pub fn available_details(available: &[Version]) -> Vec<u8> {
     }
     out
 }
+
+/// The `details` of a 3005: so many calls are allowed, none is left, all are again at `reset_at` (RFC 3339, UTC), and the
+/// next is taken after so many seconds. **Source:** PROTOCOL 7.3, 9.
+pub fn rate_limit_details(limit: u64, reset_at: &str, retry_after_s: u64) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut map = MapWriter::new(&mut out);
+    map.uint("limit", limit);
+    map.text("reset_at", reset_at);
+    map.uint("remaining", 0);
+    map.uint("retry_after_seconds", retry_after_s);
+    out
+}

@@ -33,7 +33,9 @@ pub use cursor::{Cursor, CursorContext, CursorError};
 pub use declare::{Declare, NewerMajor};
 pub use descriptor::{Descriptor, DescriptorDraft, RateLimit, RetryPolicy};
 pub use document::{DocRequest, DocSend, DocumentError};
-pub use error::{ErrorBody, SchemaSide, Violation, available_details, violation_details, violations};
+pub use error::{
+    ErrorBody, SchemaSide, Violation, available_details, rate_limit_details, violation_details, violations,
+};
 pub use hello::{AgentInfo, Hello, HelloAck, HelloReject};
 pub use invoke::{Identity, Invoke, Preferences, SessionRef};
 pub use progress::{InputRequired, Processing, Progress};

@@ -119,8 +119,8 @@ impl fmt::Display for Failure {
                     let _ = write!(text, " ({})", violation.keyword);
                 }
             }
-            // What is not final has a hint that says so in words.
-            let is_told = !violations.is_empty() || !wire.is_final();
+            // What is not final, and what came too soon, has a hint that says so in words.
+            let is_told = !violations.is_empty() || !wire.is_final() || rate_hint(wire).is_some();
             if let (false, Some(details)) = (is_told, &wire.details) {
                 let details =
                     wire.details_json().map_or_else(|| in_notation(details), |json| json.to_string());
@@ -146,7 +146,8 @@ impl From<ClientError> for Failure {
                 .hint("over TCP, --token-file must name the file that this sidecar made"),
             ClientError::Refused(wire) => {
                 let failure = Self::new(exit_of(wire.code).unwrap_or(Exit::Refused), message);
-                Self { hint: hint_of(wire.code).map(str::to_owned), wire: Some(Box::new(wire)), ..failure }
+                let hint = rate_hint(&wire).or_else(|| hint_of(wire.code).map(str::to_owned));
+                Self { hint, wire: Some(Box::new(wire)), ..failure }
             }
             ClientError::Result(wire) => {
                 let failure = Self::new(exit_of(wire.code).unwrap_or(Exit::ErrorResult), message);
@@ -193,6 +194,17 @@ fn hint_of(code: Code) -> Option<&'static str> {
     }
 }
 
+/// When to come back, in words; for a 3005 whose details say so.
+fn rate_hint(wire: &WireError) -> Option<String> {
+    let details = wire.details_json().filter(|_| wire.code == Code::RATE_LIMITED)?;
+    let after_s = details["retry_after_seconds"].as_u64()?;
+    let mut hint = format!("the next call is taken in {after_s} s");
+    if let (Some(limit), Some(reset_at)) = (details["limit"].as_u64(), details["reset_at"].as_str()) {
+        let _ = write!(hint, "; the limit of {limit} is free again at {reset_at}");
+    }
+    Some(hint)
+}
+
 fn in_notation(item: &[u8]) -> String {
     diagnostic::notation(item, 0).unwrap_or_else(|error| format!("(malformed: {error})"))
 }
@@ -232,6 +244,25 @@ mod tests {
         ] {
             assert_eq!(Failure::from(ClientError::Result(wire(code))).exit, exit, "{code}");
         }
+    }
+
+    #[test]
+    fn a_call_that_came_too_soon_is_told_when_to_come_back() {
+        let refused = |details: Value| {
+            let mut bytes = Vec::new();
+            from_json(&details, &mut bytes);
+            Failure::from(ClientError::Refused(WireError { details: Some(bytes.into()), ..wire(3005) }))
+        };
+        let reset_at = "2026-01-15T12:05:00Z";
+        let whole = json!({"limit": 100, "remaining": 0, "reset_at": reset_at, "retry_after_seconds": 42});
+        let failure = refused(whole.clone());
+        let hint = "the next call is taken in 42 s; the limit of 100 is free again at 2026-01-15T12:05:00Z";
+        assert_eq!(failure.to_string(), format!("3005 RATE_LIMITED: m\n  {hint}"));
+        assert_eq!((&failure.json()["error"]["details"], failure.exit), (&whole, Exit::Refused));
+        let some = refused(json!({"retry_after_seconds": 1}));
+        assert_eq!(some.to_string(), "3005 RATE_LIMITED: m\n  the next call is taken in 1 s");
+        let other = refused(json!({"retry_after_seconds": "soon"}));
+        assert_eq!(other.to_string(), "3005 RATE_LIMITED: m\n  details: {\"retry_after_seconds\":\"soon\"}");
     }
 
     #[test]

@@ -2,10 +2,11 @@
 //!
 //! [`drive`] tells a running call's machine what happened and does what it says; [`results`] turns a provider's outcome
 //! into the call's one result; [`record`] waits for the journal where a call may run only once; [`recover`] takes over
-//! what a former process left there.
+//! what a former process left there; [`rates`] refuses whoever calls too often.
 
 mod drive;
 mod listing;
+mod rates;
 mod record;
 mod recover;
 mod results;
@@ -207,6 +208,7 @@ impl Node {
         let snapshot = self.registry.snapshot();
         let choice = router::route(&snapshot, call.name, &call.want, Scope::Local).map_err(mismatch)?;
         let descriptor = &choice.entry.descriptor;
+        self.within_rates(call, descriptor)?;
         if let Some(schema) = self.schema(descriptor.input_schema.as_ref())? {
             let params = schema.validator().map_err(refused_artifact)?;
             params
