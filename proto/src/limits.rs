@@ -104,6 +104,8 @@ pub const RETRY_DELAY_MS_MAX: u64 = 60_000;
 pub const RETRY_ATTEMPTS_MAX: u32 = 5;
 /// Tries in all that a descriptor's `retry_policy` may ask for; ours, since a provider must not make callers its load.
 pub const RETRY_ATTEMPTS_POLICY_MAX: u32 = 20;
+/// Entries of a descriptor's `retry_on` that count, further ones do not; ours: there are fewer codes.
+pub const RETRY_ON_MAX: usize = 64;
 /// Shortest delay before a retry, in milliseconds; ours, for the same reason.
 pub const RETRY_DELAY_MS_MIN: u64 = 10;
 

@@ -79,7 +79,8 @@ pub(super) fn retry_after_ms(details: &[u8]) -> Option<u64> {
     let mut left = reader.map().ok()?;
     while reader.has_next(&mut left) {
         if reader.text().ok()? == "retry_after_seconds" {
-            return reader.uint().ok()?.checked_mul(1_000);
+            // A pause without an end is still one.
+            return Some(reader.uint().ok()?.saturating_mul(1_000));
         }
         reader.skip().ok()?;
     }

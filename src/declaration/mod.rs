@@ -160,7 +160,7 @@ pub struct RetryPolicy {
     pub initial_delay_ms: Option<u64>,
     /// `maxDelayMs`: the longest pause, in milliseconds.
     pub max_delay_ms: Option<u64>,
-    /// `retryOn`: names of errors that are worth another try.
+    /// `retryOn`: errors that are worth another try, by name or by code in digits.
     pub retry_on: Vec<String>,
 }
 

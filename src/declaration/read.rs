@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::Path;
 
+use capd_proto::call::RetryPolicy as CallRetry;
 use capd_proto::capability::{CapabilityId, CapabilityName, Range, Version};
 use capd_proto::limits;
 use capd_proto::rate::period_ms;
@@ -290,7 +291,7 @@ fn retry_policy(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<RetryPol
         backoff_multiplier: fields.number("backoffMultiplier", 1.0, 100.0, report),
         initial_delay_ms: fields.integer("initialDelayMs", "milliseconds", 0, limits::TTL_MS_MAX, report),
         max_delay_ms: fields.integer("maxDelayMs", "milliseconds", 0, limits::TTL_MS_MAX, report),
-        retry_on: fields.texts("retryOn", WORDS_MAX, report),
+        retry_on: retry_on(&fields, report),
     };
     if let (Some(first), Some(longest)) = (policy.initial_delay_ms, policy.max_delay_ms)
         && first > longest
@@ -304,6 +305,27 @@ fn retry_policy(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<RetryPol
         );
     }
     Some(policy)
+}
+
+/// Errors by their code or name; one that nothing could ever match is a mistake.
+fn retry_on(fields: &Fields<'_>, report: &mut Report<'_>) -> Vec<String> {
+    const ACCEPTED: &str = "a code (5003) or its name (TIMEOUT), timeout, network_error or rate_limit";
+    let mut names = Vec::new();
+    for (item, at) in fields.items("retryOn", limits::RETRY_ON_MAX, report) {
+        let name = match &item.value {
+            Value::Text(text) => text.clone(),
+            Value::Integer(code) => code.to_string(),
+            _ => {
+                report.mistake(item.line, &at, item.is_a(), ACCEPTED);
+                continue;
+            }
+        };
+        if CallRetry::codes_named(&name).is_empty() {
+            report.mistake(item.line, &at, format!("{} is no error", quoted(&name)), ACCEPTED);
+        }
+        names.push(name);
+    }
+    names
 }
 
 /// A schema's bytes: an inline document as JSON, or a `$file`'s bytes as they are.

@@ -99,7 +99,7 @@ capabilities:
     category: data_processing
     permissions: ["compute:execute", "network:read"]
     rateLimit: { requests: 100, period: 1m, burst: 10 }
-    retryPolicy: { maxAttempts: 3, backoffMultiplier: 2, initialDelayMs: 1000, maxDelayMs: 10000, retryOn: [timeout] }
+    retryPolicy: { maxAttempts: 3, backoffMultiplier: 2, initialDelayMs: 1000, maxDelayMs: 10000, retryOn: [timeout, 5002] }
     deprecated: true
     supportedRanges: [">=1.5.0 <2.0.0"]
     minSchemaVersion: 1.5.0
@@ -122,7 +122,7 @@ capabilities:
     let retry = review.retry_policy.as_ref().unwrap();
     assert_eq!((retry.max_attempts, retry.backoff_multiplier), (Some(3), Some(2.0)));
     assert_eq!((retry.initial_delay_ms, retry.max_delay_ms), (Some(1_000), Some(10_000)));
-    assert_eq!(retry.retry_on, ["timeout"]);
+    assert_eq!(retry.retry_on, ["timeout", "5002"]);
     assert!(review.deprecated);
     assert_eq!(review.supported_ranges.len(), 1);
     assert_eq!(review.min_schema_version, "1.5.0".parse().ok());

@@ -16,7 +16,7 @@ fn retried(idempotent: bool, attempts: u64) -> Value {
     let policy = map([
         ("max_attempts", attempts.into()),
         ("initial_delay_ms", 10.into()),
-        ("retry_on", Value::Array(vec!["5002".into()])),
+        ("retry_on", Value::Array(vec![5002.into(), "timeout".into()])),
     ]);
     map([("id", ECHO.into()), ("idempotent", idempotent.into()), ("retry_policy", policy)])
 }
@@ -101,6 +101,35 @@ fn no_try_is_made_that_would_begin_after_the_deadline() {
 }
 
 #[test]
+fn an_error_result_that_asks_for_a_pause_beyond_the_deadline_is_the_result() {
+    let peer = Peer::serving(vec![retried(true, 5)]);
+    let a = beside(&peer);
+    let mut caller = Caller::of(&a);
+    let id = caller.invoke(by_id(ECHO, Value::Null));
+    let error = map([
+        ("code", 5002.into()),
+        ("message", "much later".into()),
+        ("details", map([("retry_after_seconds", 3_600.into())])),
+    ]);
+    peer.answer(&invoked(&peer), CAP_RESULT, &map([("status", "error".into()), ("error", error)]));
+    assert_eq!(failure(&caller.result(&id)), 5002);
+    caller.heard_nothing_more();
+}
+
+#[test]
+fn a_retry_policy_counts_the_first_try() {
+    let peer = Peer::serving(vec![retried(true, 3)]);
+    let a = beside(&peer);
+    let mut caller = Caller::of(&a);
+    let id = caller.invoke(by_id(ECHO, Value::Null));
+    for _ in 0..3 {
+        peer.fail(&invoked(&peer), 5002);
+    }
+    assert_eq!(failure(&caller.result(&id)), 5002);
+    caller.heard_nothing_more();
+}
+
+#[test]
 fn an_idempotent_call_is_tried_again_under_a_new_id_after_an_error_that_its_policy_names() {
     let peer = Peer::serving(vec![retried(true, 5)]);
     let a = beside(&peer);
@@ -117,6 +146,11 @@ fn an_idempotent_call_is_tried_again_under_a_new_id_after_an_error_that_its_poli
     assert_eq!((told.code(), told.reply_to()), (Some(4001), Some(late)));
     peer.succeed(&second, "new".into());
     assert_eq!(success(&caller.result(&id)), &Value::from("new"));
+    // So is one that it names by a word.
+    let id = caller.invoke(by_id(ECHO, Value::Null));
+    peer.fail(&invoked(&peer), 5003);
+    peer.succeed(&invoked(&peer), "newer".into());
+    assert_eq!(success(&caller.result(&id)), &Value::from("newer"));
     // An error that it does not name is the result.
     let id = caller.invoke(by_id(ECHO, Value::Null));
     peer.fail(&invoked(&peer), 5001);

@@ -27,6 +27,8 @@ pub enum Input {
         generation: Generation,
         /// The error's code, or `None` for success.
         error: Option<Code>,
+        /// The pause that the error asks for, if it does. **Units:** milliseconds.
+        retry_after_ms: Option<u64>,
     },
     /// ERROR came, or the sidecar itself cannot send the call (no route, too large, no capacity).
     Error {
@@ -232,7 +234,9 @@ fn unsent(tries: Tries, stay: State, input: Input, step: &mut Step<'_>) -> State
         Input::Sent => State::AwaitResult { tries, cancelled: false },
         Input::Notice { .. } => step.drop(stay),
         // To an earlier copy of the same id, or faster than the word that this one went out.
-        Input::Result { generation, error } if generation == tries.generation => step.result(tries, error),
+        Input::Result { generation, error, retry_after_ms } if generation == tries.generation => {
+            step.result(tries, error, retry_after_ms)
+        }
         Input::Result { .. } => step.refuse(stay),
         Input::Error { generation, code, retry, retry_after_ms } if generation == tries.generation => {
             step.error(tries, code, retry, retry_after_ms)
@@ -249,7 +253,9 @@ fn await_result(tries: Tries, input: Input, step: &mut Step<'_>) -> State {
     match input {
         Input::Sent | Input::CancelUnknown => stay,
         Input::Notice { generation } => step.relay(generation == tries.generation, stay),
-        Input::Result { generation, error } if generation == tries.generation => step.result(tries, error),
+        Input::Result { generation, error, retry_after_ms } if generation == tries.generation => {
+            step.result(tries, error, retry_after_ms)
+        }
         Input::Result { .. } => step.refuse(stay),
         Input::Error { generation, code, retry, retry_after_ms } if generation == tries.generation => {
             step.error(tries, code, retry, retry_after_ms)
@@ -286,8 +292,10 @@ fn pausing(tries: Tries, until_ms: u64, input: Input, step: &mut Step<'_>) -> St
         Input::Sent | Input::LinkLost | Input::CancelUnknown => stay,
         Input::Notice { .. } => step.drop(stay),
         // An answer to an earlier copy of the same id is the call's answer.
-        Input::Result { generation, error } if generation == tries.generation && tries.unanswered => {
-            step.result(tries, error)
+        Input::Result { generation, error, retry_after_ms }
+            if generation == tries.generation && tries.unanswered =>
+        {
+            step.result(tries, error, retry_after_ms)
         }
         Input::Result { .. } => step.refuse(stay),
         // The next try asks again in any case.
@@ -341,11 +349,11 @@ impl Step<'_> {
         stay
     }
 
-    fn result(&mut self, tries: Tries, error: Option<Code>) -> State {
+    fn result(&mut self, tries: Tries, error: Option<Code>, retry_after_ms: Option<u64>) -> State {
         // PROTOCOL 8: under a new id after a CAP_RESULT error that the policy names, and only if idempotent.
         let again = error.is_some_and(|code| self.idempotent && self.policy.names(code));
         let next = Tries { generation: Generation(tries.generation.0 + 1), unanswered: false, ..tries };
-        match again.then(|| self.pause(next, None)).flatten() {
+        match again.then(|| self.pause(next, retry_after_ms)).flatten() {
             Some(pausing) => pausing,
             None => self.deliver(Delivery::Result),
         }

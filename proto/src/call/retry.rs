@@ -62,6 +62,20 @@ impl RetryPolicy {
         Self { retry_on, ..self }
     }
 
+    /// The codes behind an entry of `retry_on`: a code's number or name, or a name that declarations use; none behind
+    /// one that is neither.
+    pub fn codes_named(name: &str) -> Vec<Code> {
+        match name {
+            "timeout" => vec![Code::TIMEOUT],
+            "network_error" => vec![Code::ENDPOINT_UNREACHABLE, Code::UNAVAILABLE],
+            "rate_limit" => vec![Code::RATE_LIMITED, Code::OVERLOADED],
+            _ => {
+                let named = Code::ALL.iter().copied().find(|code| code.name() == Some(name));
+                named.or_else(|| name.parse().map(Code).ok()).into_iter().collect()
+            }
+        }
+    }
+
     /// Whether another try is left after so many.
     pub(super) fn allows(&self, tries: u32) -> bool {
         tries < self.attempts_max
@@ -125,6 +139,17 @@ mod tests {
             assert_eq!(RetryPolicy::default().delay_ms(1, jitter), pause);
         }
         assert_eq!(Jitter::NONE.of(u64::MAX), u64::MAX);
+    }
+
+    #[test]
+    fn retry_on_takes_numbers_code_names_and_the_names_of_declarations() {
+        let named = RetryPolicy::codes_named;
+        assert_eq!(named("timeout"), [Code::TIMEOUT]);
+        assert_eq!(named("TIMEOUT"), [Code::TIMEOUT]);
+        assert_eq!(named("5003"), [Code::TIMEOUT]);
+        assert_eq!(named("network_error"), [Code::ENDPOINT_UNREACHABLE, Code::UNAVAILABLE]);
+        assert_eq!(named("rate_limit"), [Code::RATE_LIMITED, Code::OVERLOADED]);
+        assert_eq!(named("nonsense"), []);
     }
 
     #[test]

@@ -11,9 +11,9 @@ use super::{
 };
 use crate::{
     capability::{self, CapabilityId, Version},
-    cbor::{self, Reader},
+    cbor::{self, Kind, Reader},
     cddl::bodies::{Shape, bodies},
-    limits::DESCRIPTOR_RANGES_MAX,
+    limits::{DESCRIPTOR_RANGES_MAX, RETRY_ON_MAX},
     negotiate::Served,
 };
 
@@ -84,7 +84,7 @@ pub struct RetryPolicy {
     pub initial_delay_ms: Option<u64>,
     /// The longest pause. **Units:** milliseconds.
     pub max_delay_ms: Option<u64>,
-    /// Errors of a result that are worth another try.
+    /// Errors of a result that are worth another try: names, or codes as digits.
     pub retry_on: Vec<String>,
 }
 
@@ -285,6 +285,14 @@ impl RateLimit {
     }
 }
 
+/// A name, or a code as a number.
+fn read_retry_on(reader: &mut Reader<'_>) -> Result<String, BodyError> {
+    if matches!(reader.kind()?, Kind::Unsigned) {
+        return Ok(reader.uint()?.to_string());
+    }
+    Ok(reader.text()?.into_owned())
+}
+
 impl RetryPolicy {
     fn read(reader: &mut Reader<'_>) -> Result<Self, BodyError> {
         let mut policy = Self::default();
@@ -299,8 +307,9 @@ impl RetryPolicy {
                 "initial_delay_ms" => policy.initial_delay_ms = value.uint().ok(),
                 "max_delay_ms" => policy.max_delay_ms = value.uint().ok(),
                 "retry_on" => {
-                    let texts = read_array(&mut value, |value| Ok(value.text()?.into_owned()));
-                    policy.retry_on = texts.unwrap_or_default();
+                    let mut names = read_array(&mut value, read_retry_on).unwrap_or_default();
+                    names.truncate(RETRY_ON_MAX);
+                    policy.retry_on = names;
                 }
                 _ => {}
             }

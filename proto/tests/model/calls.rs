@@ -219,7 +219,11 @@ impl World {
                 let (call, generation) = whose(id);
                 let code = u32::from_be_bytes([envelope[0], envelope[1], envelope[2], envelope[3]]);
                 let error = (code != 0).then_some(Code(code));
-                self.tell(call, Input::Result { generation, error }, Some((id, envelope)))
+                self.tell(
+                    call,
+                    Input::Result { generation, error, retry_after_ms: None },
+                    Some((id, envelope)),
+                )
             }
             Some(Message::Error { id, code }) => {
                 let (call, generation) = whose(id);

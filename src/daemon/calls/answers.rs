@@ -39,13 +39,13 @@ impl Node {
             return self.on_agent_result(inbound, &id);
         }
         let result = CapResult::decode(inbound.body).map_err(Refusal::of)?;
-        let error = match &result.outcome {
-            message::Outcome::Success(_) => None,
-            message::Outcome::Error(error) => Some(error.code),
+        let (error, retry_after_ms) = match &result.outcome {
+            message::Outcome::Success(_) => (None, None),
+            message::Outcome::Error(error) => (Some(error.code), error.details.and_then(retry_after_ms)),
         };
         match self.relay.take(&id, inbound.link.principal()).map(|waiting| waiting.who) {
             Some(Waiter::Call(call, generation)) => {
-                let input = Input::Result { generation, error };
+                let input = Input::Result { generation, error, retry_after_ms };
                 self.drive_call(&call, Some(input), Handed::Message(inbound, Type::CapResult));
                 Ok(())
             }

@@ -15,14 +15,15 @@ fn input(name: &str, current: Generation) -> (Input, u64) {
     let old = Generation(current.0.wrapping_sub(1));
     let error =
         |generation, code, retry, retry_after_ms| Input::Error { generation, code, retry, retry_after_ms };
+    let result = |generation, error| Input::Result { generation, error, retry_after_ms: None };
     let input = match name {
         "Sent" => Input::Sent,
         "Notice" => Input::Notice { generation: current },
         "Notice old" => Input::Notice { generation: old },
-        "Result success" => Input::Result { generation: current, error: None },
-        "Result 5001" => Input::Result { generation: current, error: Some(Code::INTERNAL_ERROR) },
-        "Result 5003" => Input::Result { generation: current, error: Some(Code::TIMEOUT) },
-        "Result old" => Input::Result { generation: old, error: None },
+        "Result success" => result(current, None),
+        "Result 5001" => result(current, Some(Code::INTERNAL_ERROR)),
+        "Result 5003" => result(current, Some(Code::TIMEOUT)),
+        "Result old" => result(old, None),
         "Error 5004" => error(current, Code::OVERLOADED, None, None),
         "Error 5004 after 3s" => error(current, Code::OVERLOADED, Some(true), Some(3_000)),
         "Error 5004 after 30s" => error(current, Code::OVERLOADED, Some(true), Some(30_000)),
@@ -93,6 +94,23 @@ fn shown(output: &Output) -> String {
         Output::Drop => "drop".to_owned(),
         Output::RefuseResult => "drop, answer ERROR 4001".to_owned(),
     }
+}
+
+#[test]
+fn an_error_result_that_asks_for_a_pause_gets_it_if_the_deadline_allows() {
+    let answered = |retry_after_ms| {
+        let mut caller = caller_after(policy(), true, &["Sent"]);
+        let error = Some(Code::INTERNAL_ERROR);
+        let input = Input::Result { generation: Generation(0), error, retry_after_ms };
+        caller.handle(input, 0, Jitter::NONE);
+        drain(&mut caller)
+    };
+    let pause = |until_ms| [Output::Pause { until_ms, generation: Generation(1) }];
+    assert_eq!(answered(Some(3_000)), pause(3_000));
+    // Never sooner than the policy would.
+    assert_eq!(answered(Some(1)), pause(1_000));
+    assert_eq!(answered(Some(DEADLINE_MS)), [Output::Deliver(Delivery::Result)]);
+    assert_eq!(answered(Some(u64::MAX)), [Output::Deliver(Delivery::Result)]);
 }
 
 #[test]

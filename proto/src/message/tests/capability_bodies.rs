@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::capability::{CapabilityId, Version};
+use crate::limits::RETRY_ON_MAX;
 
 fn version(text: &str) -> Version {
     text.parse().unwrap()
@@ -246,13 +247,23 @@ fn a_deprecated_draft_warns_for_every_version_it_serves() {
 #[test]
 fn a_retry_policy_of_another_making_is_read_as_far_as_it_goes() {
     let body = json(
-        r#"{"id": "a.b.c:1.0", "retry_policy": {"max_attempts": "many", "backoff_multiplier": 2, "retry_on": [1],
+        r#"{"id": "a.b.c:1.0", "retry_policy": {"max_attempts": "many", "backoff_multiplier": 2, "retry_on": [true],
             "initial_delay_ms": 5}}"#,
     );
     let policy = Descriptor::decode(&body).unwrap().retry_policy.unwrap();
     let expected =
         RetryPolicy { backoff_multiplier: Some(2.0), initial_delay_ms: Some(5), ..RetryPolicy::default() };
     assert_eq!(policy, expected);
+}
+
+#[test]
+fn retry_on_names_errors_by_code_or_by_name_and_not_without_end() {
+    let retry_on = |list: &str| {
+        let body = json(&format!(r#"{{"id": "a.b.c:1.0", "retry_policy": {{"retry_on": {list}}}}}"#));
+        Descriptor::decode(&body).unwrap().retry_policy.unwrap().retry_on
+    };
+    assert_eq!(retry_on(r#"[5003, "rate_limit", "5002"]"#), ["5003", "rate_limit", "5002"]);
+    assert_eq!(retry_on(&format!("[{}5003]", "5002, ".repeat(1_000))), vec!["5002"; RETRY_ON_MAX]);
 }
 
 #[test]
