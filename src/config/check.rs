@@ -99,6 +99,9 @@ pub(super) fn build(
         },
         log: Log {
             format: if view.text("log.format") == "json" { LogFormat::Json } else { LogFormat::Human },
+            access: view.text("log.access") == "on",
+            payloads_of: Some(view.text("log.payloads_of"))
+                .filter(|name| !matches!(name.as_str(), "" | "off")),
             level: LevelFilter::from_str(&view.text("log.level")).expect("the table's words are level names"),
         },
         effective: KEYS.iter().map(|key| effective(key, settings, &dir)).collect(),

@@ -45,6 +45,8 @@ pub enum Kind {
     },
     /// A rate, or `off`.
     RateOrOff,
+    /// A capability's name, or `off`.
+    CapabilityOrOff,
     /// The `[[peers]]` tables; `DID@ADDRESS`, comma separated, outside the file.
     Peers,
 }
@@ -315,6 +317,18 @@ pub const KEYS: &[Key] = &[
         Text("info"),
         "The least severe level that is logged; `CAPD_LOG` refines it by module.",
     ),
+    key(
+        "log.access",
+        Kind::Choice(&["on", "off"]),
+        Text("on"),
+        "One line for each call, at level `info` under the target `access`.",
+    ),
+    key(
+        "log.payloads_of",
+        Kind::CapabilityOrOff,
+        Unset("off"),
+        "The one capability whose params and results stand in its calls' lines, up to 4 KiB of each.",
+    ),
 ];
 
 /// `CAPD_*` variables that are no keys: name and what reads them.
@@ -362,6 +376,7 @@ impl Kind {
                 };
                 format!("{unit}, an integer from {min} to {max}")
             }
+            Self::CapabilityOrOff => "a capability's name, or \"off\"".into(),
             Self::RateOrOff => {
                 "\"REQUESTS/PERIOD\" or \"REQUESTS/PERIOD burst BURST\" (\"600/1m\"), or \"off\"".into()
             }

@@ -207,6 +207,10 @@ pub struct Log {
     pub format: LogFormat,
     /// The least severe level that is logged.
     pub level: LevelFilter,
+    /// Whether each call is logged.
+    pub access: bool,
+    /// The capability whose params and results are logged with its calls.
+    pub payloads_of: Option<String>,
 }
 
 /// `log.format`.

@@ -51,6 +51,7 @@ fn nothing_set_gives_the_documented_defaults() {
     assert_eq!(config.quic.shared_stream_message_bytes_max, 65_536);
     assert_eq!(config.audit.file.as_deref(), Some(Path::new("/home/a/.local/state/capd/audit.db")));
     assert_eq!(config.log.level, LevelFilter::INFO);
+    assert_eq!((config.log.access, &config.log.payloads_of), (true, &None));
     assert!(config.effective().iter().all(|effective| effective.origin == Origin::Default));
 }
 
@@ -109,6 +110,8 @@ fn every_key_is_read_from_the_file() {
         [log]
         format = "json"
         level = "debug"
+        access = "off"
+        payloads_of = "org.example.echo"
     "#;
     let config = file(text).unwrap();
     let unset: Vec<_> =
@@ -129,6 +132,7 @@ fn every_key_is_read_from_the_file() {
     assert_eq!(config.audit.file.as_deref(), Some(Path::new("/etc/capd/a.db")));
     assert_eq!((config.audit.tenant.as_str(), config.audit.raw_bytes_max), ("acme", 0));
     assert_eq!(config.log.format, LogFormat::Json);
+    assert_eq!((config.log.access, config.log.payloads_of.as_deref()), (false, Some("org.example.echo")));
 }
 
 #[test]
@@ -200,6 +204,7 @@ fn a_wrong_type_or_range_is_refused_with_what_is_accepted() {
         &["listen.local_tcp", "not on loopback", "127.0.0.0/8"],
     );
     says(&refused("[agent]\nname = \"\""), &["agent.name", "A-Z"]);
+    says(&refused("[log]\npayloads_of = \"echo\""), &["log.payloads_of", "\"echo\"", "a capability's name"]);
     says(
         &refused("[agent]\ndid_documents = [\n\"a\",\n3]"),
         &["capd.toml:4:", "3 is an integer", "a list of paths"],

@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use capd_proto::capability::CapabilityName;
 use capd_proto::limits;
 use capd_proto::rate::Rate;
 use toml::Spanned;
@@ -15,7 +16,7 @@ use super::{Address, Peer, Transport};
 /// A value of a key's kind.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Value {
-    /// [`Kind::Name`] and [`Kind::Choice`].
+    /// [`Kind::Name`], [`Kind::Choice`] and [`Kind::CapabilityOrOff`].
     Text(String),
     /// [`Kind::Integer`].
     Integer(u64),
@@ -97,6 +98,7 @@ pub(super) fn from_text(kind: Kind, text: &str) -> Result<Value, String> {
         | Kind::Listener
         | Kind::LoopbackListener
         | Kind::RateOrOff
+        | Kind::CapabilityOrOff
         | Kind::Choice(_) => word(kind, text, here),
     }
 }
@@ -120,6 +122,11 @@ fn word(kind: Kind, text: &str, base: &Path) -> Result<Value, String> {
                 Err(format!("{at} is not on loopback"))
             }
             Ok(at) => Ok(Value::Listener(Some(at))),
+        },
+        Kind::CapabilityOrOff if off => Ok(Value::Text(text.into())),
+        Kind::CapabilityOrOff => match text.parse::<CapabilityName>() {
+            Ok(_) => Ok(Value::Text(text.into())),
+            Err(error) => Err(format!("{} is no capability's name: {error}", quoted(text))),
         },
         Kind::RateOrOff if off => Ok(Value::Rate(None)),
         Kind::RateOrOff => match text.parse() {

@@ -147,11 +147,17 @@ impl Node {
         let envelope = Envelope::decode(payload).map_err(|error| (error.id, Refusal::of(error)))?;
         let id = Some(envelope.id);
         let is_error = envelope.typ == Type::Error.code();
+        let is_invoke = envelope.typ == Type::CapInvoke.code();
         let taken = self.take(link, route, payload, envelope);
         if let Err(refusal) = &taken
             && refusal.code == Code::UNAUTHORIZED
         {
             self.audit_denied(link, payload, refusal);
+        }
+        if let Err(refusal) = &taken
+            && is_invoke
+        {
+            self.log_refused(link, payload, refusal);
         }
         match taken {
             // Two sides that refuse each other's refusals would go on for ever.

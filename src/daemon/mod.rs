@@ -7,9 +7,10 @@
 //! agent's calls to peers, `relay` matches every other answer with its request, `query` and `discovery` exchange what
 //! is served, `gate` proves that it is what the agent was built against, `providers` holds what serves here, `sessions`
 //! pins agreed versions, `turns` counts what an agent has to repair, `listing` shows it which calls there are,
-//! `hashes` says what contracts hash to, `deprecation` warns of what is deprecated, `audit` accounts for what was
+//! `access` logs each call, `hashes` says what contracts hash to, `deprecation` warns of what is deprecated, `audit` accounts for what was
 //! refused, dropped or cut off.
 
+mod access;
 mod audit;
 mod calls;
 mod changes;

@@ -10,6 +10,7 @@ use capd_proto::limits::CALL_TIMEOUT_MS_DEFAULT;
 use capd_proto::message::{ErrorBody, Type};
 use tokio_util::sync::CancellationToken;
 
+use super::access::Access;
 use super::calls::Gifts;
 use super::executor::{Executor, Written};
 use super::gate::Drift;
@@ -88,6 +89,8 @@ pub(super) struct Rules {
     pub(super) argument_repairs_max: u64,
     /// How often peers may call.
     pub(super) peer_rates: PeerRates,
+    /// What is logged of calls.
+    pub(super) access: Access,
 }
 
 impl Default for Rules {
@@ -101,6 +104,7 @@ impl Default for Rules {
             raw_bytes_max: 4_096,
             argument_repairs_max: 1,
             peer_rates: PeerRates::default(),
+            access: Access::default(),
         }
     }
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use capd_proto::identity::{Did, DidDocument, Identity, Keyring};
 use capd_proto::ledger::Limits;
 
+use super::access::Access;
 use super::calls::Gifts;
 use super::executor::{Executor, Recovered, Written, recover};
 use super::hashes::hashes;
@@ -250,6 +251,7 @@ fn parts<M: Medium>(
             message_bytes_max: limits.msg_size_bytes_max as usize - 1,
             raw_bytes_max: config.audit.raw_bytes_max,
             argument_repairs_max: limits.max_argument_repairs,
+            access: access(config),
             peer_rates: PeerRates { each: limits.call_rate_per_peer, all: limits.call_rate },
             ..Rules::default()
         },
@@ -276,6 +278,12 @@ fn open_audit<M: Medium>(
     let options =
         AuditOptions { file: file.clone()?, tenant: tenant.clone(), file_bytes_max: *file_bytes_max };
     Some(audit(medium.open_audit(options, system.clock.wall_ms()), tenant))
+}
+
+/// What is logged of calls: nothing where no line of that level is.
+fn access(config: &Config) -> Access {
+    let is_read = config.log.level >= tracing::level_filters::LevelFilter::INFO;
+    Access { is_on: config.log.access && is_read, payloads_of: config.log.payloads_of.clone() }
 }
 
 /// What one peer may take of a bound of the ledger's, so that none takes everybody's room.

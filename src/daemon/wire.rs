@@ -61,6 +61,62 @@ pub(super) fn with_fields(map: &[u8], fields: &[(&str, &[u8])]) -> Vec<u8> {
     out
 }
 
+/// A map with text keys with `key` put in where it has none; as it came where it has one.
+pub(super) fn with_default(map: &[u8], key: &str, value: &[u8]) -> Vec<u8> {
+    let mut reader = Reader::new(map);
+    let mut left = reader.map().unwrap_or(Some(0));
+    while reader.has_next(&mut left) {
+        match reader.text() {
+            Ok(found) if found == key => return map.to_vec(),
+            Ok(_) if reader.skip().is_ok() => {}
+            Ok(_) | Err(_) => return map.to_vec(),
+        }
+    }
+    with_fields(map, &[(key, value)])
+}
+
+/// How a call ended whose CAP_RESULT body this is. It was checked before, and only what is asked for is read.
+pub(super) fn result_end(body: &[u8]) -> Option<Result<(), Code>> {
+    end_of(&mut Reader::new(body))
+}
+
+/// The same of the body that a reader stands at.
+pub(super) fn end_of(reader: &mut Reader<'_>) -> Option<Result<(), Code>> {
+    let (mut is_success, mut error) = (false, None);
+    let mut left = reader.map().ok()?;
+    while reader.has_next(&mut left) {
+        match &*reader.text().ok()? {
+            "status" => is_success = reader.text().ok()? == "success",
+            "error" => error = Some(reader.skip().ok()?),
+            _ => drop(reader.skip().ok()?),
+        }
+    }
+    if is_success {
+        return Some(Ok(()));
+    }
+    // An error of another making has no code; it counts as it is read everywhere else.
+    Some(Err(error_code(error?).unwrap_or(Code::INTERNAL_ERROR)))
+}
+
+fn error_code(error: &[u8]) -> Option<Code> {
+    let mut error = Reader::new(error);
+    let mut left = error.map().ok()?;
+    while error.has_next(&mut left) {
+        if error.text().ok()? == "code" {
+            return Some(Code(u32::try_from(error.uint().ok()?).unwrap_or(u32::MAX)));
+        }
+        error.skip().ok()?;
+    }
+    None
+}
+
+/// One CBOR unsigned integer.
+pub(super) fn uint(value: u64) -> Vec<u8> {
+    let mut out = Vec::new();
+    Writer::new(&mut out).uint(value);
+    out
+}
+
 /// One CBOR text.
 pub(super) fn text(value: &str) -> Vec<u8> {
     let mut out = Vec::new();

@@ -14,11 +14,13 @@ mod support;
 mod agents;
 mod peer;
 
+mod access;
 mod audit;
 mod cancel;
 mod drift;
 mod hashes;
 mod journal;
+mod leaks;
 mod listing;
 mod load;
 mod once;

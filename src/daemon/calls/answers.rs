@@ -9,7 +9,7 @@ use capd_proto::envelope::MessageId;
 use capd_proto::identity::Did;
 use capd_proto::message::{self, CapResult, ErrorBody, Type};
 
-use super::deliver::{not_final, own_error};
+use super::deliver::not_final;
 use super::{Handed, RelayedCall};
 use crate::daemon::inbound::Inbound;
 use crate::daemon::node::{Node, Refusal, lock};
@@ -133,8 +133,8 @@ impl Node {
             self.drive_call(&call, Some(Input::Cancel), Handed::Nothing);
         } else {
             let details = not_final();
-            let body =
-                own_error(Code::CANCELLED, "the call was cancelled before it was sent", Some(&details));
+            let message = "the call was cancelled before it was sent";
+            let body = self.own_error(&call, Code::CANCELLED, message, Some(&details));
             self.end_call_with_result(&call, &body);
         }
         true

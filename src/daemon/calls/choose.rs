@@ -9,6 +9,7 @@ use capd_proto::message::{ContentHash, Descriptor};
 
 use super::retry::retry_policy;
 use super::{Chosen, RelayedCall};
+use crate::daemon::access::End;
 use crate::daemon::executor::refused_artifact;
 use crate::daemon::gate::{Barrier, Shut, held_against};
 use crate::daemon::node::{Node, Refusal, lock};
@@ -86,7 +87,7 @@ impl Node {
         &self,
         call: &RelayedCall,
         peer: Did,
-        descriptor: Option<&Descriptor>,
+        descriptor: Option<&Arc<Descriptor>>,
         output: Option<Arc<Artifact>>,
     ) -> Chosen {
         // PROTOCOL 8: the invoke's time, else the descriptor's.
@@ -96,8 +97,9 @@ impl Node {
         };
         let policy = retry_policy(descriptor.and_then(|descriptor| descriptor.retry_policy.as_ref()));
         let idempotent = descriptor.is_some_and(|descriptor| descriptor.idempotent);
+        let descriptor = descriptor.map(Arc::clone);
         let machine = Caller::new(Arc::new(policy), idempotent, ends_ms.saturating_add(ANSWER_GRACE_MS));
-        Chosen { machine, peer, idempotent, output, ids: vec![call.id], sent_on: None }
+        Chosen { machine, peer, descriptor, idempotent, output, ids: vec![call.id], sent_on: None }
     }
 
     /// Moves an idempotent call whose peer is gone, or has come back without it, to another that serves the same;
@@ -121,6 +123,7 @@ impl Node {
         let Some(chosen) = &mut progress.chosen else { return false };
         tracing::debug!(id = %call.id, from = %at, to = %other.peer, "a call goes to another peer");
         chosen.peer = other.peer;
+        chosen.descriptor = other.descriptor;
         chosen.output = other.output;
         true
     }
@@ -131,9 +134,11 @@ impl Node {
         self.spawn(async move {
             match call.ended.run_until_cancelled(node.await_peer(&call, missing)).await {
                 Some(Ok(chosen)) => node.give(&call, chosen),
-                Some(Err(refusal)) => node.end_call(&call, |node, link, route| {
-                    node.refuse(link, route, Some(call.id), &refusal);
-                }),
+                Some(Err(refusal)) => {
+                    node.end_call(&call, End::Refused(refusal.code), |node, link, route| {
+                        node.refuse(link, route, Some(call.id), &refusal);
+                    })
+                }
                 // It was cancelled, and its answer is out.
                 None => {}
             }

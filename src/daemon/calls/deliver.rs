@@ -7,9 +7,10 @@ use capd_proto::call::caller::Delivery;
 use capd_proto::cbor::Writer;
 use capd_proto::code::Code;
 use capd_proto::envelope::Ext;
-use capd_proto::message::{self, CallError, CapResult, SchemaSide, Type};
+use capd_proto::message::{self, CallError, CapResult, ErrorBody, SchemaSide, Type};
 
 use super::{Handed, RelayedCall};
+use crate::daemon::access::End;
 use crate::daemon::inbound::Inbound;
 use crate::daemon::node::{ANSWER_TTL_MS, Node, Outbound, lock};
 use crate::daemon::wire::raw_violation_details;
@@ -23,21 +24,28 @@ impl Node {
                 Some(body) => self.end_call_with_result(call, &body),
                 None => {
                     let envelope = self.towards_agent(call, inbound, Type::CapResult);
-                    self.end_call(call, |node, link, route| node.send(link, route, envelope.clone()));
+                    let end = End::Result(inbound.body);
+                    self.end_call(call, end, |node, link, route| node.send(link, route, envelope.clone()));
                 }
             },
             (Delivery::Error, Handed::Message(inbound, _)) => {
                 let envelope = self.towards_agent(call, inbound, Type::Error);
-                self.end_call(call, |node, link, route| node.send(link, route, envelope.clone()));
+                let code = ErrorBody::decode(inbound.body).map_or(Code::INVALID_MESSAGE, |error| error.code);
+                let end = End::Refused(code);
+                self.end_call(call, end, |node, link, route| node.send(link, route, envelope.clone()));
             }
             (Delivery::Error, Handed::Refusal(refusal)) => {
-                self.end_call(call, |node, link, route| node.refuse(link, route, Some(call.id), refusal));
+                let refuse =
+                    |node: &Self, link: &_, route: &_| node.refuse(link, route, Some(call.id), refusal);
+                self.end_call(call, End::Refused(refusal.code), refuse);
             }
             (Delivery::Own(code), _) => {
-                self.end_call_with_result(call, &own_error(code, own_reason(code), Some(&not_final())))
+                let body = self.own_error(call, code, own_reason(code), Some(&not_final()));
+                self.end_call_with_result(call, &body);
             }
             (Delivery::Result | Delivery::Error, _) => {
-                let body = own_error(Code::INTERNAL_ERROR, "the answer was lost inside the sidecar", None);
+                let message = "the answer was lost inside the sidecar";
+                let body = self.own_error(call, Code::INTERNAL_ERROR, message, None);
                 self.end_call_with_result(call, &body);
             }
         }
@@ -50,7 +58,7 @@ impl Node {
         let message::Outcome::Success(result) = result.outcome else { return None };
         let violations = match output.validator() {
             Ok(validator) => validator.validate(result, Side::Response).err()?,
-            Err(error) => return Some(own_error(error.code(), &error.to_string(), None)),
+            Err(error) => return Some(self.own_error(call, error.code(), &error.to_string(), None)),
         };
         let peer = inbound.link.principal();
         self.audit_violations(SchemaSide::Response, call.audited(peer), &violations);
@@ -58,7 +66,7 @@ impl Node {
         self.refresh_later(peer.clone());
         let details = raw_violation_details(SchemaSide::Response, &violations, result);
         let message = "the result does not fit the output schema";
-        Some(own_error(Code::RESULT_SCHEMA_VIOLATION, message, Some(&details)))
+        Some(self.own_error(call, Code::RESULT_SCHEMA_VIOLATION, message, Some(&details)))
     }
 
     /// A peer's message about a call, as the agent gets it: the bytes that came, unless they carry a retry's id.
@@ -85,11 +93,18 @@ impl Node {
 
     pub(super) fn end_call_with_result(&self, call: &Arc<RelayedCall>, body: &[u8]) {
         let envelope = self.about_call(call, Type::CapResult, body, Ext::None);
-        self.end_call(call, |node, link, route| node.send(link, route, envelope.clone()));
+        let end = End::Result(body);
+        self.end_call(call, end, |node, link, route| node.send(link, route, envelope.clone()));
     }
 
     /// The one answer to everybody who waits; whoever asks again from here on begins anew.
-    pub(super) fn end_call(&self, call: &Arc<RelayedCall>, answer: impl Fn(&Self, &Arc<Link>, &Route)) {
+    pub(super) fn end_call(
+        &self,
+        call: &Arc<RelayedCall>,
+        end: End<'_>,
+        answer: impl Fn(&Self, &Arc<Link>, &Route),
+    ) {
+        self.log_relayed(call, end);
         self.relay.remove_call(&call.id);
         call.ended.cancel();
         let waiters = std::mem::take(&mut lock(&call.progress).waiters);
@@ -97,12 +112,21 @@ impl Node {
             answer(self, &link, &route);
         }
     }
-}
 
-pub(super) fn own_error(code: Code, message: &str, details: Option<&[u8]>) -> Vec<u8> {
-    let mut body = Vec::new();
-    CapResult::error(CallError::new(code, message, details)).encode(&mut body);
-    body
+    /// A result that this sidecar gives in the peer's place, with the time since the call came.
+    pub(super) fn own_error(
+        &self,
+        call: &RelayedCall,
+        code: Code,
+        message: &str,
+        details: Option<&[u8]>,
+    ) -> Vec<u8> {
+        let mut body = Vec::new();
+        let mut error = CapResult::error(CallError::new(code, message, details));
+        error.execution_time_ms = Some(self.clock.monotonic_ms().saturating_sub(call.started_ms));
+        error.encode(&mut body);
+        body
+    }
 }
 
 /// The `details` of an answer that this sidecar gives because nobody else did: `{"final": false}`. Whoever asks again

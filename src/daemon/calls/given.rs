@@ -11,6 +11,7 @@ use capd_proto::envelope::MessageId;
 use capd_proto::identity::Did;
 
 use super::{Chosen, Handed, RelayedCall};
+use crate::daemon::access::End;
 use crate::daemon::executor::{Written, refused_code, unwritable};
 use crate::daemon::node::{Node, Refusal, lock};
 use crate::store::{Change, Given, Row, StoreError, Work};
@@ -172,7 +173,8 @@ impl Node {
     }
 
     fn refuse_call(&self, call: &Arc<RelayedCall>, refusal: &Refusal) {
-        self.end_call(call, |node, link, route| node.refuse(link, route, Some(call.id), refusal));
+        let refuse = |node: &Self, link: &_, route: &_| node.refuse(link, route, Some(call.id), refusal);
+        self.end_call(call, End::Refused(refusal.code), refuse);
     }
 
     /// Forgets whom expired calls were given to.

@@ -22,6 +22,7 @@ use capd_proto::message::{Descriptor, Invoke, Type};
 use capd_proto::negotiate::Want;
 use tokio_util::sync::CancellationToken;
 
+use super::access::TraceId;
 use super::audit::Audited;
 use super::executor::{Incoming, refused_artifact};
 use super::gate::{Barrier, held_against};
@@ -49,6 +50,9 @@ pub(super) struct RelayedCall {
     timeout_ms: Option<u64>,
     /// When waiting for a provider ends. **Units:** monotonic milliseconds.
     deadline_ms: u64,
+    /// When it came. **Units:** monotonic milliseconds.
+    started_ms: u64,
+    trace: TraceId,
     /// Set with the agent's answer, so that nothing is sent that nobody waits for.
     ended: CancellationToken,
     progress: Mutex<Progress>,
@@ -65,6 +69,8 @@ struct Progress {
 struct Chosen {
     machine: Caller,
     peer: Did,
+    /// What was chosen, where the peer says that it serves it.
+    descriptor: Option<Arc<Descriptor>>,
     idempotent: bool,
     output: Option<Arc<Artifact>>,
     /// The id of each generation.
@@ -132,6 +138,7 @@ impl Node {
             from: inbound.sender,
             id: inbound.envelope.id,
             thread_id: inbound.envelope.thread_id.as_deref(),
+            trace: TraceId::of(inbound.envelope),
             envelope: self.for_agent(inbound),
             body: inbound.body,
             invoke,
@@ -221,6 +228,8 @@ impl Node {
             expires_at_ms: inbound.expires_at_ms(),
             timeout_ms: invoke.timeout_ms,
             deadline_ms: self.deadline_ms(inbound.expires_at_ms(), time_ms),
+            started_ms: self.clock.monotonic_ms(),
+            trace: TraceId::of(inbound.envelope),
             ended: CancellationToken::new(),
             progress: Mutex::new(Progress { waiters: vec![waiter], given: None, chosen: None }),
         });
@@ -235,9 +244,33 @@ impl Node {
     }
 }
 
+/// What is logged of a call.
+pub(super) struct Logged<'a> {
+    pub(super) name: &'a str,
+    pub(super) params: &'a [u8],
+    pub(super) trace: TraceId,
+    /// **Units:** monotonic milliseconds.
+    pub(super) started_ms: u64,
+    pub(super) peer: Option<Did>,
+    pub(super) descriptor: Option<Arc<Descriptor>>,
+}
+
 impl RelayedCall {
     pub(super) const fn id(&self) -> &MessageId {
         &self.id
+    }
+
+    pub(super) fn logged(&self) -> Logged<'_> {
+        let progress = lock(&self.progress);
+        let chosen = progress.chosen.as_ref();
+        Logged {
+            name: &self.name,
+            params: &self.params,
+            trace: self.trace,
+            started_ms: self.started_ms,
+            peer: chosen.map(|chosen| chosen.peer.clone()),
+            descriptor: chosen.and_then(|chosen| chosen.descriptor.clone()),
+        }
     }
 
     /// The call as it is accounted for, with the agent that it is, or was to be, given to.

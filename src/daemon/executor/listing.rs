@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use capd_proto::capability::CapabilityId;
 use capd_proto::cbor::Reader;
-use capd_proto::code::Code;
 use capd_proto::envelope::MessageId;
 use capd_proto::identity::Did;
 use capd_proto::ledger::{Answerer, Facts, Listed, Status};
@@ -14,6 +13,7 @@ use capd_proto::message::{CallState, ListedCall, ResultStatus, Role};
 use super::{Calls, Executor, Running, Stage};
 use crate::daemon::listing::Times;
 use crate::daemon::node::lock;
+use crate::daemon::wire::end_of;
 use crate::provider::CallKey;
 
 /// Capabilities that were called, each kept once however many calls of it are remembered.
@@ -142,7 +142,7 @@ fn recorded(envelope: &[u8]) -> Option<Facts> {
             "ts" => facts.finished_at_ms = Some(reader.uint().ok()?),
             // In the envelope's order `ts` comes before it.
             "body" => {
-                facts.outcome = outcome(&mut reader);
+                facts.outcome = end_of(&mut reader);
                 return Some(facts);
             }
             _ => drop(reader.skip().ok()?),
@@ -151,36 +151,12 @@ fn recorded(envelope: &[u8]) -> Option<Facts> {
     Some(facts)
 }
 
-/// How a call ended whose CAP_RESULT body this is.
-fn outcome(reader: &mut Reader<'_>) -> Option<Result<(), Code>> {
-    let (mut is_success, mut error) = (false, None);
-    let mut left = reader.map().ok()?;
-    while reader.has_next(&mut left) {
-        match &*reader.text().ok()? {
-            "status" => is_success = reader.text().ok()? == "success",
-            "error" => error = Some(reader.skip().ok()?),
-            _ => drop(reader.skip().ok()?),
-        }
-    }
-    if is_success {
-        return Some(Ok(()));
-    }
-    let mut error = Reader::new(error?);
-    let mut left = error.map().ok()?;
-    while error.has_next(&mut left) {
-        if error.text().ok()? == "code" {
-            return Some(Err(Code(u32::try_from(error.uint().ok()?).unwrap_or(u32::MAX))));
-        }
-        error.skip().ok()?;
-    }
-    None
-}
-
 /// Capabilities kept for lists; one that finds no room has each of its calls keep its own.
 const CALLED_MAX: usize = 1_024;
 
 #[cfg(test)]
 mod tests {
+    use capd_proto::code::Code;
     use capd_proto::envelope::{Draft, Ext, Recipients};
     use capd_proto::identity::Identity;
     use capd_proto::message::{CallError, CapResult, Type};

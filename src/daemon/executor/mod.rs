@@ -25,6 +25,7 @@ use capd_proto::negotiate::Want;
 use sha2::{Digest, Sha256};
 use tokio::sync::Notify;
 
+use super::access::TraceId;
 use super::audit::Audited;
 use super::node::{Node, Refusal, lock, needs_signature};
 use super::wire::{mismatch, violation_details};
@@ -70,12 +71,13 @@ pub(super) struct Waiter {
 }
 
 /// A call that has no recorded result yet.
-struct Running {
+pub(super) struct Running {
     machine: Machine,
     stage: Stage,
     /// Its row in the journal; a call that may run again has none.
     row: Option<Row>,
     invocation: Invocation,
+    trace: TraceId,
     provider: Arc<dyn Provider>,
     /// Other providers of the same capability, for an idempotent call whose provider is lost.
     others: Vec<Arc<dyn Provider>>,
@@ -105,6 +107,7 @@ pub(super) struct Incoming<'a> {
     pub(super) id: MessageId,
     /// The caller's turn.
     pub(super) thread_id: Option<&'a [u8]>,
+    pub(super) trace: TraceId,
     /// The envelope that the provider gets.
     pub(super) envelope: Bytes,
     pub(super) body: &'a Bytes,
@@ -155,6 +158,13 @@ impl Executor {
     /// Keys of every running call, in the order of their deadlines.
     fn running(&self) -> Vec<CallKey> {
         lock(&self.calls).deadlines.iter().map(|(_, key)| key.clone()).collect()
+    }
+}
+
+impl Running {
+    /// What is logged of it, and when it started in monotonic milliseconds.
+    pub(super) const fn logged(&self) -> (TraceId, &Invocation, u64) {
+        (self.trace, &self.invocation, self.started_ms)
     }
 }
 
@@ -244,6 +254,7 @@ impl Node {
             stage: if row.is_some() { Stage::Recording { waiting: None } } else { Stage::Executing },
             row,
             invocation,
+            trace: call.trace,
             provider,
             others,
             output,

@@ -98,17 +98,20 @@ impl Node {
     /// Never executed without its row: the call is refused, and may be tried again under the same id.
     fn refuse_unwritten(&self, key: &CallKey, error: &StoreError) {
         tracing::error!(id = %key.id, from = %key.from, %error, "a call is refused: the journal cannot be written");
-        let (row, waiters) = {
+        let (ended, waiters) = {
             let mut calls = lock(&self.executor.calls);
-            let row = calls.end(key).and_then(|running| running.row);
-            (row, calls.ledger.withdraw(key).unwrap_or_default())
+            let ended = calls.end(key);
+            (ended, calls.ledger.withdraw(key).unwrap_or_default())
         };
+        if let Some(running) = &ended {
+            self.log_withdrawn(key, running, unwritable().code);
+        }
         for waiter in waiters {
             self.refuse(&waiter.link, &waiter.route, Some(key.id), &unwritable());
         }
         self.executor.idle.notify_waiters();
         // The disk may have kept it all the same.
-        if let Some(row) = row {
+        if let Some(row) = ended.and_then(|running| running.row) {
             self.forget_row(row);
         }
     }

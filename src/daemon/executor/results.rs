@@ -13,7 +13,7 @@ use super::drive::Driven;
 use super::{Calls, Running, Stage};
 use crate::daemon::audit::Audited;
 use crate::daemon::node::{Node, Outbound, lock};
-use crate::daemon::wire::violation_details;
+use crate::daemon::wire::{uint, violation_details, with_default};
 use crate::provider::ticket::{self, Answers};
 use crate::provider::{CallKey, Outcome};
 use crate::schema::Side;
@@ -104,7 +104,8 @@ impl Node {
         // PROTOCOL 8: a result that reaches everybody who waits for it.
         let links = calls.ledger.waiters(key).map(|waiter| waiter.link.message_bytes_max());
         let bytes_max = links.fold(self.rules.message_bytes_max, usize::min);
-        let envelope = self.result(key, running, outcome, answer, bytes_max);
+        let (envelope, body) = self.result(key, running, outcome, answer, bytes_max);
+        self.log_executed(key, running, &body);
         if running.row.is_some() {
             if let Some(running) = calls.running.get_mut(key) {
                 running.stage = Stage::Concluding { envelope, by };
@@ -119,7 +120,7 @@ impl Node {
         self.answer_waiters(key, finish, &envelope);
     }
 
-    /// The CAP_RESULT that ends a call, in at most `bytes_max` bytes.
+    /// The CAP_RESULT that ends a call, in at most `bytes_max` bytes, and its body.
     fn result(
         &self,
         key: &CallKey,
@@ -127,9 +128,11 @@ impl Node {
         outcome: executor::Outcome,
         answer: Answer<'_>,
         bytes_max: usize,
-    ) -> Bytes {
+    ) -> (Bytes, Vec<u8>) {
         let body = match (outcome, answer) {
-            (executor::Outcome::Provider, Answer::Body(body)) => body.to_vec(),
+            (executor::Outcome::Provider, Answer::Body(body)) => {
+                with_default(body, "execution_time_ms", &uint(self.execution_time_ms(running)))
+            }
             (executor::Outcome::Provider, Answer::Success(result)) => self.success_body(running, result),
             (executor::Outcome::Error(code), Answer::Failure { message, details, .. }) => {
                 self.failure_body(running, code, message, details)
@@ -141,11 +144,11 @@ impl Node {
         };
         let envelope = self.result_envelope(key, running, &body);
         if envelope.len() <= bytes_max {
-            return envelope;
+            return (envelope, body);
         }
         let message = format!("the result is larger than the {bytes_max} bytes that a message may have");
         let body = self.failure_body(running, Code::INTERNAL_ERROR, &message, None);
-        self.result_envelope(key, running, &body)
+        (self.result_envelope(key, running, &body), body)
     }
 
     fn result_envelope(&self, key: &CallKey, running: &Running, body: &[u8]) -> Bytes {

@@ -1,0 +1,257 @@
+//! Calls that have ended, or were refused, in; one line each of the log, under the target `access`, out.
+//!
+//! A sidecar logs a call once: where its agent provides as `executor`, where its agent calls a peer as `caller`. A call
+//! that is joined or replayed under its id is the same call. Params and results stand in a line only of the one
+//! capability that the owner names (`log.payloads_of`).
+
+use capd_proto::capability::Version;
+use capd_proto::cbor::json::to_json;
+use capd_proto::code::Code;
+use capd_proto::envelope::{Envelope, MessageId};
+use capd_proto::message::{Invoke, Type};
+
+use super::calls::RelayedCall;
+use super::executor::Running;
+use super::node::{Node, Refusal};
+use super::wire::result_end;
+use crate::net::Link;
+use crate::provider::CallKey;
+
+/// What the owner wants to read of calls.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Access {
+    /// Whether calls are logged.
+    pub(super) is_on: bool,
+    /// The capability whose params and results are logged.
+    pub(super) payloads_of: Option<String>,
+}
+
+/// The trace that a call belongs to (W3C Trace Context). **Shape:** 16 bytes, shown as 32 hexadecimal digits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TraceId(u128);
+
+impl TraceId {
+    /// The one that a call's `traceparent` names; where it names none, the call's own id.
+    pub(super) fn of(envelope: &Envelope<'_>) -> Self {
+        let named = envelope.ext.and_then(|_| envelope.ext_text("traceparent"));
+        named
+            .and_then(|text| Self::parse(&text))
+            .unwrap_or(Self(u128::from_be_bytes(*envelope.id.as_bytes())))
+    }
+
+    /// **Shape:** `version-trace-parent-flags`, lower case.
+    fn parse(traceparent: &str) -> Option<Self> {
+        let trace = traceparent.split('-').nth(1)?;
+        let is_hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+        if trace.len() != 32 || !trace.bytes().all(is_hex) {
+            return None;
+        }
+        u128::from_str_radix(trace, 16).ok().filter(|trace| *trace != 0).map(Self)
+    }
+}
+
+/// How a call that a peer was given ended, as the agent hears it.
+#[derive(Clone, Copy)]
+pub(super) enum End<'a> {
+    /// This CAP_RESULT body.
+    Result(&'a [u8]),
+    /// An ERROR of this code.
+    Refused(Code),
+}
+
+/// One line.
+struct Line<'a> {
+    role: &'static str,
+    id: &'a MessageId,
+    trace: TraceId,
+    caller: &'a str,
+    /// Whom it was given to.
+    peer: Option<&'a str>,
+    capability: Option<&'a str>,
+    version: Option<&'a Version>,
+    outcome: Outcome<'a>,
+    time_ms: u64,
+    params: Option<&'a [u8]>,
+}
+
+enum Outcome<'a> {
+    Result(&'a [u8]),
+    Refused(Code),
+}
+
+impl Node {
+    /// A call that ran here has its result, whose body this is.
+    pub(super) fn log_executed(&self, key: &CallKey, running: &Running, body: &[u8]) {
+        if !self.rules.access.is_on {
+            return;
+        }
+        let (trace, invocation, started_ms) = running.logged();
+        self.log(&Line {
+            role: "executor",
+            id: &key.id,
+            trace,
+            caller: key.from.as_str(),
+            peer: None,
+            capability: Some(invocation.capability.name.as_str()),
+            version: Some(&invocation.capability.version),
+            outcome: Outcome::Result(body),
+            time_ms: self.clock.monotonic_ms().saturating_sub(started_ms),
+            params: Some(&invocation.params),
+        });
+    }
+
+    /// A call that was to run here is refused after all: the journal cannot be written.
+    pub(super) fn log_withdrawn(&self, key: &CallKey, running: &Running, code: Code) {
+        if !self.rules.access.is_on {
+            return;
+        }
+        let (trace, invocation, started_ms) = running.logged();
+        self.log(&Line {
+            role: "executor",
+            id: &key.id,
+            trace,
+            caller: key.from.as_str(),
+            peer: None,
+            capability: Some(invocation.capability.name.as_str()),
+            version: Some(&invocation.capability.version),
+            outcome: Outcome::Refused(code),
+            time_ms: self.clock.monotonic_ms().saturating_sub(started_ms),
+            params: Some(&invocation.params),
+        });
+    }
+
+    /// The agent has its answer to a call of its own.
+    pub(super) fn log_relayed(&self, call: &RelayedCall, end: End<'_>) {
+        if !self.rules.access.is_on {
+            return;
+        }
+        let logged = call.logged();
+        let descriptor = logged.descriptor.as_deref();
+        self.log(&Line {
+            role: "caller",
+            id: call.id(),
+            trace: logged.trace,
+            caller: self.did().as_str(),
+            peer: logged.peer.as_ref().map(|peer| peer.as_str()),
+            capability: Some(logged.name),
+            version: descriptor.map(|descriptor| &descriptor.id.version),
+            outcome: match end {
+                End::Result(body) => Outcome::Result(body),
+                End::Refused(code) => Outcome::Refused(code),
+            },
+            time_ms: self.clock.monotonic_ms().saturating_sub(logged.started_ms),
+            params: Some(logged.params),
+        });
+    }
+
+    /// A CAP_INVOKE was not taken.
+    pub(super) fn log_refused(&self, link: &Link, payload: &[u8], refusal: &Refusal) {
+        if !self.rules.access.is_on {
+            return;
+        }
+        let Ok(envelope) = Envelope::decode(payload) else { return };
+        if envelope.typ != Type::CapInvoke.code() {
+            return;
+        }
+        // What the body says is told as far as it can be read; one that is encrypted says nothing here.
+        let invoke = envelope.body().and_then(|body| Invoke::decode(body).ok());
+        let identity = invoke.as_ref().and_then(|invoke| invoke.identity().ok());
+        self.log(&Line {
+            role: if link.kind().is_local() { "caller" } else { "executor" },
+            id: &envelope.id,
+            trace: TraceId::of(&envelope),
+            caller: link.principal().as_str(),
+            peer: None,
+            capability: identity.as_ref().map(|identity| &*identity.name),
+            version: None,
+            outcome: Outcome::Refused(refusal.code),
+            time_ms: 0,
+            params: invoke.as_ref().map(|invoke| invoke.params),
+        });
+    }
+
+    fn log(&self, line: &Line<'_>) {
+        let (outcome, code, result) = match line.outcome {
+            Outcome::Refused(code) => ("refused", Some(code), None),
+            Outcome::Result(body) => match result_end(body) {
+                Some(Err(code)) => ("error", Some(code), Some(body)),
+                Some(Ok(())) | None => ("success", None, Some(body)),
+            },
+        };
+        let is_shown =
+            self.rules.access.payloads_of.as_deref().is_some_and(|name| line.capability == Some(name));
+        let shown = |payload: Option<&[u8]>| payload.filter(|_| is_shown).map(payload_text);
+        tracing::info!(
+            target: "access",
+            role = line.role,
+            id = %line.id,
+            trace = %format_args!("{:032x}", line.trace.0),
+            caller = line.caller,
+            peer = line.peer,
+            capability = line.capability,
+            version = line.version.map(display),
+            outcome,
+            code = code.map(|code| code.0),
+            time_ms = line.time_ms,
+            bytes_in = line.params.map(|params| params.len() as u64),
+            bytes_out = result.map(|body| body.len() as u64),
+            params = shown(line.params),
+            result = shown(result),
+            "call"
+        );
+    }
+}
+
+/// A payload as JSON text, cut at a bound; what is too large or no JSON is told by its size.
+fn payload_text(payload: &[u8]) -> String {
+    let json = if payload.len() <= PAYLOAD_BYTES_MAX { to_json(payload).ok() } else { None };
+    let Some(json) = json else { return format!("({} bytes)", payload.len()) };
+    let mut text = json.to_string();
+    if text.len() > PAYLOAD_TEXT_BYTES_MAX {
+        text.truncate(text.floor_char_boundary(PAYLOAD_TEXT_BYTES_MAX));
+        text.push('…');
+    }
+    text
+}
+
+/// Largest payload that is shown at all.
+const PAYLOAD_BYTES_MAX: usize = 64 * 1024;
+/// Most bytes of a payload's text in a line.
+const PAYLOAD_TEXT_BYTES_MAX: usize = 4 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trace_id_is_taken_only_in_its_own_form() {
+        let of = |text: &str| TraceId::parse(text).map(|trace| format!("{:032x}", trace.0));
+        let trace = "0af7651916cd43dd8448eb211c80319c";
+        assert_eq!(of(&format!("00-{trace}-b7ad6b7169203331-01")).as_deref(), Some(trace));
+        for text in [
+            "",
+            "00",
+            "00-00000000000000000000000000000000-b7ad6b7169203331-01",
+            "00-0AF7651916CD43DD8448EB211C80319C-b7ad6b7169203331-01",
+            "00-0af7651916cd43dd8448eb211c80319-b7ad6b7169203331-01",
+            "00-+af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+            "00-\u{1b}[2J7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+        ] {
+            assert_eq!(of(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_payload_is_cut_at_its_bound() {
+        let cbor = |text: &str| {
+            let mut out = Vec::new();
+            capd_proto::cbor::Writer::new(&mut out).text(text);
+            out
+        };
+        assert_eq!(payload_text(&cbor("a\u{1b}")), "\"a\\u001b\"");
+        let long = payload_text(&cbor(&"ü".repeat(5_000)));
+        assert!(long.len() <= PAYLOAD_TEXT_BYTES_MAX + 3 && long.ends_with('…'));
+        assert_eq!(payload_text(&cbor(&"a".repeat(70_000))), "(70005 bytes)");
+        assert_eq!(payload_text(&[0xf7]), "(1 bytes)");
+    }
+}
