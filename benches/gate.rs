@@ -1,7 +1,13 @@
-//! Two callers' sidecars, one with a requirement that is proven and one without, before the same provider in; what the
-//! gate adds to a call out.
+//! Callers' sidecars, with a requirement that is proven and without one, before the same provider in; what the gate adds
+//! to a call out.
 //!
-//! The look-up alone is timed in a loop. Whole calls are timed in turns, since the machine moves more than the gate does.
+//! ```text
+//! cargo bench --bench gate                # the section of docs/performance.md
+//! cargo bench --bench gate -- --write     # and writes it there
+//! ```
+//!
+//! The look-up alone is timed in a loop. Whole calls are timed in turns, since the machine moves more than the gate does,
+//! and beside a second caller without a requirement, whose difference from the first is what is no cost of anything.
 
 #![allow(clippy::unwrap_used, reason = "whatever fails here ends the benchmark")]
 #![allow(clippy::disallowed_methods, reason = "real processes are measured in real time")]
@@ -15,7 +21,8 @@ use std::time::Instant;
 
 use capd::client::{CallRequest, Client, Endpoint, Invocation, Options, Target, WireError};
 use capd::schema::drift::gate::Passage;
-use capd::schema::drift::{Gate, Needed, Offered, Requirement, Told, prove};
+use capd::schema::drift::{Gate, Needed, Offered, Requirement, Standing, Told, prove};
+use capd::schema::subtype::{Compiled, Verdict, is_subtype};
 use capd::schema::{Artifact, Artifacts};
 use capd_proto::message::{Descriptor, DescriptorDraft, HashAlg, SchemaRef, SchemaSource};
 use capd_proto::negotiate::Served;
@@ -34,47 +41,94 @@ fn main() {
     if std::env::args().skip(1).any(|word| !word.starts_with('-') && !"gate".contains(&word)) {
         return;
     }
-    let (look_ups, rounds) = if is_bench { (2_000_000, 60) } else { (1_000, 2) };
-    let (free_ns, warm_ns, proof_us) = look_up(look_ups);
-    let [without_us, with_us] = calls(rounds);
-    println!("nothing is required of the capability: {free_ns:.1} ns");
-    println!("proven, a look-up: {warm_ns:.1} ns");
-    println!("the proof itself: {proof_us:.1} µs");
-    println!(
-        "a call without a requirement: {without_us:.1} µs, with one that is proven: {with_us:.1} µs (medians)"
-    );
-    println!("the look-up is {:.3} % of the call", warm_ns / without_us / 10.0);
+    let (look_ups, proofs, sets, rounds) = if is_bench { (2_000_000, 51, 5, 60) } else { (1_000, 3, 1, 2) };
+    // The first in this process, with all that the crates below prepare for it.
+    let first_us = proof_us();
+    let again_us = median((0..proofs).map(|_| proof_us()).collect());
+    let proof =
+        Proof { first_us, again_us, compiled_us: median((0..proofs).map(|_| compiled_us()).collect()) };
+    let text = section(look_up(look_ups), &proof, &calls(sets, rounds));
+    println!("{text}");
+    if std::env::args().any(|word| word == "--write") {
+        assert!(is_bench, "a trial run is nothing to write down");
+        let old = std::fs::read_to_string(PAGE).unwrap();
+        std::fs::write(PAGE, replaced(&old, &text)).unwrap();
+        println!("written to docs/performance.md");
+    }
 }
 
 fn artifact(schema: &str) -> Arc<Artifact> {
     Artifacts::default().declare(schema.as_bytes().to_vec()).unwrap()
 }
 
-/// Nanoseconds that a passage takes where nothing is required, and where it is proven; microseconds of the proof.
-fn look_up(count: u32) -> (f64, f64, f64) {
+/// Microseconds of the proof of both sides.
+struct Proof {
+    /// From the bytes of the schemas on, the first time in a process, and again.
+    first_us: f64,
+    again_us: f64,
+    /// Once they are compiled.
+    compiled_us: f64,
+}
+
+fn compiled_us() -> f64 {
+    let [needed, offered] = [NEEDED, OFFERED].map(|text| Compiled::compile(text.as_bytes()).unwrap());
+    let begin = Instant::now();
+    for (sub, sup) in [(&needed, &offered), (&offered, &needed)] {
+        assert_eq!(is_subtype(sub, sup), Verdict::Proven);
+    }
+    begin.elapsed().as_secs_f64() * 1e6
+}
+
+/// Microseconds from two schemas a side, as bytes, to the verdict of both sides.
+fn proof_us() -> f64 {
+    let begin = Instant::now();
+    let needed = Needed { input: Some(artifact(NEEDED)), output: Some(artifact(NEEDED)) };
+    let offered = Offered { input: Told::Schema(artifact(OFFERED)), output: Told::Schema(artifact(OFFERED)) };
+    assert_eq!(prove(&needed, &offered), Standing::Proven);
+    begin.elapsed().as_secs_f64() * 1e6
+}
+
+/// Nanoseconds that a passage takes where nothing is required, and where it is proven.
+fn look_up(count: u32) -> [f64; 2] {
     let needed = Needed { input: Some(artifact(NEEDED)), output: Some(artifact(NEEDED)) };
     let name = "org.example.stations";
     let gate = Gate::new(vec![Requirement { name: name.parse().unwrap(), version: None, needed }]);
     let offered = Offered { input: Told::Schema(artifact(OFFERED)), output: Told::Schema(artifact(OFFERED)) };
     let served = Served::only("1.0.0".parse().unwrap());
     let Passage::Undecided(question) = gate.passage(name, &served, &offered) else { panic!("decided") };
-    let begin = Instant::now();
     let standing = prove(&question.requirement.needed, &question.offered);
-    let proof_us = begin.elapsed().as_secs_f64() * 1e6;
     gate.decide(question.case, standing);
     assert!(matches!(gate.passage(name, &served, &offered), Passage::Open(_)));
-    let [free_ns, warm_ns] = ["org.example.elsewhere", name].map(|name| {
+    ["org.example.elsewhere", name].map(|name| {
         let begin = Instant::now();
         for _ in 0..count {
             black_box(gate.passage(black_box(name), &served, &offered));
         }
         begin.elapsed().as_secs_f64() * 1e9 / f64::from(count)
-    });
-    (free_ns, warm_ns, proof_us)
+    })
 }
 
-/// Median microseconds of calls one after the other, without and with a requirement.
-fn calls(rounds: usize) -> [f64; 2] {
+/// What one caller's calls took.
+#[derive(Default)]
+struct Calls {
+    /// Microseconds: the median of each round of each set.
+    rounds_us: Vec<f64>,
+    /// Each round's median over that of the first caller in the same round, of each set.
+    over_first: Vec<Vec<f64>>,
+}
+
+/// Calls one after the other, in sets of fresh processes: of two callers without a requirement, and of one with.
+fn calls(sets: usize, rounds: usize) -> [Calls; CALLERS] {
+    let mut all: [Calls; CALLERS] = Default::default();
+    for set in 0..sets {
+        all.iter_mut().for_each(|calls| calls.over_first.push(Vec::new()));
+        // Their order changes too, so that no caller is always the one that was started last.
+        one_set(rounds, set, &mut all);
+    }
+    all
+}
+
+fn one_set(rounds: usize, set: usize, all: &mut [Calls; CALLERS]) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let quiet = || Setup::new().set("peer.signatures", "channel").set("log.level", "warn");
     let b = quiet().start();
@@ -82,26 +136,88 @@ fn calls(rounds: usize) -> [f64; 2] {
     let yaml = format!(
         "version: 1\nrequires:\n- name: org.example.stations\n  inputSchema: {NEEDED}\n  outputSchema: {NEEDED}\n"
     );
-    let callers = [quiet().peer(&b).start(), quiet().peer(&b).capabilities(&yaml).start()];
-    let clients = callers.each_ref().map(|sidecar| runtime.block_on(client(sidecar)));
-    let mut times: [Vec<f64>; 2] = Default::default();
-    for round in 0..rounds {
-        for which in if round % 2 == 0 { [0, 1] } else { [1, 0] } {
-            for call in 0..CALLS_A_ROUND {
+    let order: Vec<usize> = (0..CALLERS).map(|at| (at + set) % CALLERS).collect();
+    let mut callers: Vec<(usize, Sidecar, Client)> = Vec::new();
+    for &which in &order {
+        let setup = quiet().peer(&b);
+        let sidecar = if which == PROVEN { setup.capabilities(&yaml) } else { setup }.start();
+        let client = runtime.block_on(client(&sidecar));
+        callers.push((which, sidecar, client));
+    }
+    for round in 0..=rounds {
+        let mut medians = [0.0; CALLERS];
+        for at in 0..CALLERS {
+            let (which, _, client) = &callers[(at + round) % CALLERS];
+            let times = (0..CALLS_A_ROUND).map(|_| {
                 let begin = Instant::now();
-                runtime.block_on(one_call(&clients[which]));
-                // The first ones make links, fetch schemas and prove them.
-                if round > 0 || call >= CALLS_A_ROUND / 2 {
-                    times[which].push(begin.elapsed().as_secs_f64() * 1e6);
-                }
+                runtime.block_on(one_call(client));
+                begin.elapsed().as_secs_f64() * 1e6
+            });
+            medians[*which] = median(times.collect());
+        }
+        // The first round makes links, fetches schemas and proves them.
+        if round > 0 {
+            for (calls, median_us) in all.iter_mut().zip(medians) {
+                calls.rounds_us.push(median_us);
+                calls.over_first[set].push(median_us / medians[0]);
             }
         }
     }
     drop(provider);
-    times.map(|mut times| {
-        times.sort_by(f64::total_cmp);
-        times[times.len() / 2]
-    })
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+fn section([free_ns, proven_ns]: [f64; 2], proof: &Proof, calls: &[Calls; CALLERS]) -> String {
+    let range = |values: &[f64]| {
+        let least = values.iter().copied().fold(f64::INFINITY, f64::min);
+        (least, values.iter().copied().fold(f64::NEG_INFINITY, f64::max))
+    };
+    let percent = |ratio: f64| (ratio - 1.0) * 100.0;
+    let mut text = format!(
+        "{HEADING}\n\n\
+         A call through two sidecars, one at a time. Three callers' sidecars take turns of {CALLS_A_ROUND} calls: two without a\n\
+         requirement, whose difference is the machine's own, and one whose requirement is proven. {} sets of fresh\n\
+         processes, {} rounds each; a round's median is held against the first caller's in the same round.\n\
+         `cargo bench --bench gate` makes it anew.\n\n\
+         | caller | median call | rounds' medians | over the first caller, all rounds | set by set |\n\
+         | --- | --- | --- | --- | --- |\n",
+        calls[0].over_first.len(),
+        calls[0].over_first[0].len(),
+    );
+    for (name, calls) in ["no requirement", "no requirement, the second", "proven"].into_iter().zip(calls) {
+        let (least, most) = range(&calls.rounds_us);
+        let sets: Vec<f64> = calls.over_first.iter().map(|set| percent(median(set.clone()))).collect();
+        let (low, high) = range(&sets);
+        let over = percent(median(calls.over_first.concat()));
+        text += &format!(
+            "| {name} | {:.1} µs | {least:.1} to {most:.1} µs | {over:+.2} % | {low:+.2} to {high:+.2} % |\n",
+            median(calls.rounds_us.clone()),
+        );
+    }
+    let call_us = median(calls[0].rounds_us.clone());
+    text += &format!(
+        "\nThe look-up alone is {proven_ns:.0} ns, {:.3} % of the call; {free_ns:.0} ns when nothing is required of the\n\
+         capability. The proof of both sides takes {:.1} µs once their schemas are compiled, {:.0} µs from their bytes on, and\n\
+         {:.0} µs the first time in a process, which prepares what compiling needs. It is made once for each pair of\n\
+         schemas, when a peer says what it serves or before the first call.\n",
+        proven_ns / call_us / 10.0,
+        proof.compiled_us,
+        proof.again_us,
+        proof.first_us,
+    );
+    text
+}
+
+/// The page with the section in place of the one it had, or at its end.
+fn replaced(page: &str, section: &str) -> String {
+    let Some(begin) = page.find(HEADING) else { return format!("{}\n\n{section}", page.trim_end()) };
+    let after = &page[begin + HEADING.len()..];
+    let rest = after.find("\n## ").map_or("", |end| &after[end..]);
+    format!("{}{section}{rest}", &page[..begin])
 }
 
 async fn client(sidecar: &Sidecar) -> Client {
@@ -131,5 +247,10 @@ async fn one_call(client: &Client) {
     assert_eq!(answer.json().unwrap(), params);
 }
 
-/// Calls of one caller before it is the other's turn.
-const CALLS_A_ROUND: usize = 200;
+/// Callers, and the one of them whose requirement is proven.
+const CALLERS: usize = 3;
+const PROVEN: usize = 2;
+/// Calls of one caller before it is the next one's turn.
+const CALLS_A_ROUND: usize = 100;
+const HEADING: &str = "## Drift gate";
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/performance.md");
