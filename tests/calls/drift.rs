@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use ciborium::Value;
 
-use crate::agents::{CAP_INVOKE, Caller, Provider, by_id, failure, inline, loose, of_error, success};
+use crate::agents::{CAP_INVOKE, Caller, Provider, by_id, failure, inline, loose, of_error, success, within};
 use crate::peer::Peer;
 use crate::schemas::by_hash;
 use crate::support::{Message, PATIENCE, Setup, Sidecar, field, map, set};
@@ -240,6 +240,28 @@ fn what_nobody_serves_is_told_at_the_start_and_an_error_at_the_call() {
     let mut caller = Caller::of(&a);
     let id = caller.invoke(by_id(ECHO, counted(1)));
     assert_eq!(caller.error(&id).code(), Some(4002));
+}
+
+#[test]
+fn a_required_peer_that_is_down_is_told_of_once_and_proven_when_it_is_back() {
+    let mut b = Sidecar::start();
+    let setup = built_against_counted().peer(&b);
+    b.kill();
+    let a = setup.start();
+    assert_eq!(logs(&a, &["nobody serves it", "org.example.echo >=1.0.0 <2.0.0", "peers_known=false"]), 1);
+    let mut caller = Caller::of(&a);
+    // It may come back and serve it, so that the call waits for a link, and ends as one to any peer that is down.
+    let id = caller.invoke(within(ECHO, counted(1), 300));
+    assert_eq!(caller.error(&id).code(), Some(2002));
+    let b = b.restart();
+    let mut provider = Provider::of(&b, vec![echo(NAMED, COUNTED)]);
+    let id = caller.invoke(by_id(ECHO, counted(1)));
+    assert_eq!(caller.error(&id).code(), Some(4902), "the first call to it is held against what it serves");
+    provider.declare(vec![echo(WIDE, COUNTED)]);
+    let id = caller.invoke(by_id(ECHO, counted(1)));
+    provider.echo();
+    assert_eq!(success(&caller.result(&id)), &counted(1));
+    assert_eq!(logs(&a, &["nobody serves it"]), 1);
 }
 
 #[test]
