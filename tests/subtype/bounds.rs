@@ -1,19 +1,21 @@
 //! Schemas made to be hard in; a verdict within the bound on work out.
 //!
 //! The bound is a count of steps, and a verdict that ran out of them says so; no test hangs on the time. With
-//! `CAPD_SUBTYPE_MEASURE=all`, what each proof took is printed as one line of JSON: the quickest of five times, by how
-//! much the memory of a fresh process grew, and how much it had in all, with both schemas compiled.
+//! `CAPD_SUBTYPE_MEASURE=all`, what compiling and proving took is printed as one line of JSON: the quickest of five
+//! times, by how much the memory of a fresh process grew, and how much it had in all. So are the slowest of all pairs of
+//! these schemas, each held against each, and schemas of the largest size.
 
 use std::io::Write as _;
 use std::process::{Command, Output, Stdio};
 use std::time::Instant;
 
-use capd::schema::subtype::{Verdict, is_subtype};
+use capd::schema::subtype::{Compiled, Verdict, is_subtype};
+use capd::schema::validator::SCHEMA_BYTES_MAX;
 use serde_json::{Value, json};
 
 use super::hard::{Case, cases};
-use super::machine;
 use super::support::{compiled, validator};
+use super::{large, machine};
 
 /// Both ways of each case.
 fn both_ways() -> impl Iterator<Item = Case> {
@@ -43,14 +45,41 @@ fn told(verdict: &Verdict) -> String {
     }
 }
 
+/// The pairs whose proofs take the longest, of each schema against each.
+fn slowest_crossed() -> (usize, Vec<Case>) {
+    let schemas: Vec<(String, Value, Compiled)> = both_ways()
+        .chain(large::cases(SCHEMA_BYTES_MAX))
+        .filter_map(|(name, schema, _)| {
+            let compiled = Compiled::compile(schema.to_string().as_bytes()).ok()?;
+            Some((name, schema, compiled))
+        })
+        .collect();
+    let mut slowest: Vec<(u64, usize, usize)> = Vec::new();
+    for (one, (_, _, a)) in schemas.iter().enumerate() {
+        for (other, (_, _, b)) in schemas.iter().enumerate() {
+            slowest.push((quickest_us(2, || drop(is_subtype(a, b))), one, other));
+        }
+        slowest.sort_unstable_by(|a, b| b.cmp(a));
+        slowest.truncate(CROSSED_TOLD);
+    }
+    let case = |&(_, one, other): &(u64, usize, usize)| {
+        let ((one, a, _), (other, b, _)) = (&schemas[one], &schemas[other]);
+        (format!("{one} / {other}"), a.clone(), b.clone())
+    };
+    (schemas.len() * schemas.len(), slowest.iter().map(case).collect())
+}
+
 /// Each pair has a process of its own, which makes no other, so that its memory is what the pair took.
 #[test]
 fn each_hard_pair_is_measured_by_itself_when_that_is_asked_for() {
     match std::env::var(MEASURE).as_deref() {
         Ok("all") => {
-            let rows: Vec<Value> = both_ways().map(|case| measured_apart(&case)).collect();
             let (machine, commit) = (machine::description(), machine::commit());
-            println!("{}", json!({ "machine": machine, "commit": commit, "pairs": rows }));
+            let (crossed, slowest) = slowest_crossed();
+            let cases = both_ways().chain(large::cases(SCHEMA_BYTES_MAX)).chain(slowest);
+            let rows: Vec<Value> = cases.map(|case| measured_apart(&case)).collect();
+            let pairs = json!({ "machine": machine, "commit": commit, "crossed": crossed, "pairs": rows });
+            println!("{pairs}");
         }
         Ok(_) => {
             let [name, sub, sup]: [Value; 3] = serde_json::from_reader(std::io::stdin()).unwrap();
@@ -81,31 +110,62 @@ fn run_with(command: &mut Command, input: &[u8]) -> Output {
     process.wait_with_output().unwrap()
 }
 
-#[allow(clippy::disallowed_methods, reason = "how long a proof took is told, and decides nothing")]
 fn measured(name: &Value, sub: &Value, sup: &Value) -> Value {
-    let (a, b) = (compiled(sub), compiled(sup));
+    let texts = [sub, sup].map(|schema| schema.to_string());
+    let compile = |text: &String| Compiled::compile(text.as_bytes());
+    // What compiling needs once in a process is no cost of these schemas.
+    drop(compile(&"{}".to_owned()));
+    let before_compiling = machine::memory_in_use_kib();
+    let (a, b) = match (compile(&texts[0]), compile(&texts[1])) {
+        (Ok(a), Ok(b)) => (a, b),
+        (Err(error), _) | (_, Err(error)) => return json!({ "pair": name, "refused": error.to_string() }),
+    };
+    let compiled_peak = machine::memory_peak_kib();
     let before = machine::memory_in_use_kib();
     let verdict = is_subtype(&a, &b);
     let peak = machine::memory_peak_kib();
-    let took = |_| {
-        let begin = Instant::now();
-        drop(is_subtype(&a, &b));
-        begin.elapsed().as_micros() as u64
-    };
-    let quickest = (0..TIMES).map(took).min();
+    let compile_us = texts.iter().map(|text| quickest_us(TIMES, || drop(compile(text)))).max();
     json!({
         "pair": name,
+        "bytes": texts.map(|text| text.len()),
         "verdict": told(&verdict),
-        "us": quickest,
+        "us": quickest_us(TIMES, || drop(is_subtype(&a, &b))),
         "grown_kib": peak.saturating_sub(before),
-        "process_kib": peak,
+        "slower_compile_us": compile_us,
+        "compiles_grown_kib": compiled_peak.saturating_sub(before_compiling),
+        "process_kib": peak.max(compiled_peak),
     })
+}
+
+#[allow(clippy::disallowed_methods, reason = "how long a proof took is told, and decides nothing")]
+fn quickest_us(times: usize, mut work: impl FnMut()) -> u64 {
+    let mut took = || {
+        let begin = Instant::now();
+        work();
+        begin.elapsed().as_micros() as u64
+    };
+    (0..times).map(|_| took()).min().unwrap_or_default()
 }
 
 /// `all` measures every pair, anything else the pair on stdin.
 const MEASURE: &str = "CAPD_SUBTYPE_MEASURE";
 const ROW: &str = "measured ";
 const TIMES: usize = 5;
+/// Pairs of each against each that are told.
+const CROSSED_TOLD: usize = 20;
+
+#[test]
+fn large_schemas_have_a_verdict_that_holds() {
+    // The largest take their time where nothing is optimised; `CAPD_SUBTYPE_MEASURE` goes up to them.
+    for (name, sub, sup) in large::cases(SCHEMA_BYTES_MAX / 16) {
+        let verdict = is_subtype(&compiled(&sub), &compiled(&sup));
+        println!("{name}: {}", told(&verdict));
+        if let Verdict::Refuted { witness, .. } = &verdict {
+            assert!(validator(&sub).is_valid(witness), "{name}: the witness is none of the first");
+            assert!(!validator(&sup).is_valid(witness), "{name}: the witness is one of the second");
+        }
+    }
+}
 
 #[test]
 fn some_hard_pairs_run_out_of_steps() {

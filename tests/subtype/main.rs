@@ -7,6 +7,7 @@ mod corpus;
 mod fuzz;
 mod generate;
 mod hard;
+mod large;
 mod machine;
 mod property;
 mod support;
