@@ -1,5 +1,7 @@
 //! What a run's figures were made with, for docs/evidence.
 
+use std::time::{Duration, Instant};
+
 use serde_json::{Value, json};
 
 /// The machine: its cores, its processor and its kernel.
@@ -19,6 +21,29 @@ pub(crate) fn commit() -> String {
     let head =
         std::process::Command::new("git").args(["describe", "--always", "--dirty", "--abbrev=12"]).output();
     head.ok().and_then(|output| String::from_utf8(output.stdout).ok()).unwrap_or_default().trim().to_owned()
+}
+
+/// What a piece of work gives, and the processor's time that it took of this thread: a machine that is busy with other
+/// things makes it no longer.
+pub(crate) fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
+    // **Source:** proc_pid_schedstat(5): nanoseconds on a processor come first. To yield brings them up to date.
+    let spent = || {
+        std::thread::yield_now();
+        let told = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+        told.split_whitespace().next()?.parse().ok().map(Duration::from_nanos)
+    };
+    let before = spent();
+    let (done, wall) = by_the_clock(work);
+    let took = spent().zip(before).map(|(after, before)| after.saturating_sub(before));
+    (done, took.unwrap_or(wall))
+}
+
+/// What a piece of work gives, and how long it took, whatever else the machine did.
+#[allow(clippy::disallowed_methods, reason = "how long a proof took is told, and decides nothing")]
+pub(crate) fn by_the_clock<T>(work: impl FnOnce() -> T) -> (T, Duration) {
+    let begin = Instant::now();
+    let done = work();
+    (done, begin.elapsed())
 }
 
 /// The most memory that the process has had, in KiB; 0 where the system does not tell.
