@@ -4,26 +4,29 @@ use serde_json::{Map, Value, json};
 
 use super::hard::Case;
 
+/// A schema of so many parts.
+type Of = fn(usize) -> Value;
+
 /// Each of at most `bytes`, beside one that is close to it.
 pub(crate) fn cases(bytes: usize) -> Vec<Case> {
-    let pairs: Vec<(&str, &dyn Fn(usize) -> Value, Value)> = vec![
-        ("members", &members, json!({ "maxProperties": 3 })),
-        ("branches", &branches, json!({ "minProperties": 1 })),
-        ("one of many", &one_of, json!({ "minProperties": 1 })),
-        ("texts", &texts, json!({ "maxLength": 6 })),
-        ("lists of values", &lists, json!({ "maxItems": 3 })),
-        ("one value", &value, json!({ "minProperties": 1 })),
-        ("references", &references, json!({ "type": "object" })),
-        ("names that are required", &required, json!({ "maxProperties": 3 })),
-        ("needs of each other", &dependencies, json!({ "minProperties": 2 })),
-        ("small patterns", &small_patterns, json!({ "maxLength": 9 })),
-        ("large patterns", &large_patterns, json!({ "maxLength": 9 })),
-        ("patterns of names", &name_patterns, json!({ "maxProperties": 9 })),
-        ("conditions", &conditions, json!({ "minProperties": 1 })),
-        ("nesting", &nesting, json!({ "minProperties": 1 })),
+    let parts: [(&str, Of, Value); 14] = [
+        ("members", members, json!({ "maxProperties": 3 })),
+        ("branches", branches, json!({ "minProperties": 1 })),
+        ("one of many", one_of, json!({ "minProperties": 1 })),
+        ("texts", texts, json!({ "maxLength": 6 })),
+        ("lists of values", lists, json!({ "maxItems": 3 })),
+        ("one value", value, json!({ "minProperties": 1 })),
+        ("references", references, json!({ "type": "object" })),
+        ("names that are required", required, json!({ "maxProperties": 3 })),
+        ("needs of each other", dependencies, json!({ "minProperties": 2 })),
+        ("small patterns", small_patterns, json!({ "maxLength": 9 })),
+        ("large patterns", large_patterns, json!({ "maxLength": 9 })),
+        ("patterns of names", name_patterns, json!({ "maxProperties": 9 })),
+        ("conditions", conditions, json!({ "minProperties": 1 })),
+        ("nesting", nesting, json!({ "minProperties": 1 })),
     ];
-    let each = pairs.into_iter().map(|(name, of, more)| {
-        let schema = largest(bytes, of);
+    let each = parts.into_iter().map(|(name, of, more)| {
+        let schema = largest(bytes, &of);
         let close = largest(bytes, &|count| beside(of(count), &more));
         (format!("{name}, {} KiB", schema.to_string().len() / 1024), schema, close)
     });
