@@ -51,6 +51,17 @@ pub enum Input {
     Timeout,
 }
 
+impl Input {
+    /// Whether a pause may begin with it, which is all that [`Caller::handle`] needs randomness for.
+    pub const fn may_pause(&self) -> bool {
+        match self {
+            Self::Result { error: Some(_), .. } | Self::Error { .. } | Self::LinkLost => true,
+            Self::Result { error: None, .. } | Self::Sent | Self::Notice { .. } => false,
+            Self::Cancel | Self::CancelUnknown | Self::Timeout => false,
+        }
+    }
+}
+
 /// What the daemon is to do, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Output {
@@ -158,7 +169,8 @@ impl Caller {
         Self { policy, idempotent, deadline_ms, state: State::Idle(tries), outputs }
     }
 
-    /// Takes in what happened. `jitter` is fresh randomness; it is used if a pause begins. **Units:** milliseconds.
+    /// Takes in what happened. `jitter` is fresh randomness where [`Input::may_pause`], else anything.
+    /// **Units:** milliseconds.
     pub fn handle(&mut self, input: Input, now_ms: u64, jitter: Jitter) {
         let mut step = Step {
             policy: &self.policy,

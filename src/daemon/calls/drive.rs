@@ -1,5 +1,6 @@
 //! What happened to a call in; what its machine says to do about it, done.
 
+use std::iter;
 use std::sync::Arc;
 
 use capd_proto::call::Jitter;
@@ -20,13 +21,12 @@ impl Node {
             let mut progress = lock(&call.progress);
             let Some(chosen) = &mut progress.chosen else { return };
             if let Some(input) = input {
-                chosen.machine.handle(input, self.clock.monotonic_ms(), self.jitter());
+                let jitter = if input.may_pause() { self.jitter() } else { Jitter::NONE };
+                chosen.machine.handle(input, self.clock.monotonic_ms(), jitter);
             }
-            let mut outputs = Vec::new();
-            while let Some(output) = chosen.machine.poll_output() {
-                outputs.push(output);
-            }
-            outputs
+            // Nearly always it is one, which needs no list.
+            let first = chosen.machine.poll_output();
+            first.into_iter().chain(iter::from_fn(|| chosen.machine.poll_output()).collect::<Vec<_>>())
         };
         for output in outputs {
             self.act_on(call, output, handed);
