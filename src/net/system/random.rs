@@ -11,14 +11,40 @@ pub struct Random(Source);
 
 #[derive(Clone)]
 enum Source {
-    System,
+    System(Arc<Mutex<Reserve>>),
     Seeded(Arc<Mutex<u64>>),
+}
+
+/// Bytes drawn from the system and not yet given out: a system call gives many as fast as few.
+struct Reserve {
+    bytes: [u8; RESERVE_BYTES],
+    /// How many are left, at the end.
+    left: usize,
+}
+
+impl Reserve {
+    /// Fills `into`, which is no longer than the whole reserve.
+    fn take(&mut self, into: &mut [u8]) -> Result<(), getrandom::Error> {
+        if self.left < into.len() {
+            self.left = 0;
+            getrandom::fill(&mut self.bytes)?;
+            self.left = RESERVE_BYTES;
+        }
+        let start = RESERVE_BYTES - self.left;
+        // First, so that nothing is ever given twice.
+        self.left -= into.len();
+        let given = &mut self.bytes[start..start + into.len()];
+        into.copy_from_slice(given);
+        // It is a secret of whoever has it.
+        given.fill(0);
+        Ok(())
+    }
 }
 
 impl Random {
     /// The system's source.
-    pub const fn system() -> Self {
-        Self(Source::System)
+    pub fn system() -> Self {
+        Self(Source::System(Arc::new(Mutex::new(Reserve { bytes: [0; RESERVE_BYTES], left: 0 }))))
     }
 
     /// The same bytes for the same seed, for simulations: whoever knows the seed knows every byte.
@@ -30,7 +56,11 @@ impl Random {
     pub fn bytes<const N: usize>(&self) -> Result<[u8; N], getrandom::Error> {
         let mut bytes = [0; N];
         match &self.0 {
-            Source::System => getrandom::fill(&mut bytes)?,
+            Source::System(_) if N > RESERVE_BYTES => getrandom::fill(&mut bytes)?,
+            // A panic while it is held loses bytes at worst.
+            Source::System(reserve) => {
+                reserve.lock().unwrap_or_else(PoisonError::into_inner).take(&mut bytes)?;
+            }
             Source::Seeded(state) => {
                 // The state changes in single steps, so a panic leaves none half done.
                 let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -51,7 +81,7 @@ impl Random {
 impl fmt::Debug for Random {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.0 {
-            Source::System => "Random(system)",
+            Source::System(_) => "Random(system)",
             Source::Seeded(_) => "Random(seeded)",
         })
     }
@@ -66,8 +96,13 @@ fn split_mix(state: &mut u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
+/// Bytes drawn from the system at once: ids for some thirty messages.
+const RESERVE_BYTES: usize = 256;
+
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
 
     #[test]
@@ -93,6 +128,13 @@ mod tests {
     #[test]
     fn the_system_gives_other_bytes_each_time() {
         let random = Random::system();
-        assert_ne!(random.bytes::<16>().unwrap(), random.bytes::<16>().unwrap());
+        // Of a size that does not divide the reserve, from two owners, through many reserves.
+        let sources = [random.clone(), random.clone()];
+        let drawn: HashSet<[u8; 15]> =
+            (0..1_000).map(|number: usize| sources[number % 2].bytes().unwrap()).collect();
+        assert_eq!(drawn.len(), 1_000);
+        assert!(drawn.iter().all(|bytes| *bytes != [0; 15]), "what was given out is never given again");
+        let long = random.bytes::<{ RESERVE_BYTES + 1 }>().unwrap();
+        assert!(long.chunks(16).all(|chunk| chunk.len() < 16 || *chunk != [0; 16]));
     }
 }
