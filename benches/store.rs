@@ -71,7 +71,7 @@ fn calls() -> impl Iterator<Item = Change> {
             body: BodyDigest([0x42; 32]),
             expires_at_ms: row + 300_000,
             started_at_ms: row,
-            capability: "org.agentries.code-review:2.0.0".to_owned(),
+            capability: "org.agentries.code-review:2.0.0".into(),
         };
         let finish = row.checked_sub(64).filter(|row| *row > 0);
         let finish =

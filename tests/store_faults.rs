@@ -296,7 +296,7 @@ fn begin(row: u64) -> Change {
     let from = Did::parse("did:web:caller").unwrap();
     let key = Key { from, id: MessageId::new(row, scatter(row as usize).to_be_bytes()) };
     let body = BodyDigest([scatter(row as usize) as u8; 32]);
-    let capability = "org.a.b:1.0.0".to_owned();
+    let capability = "org.a.b:1.0.0".into();
     Change::Begin(Begun {
         row: Row(row),
         key,

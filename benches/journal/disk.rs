@@ -25,7 +25,7 @@ impl Disk {
             body: BodyDigest([7; 32]),
             expires_at_ms: 1,
             started_at_ms: 1,
-            capability: crate::agents::JOURNALED.to_owned(),
+            capability: crate::agents::JOURNALED.into(),
         };
         Self { storage, row: 0, change, _files: files }
     }

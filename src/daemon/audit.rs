@@ -195,7 +195,7 @@ pub(super) fn interrupted(begun: &Begun, now_ms: u64) -> Record {
         kind = Kind::Interrupted.as_str(),
         id = %key.id,
         from = %key.from,
-        capability,
+        capability = &**capability,
         "a call was cut off; whether it took effect is unknown"
     );
     Record::new(Kind::Interrupted, now_ms)

@@ -21,6 +21,8 @@ mod sqlite;
 mod storage;
 mod writer;
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 
 use capd_proto::envelope::MessageId;
@@ -82,8 +84,8 @@ pub struct Begun {
     pub expires_at_ms: u64,
     /// When it was begun. **Units:** milliseconds since the Unix epoch.
     pub started_at_ms: u64,
-    /// The capability's id, for lists of calls.
-    pub capability: String,
+    /// The capability's id, for lists of calls; shared among its calls.
+    pub capability: Arc<str>,
 }
 
 /// A call of our own agent's, and the peer that it was given to.

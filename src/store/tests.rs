@@ -56,7 +56,7 @@ pub(super) fn begin(row: u64) -> Change {
     let from = Did::parse("did:key:z6MktyTewFWmHLrvbwhGR1iR1X5ov4LbrNKarzahnF8AGz2P").unwrap();
     let key = Key { from, id: MessageId::new(row, [7; 8]) };
     let body = BodyDigest([u8::try_from(row % 251).unwrap(); 32]);
-    let capability = "org.example.pay:1.0.0".to_owned();
+    let capability = "org.example.pay:1.0.0".into();
     Change::Begin(Begun {
         row: Row(row),
         key,

@@ -1,6 +1,6 @@
 //! Calls of the ledger in; what a list says of them out.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use capd_proto::capability::CapabilityId;
@@ -16,25 +16,37 @@ use crate::daemon::node::lock;
 use crate::daemon::wire::end_of;
 use crate::provider::CallKey;
 
-/// Capabilities that were called, each kept once however many calls of it are remembered.
+/// Capabilities that were called, each kept once, with its text, however many calls of it are remembered.
 #[derive(Default)]
-pub(super) struct Called(BTreeSet<Arc<CapabilityId>>);
+pub(super) struct Called(BTreeMap<Arc<CapabilityId>, Arc<str>>);
 
 impl Called {
     /// The one that all of its calls share.
     pub(super) fn shared(&mut self, id: &CapabilityId) -> Arc<CapabilityId> {
-        if let Some(known) = self.0.get(id) {
-            return Arc::clone(known);
+        match self.0.get_key_value(id) {
+            Some((known, _)) => Arc::clone(known),
+            None => self.keep(id).0,
         }
+    }
+
+    /// Its text, which all of its calls share.
+    pub(super) fn text(&mut self, id: &CapabilityId) -> Arc<str> {
+        match self.0.get(id) {
+            Some(text) => Arc::clone(text),
+            None => self.keep(id).1,
+        }
+    }
+
+    fn keep(&mut self, id: &CapabilityId) -> (Arc<CapabilityId>, Arc<str>) {
         if self.0.len() >= CALLED_MAX {
             // What no remembered call names has no other owner.
-            self.0.retain(|known| Arc::strong_count(known) > 1);
+            self.0.retain(|known, _| Arc::strong_count(known) > 1);
         }
-        let shared = Arc::new(id.clone());
+        let (shared, text) = (Arc::new(id.clone()), Arc::from(id.to_string()));
         if self.0.len() < CALLED_MAX {
-            self.0.insert(Arc::clone(&shared));
+            self.0.insert(Arc::clone(&shared), Arc::clone(&text));
         }
-        shared
+        (shared, text)
     }
 }
 

@@ -278,7 +278,7 @@ impl Node {
             body: digest,
             expires_at_ms: call.expires_at_ms,
             started_at_ms: self.clock.wall_ms(),
-            capability: descriptor.id.to_string(),
+            capability: lock(&self.executor.calls).called.text(&descriptor.id),
         };
         self.begin(begun).inspect_err(|_| {
             let mut calls = lock(&self.executor.calls);
