@@ -13,8 +13,8 @@ use capd_proto::code::Code;
 use capd_proto::envelope::{Draft, Envelope, Ext, MessageId};
 use capd_proto::limits::EXT_CAPABILITY_ID;
 use capd_proto::message::{
-    CapResult, ContentHash, Declare, Descriptor, DescriptorDraft, ErrorBody, HashAlg, RateLimit, Request,
-    RetryPolicy, SchemaRef, SchemaSource, Type,
+    self, CapResult, ContentHash, Declare, Descriptor, DescriptorDraft, ErrorBody, HashAlg, RateLimit,
+    Request, RetryPolicy, SchemaRef, SchemaSource, Type,
 };
 use capd_proto::rate::Rate;
 
@@ -27,7 +27,7 @@ use crate::declaration::{self, Declared};
 use crate::net::{Link, LinkId};
 use crate::provider::link::{Answered, LinkProvider, Wire};
 use crate::provider::process::{ProcessProvider, ProcessSpec};
-use crate::provider::{Invocation, Provider};
+use crate::provider::{AgentResult, Invocation, Provider};
 use crate::registry::snapshot::{Event, Origin, ProviderId};
 use crate::schema::{Artifact, Keep};
 
@@ -257,11 +257,14 @@ impl Node {
 
     /// CAP_RESULT from an agent that serves. `false` when the agent serves no such call.
     pub(super) fn on_agent_result(&self, inbound: &Inbound<'_>, id: &MessageId) -> Result<(), Refusal> {
-        CapResult::decode(inbound.body).map_err(Refusal::of)?;
-        let answered = self
-            .providers
-            .agent(inbound.link)
-            .map(|agent| agent.provider.on_result(id, inbound.body.clone()));
+        let result = CapResult::decode(inbound.body).map_err(Refusal::of)?;
+        let ended = match result.outcome {
+            message::Outcome::Success(result) => Ok(inbound.body.slice_ref(result)),
+            message::Outcome::Error(error) => Err(error.code),
+        };
+        let is_timed = result.execution_time_ms.is_some();
+        let result = AgentResult { body: inbound.body.clone(), ended, is_timed };
+        let answered = self.providers.agent(inbound.link).map(|agent| agent.provider.on_result(id, result));
         match answered {
             Some(Answered::Taken) => Ok(()),
             // PROTOCOL 8: dropped, audited, and said to the provider.

@@ -61,20 +61,6 @@ pub(super) fn with_fields(map: &[u8], fields: &[(&str, &[u8])]) -> Vec<u8> {
     out
 }
 
-/// A map with text keys with `key` put in where it has none; as it came where it has one.
-pub(super) fn with_default(map: &[u8], key: &str, value: &[u8]) -> Vec<u8> {
-    let mut reader = Reader::new(map);
-    let mut left = reader.map().unwrap_or(Some(0));
-    while reader.has_next(&mut left) {
-        match reader.text() {
-            Ok(found) if found == key => return map.to_vec(),
-            Ok(_) if reader.skip().is_ok() => {}
-            Ok(_) | Err(_) => return map.to_vec(),
-        }
-    }
-    with_fields(map, &[(key, value)])
-}
-
 /// How a call ended whose CAP_RESULT body this is. It was checked before, and only what is asked for is read.
 pub(super) fn result_end(body: &[u8]) -> Option<Result<(), Code>> {
     end_of(&mut Reader::new(body))

@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-use bytes::Bytes;
 use capd_proto::code::Code;
 use capd_proto::envelope::MessageId;
 
 use super::ticket::Ticket;
-use super::{CallKey, Invocation, Outcome, Provider};
+use super::{AgentResult, CallKey, Invocation, Outcome, Provider};
 
 /// The way to the agent: what a provider needs of a link.
 pub trait Wire: Send + Sync {
@@ -48,11 +47,11 @@ impl<W: Wire> LinkProvider<W> {
     }
 
     /// The agent's CAP_RESULT for the call `id`.
-    pub fn on_result(&self, id: &MessageId, body: Bytes) -> Answered {
+    pub fn on_result(&self, id: &MessageId, result: AgentResult) -> Answered {
         let ticket = self.calls().in_flight.remove(id);
         match ticket {
             Some(ticket) => {
-                ticket.finish(Outcome::Body(body));
+                ticket.finish(Outcome::Body(result));
                 Answered::Taken
             }
             None => Answered::Unknown,

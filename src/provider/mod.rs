@@ -34,8 +34,8 @@ pub struct Invocation {
 /// How a call ended, as its provider tells it.
 #[derive(Clone, Debug)]
 pub enum Outcome {
-    /// A CAP_RESULT body from an agent on a local link, byte for byte, already checked for its shape.
-    Body(Bytes),
+    /// A CAP_RESULT from an agent on a local link.
+    Body(AgentResult),
     /// Success with this CBOR item as `result`.
     Success(Bytes),
     /// An error result.
@@ -47,6 +47,17 @@ pub enum Outcome {
     },
     /// The provider went away before it answered.
     Lost,
+}
+
+/// A CAP_RESULT body from an agent on a local link, already checked for its shape, and what is needed of it.
+#[derive(Clone, Debug)]
+pub struct AgentResult {
+    /// All of it, byte for byte.
+    pub body: Bytes,
+    /// The `result` of a success, or an error's code.
+    pub ended: Result<Bytes, Code>,
+    /// Whether it says how long the call took.
+    pub is_timed: bool,
 }
 
 /// A program that serves capabilities.

@@ -95,6 +95,11 @@ fn a_panicking_provider_still_answers() {
     assert_eq!(outcomes.take().len(), 1);
 }
 
+fn result(body: &'static str) -> AgentResult {
+    let body = Bytes::from_static(body.as_bytes());
+    AgentResult { ended: Ok(body.clone()), body, is_timed: true }
+}
+
 #[test]
 fn an_agents_result_ends_its_call_and_a_second_one_is_unknown() {
     let (line, outcomes) = (Line::default(), Arc::new(Outcomes::default()));
@@ -102,11 +107,14 @@ fn an_agents_result_ends_its_call_and_a_second_one_is_unknown() {
     start(&provider, &outcomes, invocation(1, 1));
     assert_eq!(*line.sent.lock().unwrap(), [MessageId([1; 16])]);
     assert_eq!(provider.in_flight(), 1);
-    assert_eq!(provider.on_result(&MessageId([9; 16]), Bytes::new()), Answered::Unknown);
-    assert_eq!(provider.on_result(&MessageId([1; 16]), Bytes::from_static(b"body")), Answered::Taken);
-    assert_eq!(provider.on_result(&MessageId([1; 16]), Bytes::new()), Answered::Unknown);
-    let ended = outcomes.take();
-    assert!(matches!(&ended[..], [(_, Outcome::Body(body))] if body == &b"body"[..]), "{ended:?}");
+    assert_eq!(provider.on_result(&MessageId([9; 16]), result("")), Answered::Unknown);
+    assert_eq!(provider.on_result(&MessageId([1; 16]), result("body")), Answered::Taken);
+    assert_eq!(provider.on_result(&MessageId([1; 16]), result("")), Answered::Unknown);
+    let finished = outcomes.take();
+    assert!(
+        matches!(&finished[..], [(_, Outcome::Body(result))] if result.body == b"body"[..]),
+        "{finished:?}"
+    );
 }
 
 #[test]
@@ -132,7 +140,7 @@ fn what_an_agent_cannot_take_is_overloaded() {
     start(&provider, &outcomes, invocation(1, 2));
     start(&provider, &outcomes, invocation(1, 3));
     line.is_full.store(true, Ordering::Relaxed);
-    assert_eq!(provider.on_result(&MessageId([2; 16]), Bytes::new()), Answered::Taken);
+    assert_eq!(provider.on_result(&MessageId([2; 16]), result("")), Answered::Taken);
     start(&provider, &outcomes, invocation(1, 4));
     let refused: Vec<_> = outcomes.take().iter().filter_map(|(_, outcome)| code(outcome)).collect();
     assert_eq!(refused, [Code::OVERLOADED; 3]);
@@ -147,7 +155,7 @@ fn a_cancelled_call_is_told_to_the_agent_and_its_late_answer_is_unknown() {
     start(&provider, &outcomes, call.clone());
     provider.cancel(&call.key);
     assert_eq!(*line.cancelled.lock().unwrap(), [call.key.id]);
-    assert_eq!(provider.on_result(&call.key.id, Bytes::new()), Answered::Unknown);
+    assert_eq!(provider.on_result(&call.key.id, result("")), Answered::Unknown);
     provider.cancel(&call.key);
     assert_eq!(line.cancelled.lock().unwrap().len(), 1);
 }

@@ -54,11 +54,10 @@ impl Calls {
     /// Leaves with the ledger what a list is to say of a call once it no longer runs.
     pub(super) fn note(&mut self, key: &CallKey, running: &Running) {
         let Some(facts) = self.ledger.facts_mut(key) else { return };
-        if let Stage::Concluding { envelope, .. } = &running.stage
-            && let Some(recorded) = recorded(envelope)
-        {
+        if let Stage::Concluding { concluded, .. } = &running.stage {
             // Its bytes are on disk from here on; those of other calls are at hand whenever a list is asked for.
-            *facts = recorded;
+            facts.finished_at_ms = Some(concluded.finished_at_ms);
+            facts.outcome = Some(concluded.ended);
         }
         facts.capability = Some(self.called.shared(&running.invocation.capability));
     }

@@ -96,7 +96,16 @@ enum Stage {
     /// Its provider.
     Executing,
     /// Its result's row.
-    Concluding { envelope: Bytes, by: Answerer },
+    Concluding { concluded: Concluded, by: Answerer },
+}
+
+/// A call's one result, made and not yet known to whoever waits for it.
+struct Concluded {
+    /// Its CAP_RESULT.
+    envelope: Bytes,
+    /// **Units:** milliseconds since the Unix epoch.
+    finished_at_ms: u64,
+    ended: Result<(), Code>,
 }
 
 /// A CAP_INVOKE that is to run here.

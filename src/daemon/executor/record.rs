@@ -122,10 +122,11 @@ impl Node {
             let mut calls = lock(&self.executor.calls);
             calls.unsaved.remove(key);
             let Some(running) = calls.running.get(key) else { return };
-            let (Stage::Concluding { envelope, .. }, Some(row)) = (&running.stage, running.row) else {
+            let (Stage::Concluding { concluded, .. }, Some(row)) = (&running.stage, running.row) else {
                 return;
             };
-            Change::Finish { row, result: envelope.clone(), finished_at_ms: self.clock.wall_ms() }
+            let result = concluded.envelope.clone();
+            Change::Finish { row, result, finished_at_ms: self.clock.wall_ms() }
         };
         if self.journal.submit(Work::Write(change), Written::Finished(key.clone())).is_err() {
             lock(&self.executor.calls).unsaved.insert(key.clone());
@@ -138,9 +139,10 @@ impl Node {
         let (envelope, finish) = {
             let mut calls = lock(&self.executor.calls);
             let Some(running) = calls.end(key) else { return };
-            let (Stage::Concluding { envelope, by }, Some(row)) = (running.stage, running.row) else {
+            let (Stage::Concluding { concluded, by }, Some(row)) = (running.stage, running.row) else {
                 return;
             };
+            let envelope = concluded.envelope;
             let kept = Kept::Journaled { row: row.0, bytes: envelope.len() };
             (envelope, calls.ledger.finish(key, kept, by))
         };

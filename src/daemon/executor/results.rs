@@ -1,21 +1,21 @@
 //! A provider's outcome in; the call's one CAP_RESULT, checked and recorded, out.
 
+use std::borrow::Cow;
 use std::sync::MutexGuard;
 
-use bytes::Bytes;
 use capd_proto::call::executor::{self, Input, Surplus};
 use capd_proto::code::Code;
 use capd_proto::envelope::{Envelope, Ext};
 use capd_proto::ledger::{Answerer, Kept};
-use capd_proto::message::{self, CallError, CapResult, SchemaSide, Type};
+use capd_proto::message::{CallError, CapResult, SchemaSide, Type};
 
 use super::drive::Driven;
-use super::{Calls, Running, Stage};
+use super::{Calls, Concluded, Running, Stage};
 use crate::daemon::audit::Audited;
 use crate::daemon::node::{Node, Outbound, lock};
-use crate::daemon::wire::{uint, violation_details, with_default};
+use crate::daemon::wire::{uint, violation_details, with_fields};
 use crate::provider::ticket::{self, Answers};
-use crate::provider::{CallKey, Outcome};
+use crate::provider::{AgentResult, CallKey, Outcome};
 use crate::schema::Side;
 
 impl Answers for Node {
@@ -39,16 +39,13 @@ impl Node {
                 None => self.drive(key, Input::ProviderResult { fits: true }, Answer::Success(&result)),
                 Some(details) => self.answered_unfit(key, &details),
             },
-            Outcome::Body(body) => match CapResult::decode(&body) {
-                Ok(CapResult { outcome: message::Outcome::Success(result), .. }) => {
-                    match self.violations(key, result) {
-                        None => self.drive(key, Input::ProviderResult { fits: true }, Answer::Body(&body)),
-                        Some(details) => self.answered_unfit(key, &details),
-                    }
+            Outcome::Body(result) => {
+                let unfit = result.ended.as_ref().ok().and_then(|result| self.violations(key, result));
+                match unfit {
+                    None => self.drive(key, Input::ProviderResult { fits: true }, Answer::Body(&result)),
+                    Some(details) => self.answered_unfit(key, &details),
                 }
-                Ok(_) => self.drive(key, Input::ProviderResult { fits: true }, Answer::Body(&body)),
-                Err(error) => self.answered_failure(key, Code::INTERNAL_ERROR, &error.to_string()),
-            },
+            }
             Outcome::Failure { code, message } => self.answered_failure(key, code, &message),
             Outcome::Lost => {
                 let another =
@@ -104,16 +101,17 @@ impl Node {
         // PROTOCOL 8: a result that reaches everybody who waits for it.
         let links = calls.ledger.waiters(key).map(|waiter| waiter.link.message_bytes_max());
         let bytes_max = links.fold(self.rules.message_bytes_max, usize::min);
-        let (envelope, body) = self.result(key, running, outcome, answer, bytes_max);
+        let (concluded, body) = self.result(key, running, outcome, answer, bytes_max);
         self.log_executed(key, running, &body);
         if running.row.is_some() {
             if let Some(running) = calls.running.get_mut(key) {
-                running.stage = Stage::Concluding { envelope, by };
+                running.stage = Stage::Concluding { concluded, by };
             }
             drop(calls);
             return self.save(key);
         }
         calls.end(key);
+        let envelope = concluded.envelope;
         let kept = Kept::Held(envelope.clone());
         let finish = calls.ledger.finish(key, kept, by);
         drop(calls);
@@ -121,37 +119,50 @@ impl Node {
     }
 
     /// The CAP_RESULT that ends a call, in at most `bytes_max` bytes, and its body.
-    fn result(
+    fn result<'a>(
         &self,
         key: &CallKey,
         running: &Running,
         outcome: executor::Outcome,
-        answer: Answer<'_>,
+        answer: Answer<'a>,
         bytes_max: usize,
-    ) -> (Bytes, Vec<u8>) {
-        let body = match (outcome, answer) {
-            (executor::Outcome::Provider, Answer::Body(body)) => {
-                with_default(body, "execution_time_ms", &uint(self.execution_time_ms(running)))
+    ) -> (Concluded, Cow<'a, [u8]>) {
+        let lost = "the provider's answer was lost";
+        let failure = |code, message: &str, details| {
+            (Cow::Owned(self.failure_body(running, code, message, details)), Err(code))
+        };
+        let (body, ended) = match (outcome, answer) {
+            (executor::Outcome::Provider, Answer::Body(AgentResult { body, ended, is_timed })) => {
+                let body = match is_timed {
+                    true => Cow::Borrowed(&**body),
+                    false => {
+                        let time_ms = uint(self.execution_time_ms(running));
+                        Cow::Owned(with_fields(body, &[("execution_time_ms", &time_ms)]))
+                    }
+                };
+                (body, ended.as_ref().map(drop).map_err(|code| *code))
             }
-            (executor::Outcome::Provider, Answer::Success(result)) => self.success_body(running, result),
+            (executor::Outcome::Provider, Answer::Success(result)) => {
+                (Cow::Owned(self.success_body(running, result)), Ok(()))
+            }
             (executor::Outcome::Error(code), Answer::Failure { message, details, .. }) => {
-                self.failure_body(running, code, message, details)
+                failure(code, message, details)
             }
-            (executor::Outcome::Error(code), _) => self.failure_body(running, code, reason(code), None),
+            (executor::Outcome::Error(code), _) => failure(code, reason(code), None),
             (executor::Outcome::Provider, Answer::None | Answer::Failure { .. }) => {
-                self.failure_body(running, Code::INTERNAL_ERROR, "the provider's answer was lost", None)
+                failure(Code::INTERNAL_ERROR, lost, None)
             }
         };
-        let envelope = self.result_envelope(key, running, &body);
-        if envelope.len() <= bytes_max {
-            return (envelope, body);
+        let concluded = self.concluded(key, running, &body, ended);
+        if concluded.envelope.len() <= bytes_max {
+            return (concluded, body);
         }
         let message = format!("the result is larger than the {bytes_max} bytes that a message may have");
-        let body = self.failure_body(running, Code::INTERNAL_ERROR, &message, None);
-        (self.result_envelope(key, running, &body), body)
+        let (body, ended) = failure(Code::INTERNAL_ERROR, &message, None);
+        (self.concluded(key, running, &body, ended), body)
     }
 
-    fn result_envelope(&self, key: &CallKey, running: &Running, body: &[u8]) -> Bytes {
+    fn concluded(&self, key: &CallKey, running: &Running, body: &[u8], ended: Result<(), Code>) -> Concluded {
         let now_ms = self.clock.wall_ms();
         let message = Outbound {
             id: self.fresh_id(now_ms),
@@ -164,7 +175,8 @@ impl Node {
             body,
             ext: Ext::Fields { traceparent: None, deprecated: running.is_deprecated },
         };
-        self.seal_signed(&message, running.signed)
+        let envelope = self.seal_signed(&message, running.signed);
+        Concluded { envelope, finished_at_ms: now_ms, ended }
     }
 
     fn success_body(&self, running: &Running, result: &[u8]) -> Vec<u8> {
@@ -193,8 +205,8 @@ impl Node {
 pub(super) enum Answer<'a> {
     /// Nothing: the sidecar ends the call in its provider's place.
     None,
-    /// A CAP_RESULT body.
-    Body(&'a [u8]),
+    /// A CAP_RESULT.
+    Body(&'a AgentResult),
     /// A result alone.
     Success(&'a [u8]),
     /// Why there is no result.
