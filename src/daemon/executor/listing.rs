@@ -67,7 +67,9 @@ impl Calls {
         let running = self.running.get(&key);
         let state = match call.status {
             Status::Finished => CallState::Finished,
-            Status::Executing | Status::Unknown => running.map_or(CallState::Accepted, Running::state),
+            Status::Executing | Status::Unknown => {
+                running.map_or(CallState::Accepted, |running| running.state())
+            }
         };
         let of_running = |time: fn(&Running) -> u64| running.map(|running| times.wall_ms(time(running)));
         let capability = running.map(|running| running.invocation.capability.to_string());

@@ -53,7 +53,8 @@ pub(super) struct Executor {
 
 struct Calls {
     ledger: Ledger<Waiter>,
-    running: BTreeMap<CallKey, Running>,
+    /// Behind a pointer each: the map moves its entries about.
+    running: BTreeMap<CallKey, Box<Running>>,
     /// Calls in flight by caller.
     by_caller: HashMap<Did, usize>,
     deadlines: BTreeSet<(u64, CallKey)>,
@@ -179,7 +180,7 @@ impl Running {
 
 impl Calls {
     /// Takes a call in; `true` when its deadline is the earliest.
-    fn start(&mut self, key: CallKey, running: Running) -> bool {
+    fn start(&mut self, key: CallKey, running: Box<Running>) -> bool {
         *self.by_caller.entry(key.from.clone()).or_default() += 1;
         let is_earliest = self.deadlines.first().is_none_or(|(at, _)| running.deadline_ms < *at);
         self.deadlines.insert((running.deadline_ms, key.clone()));
@@ -198,7 +199,7 @@ impl Calls {
         due
     }
 
-    fn end(&mut self, key: &CallKey) -> Option<Running> {
+    fn end(&mut self, key: &CallKey) -> Option<Box<Running>> {
         let running = self.running.remove(key)?;
         self.note(key, &running);
         self.deadlines.remove(&(running.deadline_ms, key.clone()));
@@ -257,7 +258,7 @@ impl Node {
             deadline: self.clock.moment(deadline_ms),
         };
         let row = if idempotent { None } else { Some(self.journal.next_row()) };
-        let running = Running {
+        let running = Box::new(Running {
             machine: Machine::new(idempotent, deadline_ms),
             // PROTOCOL 8: a call that may run only once is on disk before its provider sees it.
             stage: if row.is_some() { Stage::Recording { waiting: None } } else { Stage::Executing },
@@ -272,7 +273,7 @@ impl Node {
             expires_at_ms: call.expires_at_ms,
             started_ms: self.clock.monotonic_ms(),
             deadline_ms,
-        };
+        });
         let is_earliest = lock(&self.executor.calls).start(key.clone(), running);
         if is_earliest {
             self.executor.wake.notify_one();
