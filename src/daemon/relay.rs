@@ -91,11 +91,7 @@ impl Relay {
 
     /// Takes out what waits for `id`, if `peer` is the one to answer it.
     pub(super) fn take(&self, id: &MessageId, peer: &Did) -> Option<Waiting> {
-        let mut pending = lock(&self.pending);
-        if pending.peek(id)?.peer != *peer {
-            return None;
-        }
-        pending.take(id)
+        lock(&self.pending).take_if(id, |waiting| waiting.peer == *peer)
     }
 
     /// The call that waits for `id`, if `peer` is the one to answer it; it goes on waiting.

@@ -1,5 +1,6 @@
 //! Requests out, their answers back in by `reply_to`: the one place where answers find what waits for them.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
 
 use capd_proto::envelope::MessageId;
@@ -25,10 +26,11 @@ impl<T> Pending<T> {
     ///
     /// **Errors:** gives the value back when the table is full or the id already waits.
     pub fn insert(&mut self, id: MessageId, deadline_ms: u64, waiting: T) -> Result<(), T> {
-        if self.entries.len() >= self.entries_max || self.entries.contains_key(&id) {
+        if self.entries.len() >= self.entries_max {
             return Err(waiting);
         }
-        self.entries.insert(id, (deadline_ms, waiting));
+        let Entry::Vacant(place) = self.entries.entry(id) else { return Err(waiting) };
+        place.insert((deadline_ms, waiting));
         self.deadlines.insert((deadline_ms, id));
         Ok(())
     }
@@ -40,7 +42,16 @@ impl<T> Pending<T> {
 
     /// Takes out what waits for the answer to `id`.
     pub fn take(&mut self, id: &MessageId) -> Option<T> {
-        let (deadline_ms, waiting) = self.entries.remove(id)?;
+        self.take_if(id, |_| true)
+    }
+
+    /// The same, if `belongs` holds for it.
+    pub fn take_if(&mut self, id: &MessageId, belongs: impl FnOnce(&T) -> bool) -> Option<T> {
+        let Entry::Occupied(found) = self.entries.entry(*id) else { return None };
+        if !belongs(&found.get().1) {
+            return None;
+        }
+        let (deadline_ms, waiting) = found.remove();
         self.deadlines.remove(&(deadline_ms, *id));
         Some(waiting)
     }
@@ -90,7 +101,9 @@ mod tests {
     fn an_answer_finds_its_request_once() {
         let mut pending = Pending::new(8);
         pending.insert(id(1), 10, "a").unwrap();
-        assert_eq!(pending.take(&id(1)), Some("a"));
+        assert_eq!(pending.take_if(&id(1), |waiting| *waiting == "b"), None);
+        assert_eq!(pending.next_deadline_ms(), Some(10));
+        assert_eq!(pending.take_if(&id(1), |waiting| *waiting == "a"), Some("a"));
         assert_eq!(pending.take(&id(1)), None);
         assert_eq!(pending.next_deadline_ms(), None);
     }

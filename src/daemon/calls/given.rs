@@ -82,9 +82,7 @@ impl Gifts {
         if state.by_id.len() >= self.gifts_max {
             return Err(Refusal::new(Code::OVERLOADED, "the memory of calls is full"));
         }
-        let former = state.remove(&given.id);
-        state.insert(given, false);
-        Ok(former)
+        Ok(state.insert(given, false))
     }
 
     /// Takes out what has expired, as rows of the journal, and the latest `ts + ttl` of it all.
@@ -102,9 +100,15 @@ impl Gifts {
 }
 
 impl State {
-    fn insert(&mut self, given: Given, is_durable: bool) {
-        self.expiry.insert((given.expires_at_ms, given.id));
-        self.by_id.insert(given.id, Gift { given, is_durable });
+    /// Gives the row of the gift that it takes the place of.
+    fn insert(&mut self, given: Given, is_durable: bool) -> Option<Row> {
+        let (id, expires_at_ms) = (given.id, given.expires_at_ms);
+        let former = self.by_id.insert(id, Gift { given, is_durable }).map(|gift| gift.given);
+        if let Some(former) = &former {
+            self.expiry.remove(&(former.expires_at_ms, id));
+        }
+        self.expiry.insert((expires_at_ms, id));
+        former.map(|given| given.row)
     }
 
     fn remove(&mut self, id: &MessageId) -> Option<Row> {
