@@ -255,10 +255,10 @@ impl Serving {
         way: &Arc<Way>,
     ) -> Result<Invocation, (Code, String)> {
         let identity = invoke.identity().map_err(|error| (error.code(), error.to_string()))?;
-        let declared = self
+        let (capability, declared_ms) = self
             .choose(&identity, chosen)
             .map_err(|code| (code, "this agent does not serve it".to_owned()))?;
-        let time = invoke.timeout_ms.or(declared.timeout_ms).unwrap_or(limits::CALL_TIMEOUT_MS_DEFAULT);
+        let time = invoke.timeout_ms.or(declared_ms).unwrap_or(limits::CALL_TIMEOUT_MS_DEFAULT);
         let cancelled = CancellationToken::new();
         let mut calls = lock(&self.calls);
         if calls.contains_key(&way.id) {
@@ -271,7 +271,7 @@ impl Serving {
         Ok(Invocation {
             id: way.id,
             from: way.to.to_string(),
-            capability: declared.id,
+            capability,
             params: body.slice_ref(invoke.params),
             // PROTOCOL 8: a call's time is capped by the `ttl`.
             deadline: Instant::now() + Duration::from_millis(time.min(way.ttl_ms)),
@@ -291,30 +291,35 @@ impl Serving {
         });
     }
 
-    /// Which declared capability serves a call; the sidecar has chosen before, and this follows the same rules.
-    fn choose(&self, identity: &Identity<'_>, chosen: Option<&str>) -> Result<Descriptor, Code> {
+    /// Which declared capability serves a call, and how many milliseconds it declares for one; the sidecar has chosen
+    /// before, and this follows the same rules.
+    fn choose(
+        &self,
+        identity: &Identity<'_>,
+        chosen: Option<&str>,
+    ) -> Result<(CapabilityId, Option<u64>), Code> {
+        let found = |descriptor: &Descriptor| (descriptor.id.clone(), descriptor.timeout_ms);
         let declared = lock(&self.declared);
         let of_name = declared.iter().filter(|descriptor| descriptor.id.name.as_str() == identity.name);
         let of_name: Vec<_> = of_name.collect();
         if of_name.is_empty() {
             return Err(Code::CAPABILITY_NOT_FOUND);
         }
-        if let Some(chosen) =
-            of_name.iter().find(|descriptor| chosen == Some(descriptor.id.to_string().as_str()))
-        {
-            return Ok((*chosen).clone());
+        let is_chosen = |descriptor: &&&Descriptor| chosen.is_some_and(|id| descriptor.id.to_string() == id);
+        if let Some(chosen) = of_name.iter().find(is_chosen) {
+            return Ok(found(chosen));
         }
         // Which version a session pins only the sidecar knows; of one version it is that one.
         let Some(want) = &identity.want else {
             return if let [only] = of_name.as_slice() {
-                Ok((*only).clone())
+                Ok(found(only))
             } else {
                 Err(Code::VERSION_MISMATCH)
             };
         };
-        let served: Vec<_> = of_name.iter().map(|descriptor| descriptor.served.clone()).collect();
+        let served: Vec<_> = of_name.iter().map(|descriptor| &descriptor.served).collect();
         let choice = choose(want, &served).map_err(|_| Code::VERSION_MISMATCH)?;
-        Ok(of_name[choice.index].clone())
+        Ok(found(of_name[choice.index]))
     }
 }
 
