@@ -37,7 +37,7 @@ pub(super) fn invoke(request: &CallRequest) -> Vec<u8> {
     }
     invoke.timeout_ms = request.timeout.map(ms);
     invoke.session = request.session.map(|session_id| SessionRef { session_id, session_scope: false });
-    written(|out| invoke.encode(out))
+    written_around(&request.params, |out| invoke.encode(out))
 }
 
 /// REQUEST to cancel a call.
@@ -130,12 +130,16 @@ pub(super) fn result(outcome: &Result<Bytes, WireError>, took: Duration) -> Vec<
         Err(error) => CapResult::error(CallError::new(error.code, &error.message, error.details.as_deref())),
     };
     body.execution_time_ms = Some(ms(took));
-    written(|out| body.encode(out))
+    let item = outcome.as_deref().unwrap_or_default();
+    written_around(item, |out| body.encode(out))
 }
 
-/// What a CAP_RESULT says. **Errors:** [`ClientError::Result`] when it is an error.
-pub(super) fn answer(envelope: &Envelope<'_>, body: &Bytes) -> Result<Answer, ClientError> {
-    let read = CapResult::decode(body).map_err(unusable)?;
+/// What a CAP_RESULT, read from `body`, says. **Errors:** [`ClientError::Result`] when it is an error.
+pub(super) fn answer(
+    envelope: &Envelope<'_>,
+    read: CapResult<'_>,
+    body: &Bytes,
+) -> Result<Answer, ClientError> {
     match read.outcome {
         Outcome::Success(result) => Ok(Answer {
             result: body.slice_ref(result),
@@ -238,7 +242,15 @@ pub(super) fn unusable(error: impl std::fmt::Display) -> ClientError {
 }
 
 fn written(encode: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
-    let mut out = Vec::new();
+    written_around(&[], encode)
+}
+
+/// A body of which `item` is the most part.
+fn written_around(item: &[u8], encode: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    let mut out = Vec::with_capacity(item.len() + FIELDS_BYTES);
     encode(&mut out);
     out
 }
+
+/// Bytes to begin with for the other fields of a body.
+const FIELDS_BYTES: usize = 128;

@@ -66,14 +66,14 @@ impl Waiting {
         }
     }
 
-    /// Ends the wait with the answer that came, whatever it is worth.
-    fn answer(self, typ: Type, envelope: &Envelope<'_>, body: Bytes) {
-        match self.kind {
-            Kind::Call { outcome, .. } if typ == Type::CapResult => {
-                drop(outcome.send(bodies::answer(envelope, &body)));
+    /// Ends the wait with the answer that came, whatever it is worth; `message` is what its `body` says.
+    fn answer(self, typ: Type, envelope: &Envelope<'_>, message: Message<'_>, body: Bytes) {
+        match (self.kind, message) {
+            (Kind::Call { outcome, .. }, Message::CapResult(result)) => {
+                drop(outcome.send(bodies::answer(envelope, result, &body)));
             }
-            Kind::Request { wanted, answer } if typ == wanted => drop(answer.send(Ok(Reply { body }))),
-            kind @ (Kind::Call { .. } | Kind::Request { .. }) => {
+            (Kind::Request { wanted, answer }, _) if typ == wanted => drop(answer.send(Ok(Reply { body }))),
+            (kind @ (Kind::Call { .. } | Kind::Request { .. }), _) => {
                 let error = ClientError::Answer(format!("a {typ:?} came in reply"));
                 Self { kind, ..self }.fail(error);
             }
@@ -185,10 +185,17 @@ impl Dispatch {
     }
 
     /// The answer to a request, if it still waits.
-    fn on_answer(&self, typ: Type, envelope: &Envelope<'_>, body: Bytes, route: &Route) {
+    fn on_answer(
+        &self,
+        typ: Type,
+        envelope: &Envelope<'_>,
+        message: Message<'_>,
+        body: Bytes,
+        route: &Route,
+    ) {
         let waiting = envelope.reply_id().and_then(|id| self.pending().take(&id));
         match waiting {
-            Some(waiting) => waiting.answer(typ, envelope, body),
+            Some(waiting) => waiting.answer(typ, envelope, message, body),
             // PROTOCOL 8: a CAP_RESULT that nothing waits for is told so; anything else came too late.
             None if typ == Type::CapResult => {
                 self.refuse(route, Some(envelope.id), Code::BAD_REQUEST, "no call waits for this result");
@@ -282,7 +289,7 @@ impl Service for Dispatch {
             | Message::Response(_)
             | Message::CapDeclare(_)
             | Message::CapResult(_)
-            | Message::DocSend(_) => self.on_answer(typ, &envelope, body, route),
+            | Message::DocSend(_) => self.on_answer(typ, &envelope, message, body, route),
             Message::CapInvoke(invoke) => match self.way_back(&envelope, route) {
                 Some((serving, way)) => {
                     let chosen = envelope.ext_text(EXT_CAPABILITY_ID);
