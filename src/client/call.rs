@@ -11,8 +11,9 @@ use capd_proto::identity::Did;
 use capd_proto::message;
 use capd_proto::negotiate::{Negotiate, SessionId};
 use serde_json::Value;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
+use super::notices::Listener;
 use super::{Client, ClientError};
 
 /// Which capability is called. **Source:** PROTOCOL 7.3.
@@ -194,7 +195,7 @@ impl Answer {
 pub struct CallHandle {
     id: MessageId,
     client: Client,
-    progress: mpsc::Receiver<Progress>,
+    progress: Listener,
     outcome: Option<oneshot::Receiver<Result<Answer, ClientError>>>,
     cancels_on_drop: bool,
 }
@@ -203,7 +204,7 @@ impl CallHandle {
     pub(super) const fn new(
         id: MessageId,
         client: Client,
-        progress: mpsc::Receiver<Progress>,
+        progress: Listener,
         outcome: oneshot::Receiver<Result<Answer, ClientError>>,
     ) -> Self {
         Self { id, client, progress, outcome: Some(outcome), cancels_on_drop: false }
@@ -221,7 +222,7 @@ impl CallHandle {
 
     /// What the call says next while it runs; `None` once its outcome is there. Cancelling this future loses nothing.
     pub async fn progress(&mut self) -> Option<Progress> {
-        self.progress.recv().await
+        self.progress.next().await
     }
 
     /// The one outcome; progress that was not taken is skipped.

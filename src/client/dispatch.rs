@@ -9,9 +9,10 @@ use capd_proto::envelope::{Envelope, MessageId};
 use capd_proto::identity::Did;
 use capd_proto::limits::EXT_CAPABILITY_ID;
 use capd_proto::message::{ErrorBody, Message, Type};
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{Notify, oneshot};
 use tokio::time::sleep_until;
 
+use super::notices::Teller;
 use super::outgoing::Outgoing;
 use super::provide::{Serving, Way};
 use super::{Answer, ClientError, Progress, WireError, bodies};
@@ -28,7 +29,7 @@ pub(super) struct Waiting {
 
 enum Kind {
     /// A call: any progress, then one result.
-    Call { progress: mpsc::Sender<Progress>, outcome: oneshot::Sender<Result<Answer, ClientError>> },
+    Call { progress: Teller, outcome: oneshot::Sender<Result<Answer, ClientError>> },
     /// Anything else: one message of this type.
     Request { wanted: Type, answer: oneshot::Sender<Result<Reply, ClientError>> },
 }
@@ -41,8 +42,8 @@ pub(super) struct Reply {
 }
 
 impl Waiting {
-    pub(super) const fn call(
-        progress: mpsc::Sender<Progress>,
+    pub(super) fn call(
+        progress: Teller,
         outcome: oneshot::Sender<Result<Answer, ClientError>>,
         after: Duration,
     ) -> Self {
@@ -180,7 +181,7 @@ impl Dispatch {
         let Some(id) = envelope.reply_id() else { return };
         if let Some(Waiting { kind: Kind::Call { progress: reader, .. }, .. }) = self.pending().peek(&id) {
             // A slow reader misses some; the outcome has a way of its own.
-            let _ = reader.try_send(progress);
+            reader.tell(progress);
         }
     }
 

@@ -3,7 +3,7 @@
 //! A [`Client`] is one local link to a sidecar. It speaks as that sidecar's agent: it calls and asks, and it can
 //! [`serve`](Client::serve) what it [`declare`](Client::declare)s. Its sidecar checks times and signatures of what comes
 //! from elsewhere, so the client matches answers by `reply_to` and reads their bodies, and no more. Read in this order:
-//! `call` is what a caller says and gets, `calls` what became of
+//! `call` is what a caller says and gets, `notices` what it hears meanwhile, `calls` what became of
 //! calls, `audit` what the sidecar has accounted for, `query` and `schema` what there is to call, `provide` the other side, `validated` what checks payloads there,
 //! `dispatch` where messages that come in find whom they are for, `outgoing` how messages are made.
 
@@ -13,6 +13,7 @@ mod call;
 mod calls;
 mod dispatch;
 mod error;
+mod notices;
 mod outgoing;
 mod provide;
 mod query;
@@ -32,7 +33,7 @@ use capd_proto::limits;
 use capd_proto::message::Type;
 use capd_proto::negotiate::Negotiate;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
 use crate::net::dial::ConnectError;
@@ -180,7 +181,7 @@ impl Client {
             thread_id: request.thread_id.as_deref(),
             ..Outgoing::new(Type::CapInvoke, &self.core.did, &body)
         };
-        let (progress_sender, progress) = mpsc::channel(PROGRESS_MAX);
+        let (progress_sender, progress) = notices::notices(PROGRESS_MAX);
         let (outcome_sender, outcome) = oneshot::channel();
         let waiting = Waiting::call(progress_sender, outcome_sender, after);
         let id = self.send(&message, waiting, after)?;
