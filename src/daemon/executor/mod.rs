@@ -11,7 +11,7 @@ mod record;
 mod recover;
 mod results;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
@@ -56,7 +56,7 @@ struct Calls {
     /// Behind a pointer each: the map moves its entries about.
     running: BTreeMap<CallKey, Box<Running>>,
     /// Calls in flight by caller.
-    by_caller: HashMap<Did, usize>,
+    by_caller: BTreeMap<Did, usize>,
     deadlines: BTreeSet<(u64, CallKey)>,
     /// Calls whose results the journal could not take yet.
     unsaved: BTreeSet<CallKey>,
@@ -134,7 +134,7 @@ impl Executor {
         let calls = Calls {
             ledger,
             running: BTreeMap::new(),
-            by_caller: HashMap::new(),
+            by_caller: BTreeMap::new(),
             deadlines: BTreeSet::new(),
             unsaved: BTreeSet::new(),
             called: listing::Called::default(),
