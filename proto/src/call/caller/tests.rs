@@ -113,10 +113,10 @@ fn an_error_result_that_asks_for_a_pause_gets_it_if_the_deadline_allows() {
     assert_eq!(answered(Some(u64::MAX)), [Output::Deliver(Delivery::Result)]);
 }
 
-#[test]
-fn every_state_meets_every_input() {
+/// Every state: its name, the call's policy and kind, and the inputs that lead there.
+fn states() -> [(&'static str, RetryPolicy, bool, &'static [&'static str]); 12] {
     let once = || policy().with_attempts_max(1);
-    let states: &[(&str, RetryPolicy, bool, &[&str])] = &[
+    [
         ("Idle", policy(), true, &[]),
         ("AwaitResult idempotent", policy(), true, &["Sent"]),
         ("AwaitResult not idempotent", policy(), false, &["Sent"]),
@@ -129,12 +129,16 @@ fn every_state_meets_every_input() {
         ("Resending after a retryable ERROR", policy(), true, &["Sent", "Error 5004", "Timeout 1s"]),
         ("Resending after a lost link", policy(), true, &["Sent", "LinkLost", "Timeout 1s"]),
         ("Done", policy(), true, &["Sent", "Result success"]),
-    ];
+    ]
+}
+
+#[test]
+fn every_state_meets_every_input() {
     let mut table = String::new();
-    for (state, policy, idempotent, steps) in states {
+    for (state, policy, idempotent, steps) in states() {
         writeln!(table, "{state}").unwrap();
         for name in INPUTS {
-            let mut caller = caller_after(policy.clone(), *idempotent, steps);
+            let mut caller = caller_after(policy.clone(), idempotent, steps);
             assert_eq!(
                 caller.state_name(),
                 state.split(' ').next().unwrap(),
@@ -149,6 +153,24 @@ fn every_state_meets_every_input() {
     let mut settings = insta::Settings::clone_current();
     settings.set_omit_expression(true);
     settings.bind(|| insta::assert_snapshot!("caller", table));
+}
+
+#[test]
+fn only_what_may_pause_goes_by_the_jitter() {
+    for (state, policy, idempotent, steps) in states() {
+        for name in INPUTS {
+            let pauses = [Jitter(0), Jitter::NONE].map(|jitter| {
+                let mut caller = caller_after(policy.clone(), idempotent, steps);
+                let (input, now_ms) = input(name, caller.generation().unwrap_or(Generation(0)));
+                caller.handle(input, now_ms, jitter);
+                (input.may_pause(), drain(&mut caller), caller.poll_timeout())
+            });
+            let is_jittered = pauses[0] != pauses[1];
+            assert!(!is_jittered || pauses[0].0, "{state}, {name}: {pauses:?}");
+            let is_paused = pauses[0].1.iter().any(|output| matches!(output, Output::Pause { .. }));
+            assert!(!is_paused || pauses[0].0, "{state}, {name}: {pauses:?}");
+        }
+    }
 }
 
 #[test]
