@@ -12,7 +12,7 @@ use super::source::Settings;
 use super::value::{Value, quoted};
 use super::{
     Admit, Agent, Audit, Config, Effective, Limits, Listen, Log, LogFormat, Mistake, Origin, Peer,
-    PeerPolicy, Quic, Signatures, Timeouts,
+    PeerPolicy, Process, Quic, Signatures, Timeouts,
 };
 
 /// Builds the configuration and adds a mistake for each rule it breaks; `None` only without a state directory.
@@ -90,6 +90,11 @@ pub(super) fn build(
         quic: Quic {
             shared_streams: view.integer("quic.shared_streams"),
             shared_stream_message_bytes_max: view.integer("quic.shared_stream_message_bytes_max"),
+        },
+        process: Process {
+            memory_bytes_max: view.integer("process.memory_bytes_max"),
+            file_bytes_max: view.integer("process.file_bytes_max"),
+            open_files_max: view.integer("process.open_files_max"),
         },
         audit: Audit {
             file: audit_file,

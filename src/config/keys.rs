@@ -287,6 +287,24 @@ pub const KEYS: &[Key] = &[
         "Larger messages get a stream of their own.",
     ),
     key(
+        "process.memory_bytes_max",
+        bytes(16 * MIB, 1024 * 1024 * MIB),
+        Integer(4096 * MIB),
+        "Memory of its own that a process of a process provider may have (`RLIMIT_DATA`).",
+    ),
+    key(
+        "process.file_bytes_max",
+        bytes(0, 1024 * 1024 * MIB),
+        Integer(1024 * MIB),
+        "The largest file that such a process may write.",
+    ),
+    key(
+        "process.open_files_max",
+        count(16, 1_000_000),
+        Integer(1_024),
+        "Files and sockets that such a process may have open.",
+    ),
+    key(
         "audit.file",
         Kind::PathOrOff,
         Derived("`audit.db` in `agent.dir`"),

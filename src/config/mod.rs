@@ -37,6 +37,8 @@ pub struct Config {
     pub timeouts: Timeouts,
     /// `[quic]`: how calls are laid on streams.
     pub quic: Quic,
+    /// `[process]`: what each process of a process provider may use.
+    pub process: Process,
     /// `[audit]`: what is accounted for, and where.
     pub audit: Audit,
     /// `[log]`: what is logged, and how it looks.
@@ -185,6 +187,17 @@ pub struct Quic {
     pub shared_streams: usize,
     /// Largest message on a shared stream, in bytes.
     pub shared_stream_message_bytes_max: usize,
+}
+
+/// `[process]`: what each process of a process provider may use.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Process {
+    /// Memory of its own, in bytes.
+    pub memory_bytes_max: u64,
+    /// Largest file that it writes, in bytes.
+    pub file_bytes_max: u64,
+    /// Files and sockets open at once.
+    pub open_files_max: u64,
 }
 
 /// `[audit]`: what is accounted for, and where.

@@ -102,6 +102,10 @@ fn every_key_is_read_from_the_file() {
         [quic]
         shared_streams = 2
         shared_stream_message_bytes_max = 0
+        [process]
+        memory_bytes_max = 33554432
+        file_bytes_max = 0
+        open_files_max = 64
         [audit]
         file = "a.db"
         tenant = "acme"

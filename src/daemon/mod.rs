@@ -73,9 +73,12 @@ struct Bound {
 impl Daemon {
     /// Starts everything that `config` asks for; once this returns, every listener is bound.
     ///
+    /// `helper` is the program that confines the commands of process providers, which is `capd`; without one they have
+    /// the daemon's own rights, and the log says so.
+    ///
     /// **Errors:** [`StartError`], with what to do about it.
-    pub async fn start(config: Config) -> Result<Self, StartError> {
-        start::start(config).await
+    pub async fn start(config: Config, helper: Option<PathBuf>) -> Result<Self, StartError> {
+        start::start(config, helper).await
     }
 
     /// Starts a sidecar with everything given that [`Daemon::start`] reads from files, on `system`.
@@ -91,7 +94,7 @@ impl Daemon {
         declaration: Option<&Declaration>,
         journal: &impl Medium,
     ) -> Result<Self, StartError> {
-        start::start_on(system, config, seed, declaration, journal).await
+        start::start_on(system, config, seed, declaration, journal, None).await
     }
 
     /// Takes a local link of the agent over a byte stream, such as a pipe within this process.

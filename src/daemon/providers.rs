@@ -1,7 +1,7 @@
 //! Declarations in, from files and from agents on local links; providers that serve them, registered, out.
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
@@ -26,10 +26,31 @@ use super::wire::{text, with_fields};
 use crate::declaration::{self, Declared};
 use crate::net::{Link, LinkId};
 use crate::provider::link::{Answered, LinkProvider, Wire};
-use crate::provider::process::{ProcessProvider, ProcessSpec};
+use crate::provider::process::confine::{Confinement, ResourceLimits};
+use crate::provider::process::{Confined, ProcessProvider, ProcessSpec};
 use crate::provider::{AgentResult, Invocation, Provider};
 use crate::registry::snapshot::{Event, Origin, ProviderId};
 use crate::schema::{Artifact, Keep};
+
+/// Where a declaration's commands run, and what confines them.
+pub(super) struct Place {
+    /// Their working directory: where the declaration lies.
+    pub(super) dir: PathBuf,
+    /// The program that confines them.
+    pub(super) helper: Option<PathBuf>,
+    /// What each may read.
+    pub(super) readable: Vec<PathBuf>,
+    pub(super) limits: ResourceLimits,
+}
+
+impl Place {
+    /// The rights of a command whose capability declares these permissions.
+    fn confined(&self, permissions: &[String]) -> Option<Confined> {
+        let helper = self.helper.clone()?;
+        let confinement = Confinement::of(permissions, self.readable.clone(), self.limits);
+        Some(Confined { helper, confinement })
+    }
+}
 
 /// What serves calls here.
 #[derive(Default)]
@@ -115,7 +136,7 @@ impl Node {
         &self,
         declared: &'a Declared,
         hashed: Option<&Hashed>,
-        dir: &Path,
+        place: &Place,
     ) -> Result<(), Fault<'a>> {
         let Some((program, args)) = declared.command.as_deref().and_then(<[String]>::split_first) else {
             return Ok(());
@@ -136,11 +157,16 @@ impl Node {
         let spec = ProcessSpec {
             program: program.clone(),
             args: args.to_vec(),
-            dir: dir.to_owned(),
+            dir: place.dir.clone(),
             concurrency,
             queue_max: PROCESS_QUEUE_MAX,
             output_bytes_max: self.rules.message_bytes_max,
+            confined: place.confined(&declared.permissions),
         };
+        if let Some(Confined { confinement, .. }) = &spec.confined {
+            let (id, files, network) = (&declared.id, confinement.files, confinement.network);
+            tracing::info!(capability = %id, %files, network, "what its command may do");
+        }
         let id = self.providers.add(Arc::new(ProcessProvider::new(spec, self.tasks.tracker().clone())));
         tracing::info!(capability = %declared.id, command = program, "serving by process");
         self.registry

@@ -1,6 +1,7 @@
 //! A configuration in; key, declaration, schemas, listeners and dialling brought up, in this order.
 
 mod contract;
+mod processes;
 
 use std::collections::BTreeSet;
 use std::io;
@@ -30,6 +31,7 @@ use crate::store::{Folder, Medium, StoreError, Writer};
 
 use contract::gate;
 pub(super) use contract::{check_schemas, schema_error};
+use processes::serve_processes;
 
 /// Why the sidecar does not start.
 #[derive(Debug, thiserror::Error)]
@@ -104,12 +106,12 @@ impl StartError {
     }
 }
 
-pub(super) async fn start(config: Config) -> Result<Daemon, StartError> {
+pub(super) async fn start(config: Config, helper: Option<PathBuf>) -> Result<Daemon, StartError> {
     create_dir(&config.agent.dir)?;
     let seed = net::load_or_create(&config.agent.key_file)?;
     let declaration = load_declaration(&config)?;
     let journal = Folder::new(&config.agent.dir);
-    start_on(System::real(), config, &seed, declaration.as_ref(), &journal).await
+    start_on(System::real(), config, &seed, declaration.as_ref(), &journal, helper).await
 }
 
 /// Everything after the files that every start reads.
@@ -119,6 +121,7 @@ pub(super) async fn start_on(
     seed: &Seed,
     declaration: Option<&Declaration>,
     medium: &impl Medium,
+    helper: Option<PathBuf>,
 ) -> Result<Daemon, StartError> {
     let failed = |error: io::Error| StartError::System(error.to_string());
     let (audit, audit_writer) = open_audit(&config, &system, medium).unzip();
@@ -137,7 +140,7 @@ pub(super) async fn start_on(
         for warning in &declaration.warnings {
             tracing::warn!("{warning}");
         }
-        serve_processes(&node, &config, declaration)?;
+        serve_processes(&node, &config, declaration, helper)?;
     }
     for work in [Work::Deadlines, Work::Requests, Work::Journal, Work::Probes, Work::Requirements] {
         let worker = Arc::clone(&node);
@@ -309,21 +312,6 @@ fn settings(config: &Config) -> Settings {
         redial_delay_max: ms(config.timeouts.reconnect_max_ms),
         ..Settings::default()
     }
-}
-
-fn serve_processes(node: &Arc<Node>, config: &Config, declaration: &Declaration) -> Result<(), StartError> {
-    let dir = config.agent.capabilities.as_deref().and_then(Path::parent).unwrap_or(Path::new("."));
-    let dir = std::path::absolute(if dir.as_os_str().is_empty() { Path::new(".") } else { dir })
-        .map_err(|error| StartError::File { path: dir.to_owned(), error })?;
-    let hashes = hashes(declaration)?;
-    for declared in &declaration.capabilities {
-        let served = node.serve_declared(declared, hashes.of(&declared.id), &dir);
-        served.map_err(|(schema, error)| match schema {
-            Some(schema) => schema_error(&declared.id, schema, &error),
-            None => StartError::System(error),
-        })?;
-    }
-    Ok(())
 }
 
 async fn listen(config: &Config, host: &Arc<Host>) -> Result<Bound, StartError> {

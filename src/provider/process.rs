@@ -8,6 +8,7 @@
 //! The group's number is its leader's, and the leader is reaped last: until then the system cannot give the number
 //! to another process, so a kill never meets a stranger.
 
+pub mod confine;
 mod exchange;
 mod message;
 mod provider;
@@ -15,6 +16,8 @@ mod provider;
 mod tests;
 
 use std::ffi::OsString;
+use std::io::ErrorKind;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
@@ -27,6 +30,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
+use confine::Confinement;
 use exchange::{Outcome, exchange};
 pub use provider::ProcessProvider;
 
@@ -45,6 +49,17 @@ pub struct ProcessSpec {
     pub queue_max: usize,
     /// Most bytes a process may write to stdout.
     pub output_bytes_max: usize,
+    /// The rights that it keeps, and the program that takes the others from it; without, it has those of the daemon.
+    pub confined: Option<Confined>,
+}
+
+/// How a command is held to its rights.
+#[derive(Clone, Debug)]
+pub struct Confined {
+    /// The program that is `capd`.
+    pub helper: PathBuf,
+    /// What the command may do.
+    pub confinement: Confinement,
 }
 
 /// One call, as the process sees it.
@@ -149,7 +164,7 @@ impl Process {
             waiting: self.spec.queue_max,
         })?;
         let _slot = self.slot(call.deadline, cancel).await?;
-        let mut group = Group::spawn(self.command(&call))?;
+        let mut group = Group::spawn(self.command(&call)?)?;
         let ended = tokio::select! {
             biased;
             () = cancel.cancelled() => Err(ProcessError::Cancelled),
@@ -185,8 +200,17 @@ impl Process {
         }
     }
 
-    fn command(&self, call: &ProcessCall<'_>) -> Command {
-        let mut command = Command::new(&self.spec.program);
+    fn command(&self, call: &ProcessCall<'_>) -> Result<Command, ProcessError> {
+        let mut command = match &self.spec.confined {
+            None => Command::new(&self.spec.program),
+            Some(Confined { helper, confinement }) => {
+                // Looked for here, so that what is not there is told apart from what fails.
+                let program = self.program().map_err(ProcessError::Spawn)?;
+                let mut command = Command::new(helper);
+                command.args(confinement.arguments()).arg(program).arg(&self.spec.program);
+                command
+            }
+        };
         command
             .args(&self.spec.args)
             .current_dir(&self.spec.dir)
@@ -200,7 +224,25 @@ impl Process {
             .stderr(Stdio::piped())
             .process_group(0)
             .kill_on_drop(true);
-        command
+        Ok(command)
+    }
+
+    /// The program's file: under `dir` where its name is a path, else in the first folder of PATH that has it.
+    fn program(&self) -> Result<PathBuf, ErrorKind> {
+        let name = Path::new(&self.spec.program);
+        let executable = |path: &Path| match path.metadata() {
+            Ok(found) if found.is_file() && found.permissions().mode() & 0o111 != 0 => Ok(()),
+            Ok(_) => Err(ErrorKind::PermissionDenied),
+            Err(error) => Err(error.kind()),
+        };
+        if self.spec.program.contains('/') {
+            let path = self.spec.dir.join(name);
+            return executable(&path).map(|()| path);
+        }
+        let path = self.environment.iter().find(|(name, _)| *name == "PATH");
+        let mut dirs = path.into_iter().flat_map(|(_, path)| std::env::split_paths(path));
+        let found = dirs.find(|dir| executable(&self.spec.dir.join(dir).join(name)).is_ok());
+        found.map(|dir| self.spec.dir.join(dir).join(name)).ok_or(ErrorKind::NotFound)
     }
 }
 

@@ -17,6 +17,7 @@ mod peer;
 mod access;
 mod audit;
 mod cancel;
+mod confine;
 mod drift;
 mod hashes;
 mod journal;

@@ -17,6 +17,8 @@ fn declaring(capabilities: &[(&str, &str, Option<u32>)]) -> Setup {
     let mut yaml = "version: 1\nnamespace: org.example\ncapabilities:\n".to_owned();
     for (name, script, concurrency) in capabilities {
         yaml += &format!("  - name: {name}\n    command: [sh, -c, {script:?}]\n");
+        // What the scripts do is told by what they write.
+        yaml += "    permissions: [\"filesystem:write\"]\n";
         if let Some(concurrency) = concurrency {
             yaml += &format!("    concurrency: {concurrency}\n");
         }

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use capd::config::{Config, LogFormat, Sources};
 use capd::daemon::Daemon;
+use capd::provider::process::confine::confine;
 use clap::{Args, Parser, Subcommand};
 use tokio::io::AsyncReadExt;
 use tokio::signal::unix::{SignalKind, signal};
@@ -42,6 +43,16 @@ enum Command {
     Config {
         #[command(subcommand)]
         command: ConfigCommand,
+    },
+    /// Give up rights and become a command: how the daemon starts the commands of process providers.
+    #[command(hide = true)]
+    Confine {
+        /// What is left of the rights, as JSON.
+        #[arg(long)]
+        spec: String,
+        /// The command's file, its name, and its arguments.
+        #[arg(last = true, required = true)]
+        words: Vec<OsString>,
     },
     /// Print the DID of this sidecar's agent; makes the key if there is none.
     Id {
@@ -109,6 +120,7 @@ fn main() -> ExitCode {
         Command::Dev(args) => dev::dev(args),
         Command::Config { command } => config(command),
         Command::Id { sources } => id(sources),
+        Command::Confine { spec, words } => Err(Failure::runtime(confine(&spec, &words))),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -127,7 +139,7 @@ fn run(sources: SourceArgs, announce: bool, stop_with_stdin: bool) -> Result<(),
         // Before the announcement: whoever reads it may send a signal.
         let mut terminate = signal(SignalKind::terminate()).map_err(Failure::runtime)?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::runtime)?;
-        let daemon = Daemon::start(config).await.map_err(start_failure)?;
+        let daemon = Daemon::start(config, Some(THIS_PROGRAM.into())).await.map_err(start_failure)?;
         if announce {
             println!("{}", daemon.announcement());
         }
@@ -203,6 +215,9 @@ async fn stdin_ended(wanted: bool) {
     let mut ignored = [0u8; 256];
     while matches!(stdin.read(&mut ignored).await, Ok(1..)) {}
 }
+
+/// The running program's own file, also where another has taken its name since.
+const THIS_PROGRAM: &str = "/proc/self/exe";
 
 fn key_value(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {

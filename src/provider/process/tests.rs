@@ -14,6 +14,7 @@ fn spec(script: &str) -> ProcessSpec {
         concurrency: 4,
         queue_max: 4,
         output_bytes_max: 16 * MIB,
+        confined: None,
     }
 }
 
