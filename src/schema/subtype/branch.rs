@@ -149,6 +149,11 @@ impl Solver<'_> {
         }
     }
 
+    /// Takes the steps that a copy of a branch is worth; `false` when none are left, so that no way is tried any more.
+    fn may_copy(&mut self, branch: &Branch) -> bool {
+        self.step((branch.atoms.len() + branch.pending.len()) / COPIED_A_STEP) && !self.is_spent()
+    }
+
     /// Fits the pending node at `at` in each of its ways in turn.
     fn split(&mut self, branch: &mut Branch, at: usize, kind: Types, avoided: &[Value]) -> Outcome {
         if !self.deeper() {
@@ -157,6 +162,10 @@ impl Solver<'_> {
         let lit = branch.pending.remove(at);
         let mut outcome = Outcome::Empty;
         for way in self.ways(lit, kind) {
+            if !self.may_copy(branch) {
+                outcome = Outcome::Unknown;
+                break;
+            }
             let mut next = branch.clone();
             if !way.iter().all(|lit| self.lay_out(*lit, kind, &mut next)) {
                 continue;
@@ -189,6 +198,9 @@ impl Solver<'_> {
             let alone = Branch { atoms: branch.atoms.clone(), pending: Vec::new() };
             let mut open = Vec::new();
             for way in self.ways(branch.pending[at], kind) {
+                if !self.may_copy(&alone) {
+                    return Narrowed::Decided(Outcome::Unknown);
+                }
                 let mut next = alone.clone();
                 if !way.iter().all(|lit| self.lay_out(*lit, kind, &mut next)) {
                     continue;
@@ -283,6 +295,9 @@ impl Solver<'_> {
         doubtful.map_or(Outcome::Empty, |value| Outcome::Found(value.clone()))
     }
 }
+
+/// Literals whose copies weigh as much as a step of the proof.
+const COPIED_A_STEP: usize = 512;
 
 enum Narrowed {
     Decided(Outcome),

@@ -4,6 +4,8 @@
 #[derive(Debug)]
 pub struct Budget {
     left: u64,
+    /// Times that steps were asked for and not had: what goes on regardless shows here.
+    refused: u64,
 }
 
 /// Steps of one proof.
@@ -18,7 +20,7 @@ pub(super) const LEVELS_MAX: usize = 40;
 impl Budget {
     /// So many steps.
     pub const fn of(steps: u64) -> Self {
-        Self { left: steps }
+        Self { left: steps, refused: 0 }
     }
 
     /// Takes `steps`; `false` when there are not so many left, and from then on.
@@ -30,6 +32,7 @@ impl Budget {
             }
             None => {
                 self.left = 0;
+                self.refused += 1;
                 false
             }
         }
@@ -38,6 +41,11 @@ impl Budget {
     /// Steps that are left.
     pub const fn left(&self) -> u64 {
         self.left
+    }
+
+    /// Times that steps were asked for and not had.
+    pub const fn refused(&self) -> u64 {
+        self.refused
     }
 
     /// Whether nothing is left.

@@ -102,6 +102,9 @@ impl<'s> Solver<'s> {
             if members.len() as u64 >= least {
                 break;
             }
+            if self.is_spent() {
+                return Outcome::Unknown;
+            }
             let Some(key) = wanted.key(at) else { continue };
             if matches!(key, Key::Known(name) if members.contains_key(name)) {
                 continue;

@@ -63,6 +63,10 @@ impl<'s> Wanted<'s> {
             (ObjectAtom::Members(rules), is_wanted) => {
                 self.known.extend(rules.named.iter().map(|(name, _)| &**name));
                 for (pattern, _) in &rules.patterns {
+                    // One more than can be told apart is as good as all of them.
+                    if self.patterns.len() > PATTERNS_MAX {
+                        break;
+                    }
                     let pattern = lit.wanted(*pattern);
                     if self.patterns.iter().all(|known| !solver.is_same_pattern(*known, pattern)) {
                         self.patterns.push(pattern);
@@ -209,6 +213,9 @@ impl<'s> Solver<'s> {
         let mut outcome = Outcome::Empty;
         let mut breaking = Vec::new();
         for key_at in 0..wanted.key_count() {
+            if self.is_spent() {
+                return Outcome::Unknown;
+            }
             let Some(key) = wanted.key(key_at) else { continue };
             breaking.clear();
             let name_fits = match next {

@@ -114,9 +114,9 @@ impl<'s> Solver<'s> {
         self.budget.is_spent()
     }
 
-    /// Steps that are left.
-    pub(super) fn steps_left(&self) -> u64 {
-        self.budget.left()
+    /// What is left of it.
+    pub(super) const fn budget(&self) -> &Budget {
+        &self.budget
     }
 
     /// Notes what is not decided; the first such thing is told.

@@ -61,7 +61,7 @@ pub fn is_subtype_within(a: &Compiled, b: &Compiled, budget: &mut Budget) -> Ver
     let steps = STEPS_MAX.min(budget.left());
     let mut solver = Solver::new(a, b, steps);
     let outcome = solver.solve(&[Lit::new(0, a.root), Lit::new(1, b.root).not()]);
-    budget.take((steps - solver.steps_left()) as usize);
+    budget.take((steps - solver.budget().left()) as usize);
     match outcome {
         Outcome::Empty => Verdict::Proven,
         // The solver let the validators judge it.
@@ -84,3 +84,7 @@ fn unknown(solver: &Solver<'_>, a: &Compiled, b: &Compiled) -> Verdict {
     let schema = if doubt.side == 0 { a } else { b };
     Verdict::Unknown { path: schema.pointer(doubt.origin), construct: doubt.construct.to_owned() }
 }
+
+#[cfg(test)]
+#[path = "bounds_tests.rs"]
+mod tests;
