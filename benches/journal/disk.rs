@@ -1,6 +1,7 @@
 //! The journal's own storage in; what one commit of one change costs on this disk, out.
 
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use capd::store::{Begun, Change, Options, Row, Sqlite, Storage as _};
 use capd_proto::envelope::MessageId;
@@ -30,10 +31,11 @@ impl Disk {
         Self { storage, row: 0, change, _files: files }
     }
 
-    /// The median time of one commit, in microseconds.
-    pub(crate) fn commit_us(&mut self, commits: usize) -> f64 {
+    /// The median time of one commit, each a while after the one before. **Units:** microseconds.
+    pub(crate) fn commit_us(&mut self, commits: usize, pause: Duration) -> f64 {
         let times = (0..commits).map(|_| {
             self.row += 1;
+            thread::sleep(pause);
             let change = Change::Begin(Begun { row: Row(self.row), ..self.change.clone() });
             let begin = Instant::now();
             self.storage.commit(&[change]).unwrap();

@@ -1,6 +1,7 @@
 //! Rounds in alternation, so that whatever slows the machine slows both kinds of calls, and the disk between them.
 
 use std::fmt;
+use std::time::Duration;
 
 use crate::Args;
 use crate::agents::{JOURNALED, Round, UNJOURNALED};
@@ -59,17 +60,17 @@ pub(crate) struct Figures {
     pub(crate) many: [Series; 2],
     /// One in flight: unjournaled, journaled.
     pub(crate) one: [Series; 2],
-    /// One commit of one change, between the rounds with one in flight. **Units:** microseconds.
-    pub(crate) commit_us: f64,
+    /// One commit of one change, between the rounds with one in flight: in a row, and [`APART`]. **Units:** microseconds.
+    pub(crate) commit_us: [f64; 2],
     /// The part of all cores' time that went to anything but the four processes and this one.
     pub(crate) others: f64,
 }
 
 impl Figures {
-    /// What a journaled call takes longer, with one in flight, in commits.
-    pub(crate) fn latency_commits(&self) -> f64 {
+    /// What a journaled call takes longer, with one in flight, in commits in a row and in commits apart.
+    pub(crate) fn latency_commits(&self) -> [f64; 2] {
         let [unjournaled, journaled] = [0, 1].map(|kind: usize| self.one[kind].median(|round| round.p50_us));
-        (journaled - unjournaled) / self.commit_us
+        self.commit_us.map(|commit_us| (journaled - unjournaled) / commit_us)
     }
 }
 
@@ -77,22 +78,23 @@ impl Figures {
 struct Pass {
     many: [Series; 2],
     one: [Series; 2],
-    commit_us: [f64; 2],
+    /// Of each kind of commit, the times after both rounds.
+    commit_us: [Vec<f64>; 2],
     others: f64,
 }
 
 impl Pass {
     fn run(world: &mut World, disk: &mut Disk, [many_ms, one_ms]: [u64; 2], commits: usize) -> Self {
         let machine = Machine::watch(world);
-        let (mut many, mut one, mut commit_us) = <([Series; 2], [Series; 2], [f64; 2])>::default();
+        let (mut many, mut one, mut commit_us) = <([Series; 2], [Series; 2], [Vec<f64>; 2])>::default();
         for (series, capability) in many.iter_mut().zip([UNJOURNALED, JOURNALED]) {
             series.add(world, capability, IN_FLIGHT, many_ms);
         }
-        for ((series, capability), commit_us) in
-            one.iter_mut().zip([UNJOURNALED, JOURNALED]).zip(&mut commit_us)
-        {
+        for (series, capability) in one.iter_mut().zip([UNJOURNALED, JOURNALED]) {
             series.add(world, capability, 1, one_ms);
-            *commit_us = disk.commit_us(commits);
+            for (times, pause) in commit_us.iter_mut().zip([Duration::ZERO, APART]) {
+                times.push(disk.commit_us(commits, pause));
+            }
         }
         Self { many, one, commit_us, others: machine.others(world) }
     }
@@ -116,10 +118,10 @@ pub(crate) fn measure(args: &Args) -> Figures {
     for capability in [UNJOURNALED, JOURNALED] {
         calls += world.round(capability, IN_FLIGHT, many_ms / 2).calls;
     }
-    disk.commit_us(commits);
-    let (mut many, mut one, mut commit_us) = <([Series; 2], [Series; 2], Vec<f64>)>::default();
+    disk.commit_us(commits, Duration::ZERO);
+    let (mut many, mut one, mut commit_us) = <([Series; 2], [Series; 2], [Vec<f64>; 2])>::default();
     let (mut others, mut passes) = (0.0, 0);
-    while commit_us.len() < 2 * rounds {
+    while commit_us[0].len() < 2 * rounds {
         let mut pass = Pass::run(&mut world, &mut disk, [many_ms, one_ms], commits);
         passes += 1;
         calls += pass.many.iter().chain(&pass.one).map(Series::calls).sum::<u64>();
@@ -132,12 +134,14 @@ pub(crate) fn measure(args: &Args) -> Figures {
         for (all, pass) in many.iter_mut().chain(&mut one).zip(pass.many.iter_mut().chain(&mut pass.one)) {
             all.append(pass);
         }
-        commit_us.extend(pass.commit_us);
+        for (all, pass) in commit_us.iter_mut().zip(pass.commit_us) {
+            all.extend(pass);
+        }
         others += pass.others / rounds as f64;
     }
     assert_eq!(world.executions(), calls, "each call is executed once");
     let (many, one) = (many.map(Series::per_call), one.map(Series::per_call));
-    let figures = Figures { many, one, commit_us: median(commit_us), others };
+    let figures = Figures { many, one, commit_us: commit_us.map(median), others };
     assert!(figures.one[1].commits >= 1.0, "a journaled call that is alone has commits of its own");
     figures
 }
@@ -177,6 +181,9 @@ pub(crate) fn hold(seconds: u64, args: &Args) {
 
 /// Calls in flight where many are.
 pub(crate) const IN_FLIGHT: usize = 64;
+/// The pause before a commit that is measured as a single call meets it: some of it goes by between a call's three
+/// commits, while its message travels and nothing else runs.
+pub(crate) const APART: Duration = Duration::from_micros(300);
 /// A pass is not taken when others had more of the cores than this. The kernel's own work for our disk and sockets,
 /// which it books on nobody, is the most part of it.
 pub(crate) const OTHERS_MAX: f64 = 0.2;

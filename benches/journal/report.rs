@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::Args;
 use crate::agents::{REQUEST_BYTES, RESPONSE_BYTES, Round};
-use crate::measure::{Figures, IN_FLIGHT, OTHERS_MAX};
+use crate::measure::{APART, Figures, IN_FLIGHT, OTHERS_MAX};
 use crate::world::PROCESSES;
 
 /// Prints the section, and writes it where `args` want it.
@@ -12,11 +12,11 @@ pub(crate) fn report(args: &Args, figures: &Figures) {
     let text = section(figures);
     println!("{text}");
     let commits = figures.many[1].commits;
+    let [in_a_row, apart] = figures.latency_commits();
     println!(
-        "bars: {:.0} of at least 15,000 journaled calls/s; {commits:.2} commits per call, well under 2; {:.1} of at \
-         most 4 commits of latency",
+        "bars: {:.0} of at least 15,000 journaled calls/s; {commits:.2} commits per call, well under 2; {apart:.1} of at \
+         most 4 commits of latency ({in_a_row:.1} of those in a row)",
         figures.many[1].median(Round::calls_per_s),
-        figures.latency_commits(),
     );
     if args.write {
         assert!(!args.is_test, "a trial run is nothing to write down");
@@ -60,12 +60,14 @@ fn section(figures: &Figures) -> String {
     }
     row("one in flight: p50, µs", one(|round| round.p50_us));
     row("one in flight: p99, µs", one(|round| round.p99_us));
+    let ([row_us, apart_us], [in_a_row, apart]) = (figures.commit_us.map(number), figures.latency_commits());
     writeln!(
         text,
-        "\nOne commit of one change takes {} µs in the same run, so a journaled call that is alone takes {:.1} commits\n\
-         longer than one that is not journaled. Other work had {:.0} % of the cores meanwhile, the kernel's own included.",
-        number(figures.commit_us),
-        figures.latency_commits(),
+        "\nIn the same run, one commit of one change takes {apart_us} µs where {} µs pass before it, and {row_us} µs right\n\
+         after another, with cores and disk awake. A journaled call that is alone has three, in two sidecars, and time\n\
+         passes before each. It takes {apart:.1} commits of the first kind, or {in_a_row:.1} of the second, longer than one that is not journaled.\n\
+         Other work had {:.0} % of the cores meanwhile, the kernel's own included.",
+        APART.as_micros(),
         figures.others * 100.0,
     )
     .expect("text takes everything");
