@@ -46,9 +46,15 @@ impl Profile {
         validator::load(document, Some(self)).map(drop)
     }
 
-    /// Looks through a tree whose depth is bounded.
-    pub(super) fn check_tree(self, schema: &Value, draft: Draft) -> Result<(), CompileError> {
-        let mut walk = Walk { profile: self, draft, places: Vec::new(), references: References::default() };
+    /// Looks through a tree whose depth is bounded, and which has so many patterns.
+    pub(super) fn check_tree(
+        self,
+        schema: &Value,
+        draft: Draft,
+        patterns: usize,
+    ) -> Result<(), CompileError> {
+        let references = References::default();
+        let mut walk = Walk { profile: self, draft, patterns, places: Vec::new(), references };
         walk.schema(schema, Place::default(), 0)?;
         walk.references.check(&walk.places)
     }
@@ -73,6 +79,8 @@ enum Step<'s> {
 struct Walk<'s> {
     profile: Profile,
     draft: Draft,
+    /// How many patterns share the bound on their size.
+    patterns: usize,
     places: Vec<Place<'s>>,
     references: References<'s>,
 }
@@ -149,7 +157,9 @@ impl<'s> Walk<'s> {
                 let accepted = known.join(", ");
                 refused(format!("{} is no format that is enforced; accepted: {accepted}", quoted(value)))
             }
-            ("pattern", Some(pattern)) if !validator::is_linear(pattern) => refused(unfit_pattern()),
+            ("pattern", Some(pattern)) if !validator::is_linear(pattern, self.patterns) => {
+                refused(unfit_pattern())
+            }
             ("contentEncoding", Some(encoding)) if !CONTENT_ENCODINGS.contains(&encoding) => {
                 let accepted = CONTENT_ENCODINGS.join(", ");
                 refused(format!("{} is not enforced; accepted: {accepted}", quoted(value)))
@@ -192,7 +202,7 @@ impl<'s> Walk<'s> {
             }
             (Holds::Members, Value::Object(members)) => {
                 for (key, member) in members {
-                    if keyword.name == "patternProperties" && !validator::is_linear(key) {
+                    if keyword.name == "patternProperties" && !validator::is_linear(key, self.patterns) {
                         return Err(self.refused(at, &[name, key], unfit_pattern()));
                     }
                     // The metaschema of draft-07 does not look in there.
@@ -252,7 +262,7 @@ fn refused(places: &[Place<'_>], at: usize, below: &[&str], problem: String) -> 
 
 fn unfit_pattern() -> String {
     "not a pattern that runs in linear time; accepted: a regular expression without look-around and \
-     back-references, and not too large"
+     back-references, and not too large beside the other patterns of the schema"
         .to_owned()
 }
 

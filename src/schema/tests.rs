@@ -294,6 +294,23 @@ fn a_document_that_cannot_be_enforced_is_refused_with_its_place() {
 }
 
 #[test]
+fn the_patterns_of_a_document_share_the_bound_on_their_size() {
+    let with = |count: usize, pattern: &str| {
+        let patterns = (0..count).map(|n| json!({ "pattern": format!("{pattern}{n}$") }));
+        json!({ "anyOf": patterns.collect::<Vec<_>>() }).to_string()
+    };
+    let ordinary = r"^[a-z][a-z0-9_.-]{0,31}-\d+";
+    Validator::compile(with(256, ordinary).as_bytes()).expect("as many as there may be, of an ordinary size");
+    let large = r"^(\p{L}|\p{N}){1,6}";
+    for count in [1, 10] {
+        Validator::compile(with(count, large).as_bytes()).expect("few may be large");
+    }
+    let message = Validator::compile(with(250, large).as_bytes()).expect_err("many may not").to_string();
+    assert!(message.contains("/anyOf/0/pattern"), "{message}");
+    assert!(message.contains("too large beside the other patterns"), "{message}");
+}
+
+#[test]
 fn references_that_lead_back_end() {
     let list = json!({
         "type": "object", "required": ["v"],

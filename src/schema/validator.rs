@@ -21,12 +21,14 @@ use super::violation::{self, Violation};
 pub const SCHEMA_BYTES_MAX: usize = 256 * 1024;
 /// Deepest nesting of a schema document.
 pub const SCHEMA_DEPTH_MAX: usize = 100;
-/// Most regular expressions of a schema document; each may take [`PATTERN_BYTES_MAX`].
+/// Most regular expressions of a schema document.
 pub const SCHEMA_PATTERNS_MAX: usize = 256;
 /// Most schemas that one value is held against, references followed.
 pub const SCHEMA_SPREAD_MAX: usize = 4_096;
-/// Largest compiled regular expression, in bytes.
+/// Largest compiled regular expression, in bytes, where few of them share [`PATTERNS_BYTES_MAX`].
 pub const PATTERN_BYTES_MAX: usize = 1024 * 1024;
+/// Bytes that a document's compiled regular expressions share, each the same part; compiling takes time by them.
+pub const PATTERNS_BYTES_MAX: usize = 12 * 1024 * 1024;
 
 /// Errors made on one payload before the rest of it is left unread; several may go into one violation.
 const ERRORS_MAX: usize = 1024;
@@ -113,6 +115,7 @@ pub(super) struct Loaded {
     schema: Value,
     draft: Draft,
     levels: Levels,
+    patterns: usize,
 }
 
 /// Reads a document and holds it against the bounds, and against a profile if there is one.
@@ -136,19 +139,21 @@ pub(super) fn load(document: &[u8], profile: Option<Profile>) -> Result<Loaded, 
         }
     }
     if let Some(profile) = profile {
-        profile.check_tree(&schema, draft)?;
+        profile.check_tree(&schema, draft, survey.patterns)?;
     }
-    Ok(Loaded { schema, draft, levels: survey.levels })
+    Ok(Loaded { schema, draft, levels: survey.levels, patterns: survey.patterns })
 }
 
-fn patterns() -> PatternOptions<jsonschema::Regex> {
-    PatternOptions::regex().size_limit(PATTERN_BYTES_MAX).dfa_size_limit(PATTERN_BYTES_MAX)
+/// How each of `count` patterns of a document is compiled.
+fn patterns(count: usize) -> PatternOptions<jsonschema::Regex> {
+    let bytes_max = (PATTERNS_BYTES_MAX / count.max(1)).min(PATTERN_BYTES_MAX);
+    PatternOptions::regex().size_limit(bytes_max).dfa_size_limit(bytes_max)
 }
 
-/// Whether a pattern runs in linear time and within its bound.
-pub(super) fn is_linear(pattern: &str) -> bool {
+/// Whether a pattern runs in linear time and within its bound, as one of `count` in its document.
+pub(super) fn is_linear(pattern: &str, count: usize) -> bool {
     let schema = serde_json::json!({ "pattern": pattern });
-    jsonschema::options_for::<Cbor>().offline().with_pattern_options(patterns()).build(&schema).is_ok()
+    jsonschema::options_for::<Cbor>().offline().with_pattern_options(patterns(count)).build(&schema).is_ok()
 }
 
 impl Validator {
@@ -186,11 +191,11 @@ impl Validator {
         Ok((validator, loaded.schema, loaded.draft))
     }
 
-    fn of(Loaded { schema, draft, levels }: &Loaded) -> Result<Self, CompileError> {
+    fn of(Loaded { schema, draft, levels, patterns: count }: &Loaded) -> Result<Self, CompileError> {
         let inner = jsonschema::options_for::<Cbor>()
             .with_draft(*draft)
             .offline()
-            .with_pattern_options(patterns())
+            .with_pattern_options(patterns(*count))
             .should_validate_formats(true)
             // Draft-07 does not define it and would pass anything.
             .with_format("uuid", is_uuid)
@@ -307,7 +312,8 @@ fn invalid(error: &jsonschema::ValidationError<'_>) -> CompileError {
             format!("{problem}; accepted: references inside the document")
         }
         ValidationErrorKind::Format { format } if format == "regex" => {
-            "not a pattern that runs in linear time; accepted: no look-around and no back-references"
+            "not a pattern that runs in linear time; accepted: no look-around and no back-references, and not too \
+             large beside the other patterns of the schema"
                 .to_owned()
         }
         _ => error.to_string(),

@@ -9,7 +9,7 @@ type Of = fn(usize) -> Value;
 
 /// Each of at most `bytes`, beside one that is close to it.
 pub(crate) fn cases(bytes: usize) -> Vec<Case> {
-    let parts: [(&str, Of, Value); 14] = [
+    let parts: [(&str, Of, Value); 15] = [
         ("members", members, json!({ "maxProperties": 3 })),
         ("branches", branches, json!({ "minProperties": 1 })),
         ("one of many", one_of, json!({ "minProperties": 1 })),
@@ -20,7 +20,8 @@ pub(crate) fn cases(bytes: usize) -> Vec<Case> {
         ("names that are required", required, json!({ "maxProperties": 3 })),
         ("needs of each other", dependencies, json!({ "minProperties": 2 })),
         ("small patterns", small_patterns, json!({ "maxLength": 9 })),
-        ("large patterns", large_patterns, json!({ "maxLength": 9 })),
+        ("a few large patterns", few_large_patterns, json!({ "maxLength": 9 })),
+        ("many patterns over all characters", unicode_patterns, json!({ "maxLength": 9 })),
         ("patterns of names", name_patterns, json!({ "maxProperties": 9 })),
         ("conditions", conditions, json!({ "minProperties": 1 })),
         ("nesting", nesting, json!({ "minProperties": 1 })),
@@ -109,8 +110,14 @@ fn small_patterns(count: usize) -> Value {
     json!({ "allOf": (0..count.min(PATTERNS)).map(|n| json!({ "pattern": source(n) })).collect::<Value>() })
 }
 
-fn large_patterns(count: usize) -> Value {
+/// What they share is bounded, so they are either few or not so large.
+fn few_large_patterns(count: usize) -> Value {
     let source = |n: usize| format!(r"^(\p{{L}}|\p{{N}}|[{n}-~]){{1,{}}}\p{{Lu}}$", 4 + n % 5);
+    json!({ "anyOf": (0..count.min(10)).map(|n| json!({ "pattern": source(n) })).collect::<Value>(), "title": padding(count) })
+}
+
+fn unicode_patterns(count: usize) -> Value {
+    let source = |n: usize| format!(r"^[\p{{Lu}}{n}]+$");
     json!({ "anyOf": (0..count.min(PATTERNS)).map(|n| json!({ "pattern": source(n) })).collect::<Value>() })
 }
 
