@@ -217,8 +217,11 @@ impl<'s> Solver<'s> {
         let same = |one: Lit, other: Lit| {
             same::equal((self.schema(one), one.id()), (self.schema(other), other.id()), compared)
         };
+        let mut few = [None; UNWANTED_FEW];
         let is_unwanted: &dyn Fn(Lit) -> bool = if count <= UNWANTED_FEW {
-            &|lit| unwanted().any(|other| same(lit, *other))
+            // Picked out once: there may be tens of thousands of the others, and each is asked about.
+            few.iter_mut().zip(unwanted()).for_each(|(place, lit)| *place = Some(*lit));
+            &|lit| few.iter().flatten().any(|other| same(lit, *other))
         } else {
             let mut by_hash: Vec<(u64, Lit)> = unwanted().map(|lit| (self.node(*lit).hash, *lit)).collect();
             by_hash.sort_unstable();
