@@ -90,7 +90,8 @@ fn ordered(mut value: Value) -> Value {
         *items = std::mem::take(items).into_iter().map(ordered).collect();
     } else if let Value::Map(entries) = &mut value {
         *entries = std::mem::take(entries).into_iter().map(|(k, v)| (ordered(k), ordered(v))).collect();
-        entries.sort_by_cached_key(|(key, _)| written(key.clone()));
+        // By their values as well: ciborium reads a small bignum as an integer, so two keys may be one to it.
+        entries.sort_by_cached_key(|(key, value)| (written(key.clone()), written(value.clone())));
     } else if let Value::Tag(_, inner) = &mut value {
         **inner = ordered(std::mem::replace(inner, Value::Null));
     } else if matches!(value, Value::Float(float) if float.is_nan()) {
