@@ -14,9 +14,10 @@ pub(crate) fn run(bytes: &[u8]) {
     assert!(strict.is_err() || full.is_ok(), "strict takes it, full says {full:?}");
     assert!(full.is_ok() || compiled.is_err(), "the profile says {full:?}, and it is compiled");
     assert!(compiled.is_err() || any.is_ok(), "without a profile: {any:?}");
-    assert_eq!(Validator::compile_under(Profile::Full, bytes).err(), compiled.as_ref().err().cloned());
+    // Of several references that lead nowhere, the validating crate names any one.
+    assert_eq!(Validator::compile_under(Profile::Full, bytes).is_err(), compiled.is_err());
     let for_proof = Compiled::compile(bytes);
-    assert_eq!(for_proof.as_ref().err(), any.as_ref().err(), "for the proof, and for payloads");
+    assert_eq!(for_proof.is_err(), any.is_err(), "for the proof, and for payloads");
     if let Ok(schema) = for_proof {
         let [all, none] = ["true", "false"].map(|text| Compiled::compile(text.as_bytes()));
         let (all, none) = (all.expect("a schema"), none.expect("a schema"));
