@@ -14,10 +14,13 @@ pub(crate) fn run(bytes: &[u8]) {
     assert!(strict.is_err() || full.is_ok(), "strict takes it, full says {full:?}");
     assert!(full.is_ok() || compiled.is_err(), "the profile says {full:?}, and it is compiled");
     assert!(compiled.is_err() || any.is_ok(), "without a profile: {any:?}");
-    // Of several references that lead nowhere, the validating crate names any one.
-    assert_eq!(Validator::compile_under(Profile::Full, bytes).is_err(), compiled.is_err());
+    assert_eq!(Validator::compile_under(Profile::Full, bytes).err(), compiled.as_ref().err().cloned());
     let for_proof = Compiled::compile(bytes);
-    assert_eq!(for_proof.is_err(), any.is_err(), "for the proof, and for payloads");
+    match (for_proof.as_ref().err(), any.as_ref().err()) {
+        // Of several references that lead nowhere, the validating crate names any one.
+        (Some(one), Some(other)) if leads_nowhere(one) && leads_nowhere(other) => {}
+        (one, other) => assert_eq!(one, other, "for the proof, and for payloads"),
+    }
     if let Ok(schema) = for_proof {
         let [all, none] = ["true", "false"].map(|text| Compiled::compile(text.as_bytes()));
         let (all, none) = (all.expect("a schema"), none.expect("a schema"));
@@ -30,6 +33,12 @@ pub(crate) fn run(bytes: &[u8]) {
             holds(validator, payload);
         }
     }
+}
+
+fn leads_nowhere(error: &CompileError) -> bool {
+    let CompileError::Invalid { problem, .. } = error else { return false };
+    // A long one is cut at its end.
+    problem.starts_with("Resource '") || problem.ends_with("accepted: references inside the document")
 }
 
 fn says_where(error: &CompileError) {
