@@ -14,8 +14,8 @@ pub(crate) fn report(args: &Args, figures: &Figures) {
     let commits = figures.many[1].commits;
     let [in_a_row, apart] = figures.latency_commits();
     println!(
-        "bars: {:.0} of at least 15,000 journaled calls/s; {commits:.2} commits per call, well under 2; {apart:.1} of at \
-         most 4 commits of latency ({in_a_row:.1} of those in a row)",
+        "bars: {:.0} of at least 15,000 journaled calls/s; {commits:.2} commits per call, well under 2; {in_a_row:.1} of at \
+         most 4 commits of latency ({apart:.1} of those apart)",
         figures.many[1].median(Round::calls_per_s),
     );
     if args.write {
@@ -64,8 +64,8 @@ fn section(figures: &Figures) -> String {
     writeln!(
         text,
         "\nIn the same run, one commit of one change takes {apart_us} µs where {} µs pass before it, and {row_us} µs right\n\
-         after another, with cores and disk awake. A journaled call that is alone has three, in two sidecars, and time\n\
-         passes before each. It takes {apart:.1} commits of the first kind, or {in_a_row:.1} of the second, longer than one that is not journaled.\n\
+         after another. A journaled call that is alone has three, in two sidecars, and time\n\
+         passes before each. It takes {in_a_row:.1} commits in a row, or {apart:.1} apart, longer than one that is not journaled.\n\
          Other work had {:.0} % of the cores meanwhile, the kernel's own included.",
         APART.as_micros(),
         figures.others * 100.0,
