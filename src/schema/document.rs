@@ -12,8 +12,10 @@ use serde_json::{Map, Value};
 /// **Errors:** the text is not JSON, is nested deeper than 127 levels, or has a key twice in one object.
 pub(super) fn read(text: &[u8]) -> serde_json::Result<Value> {
     let mut deserializer = serde_json::Deserializer::from_slice(text);
-    let value = Once.deserialize(&mut deserializer)?;
+    let mut value = Once.deserialize(&mut deserializer)?;
     deserializer.end()?;
+    // Whatever is told of a document is told in one order, however its keys stand.
+    value.sort_all_objects();
     Ok(value)
 }
 

@@ -148,7 +148,7 @@ fn wait_for(work: impl Future<Output = Result<(), Failure>>) -> Result<(), Failu
 fn end(failure: &Failure, json: bool) -> ExitCode {
     if failure.has_words() {
         if json {
-            output::note(&failure.json().to_string())
+            output::note(&output::json_line(&failure.json()))
         } else {
             output::note(&format!("capctl: {failure}"))
         }

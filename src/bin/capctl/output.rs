@@ -19,7 +19,18 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
 
 /// Writes one JSON document as one line to stdout.
 pub(crate) fn print_json(value: &Value) -> Result<(), Failure> {
-    print(&value.to_string())
+    print(&json_line(value))
+}
+
+/// One JSON document as one line, keys ascending.
+pub(crate) fn json_line(value: &Value) -> String {
+    sorted(value).to_string()
+}
+
+fn sorted(value: &Value) -> Value {
+    let mut value = value.clone();
+    value.sort_all_objects();
+    value
 }
 
 /// Writes one line to stderr. That nobody reads it is no reason to stop, so a failure is let go.
@@ -73,9 +84,10 @@ pub(crate) fn one_line(text: &str) -> String {
     printable(&text.replace(['\n', '\t'], " "))
 }
 
-/// Pretty JSON whose text cannot steer a terminal.
+/// Pretty JSON, keys ascending, whose text cannot steer a terminal.
 pub(crate) fn pretty(value: &Value) -> String {
-    escaped(&serde_json::to_string_pretty(value).unwrap_or_else(|_| value.to_string()))
+    let value = sorted(value);
+    escaped(&serde_json::to_string_pretty(&value).unwrap_or_else(|_| value.to_string()))
 }
 
 /// JSON text that cannot steer a terminal: JSON's own escapes leave DEL and the C1 controls raw.

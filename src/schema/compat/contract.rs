@@ -43,8 +43,10 @@ impl Terms {
     pub fn read(document: &[u8]) -> Result<Self, CompileError> {
         Profile::Full.check(document)?;
         let compiled = Compiled::compile(document)?;
-        let value = serde_json::from_slice(document)
+        let mut value: serde_json::Value = serde_json::from_slice(document)
             .map_err(|error| CompileError::NotJson { line: error.line(), problem: error.to_string() })?;
+        // What differs is told in one order, however the keys stand.
+        value.sort_all_objects();
         Ok(Self::Declared(Box::new(Document { value, compiled })))
     }
 

@@ -65,7 +65,11 @@ pub fn is_subtype_within(a: &Compiled, b: &Compiled, budget: &mut Budget) -> Ver
     match outcome {
         Outcome::Empty => Verdict::Proven,
         // The solver let the validators judge it.
-        Outcome::Found(witness) => refuted(b, witness),
+        Outcome::Found(mut witness) => {
+            // It is shown with its keys in one order, whichever way the proof came upon them.
+            witness.sort_all_objects();
+            refuted(b, witness)
+        }
         Outcome::Unknown => unknown(&solver, a, b),
     }
 }
