@@ -1,0 +1,146 @@
+//! A table of cases in, in TOML; each with what the rules decide of it, beside what is expected, out.
+//!
+//! ```toml
+//! [[case]]
+//! caller = "did:key:z6Mk…"
+//! capability = "org.example.report:1.0.0"  # a name alone is decided as a name
+//! action = "invoke"                        # unless it is query or declare
+//! permissions = ["database:read"]          # what the capability declares, where capabilities.yaml does not say
+//! category = "reports"
+//! expect = "allow"                         # or "deny"
+//! ```
+
+use capd_proto::capability::{CapabilityId, CapabilityName, Version};
+use capd_proto::identity::Did;
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::{Action, Caller, Rules, Subject, Verdict};
+
+/// What a capability declares that a case may leave out.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Declared {
+    /// Its id.
+    pub id: CapabilityId,
+    /// Its category; empty where it has none.
+    pub category: String,
+    /// The permissions that it declares.
+    pub permissions: Vec<String>,
+}
+
+/// One case.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Case {
+    /// Its line in the table.
+    pub line: usize,
+    /// Who calls.
+    pub caller: Did,
+    /// What they would do.
+    pub action: Action,
+    /// The capability's name.
+    pub name: CapabilityName,
+    /// Its version; none where only the name is asked for.
+    pub version: Option<Version>,
+    /// Its category.
+    pub category: String,
+    /// The permissions that it declares.
+    pub permissions: Vec<String>,
+    /// Whether it is to be permitted.
+    pub is_expected: bool,
+}
+
+impl Case {
+    /// What the rules decide of it.
+    pub fn decide(&self, rules: &Rules) -> Verdict {
+        let caller = Caller { did: &self.caller, alias: None };
+        let subject = Subject {
+            name: self.name.as_str(),
+            version: self.version.as_ref(),
+            category: &self.category,
+            permissions: &self.permissions,
+        };
+        rules.decide(caller, self.action, &subject)
+    }
+}
+
+/// One mistake in a table: its line, counted from 1, and what is wrong.
+pub type Mistake = (usize, String);
+
+/// Reads a table of cases.
+///
+/// **Errors:** every mistake; a table without a case is one.
+pub fn read(text: &str, declared: &[Declared]) -> Result<Vec<Case>, Vec<Mistake>> {
+    let line_of =
+        |offset: usize| 1 + text.as_bytes()[..offset.min(text.len())].iter().filter(|b| **b == b'\n').count();
+    let table: Table = toml::from_str(text).map_err(|error| {
+        vec![(error.span().map_or(1, |span| line_of(span.start)), error.message().to_owned())]
+    })?;
+    if table.case.is_empty() {
+        return Err(vec![(1, "no [[case]]".to_owned())]);
+    }
+    let (mut cases, mut mistakes) = (Vec::new(), Vec::new());
+    for row in table.case {
+        let line = line_of(row.span().start);
+        match row.into_inner().case(line, declared) {
+            Ok(case) => cases.push(case),
+            Err(problem) => mistakes.push((line, problem)),
+        }
+    }
+    if mistakes.is_empty() { Ok(cases) } else { Err(mistakes) }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Table {
+    #[serde(default)]
+    case: Vec<Spanned<Row>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Row {
+    caller: String,
+    capability: String,
+    action: Option<String>,
+    permissions: Option<Vec<String>>,
+    category: Option<String>,
+    expect: Expect,
+}
+
+#[derive(Clone, Copy, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+enum Expect {
+    Allow,
+    Deny,
+}
+
+impl Row {
+    fn case(self, line: usize, declared: &[Declared]) -> Result<Case, String> {
+        let caller =
+            Did::parse(&self.caller).map_err(|error| format!("caller {:?}: {error}", self.caller))?;
+        let action = self.action.as_deref().map_or(Ok(Action::Invoke), str::parse)?;
+        let wrong =
+            |error: capd_proto::capability::Error| format!("capability {:?}: {error}", self.capability);
+        let (name, version) = if self.capability.contains(':') {
+            let id: CapabilityId = self.capability.parse().map_err(wrong)?;
+            (id.name, Some(id.version))
+        } else {
+            (self.capability.parse().map_err(wrong)?, None)
+        };
+        let known = declared
+            .iter()
+            .find(|known| known.id.name == name && Some(&known.id.version) == version.as_ref());
+        let category = self.category.or_else(|| known.map(|known| known.category.clone()));
+        let permissions = self.permissions.or_else(|| known.map(|known| known.permissions.clone()));
+        Ok(Case {
+            line,
+            caller,
+            action,
+            name,
+            version,
+            category: category.unwrap_or_default(),
+            permissions: permissions.unwrap_or_default(),
+            is_expected: self.expect == Expect::Allow,
+        })
+    }
+}
