@@ -11,8 +11,8 @@ use super::keys::{Fallback, KEYS, Key};
 use super::source::Settings;
 use super::value::{Value, quoted};
 use super::{
-    Admit, Agent, Audit, Config, Effective, Limits, Listen, Log, LogFormat, Mistake, Origin, Peer,
-    PeerPolicy, Process, Quic, Signatures, Timeouts,
+    Admit, Agent, Audit, Caller, Config, Effective, Grant, Group, Limits, Listen, Log, LogFormat, Mistake,
+    Origin, Peer, PeerPolicy, Policy, Process, Quic, Signatures, Timeouts,
 };
 
 /// Builds the configuration and adds a mistake for each rule it breaks; `None` only without a state directory.
@@ -65,6 +65,9 @@ pub(super) fn build(
             refresh_ms: view.integer("peer.refresh_ms"),
         },
         peers: view.peers("peers"),
+        groups: view.groups("groups"),
+        allow: view.grants("allow"),
+        policy: Policy { files: view.paths("policy.files") },
         limits: Limits {
             msg_size_bytes_max: view.integer("limits.msg_size_bytes_max"),
             calls_in_flight_max: view.integer("limits.calls_in_flight_max"),
@@ -157,6 +160,25 @@ fn tie(config: &Config, settings: &Settings, mistakes: &mut Vec<Mistake>) {
                 format!("{} stands twice", quoted(&peer.did)),
                 "each did once, with all its addresses",
             );
+        }
+    }
+    for (index, group) in config.groups.iter().enumerate() {
+        if config.groups[..index].iter().any(|earlier| earlier.name == group.name) {
+            let problem = format!("{} stands twice", quoted(&group.name));
+            wrong("groups", problem, "each name once, with all its members");
+        }
+    }
+    for caller in config.allow.iter().flat_map(|grant| &grant.callers) {
+        if let Caller::Group(name) = caller
+            && !config.groups.iter().any(|group| group.name == *name)
+        {
+            let known: Vec<_> = config.groups.iter().map(|group| group.name.as_str()).collect();
+            let accepted = if known.is_empty() {
+                "a name of [[groups]], which are none".to_owned()
+            } else {
+                known.join(", ")
+            };
+            wrong("allow", format!("there is no group {}", quoted(name)), &accepted);
         }
     }
     let ordered: [(&str, u64, &str, u64); 5] = [
@@ -272,6 +294,20 @@ impl View<'_> {
         match self.0.get(path) {
             Some((Value::Rate(rate), _)) => *rate,
             _ => None,
+        }
+    }
+
+    fn groups(&self, path: &str) -> Vec<Group> {
+        match self.0.get(path) {
+            Some((Value::Groups(groups), _)) => groups.clone(),
+            _ => Vec::new(),
+        }
+    }
+
+    fn grants(&self, path: &str) -> Vec<Grant> {
+        match self.0.get(path) {
+            Some((Value::Grants(grants), _)) => grants.clone(),
+            _ => Vec::new(),
         }
     }
 

@@ -1,6 +1,4 @@
-//! The table of keys in; the reference table (markdown) and the names of environment variables out.
-
-use std::fmt::Write;
+//! The table of keys: what may be set, what it takes, and the names of environment variables.
 
 use capd_proto::limits;
 
@@ -49,6 +47,10 @@ pub enum Kind {
     CapabilityOrOff,
     /// The `[[peers]]` tables; `DID@ADDRESS`, comma separated, outside the file.
     Peers,
+    /// The `[[groups]]` tables; `NAME=DID`, comma separated, outside the file.
+    Groups,
+    /// The `[[allow]]` tables; `CALLER=CAPABILITY`, comma separated, outside the file.
+    Grants,
 }
 
 /// What an integer counts.
@@ -166,6 +168,19 @@ pub const KEYS: &[Key] = &[
         Unset("none"),
         "The peers: `[[peers]]` tables with `did` and `addresses`, most wanted address first.",
     ),
+    key(
+        "groups",
+        Kind::Groups,
+        Unset("none"),
+        "Callers under one name for `[[allow]]` and policies: `[[groups]]` tables with `name` and `members`.",
+    ),
+    key(
+        "allow",
+        Kind::Grants,
+        Unset("peers may call nothing"),
+        "What peers may call: `[[allow]]` tables with `callers`, `capabilities`, and where wanted `permissions` and `actions`.",
+    ),
+    key("policy.files", Kind::Paths, Unset("none"), "Policies in Cedar, beside what `[[allow]]` grants."),
     key(
         "limits.msg_size_bytes_max",
         bytes(limits::MSG_SIZE_BYTES_FLOOR as u64, 1024 * MIB),
@@ -401,40 +416,14 @@ impl Kind {
             Self::Peers => "[[peers]] tables with did = \"did:…\" and addresses = [\"quic://HOST:PORT\" or \
                             \"tcp://HOST:PORT\", …]; outside the file DID@ADDRESS, comma separated"
                 .into(),
+            Self::Groups => "[[groups]] tables with name = \"NAME\" and members = [\"did:…\", …]; outside the file \
+                             NAME=DID, comma separated"
+                .into(),
+            Self::Grants => "[[allow]] tables with callers = [\"did:…\", \"group:NAME\" or \"*\", …], capabilities = \
+                             [a name, \"NAMESPACE.*\" or \"*\", …], permissions = [\"scope:verb\", \"scope:*\" or \
+                             \"*\", …] and actions = [\"query\", \"invoke\"]; outside the file CALLER=CAPABILITY, comma \
+                             separated"
+                .into(),
         }
     }
-}
-
-impl Fallback {
-    fn written(&self) -> String {
-        match self {
-            Self::Text(text) => format!("`\"{text}\"`"),
-            Self::Integer(number) => format!("`{number}`"),
-            Self::Unset(text) | Self::Derived(text) => (*text).to_owned(),
-        }
-    }
-}
-
-/// The reference of all keys and variables, as markdown tables.
-pub fn reference() -> String {
-    let mut out = String::from(
-        "| key | accepted | default | environment | meaning |\n| --- | --- | --- | --- | --- |\n",
-    );
-    for key in KEYS {
-        writeln!(
-            out,
-            "| `{}` | {} | {} | `{}` | {} |",
-            key.path,
-            key.kind.accepted(),
-            key.default.written(),
-            key.variable(),
-            key.meaning
-        )
-        .expect("writing to a String does not fail");
-    }
-    out.push_str("\n| variable | meaning |\n| --- | --- |\n");
-    for (name, meaning) in OTHER_VARIABLES {
-        writeln!(out, "| `{name}` | {meaning} |").expect("writing to a String does not fail");
-    }
-    out
 }

@@ -11,13 +11,16 @@ use capd_proto::rate::Rate;
 use tracing_subscriber::filter::LevelFilter;
 
 mod check;
+mod grant;
 pub mod keys;
+mod reference;
 mod source;
 #[cfg(test)]
 mod tests;
 mod value;
 
-pub use keys::reference;
+pub use grant::{Action, Caller, Grant, Group};
+pub use reference::reference;
 pub use source::Origin;
 
 /// Everything the daemon may be told, checked.
@@ -31,6 +34,12 @@ pub struct Config {
     pub peer: PeerPolicy,
     /// `[[peers]]`: who the peers are and where they listen.
     pub peers: Vec<Peer>,
+    /// `[[groups]]`: callers under one name.
+    pub groups: Vec<Group>,
+    /// `[[allow]]`: what peers may call.
+    pub allow: Vec<Grant>,
+    /// `[policy]`: policies beside those.
+    pub policy: Policy,
     /// `[limits]`: bounds in bytes and counts.
     pub limits: Limits,
     /// `[timeouts]`: bounds in milliseconds.
@@ -132,6 +141,13 @@ pub enum Transport {
     Quic,
     /// TLS over TCP.
     Tcp,
+}
+
+/// `[policy]`: policies beside `[[allow]]`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Policy {
+    /// Files of policies in Cedar.
+    pub files: Vec<PathBuf>,
 }
 
 /// `[limits]`: bounds in bytes and counts.

@@ -79,6 +79,16 @@ fn every_key_is_read_from_the_file() {
         addresses = ["quic://127.0.0.1:7001", "tcp://[::1]:7002", "quic://peer.example:9"]
         [[peers]]
         did = "did:web:example.org"
+        [[groups]]
+        name = "near"
+        members = ["did:web:example.org"]
+        [[allow]]
+        callers = ["group:near", "did:key:z1", "*"]
+        capabilities = ["org.example.*", "org.example.deep.one", "*"]
+        actions = ["invoke"]
+        permissions = ["network:read", "filesystem:*", "*"]
+        [policy]
+        files = ["a.cedar"]
         [limits]
         msg_size_bytes_max = 0x200000
         calls_in_flight_max = 10
@@ -128,6 +138,14 @@ fn every_key_is_read_from_the_file() {
     assert_eq!(config.peers.len(), 2);
     let written: Vec<String> = config.peers[0].addresses.iter().map(ToString::to_string).collect();
     assert_eq!(written, ["quic://127.0.0.1:7001", "tcp://[::1]:7002", "quic://peer.example:9"]);
+    assert_eq!(config.groups[0].members, ["did:web:example.org"]);
+    let who = [Caller::Group("near".into()), Caller::Did("did:key:z1".into()), Caller::Anyone];
+    assert_eq!(
+        (&config.allow[0].callers[..], &config.allow[0].actions[..]),
+        (&who[..], &[Action::Invoke][..])
+    );
+    assert_eq!(config.allow[0].permissions, ["network:read", "filesystem:*", "*"]);
+    assert_eq!(config.policy.files, [Path::new("/etc/capd/a.cedar")]);
     assert_eq!(config.limits.msg_size_bytes_max, 2 * 1024 * 1024);
     let rate = config.limits.call_rate_per_peer.unwrap();
     assert_eq!((rate.requests(), rate.period_ms(), rate.burst()), (600, 60_000, 50));
@@ -275,6 +293,50 @@ fn keys_that_contradict_each_other_are_refused_at_the_one_that_was_written() {
     );
     let twice = "[[peers]]\ndid = \"did:key:z1\"\n[[peers]]\ndid = \"did:key:z1\"\n";
     says(&refused(twice), &["peers", "stands twice"]);
+}
+
+#[test]
+fn a_grant_that_is_none_is_refused_at_its_place() {
+    let grant = |callers: &str, more: &str| {
+        format!("[[allow]]\ncallers = [\n{callers}]\ncapabilities = [\"a.b.c\"]\n{more}\n")
+    };
+    says(&refused(&grant("\"bob\"", "")), &["capd.toml:3:", "allow", "\"bob\" is not a DID", "group:NAME"]);
+    says(&refused(&grant("\"group:\"", "")), &["capd.toml:3:", "not a name"]);
+    says(&refused(&grant("", "")), &["capd.toml:1:", "without callers"]);
+    says(&refused("[[allow]]\ncallers = [\"*\"]\n"), &["capd.toml:1:", "without capabilities"]);
+    says(&refused(&grant("\"*\"", "actions = [\"declare\"]")), &["capd.toml:5:", "\"declare\" is no action"]);
+    says(&refused(&grant("\"*\"", "actions = []")), &["without actions"]);
+    for permission in ["read", "network:", ":read", "net work:read", "network:read:now", "**"] {
+        let text = grant("\"*\"", &format!("permissions = [{permission:?}]"));
+        says(&refused(&text), &["capd.toml:5:", permission, "is no permission", "scope:verb"]);
+    }
+    says(&refused(&grant("\"*\"", "until = 3")), &["capd.toml:5:", "unknown key \"until\""]);
+    says(&refused(&grant("\"*\"", "permissions = 3")), &["permissions: 3 is an integer"]);
+    says(&refused(&grant("\"group:ops\"", "")), &["allow", "no group \"ops\""]);
+    let text = "[[allow]]\ncallers = [\"*\"]\ncapabilities = [\"echo\"]\n";
+    says(&refused(text), &["capd.toml:3:", "\"echo\" is no capability"]);
+    let twice = "[[groups]]\nname = \"a\"\nmembers = []\n[[groups]]\nname = \"a\"\nmembers = []\n";
+    says(&refused(twice), &["groups", "stands twice"]);
+    says(&refused("[[groups]]\nname = \"a\"\n"), &["a group without members"]);
+}
+
+#[test]
+fn grants_and_groups_outside_the_file_are_pairs() {
+    let environment = env(&[
+        ("CAPD_ALLOW", "*=org.example.*, group:near=*"),
+        ("CAPD_GROUPS", "near=did:web:a,far=did:web:b,near=did:web:c"),
+    ]);
+    let config = Config::layer(None, &environment, &[]).unwrap();
+    assert_eq!(config.allow.len(), 2);
+    assert_eq!((&config.allow[0].callers[..], config.allow[1].permissions.len()), (&[Caller::Anyone][..], 0));
+    assert_eq!(config.groups[0].members, ["did:web:a", "did:web:c"]);
+    for (name, text, part) in [
+        ("CAPD_ALLOW", "*", "is not CALLER=CAPABILITY"),
+        ("CAPD_ALLOW", "bob=*", "is not a DID"),
+        ("CAPD_GROUPS", "near", "is not NAME=DID"),
+    ] {
+        says(&Config::layer(None, &env(&[(name, text)]), &[]).unwrap_err().to_string(), &[name, part]);
+    }
 }
 
 #[test]

@@ -10,6 +10,7 @@ use capd_proto::rate::Rate;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::grant::{self, Grant, Group};
 use super::keys::Kind;
 use super::{Address, Peer, Transport};
 
@@ -30,6 +31,10 @@ pub(super) enum Value {
     Rate(Option<Rate>),
     /// [`Kind::Peers`].
     Peers(Vec<Peer>),
+    /// [`Kind::Groups`].
+    Groups(Vec<Group>),
+    /// [`Kind::Grants`].
+    Grants(Vec<Grant>),
 }
 
 /// What is wrong, and for a TOML value the bytes of the part that is.
@@ -58,17 +63,27 @@ pub(super) fn from_toml(kind: Kind, value: &Spanned<DeValue<'_>>, base: &Path) -
             });
             Ok(Value::Paths(paths.collect::<Result<_, _>>()?))
         }
-        (Kind::Peers, DeValue::Array(items)) => {
-            let peers = items.iter().map(|item| match item.get_ref() {
-                DeValue::Table(table) => peer_table(table, item.span()),
-                other => Err(Problem { problem: mistyped(other), span: item.span() }),
-            });
-            Ok(Value::Peers(peers.collect::<Result<_, _>>()?))
+        (Kind::Peers, DeValue::Array(items)) => Ok(Value::Peers(tables(items, peer_table)?)),
+        (Kind::Groups, DeValue::Array(items)) => Ok(Value::Groups(tables(items, grant::group)?)),
+        (Kind::Grants, DeValue::Array(items)) => Ok(Value::Grants(tables(items, grant::grant)?)),
+        (Kind::Integer { .. } | Kind::Paths | Kind::Peers | Kind::Groups | Kind::Grants, other) => {
+            Err(at(mistyped(other)))
         }
-        (Kind::Integer { .. } | Kind::Paths | Kind::Peers, other) => Err(at(mistyped(other))),
         (_, DeValue::String(text)) => word(kind, text, base).map_err(at),
         (_, other) => Err(at(mistyped(other))),
     }
+}
+
+/// The tables of an array, each read by `read`.
+fn tables<T>(
+    items: &[Spanned<DeValue<'_>>],
+    read: impl Fn(&DeTable<'_>, Range<usize>) -> Result<T, Problem>,
+) -> Result<Vec<T>, Problem> {
+    let read = |item: &Spanned<DeValue<'_>>| match item.get_ref() {
+        DeValue::Table(table) => read(table, item.span()),
+        other => Err(Problem { problem: mistyped(other), span: item.span() }),
+    };
+    items.iter().map(read).collect()
 }
 
 /// The value of a key in the environment or a flag.
@@ -92,6 +107,8 @@ pub(super) fn from_text(kind: Kind, text: &str) -> Result<Value, String> {
             }
             Ok(Value::Peers(peers))
         }
+        Kind::Groups => grant::groups_of_text(items()).map(Value::Groups),
+        Kind::Grants => grant::grants_of_text(items()).map(Value::Grants),
         Kind::Name
         | Kind::Path
         | Kind::PathOrOff
@@ -133,7 +150,9 @@ fn word(kind: Kind, text: &str, base: &Path) -> Result<Value, String> {
             Ok(rate) => Ok(Value::Rate(Some(rate))),
             Err(error) => Err(format!("{} is no rate: {error}", quoted(text))),
         },
-        Kind::Integer { .. } | Kind::Paths | Kind::Peers => Err(format!("{} is a text", quoted(text))),
+        Kind::Integer { .. } | Kind::Paths | Kind::Peers | Kind::Groups | Kind::Grants => {
+            Err(format!("{} is a text", quoted(text)))
+        }
     }
 }
 
@@ -180,7 +199,7 @@ fn peer_table(table: &DeTable<'_>, span: Range<usize>) -> Result<Peer, Problem> 
     Ok(Peer { did, addresses })
 }
 
-fn peer_did(text: &str) -> Result<String, String> {
+pub(super) fn peer_did(text: &str) -> Result<String, String> {
     let mut parts = text.splitn(3, ':');
     let scheme = parts.next() == Some("did");
     let method = parts
@@ -219,7 +238,7 @@ fn is_host(host: &str) -> bool {
     !host.is_empty() && host.len() <= 253 && host.bytes().all(fits)
 }
 
-fn mistyped(value: &DeValue<'_>) -> String {
+pub(super) fn mistyped(value: &DeValue<'_>) -> String {
     match value {
         DeValue::String(text) => format!("{} is a text", quoted(text)),
         DeValue::Integer(number) => format!("{} is an integer", number.as_str()),
@@ -264,6 +283,8 @@ impl Value {
                     })
                     .collect(),
             ),
+            Self::Groups(groups) => list(groups.iter().map(ToString::to_string).collect()),
+            Self::Grants(grants) => list(grants.iter().map(ToString::to_string).collect()),
         }
     }
 }
