@@ -33,11 +33,13 @@ pub struct Choice<'a> {
 pub enum Refusal {
     /// The name is not known in scope. **Errors:** 4002.
     NameUnknown,
+    /// The caller may call none of those that have the name. **Errors:** 3001.
+    Denied,
     /// No version fits; what is served, newest first. **Errors:** 4003.
     VersionMismatch(Vec<Version>),
 }
 
-/// Chooses who serves `name`.
+/// Chooses who serves `name`, of those that `may_call` lets the caller call: to it, there are no others.
 ///
 /// Deterministic: the version is chosen as PROTOCOL 7.5 says, among local providers first; of several origins that
 /// serve the same choice the first in the snapshot's order is named.
@@ -48,14 +50,16 @@ pub fn route<'a>(
     name: &str,
     want: &Want,
     scope: Scope<'_>,
+    may_call: impl Fn(&Entry) -> bool,
 ) -> Result<Choice<'a>, Refusal> {
     let entries = snapshot.entries(name);
+    let is_local = |origin: &Origin| matches!(origin, Origin::Local(_));
     match scope {
-        Scope::Local => choose(entries, want, |origin| matches!(origin, Origin::Local(_))),
-        Scope::Peer(did) => choose(entries, want, |origin| *origin == Origin::Peer(did.clone())),
-        Scope::Anywhere => match route(snapshot, name, want, Scope::Local) {
+        Scope::Local => choose(entries, want, is_local, &may_call),
+        Scope::Peer(did) => choose(entries, want, |origin| *origin == Origin::Peer(did.clone()), &may_call),
+        Scope::Anywhere => match choose(entries, want, is_local, &may_call) {
             Ok(choice) => Ok(choice),
-            Err(_) => choose(entries, want, |_| true),
+            Err(_) => choose(entries, want, |_| true, &may_call),
         },
     }
 }
@@ -64,10 +68,15 @@ fn choose<'a>(
     entries: &'a [Entry],
     want: &Want,
     in_scope: impl Fn(&Origin) -> bool,
+    may_call: &impl Fn(&Entry) -> bool,
 ) -> Result<Choice<'a>, Refusal> {
-    let candidates: Vec<&Entry> = entries.iter().filter(|entry| in_scope(&entry.origin)).collect();
+    let mut candidates: Vec<&Entry> = entries.iter().filter(|entry| in_scope(&entry.origin)).collect();
     if candidates.is_empty() {
         return Err(Refusal::NameUnknown);
+    }
+    candidates.retain(|entry| may_call(entry));
+    if candidates.is_empty() {
+        return Err(Refusal::Denied);
     }
     let served: Vec<&Served> = candidates.iter().map(|entry| &entry.descriptor.served).collect();
     match negotiate::choose(want, &served) {
@@ -116,7 +125,7 @@ mod tests {
     }
 
     fn chosen<'a>(snapshot: &'a Snapshot, want: &Want, scope: Scope<'_>) -> (&'a Origin, String) {
-        let choice = route(snapshot, NAME, want, scope).unwrap();
+        let choice = route(snapshot, NAME, want, scope, |_| true).unwrap();
         (&choice.entry.origin, choice.entry.descriptor.id.version.to_string())
     }
 
@@ -136,7 +145,7 @@ mod tests {
     fn an_unknown_name_and_an_unserved_version_are_told_apart() {
         let snapshot = snapshot(&[(Origin::Peer(peer(1)), &["1.0.0", "2.0.0"])]);
         let stranger = peer(2);
-        let refusal = |name, scope| route(&snapshot, name, &range(">=3.0.0"), scope).unwrap_err();
+        let refusal = |name, scope| route(&snapshot, name, &range(">=3.0.0"), scope, |_| true).unwrap_err();
         assert_eq!(refusal("org.example.other", Scope::Anywhere), Refusal::NameUnknown);
         assert_eq!(refusal(NAME, Scope::Local), Refusal::NameUnknown);
         assert_eq!(refusal(NAME, Scope::Peer(&stranger)), Refusal::NameUnknown);
@@ -145,12 +154,24 @@ mod tests {
     }
 
     #[test]
+    fn what_a_caller_may_not_call_is_not_there_for_it() {
+        let snapshot = snapshot(&[(Origin::Local(ProviderId(1)), &["1.0.0", "2.0.0"])]);
+        let is_old = |entry: &Entry| entry.descriptor.id.version.major() == 1;
+        let want = range(">=1.0.0");
+        let choice = route(&snapshot, NAME, &want, Scope::Local, is_old).unwrap();
+        assert_eq!(choice.entry.descriptor.id.version.to_string(), "1.0.0");
+        let newer = route(&snapshot, NAME, &range(">=2.0.0"), Scope::Local, is_old).unwrap_err();
+        assert_eq!(newer, Refusal::VersionMismatch(vec!["1.0.0".parse().unwrap()]));
+        assert_eq!(route(&snapshot, NAME, &want, Scope::Anywhere, |_| false).unwrap_err(), Refusal::Denied);
+    }
+
+    #[test]
     fn every_provider_of_the_chosen_id_is_an_alternative() {
         let origins = [1, 2].map(|number| Origin::Local(ProviderId(number)));
         let snapshot =
             snapshot(&[(origins[0].clone(), &["1.0.0"]), (origins[1].clone(), &["1.0.0", "0.9.0"])]);
         let want = range(">=0.1.0");
-        let choice = route(&snapshot, NAME, &want, Scope::Local).unwrap();
+        let choice = route(&snapshot, NAME, &want, Scope::Local, |_| true).unwrap();
         let found: Vec<_> = choice.alternatives.iter().map(|entry| entry.origin.clone()).collect();
         assert_eq!(found, origins);
     }

@@ -72,6 +72,20 @@ fn every_configuration_shown_is_one_that_capd_takes() {
     }
 }
 
+#[test]
+fn every_policy_shown_is_one_that_capd_takes() {
+    let shown = blocks(&page("docs/concepts.md"), "cedar").concat();
+    assert!(shown.contains("permit"), "docs/concepts.md shows none");
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("shown.cedar"), shown).unwrap();
+    let config = dir.path().join("capd.toml");
+    let text = "[agent]\ndir = \"state\"\n[[groups]]\nname = \"analysts\"\nmembers = []\n[policy]\nfiles = [\"shown.cedar\"]\n";
+    std::fs::write(&config, text).unwrap();
+    let checked = capd(&["config", "check", "--config", config.to_str().unwrap()]);
+    assert_eq!(exit_code(&checked), 0, "{}", stderr(&checked));
+    assert_eq!(stdout(&checked), "the configuration is in order\n", "no warning either");
+}
+
 fn copy_schemas(to: &Path) {
     for version in ["1.5.0", "2.0.0"] {
         let from =

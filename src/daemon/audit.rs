@@ -12,7 +12,7 @@ use capd_proto::cbor::json;
 use capd_proto::code::Code;
 use capd_proto::envelope::{Envelope, MessageId};
 use capd_proto::ledger::Answerer;
-use capd_proto::message::{Invoke, SchemaSide, Type};
+use capd_proto::message::{Invoke, Query, Request, SchemaSide, Type};
 use sha2::{Digest, Sha256};
 
 use super::node::{Node, Refusal};
@@ -122,9 +122,8 @@ impl Node {
         if let Some(typ) = Type::from_code(envelope.typ) {
             record = record.with("messageType", typ.name());
         }
-        let invoke = envelope.body().filter(|_| envelope.typ == Type::CapInvoke.code());
-        let invoke = invoke.and_then(|body| Invoke::decode(body).ok());
-        let name = invoke.and_then(|invoke| invoke.identity().ok().map(|asked| asked.name.to_string()));
+        let name =
+            Type::from_code(envelope.typ).zip(envelope.body()).and_then(|(typ, body)| asked_for(typ, body));
         if let Some(name) = name {
             record = record.capability(&name);
         }
@@ -170,6 +169,15 @@ impl Node {
 }
 
 impl Node {
+    /// A call of the agent's that the policy forbids.
+    pub(super) fn audit_forbidden(&self, call: Audited<'_>, refusal: &Refusal) {
+        let (kind, reason) = (Kind::Denied, refusal.message.as_str());
+        let capability = call.capability;
+        tracing::warn!(target: "audit", kind = kind.as_str(), id = %call.id, capability, reason, "a call was denied");
+        let record = call.of(self.audited(kind)).with("code", refusal.code.0).with("reason", short(reason));
+        self.audit.record(record.with("messageType", Type::CapInvoke.name()));
+    }
+
     /// A call of which nobody will know whether it took effect.
     pub(super) fn audit_interrupted(&self, key: &CallKey, invocation: &Invocation, reason: &str) {
         let capability = invocation.capability.name.as_str();
@@ -204,6 +212,22 @@ pub(super) fn interrupted(begun: &Begun, now_ms: u64) -> Record {
         .capability(name_of(capability))
         .with("reason", "the sidecar stopped while it ran")
         .with("startedAt", *started_at_ms)
+}
+
+/// The capability that a message asks for, if it asks for one.
+fn asked_for(typ: Type, body: &[u8]) -> Option<String> {
+    match typ {
+        Type::CapInvoke => {
+            let invoke = Invoke::decode(body).ok()?;
+            invoke.identity().ok().map(|asked| asked.name.to_string())
+        }
+        Type::CapQuery => Query::decode(body).ok()?.question().ok().map(|asked| asked.pattern.to_string()),
+        Type::Request => match Request::decode(body).ok()? {
+            Request::Negotiate(request) => Some(request.capability.into_owned()),
+            _ => None,
+        },
+        _ => None,
+    }
 }
 
 /// The name of a capability's id.

@@ -7,7 +7,8 @@
 //! agent's calls to peers, `relay` matches every other answer with its request, `query` and `discovery` exchange what
 //! is served, `gate` proves that it is what the agent was built against, `providers` holds what serves here, `sessions`
 //! pins agreed versions, `turns` counts what an agent has to repair, `listing` shows it which calls there are,
-//! `access` logs each call, `hashes` says what contracts hash to, `deprecation` warns of what is deprecated, `audit` accounts for what was
+//! `access` logs each call, `hashes` says what contracts hash to, `deprecation` warns of what is deprecated, `permission`
+//! asks the policy who may have what and `policy` reads it, `audit` accounts for what was
 //! refused, dropped or cut off.
 
 mod access;
@@ -23,6 +24,8 @@ mod inbound;
 mod listing;
 mod node;
 mod peers;
+mod permission;
+mod policy;
 mod probe;
 mod providers;
 mod query;
@@ -48,6 +51,7 @@ use crate::store::{Medium, Thread};
 use node::Node;
 
 pub use hashes::{Hashed, Hashes, hashes};
+pub use policy::rules;
 pub use start::StartError;
 
 /// A running sidecar.

@@ -21,6 +21,7 @@ use super::relay::Relay;
 use super::sessions::Pins;
 use super::turns::Turns;
 use crate::net::{Clock, CloseReason, Link, Random, Route, SendError, System, Tasks};
+use crate::policy::Decisions;
 use crate::policy::rate::{PeerRates, Rates};
 use crate::registry::Registry;
 use crate::schema::Artifacts;
@@ -67,6 +68,7 @@ pub(super) struct Parts {
     pub(super) keyring: Keyring,
     pub(super) artifacts: Artifacts,
     pub(super) gate: Gate,
+    pub(super) policy: Decisions,
     pub(super) cursor_key: [u8; 32],
 }
 
@@ -120,6 +122,8 @@ pub(super) struct Node {
     pub(super) artifacts: Artifacts,
     /// What the agent was built against.
     pub(super) drift: Drift,
+    /// Who may do what.
+    pub(super) policy: Decisions,
     pub(super) peers: Peers,
     pub(super) providers: Providers,
     pub(super) executor: Executor,
@@ -170,6 +174,7 @@ impl Node {
             registry: Registry::new(),
             artifacts: parts.artifacts,
             drift: Drift::new(parts.gate),
+            policy: parts.policy,
             peers: parts.peers,
             providers: Providers::default(),
             executor: parts.executor,

@@ -25,6 +25,7 @@ use super::node::{ANSWER_TTL_MS, Node, Outbound, Refusal, lock};
 use super::wire::{text, with_fields};
 use crate::declaration::{self, Declared};
 use crate::net::{Link, LinkId};
+use crate::policy::Action;
 use crate::provider::link::{Answered, LinkProvider, Wire};
 use crate::provider::process::confine::{Confinement, ResourceLimits};
 use crate::provider::process::{Confined, ProcessProvider, ProcessSpec};
@@ -201,7 +202,12 @@ impl Node {
                 return Err(Refusal::new(Code::BAD_REQUEST, format!("{} is declared twice", descriptor.id)));
             }
             check_rate(&descriptor)?;
-            descriptors.push(self.own_schemas(descriptor)?);
+            let descriptor = Arc::new(self.own_schemas(descriptor)?);
+            if !self.agent_may(Action::Declare, &descriptor) {
+                let message = format!("a policy forbids the agent to declare {}", descriptor.id);
+                return Err(Refusal::new(Code::UNAUTHORIZED, message));
+            }
+            descriptors.push(Arc::unwrap_or_clone(descriptor));
         }
         let descriptors =
             completed(descriptors, &self.artifacts)?.into_iter().map(Arc::new).collect::<Vec<_>>();

@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use capd_proto::capability::CapabilityPattern;
 use capd_proto::code::Code;
 use capd_proto::message::{
     ContentHash, Cursor, CursorContext, Declare, Descriptor, DocRequest, DocSend, Order, Query, Question,
@@ -28,20 +29,22 @@ impl Node {
         if query.cursor.is_none() && self.defer_until_fresh(inbound) {
             return Ok(());
         }
-        let snapshot = self.registry.snapshot();
+        let permit = self.permit_query(inbound, &question.pattern)?;
         let is_agent = inbound.link.kind().is_local();
         let context = CursorContext {
             holder: inbound.sender.as_str(),
             question: &question,
-            snapshot: snapshot.number(),
+            snapshot: self.edition(&permit),
         };
         let start = match &query.cursor {
             Some(cursor) => Cursor::open(&self.cursor_key, &context, cursor)
                 .map_err(|error| Refusal::new(Code::BAD_REQUEST, error.to_string()))?,
             None => 0,
         };
-        let entries = matching(&snapshot, &question, is_agent)
-            .map_err(|refusal| if is_agent { self.or_misunderstood(refusal, None, None) } else { refusal })?;
+        let entries = matching(&permit.snapshot, &question, is_agent, |entry| self.may_see(&permit, entry))
+            .map_err(
+            |refusal| if is_agent { self.or_misunderstood(refusal, None, None) } else { refusal },
+        )?;
         let start = usize::try_from(start).unwrap_or(usize::MAX).min(entries.len());
         // A page ends early rather than outgrow what the link takes.
         let budget_bytes = inbound.link.message_bytes_max() / 2;
@@ -87,15 +90,16 @@ impl Node {
             Refusal::new(Code::BAD_REQUEST, "a hash has 32 bytes (sha-256) or 64 (sha-512)")
         })?;
         let is_agent = inbound.link.kind().is_local();
-        let snapshot = self.registry.snapshot();
-        let named = named_by(&snapshot, &hash);
-        // A peer gets what a capability served here names, and nothing that we only keep.
-        if !is_agent && !named.iter().any(|origin| matches!(origin, Origin::Local(_))) {
+        let permit = self.permit(inbound);
+        // A peer gets what a capability names that it may call here, and nothing that we only keep.
+        if let Some(mut callable) = permit.callable()
+            && !callable.any(|descriptor| names(descriptor, &hash))
+        {
             return Err(Refusal::new(Code::UNAVAILABLE, "no document of this hash is served here"));
         }
         match self.artifacts.find(&hash) {
             Some(artifact) => self.reply(inbound, Type::DocSend, &document(&artifact)),
-            None if is_agent => self.fetch_for(inbound, hash, &named)?,
+            None if is_agent => self.fetch_for(inbound, hash, &named_by(&permit.snapshot, &hash))?,
             None => return Err(refused_artifact(crate::schema::ArtifactError::Missing(hash))),
         }
         Ok(())
@@ -130,11 +134,14 @@ fn matching<'a>(
     snapshot: &'a Snapshot,
     question: &Question,
     everywhere: bool,
+    may_see: impl Fn(&Entry) -> bool,
 ) -> Result<Vec<&'a Entry>, Refusal> {
     let in_scope = |entry: &&Entry| everywhere || matches!(entry.origin, Origin::Local(_));
-    let mut named = Vec::new();
+    let (mut named, mut is_hidden) = (Vec::new(), false);
     for (name, entries) in snapshot.names().filter(|(name, _)| question.pattern.matches(name.as_str())) {
         let mut of_name: Vec<_> = entries.iter().filter(in_scope).collect();
+        is_hidden |= !of_name.is_empty();
+        of_name.retain(|entry| may_see(entry));
         of_name.sort_by(|a, b| {
             let versions = a.descriptor.id.version.total_cmp(&b.descriptor.id.version);
             let versions = if question.order == Order::NewestFirst { versions.reverse() } else { versions };
@@ -150,7 +157,9 @@ fn matching<'a>(
     }
     // PROTOCOL 7.1: no such name is 4002, a name without a version in range 4003; never an empty answer.
     if named.is_empty() {
-        return Err(mismatch(router::Refusal::NameUnknown));
+        // Whoever asks for a name may learn that it is unknown; what a namespace hides is not there.
+        let is_denied = is_hidden && matches!(question.pattern, CapabilityPattern::Name(_));
+        return Err(mismatch(if is_denied { router::Refusal::Denied } else { router::Refusal::NameUnknown }));
     }
     let Some(range) = &question.range else { return Ok(named) };
     let in_range: Vec<_> =
@@ -166,12 +175,14 @@ fn matching<'a>(
 
 /// Who serves a capability with this schema document.
 fn named_by(snapshot: &Snapshot, hash: &ContentHash) -> Vec<Origin> {
-    let names_it = |descriptor: &Descriptor| {
-        let mut schemas = [&descriptor.input_schema, &descriptor.output_schema].into_iter().flatten();
-        schemas.any(|schema| schema.hash() == Some(hash))
-    };
     let entries = snapshot.names().flat_map(|(_, entries)| entries);
-    entries.filter(|entry| names_it(&entry.descriptor)).map(|entry| entry.origin.clone()).collect()
+    entries.filter(|entry| names(&entry.descriptor, hash)).map(|entry| entry.origin.clone()).collect()
+}
+
+/// Whether a capability has this schema document.
+fn names(descriptor: &Descriptor, hash: &ContentHash) -> bool {
+    let mut schemas = [&descriptor.input_schema, &descriptor.output_schema].into_iter().flatten();
+    schemas.any(|schema| schema.hash() == Some(hash))
 }
 
 fn document(artifact: &Artifact) -> Vec<u8> {

@@ -11,9 +11,8 @@ use capd_proto::negotiate::{Session, SessionId, Sessions, Want};
 
 use super::inbound::Inbound;
 use super::node::{Node, Refusal, lock};
-use super::wire::mismatch;
 use crate::provider::CallKey;
-use crate::registry::snapshot::Origin;
+use crate::registry::snapshot::{Entry, Origin};
 use crate::router::{self, Scope};
 
 /// Versions agreed on: by us with callers, and by peers with our agent.
@@ -73,9 +72,11 @@ impl Node {
 
     fn on_negotiate(&self, inbound: &Inbound<'_>, request: &NegotiateRequest<'_>) -> Result<(), Refusal> {
         let (name, want) = request.want().map_err(Refusal::of)?;
-        let snapshot = self.registry.snapshot();
+        let permit = self.permit_call(inbound, name.as_str())?;
         let scope = if inbound.link.kind().is_local() { Scope::Anywhere } else { Scope::Local };
-        let choice = router::route(&snapshot, name.as_str(), &want, scope).map_err(mismatch)?;
+        let may_call = |entry: &Entry| self.may_call(&permit, entry);
+        let choice = router::route(&permit.snapshot, name.as_str(), &want, scope, may_call)
+            .map_err(|refusal| permit.refusal(refusal))?;
         if let Origin::Peer(peer) = &choice.entry.origin {
             return self.forward_to(inbound, Type::Request, peer.clone());
         }

@@ -18,6 +18,7 @@ use super::executor::{Executor, Recovered, Written, recover};
 use super::hashes::hashes;
 use super::node::{Node, Parts, Rules};
 use super::peers::{Admission, Peers};
+use super::policy::{is_closed, rules, rules_of, warnings};
 use super::{Bound, Daemon};
 use crate::config::{self, Admit, Config, Signatures, Transport};
 use crate::declaration::{self, Declaration};
@@ -25,6 +26,7 @@ use crate::net::dial::{self, Address};
 use crate::net::local::Token;
 use crate::net::{self, Host, KeyFileError, Seed, Settings, System, local, quic, tcp};
 use crate::policy::rate::PeerRates;
+use crate::policy::{self, Decisions};
 use crate::schema::Artifacts;
 use crate::store::audit::{Audit, AuditOptions, AuditWriter, audit};
 use crate::store::{Folder, Medium, StoreError, Writer};
@@ -70,6 +72,9 @@ pub enum StartError {
         /// What is wrong with it.
         error: String,
     },
+    /// A policy has mistakes.
+    #[error("{0}")]
+    Policy(policy::Mistakes),
     /// A file or folder of the sidecar's cannot be used.
     #[error("{path}: {error}")]
     File {
@@ -98,7 +103,8 @@ impl StartError {
     /// Whether the owner's files are at fault, rather than the system.
     pub fn is_mistake(&self) -> bool {
         match self {
-            Self::Declaration(_) | Self::Schema { .. } | Self::Document { .. } | Self::Peer { .. } => true,
+            Self::Declaration(_) | Self::Schema { .. } | Self::Document { .. } => true,
+            Self::Peer { .. } | Self::Policy(_) => true,
             Self::Key(_) | Self::File { .. } | Self::Journal(_) | Self::Listen { .. } | Self::System(_) => {
                 false
             }
@@ -178,10 +184,12 @@ pub(super) fn check(config: &Config) -> Result<Vec<String>, StartError> {
     for peer in &config.peers {
         parse_did(&peer.did)?;
     }
-    let Some(declaration) = load_declaration(config)? else { return Ok(Vec::new()) };
+    let mut odd = warnings(config, &rules(config)?);
+    let Some(declaration) = load_declaration(config)? else { return Ok(odd) };
     check_schemas(&declaration)?;
     hashes(&declaration)?;
-    Ok(declaration.warnings)
+    odd.extend(declaration.warnings);
+    Ok(odd)
 }
 
 pub(super) fn identity(config: &Config) -> Result<Identity, StartError> {
@@ -265,10 +273,23 @@ fn parts<M: Medium>(
         gifts: Gifts::new(given, expired_ms, limits.ledger_entries_max),
         keyring: keyring(config)?,
         gate: gate(declaration, &artifacts)?,
+        policy: decisions(config, seed)?,
         artifacts,
         cursor_key,
     };
     Ok((parts, writer))
+}
+
+/// The configuration's rules; what is odd about them is told to the log.
+fn decisions(config: &Config, seed: &Seed) -> Result<Decisions, StartError> {
+    let rules = rules_of(config, Some(seed.identity().did().clone()))?;
+    for warning in warnings(config, &rules) {
+        tracing::warn!("{warning}");
+    }
+    if is_closed(config) && (config.listen.quic.is_some() || config.listen.tcp.is_some()) {
+        tracing::info!("peers may call nothing here: there is neither [[allow]] nor policy.files");
+    }
+    Ok(Decisions::new(rules))
 }
 
 /// The audit log, and what must run before it writes anything; none when its owner wants none.

@@ -7,15 +7,17 @@ use capd_proto::code::Code;
 use capd_proto::message::{self, SchemaSide, available_details};
 
 use super::node::Refusal;
+use super::permission::denied;
 use crate::router;
 use crate::schema::Violation;
 
-/// PROTOCOL 7.1, 7.5: an unknown name is 4002, a known one without a fitting version 4003.
+/// PROTOCOL 7.1, 7.5: an unknown name is 4002, a known one without a fitting version 4003, one that may not be called 3001.
 pub(super) fn mismatch(refusal: router::Refusal) -> Refusal {
     match refusal {
         router::Refusal::NameUnknown => {
             Refusal::new(Code::CAPABILITY_NOT_FOUND, "no capability of that name")
         }
+        router::Refusal::Denied => denied(),
         router::Refusal::VersionMismatch(available) => {
             let details = available_details(&available);
             Refusal::new(Code::VERSION_MISMATCH, "no served version fits").with_details(details)

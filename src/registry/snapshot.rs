@@ -47,6 +47,7 @@ pub enum Event {
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     number: u64,
+    local_number: u64,
     names: BTreeMap<CapabilityName, Vec<Entry>>,
 }
 
@@ -54,6 +55,17 @@ impl Snapshot {
     /// The snapshot's number; each change counts one.
     pub fn number(&self) -> u64 {
         self.number
+    }
+
+    /// The number of what this sidecar's own providers serve; each change of that counts one.
+    pub fn local_number(&self) -> u64 {
+        self.local_number
+    }
+
+    /// What this sidecar's own providers serve, names ascending.
+    pub fn local(&self) -> impl Iterator<Item = &Arc<Descriptor>> {
+        let entries = self.names.values().flatten();
+        entries.filter(|entry| matches!(entry.origin, Origin::Local(_))).map(|entry| &entry.descriptor)
     }
 
     /// Every entry of one name: by origin, then by version ascending.
@@ -98,6 +110,7 @@ impl Snapshot {
                 a.origin.cmp(&b.origin).then_with(|| a.descriptor.id.version.cmp(&b.descriptor.id.version))
             });
         }
-        Some(Self { number: self.number + 1, names })
+        let local_number = self.local_number + u64::from(matches!(origin, Origin::Local(_)));
+        Some(Self { number: self.number + 1, local_number, names })
     }
 }

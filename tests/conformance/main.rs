@@ -20,6 +20,7 @@
 //! | [`result`] | 7.4 | results that nobody waits for, and such as break their schema |
 //! | [`negotiation`] | 7.5 | versions that do not fit, sessions that pin nothing |
 //! | [`caller`] | 7.2–7.4 | what a peer that serves says wrongly, as the caller's sidecar finds it |
+//! | [`permissions`] | 7.3 | what a caller may not have, alike whether it is there; lists of what it may have |
 //! | [`running`] | 7.6 | cancels of nothing and of others' calls, operations that nobody knows |
 
 #![allow(clippy::unwrap_used, reason = "these are tests, though not all of it stands in a test function")]
@@ -45,6 +46,7 @@ mod names;
 mod negotiation;
 mod opening;
 mod peers;
+mod permissions;
 mod query;
 mod result;
 mod running;

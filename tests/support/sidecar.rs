@@ -11,14 +11,15 @@ use serde_json::Value;
 
 use super::PATIENCE;
 
-/// What a sidecar is started with. By default it listens everywhere on ports that the system hands out, and admits any
-/// peer.
+/// What a sidecar is started with. By default it listens everywhere on ports that the system hands out, admits any
+/// peer, and lets every peer call everything.
 #[derive(Clone, Debug, Default)]
 pub struct Setup {
     capabilities: Option<String>,
     files: Vec<(String, String)>,
     peers: Vec<(String, Vec<String>)>,
     overrides: Vec<(String, String)>,
+    allow: Option<String>,
     is_at_home: bool,
     meets_file_limits: bool,
 }
@@ -65,6 +66,12 @@ impl Setup {
         self
     }
 
+    /// What peers may call, as tables of its configuration, in place of everything.
+    pub fn allow(mut self, tables: &str) -> Self {
+        self.allow = Some(tables.to_owned());
+        self
+    }
+
     /// Leaves its state directory to itself: it has its directory as HOME.
     pub fn at_home(mut self) -> Self {
         self.is_at_home = true;
@@ -100,11 +107,15 @@ impl Setup {
         for (did, addresses) in &self.peers {
             text += &format!("[[peers]]\ndid = {did:?}\naddresses = {addresses:?}\n");
         }
+        text += self.allow.as_deref().unwrap_or(ALLOW_ALL);
         let path = dir.join("capd.toml");
         std::fs::write(&path, text).unwrap();
         path
     }
 }
+
+/// What a sidecar of the tests lets peers call, unless it is told otherwise.
+pub const ALLOW_ALL: &str = "[[allow]]\ncallers = [\"*\"]\ncapabilities = [\"*\"]\npermissions = [\"*\"]\n";
 
 /// A running `capd`; killed when dropped.
 #[derive(Debug)]

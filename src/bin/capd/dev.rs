@@ -28,6 +28,8 @@ const EXAMPLE: &[(&str, &str)] = &[
 /// What the first call reviews.
 const REVIEWED: &str = include_str!("../../../proto/src/frame.rs");
 const CAPABILITY: &str = "org.agentries.code-review";
+/// What the caller may call: what the example serves, which stands under this namespace.
+const ALLOW: &str = "[[allow]]\ncallers = [\"*\"]\ncapabilities = [\"org.agentries.*\"]\n";
 const READY_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Args)]
@@ -87,7 +89,7 @@ async fn tour(dir: &Path, as_json: bool) -> Result<Vec<Sidecar>, Failure> {
     write_example(&provider_dir.join("agent"))?;
     let declaration = provider_dir.join("agent").join("capabilities.yaml");
     let provider =
-        Sidecar::start("provider", &provider_dir, &[("agent.capabilities", path_text(&declaration)?)], "")
+        Sidecar::start("provider", &provider_dir, &[("agent.capabilities", path_text(&declaration)?)], ALLOW)
             .await?;
     let peer = format!(
         "[[peers]]\ndid = {:?}\naddresses = [\"quic://{}\", \"tcp://{}\"]\n",

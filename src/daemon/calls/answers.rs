@@ -72,10 +72,10 @@ impl Node {
             self.deliver(waiting, inbound, Type::Error);
             return Ok(());
         };
-        // The params fitted what the peer last said of its schema.
+        // The params fitted what the peer last said of its schema, and it listed what we may call.
         let is_changed = matches!(
             error.code,
-            Code::CAPABILITY_NOT_FOUND | Code::VERSION_MISMATCH | Code::SCHEMA_VIOLATION
+            Code::CAPABILITY_NOT_FOUND | Code::VERSION_MISMATCH | Code::SCHEMA_VIOLATION | Code::UNAUTHORIZED
         );
         if is_changed {
             self.refresh_later(inbound.link.principal().clone());

@@ -14,6 +14,7 @@ use crate::daemon::executor::refused_artifact;
 use crate::daemon::gate::{Barrier, Shut, held_against};
 use crate::daemon::node::{Node, Refusal, lock};
 use crate::daemon::wire::mismatch;
+use crate::policy::Action;
 use crate::registry::snapshot::{Entry, Origin};
 use crate::router::{self, Choice, Scope};
 use crate::schema::drift::gate::Question;
@@ -39,7 +40,8 @@ impl Node {
         let snapshot = self.registry.snapshot();
         let given = self.gifts.peer(&call.id);
         let scope = given.as_ref().or(call.to.as_ref()).map_or(Scope::Anywhere, Scope::Peer);
-        let choice = match router::route(&snapshot, &call.name, &call.want, scope) {
+        let may_call = |entry: &Entry| self.agent_may(Action::Invoke, &entry.descriptor);
+        let choice = match router::route(&snapshot, &call.name, &call.want, scope, may_call) {
             Ok(choice) => choice,
             // Whoever had the call knows what became of it, whether it still serves the capability or not.
             Err(_) if let Some(peer) = given.as_ref().filter(|peer| self.peers.link(peer).is_some()) => {
@@ -135,6 +137,9 @@ impl Node {
             match call.ended.run_until_cancelled(node.await_peer(&call, missing)).await {
                 Some(Ok(chosen)) => node.give(&call, chosen),
                 Some(Err(refusal)) => {
+                    if refusal.code == Code::UNAUTHORIZED {
+                        node.audit_forbidden(call.audited(node.did()), &refusal);
+                    }
                     node.end_call(&call, End::Refused(refusal.code), |node, link, route| {
                         node.refuse(link, route, Some(call.id), &refusal);
                     })

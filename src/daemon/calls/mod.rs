@@ -28,7 +28,9 @@ use super::executor::{Incoming, refused_artifact};
 use super::gate::{Barrier, held_against};
 use super::inbound::Inbound;
 use super::node::{Node, Refusal, lock};
+use super::permission::Permit;
 use crate::net::{Link, LinkId, Route, Service as _};
+use crate::registry::snapshot::Entry;
 use crate::router::{self, Scope};
 use crate::schema::{Artifact, ArtifactError, Side};
 
@@ -92,13 +94,14 @@ impl Node {
     pub(in crate::daemon) fn on_invoke(&self, inbound: &Inbound<'_>) -> Result<(), Refusal> {
         let invoke = Invoke::decode(inbound.body).map_err(Refusal::of)?;
         let identity = invoke.identity().map_err(Refusal::of)?;
+        let permit = self.permit_call(inbound, &identity.name)?;
         if invoke.delegation.is_some() {
             // PROTOCOL 7.3: until delegations are supported, none holds.
             return Err(Refusal::new(Code::DELEGATION_INVALID, "delegation is not supported"));
         }
         if !inbound.link.kind().is_local() {
             let want = self.wanted(&identity.name, identity.want.clone(), &invoke, inbound.sender)?;
-            return self.execute_inbound(inbound, &invoke, &identity.name, want, None);
+            return self.execute_inbound(inbound, &invoke, &identity.name, want, None, permit);
         }
         let to = if inbound.is_for(self.did()) { None } else { Some(self.peer_named(inbound)?) };
         let pinned = invoke.session.and_then(|session| self.pinned_by(session.session_id, &identity.name));
@@ -112,13 +115,14 @@ impl Node {
         let to = self.gifts.peer(&inbound.envelope.id).or(to);
         if to.is_none() || to.as_ref() == Some(self.did()) {
             if self.executes(inbound.envelope.id) {
-                return self.execute_inbound(inbound, &invoke, &identity.name, want, None);
+                return self.execute_inbound(inbound, &invoke, &identity.name, want, None, permit);
             }
-            if let Ok(choice) = router::route(&self.registry.snapshot(), &identity.name, &want, Scope::Local)
+            let may_call = |entry: &Entry| self.may_call(&permit, entry);
+            if let Ok(choice) = router::route(&permit.snapshot, &identity.name, &want, Scope::Local, may_call)
             {
-                let descriptor = &choice.entry.descriptor;
-                let Some(output) = self.pass_here(inbound, &invoke, descriptor)? else { return Ok(()) };
-                return self.execute_inbound(inbound, &invoke, &identity.name, want, output);
+                let descriptor = Arc::clone(&choice.entry.descriptor);
+                let Some(output) = self.pass_here(inbound, &invoke, &descriptor)? else { return Ok(()) };
+                return self.execute_inbound(inbound, &invoke, &identity.name, want, output, permit);
             }
         }
         self.relay_call(inbound, &invoke, &identity.name, want, to)
@@ -131,6 +135,7 @@ impl Node {
         name: &str,
         want: Want,
         output: Option<Arc<Artifact>>,
+        permit: Permit,
     ) -> Result<(), Refusal> {
         self.execute(&Incoming {
             link: inbound.link,
@@ -146,6 +151,7 @@ impl Node {
             want,
             output,
             expires_at_ms: inbound.expires_at_ms(),
+            permit,
         })
     }
 

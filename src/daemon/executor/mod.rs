@@ -28,7 +28,8 @@ use tokio::sync::Notify;
 use super::access::TraceId;
 use super::audit::Audited;
 use super::node::{Node, Refusal, lock, needs_signature};
-use super::wire::{mismatch, violation_details};
+use super::permission::Permit;
+use super::wire::violation_details;
 use crate::net::{Link, Route};
 use crate::provider::{CallKey, Invocation, Provider};
 use crate::registry::snapshot::{Entry, Origin};
@@ -127,6 +128,8 @@ pub(super) struct Incoming<'a> {
     /// What the caller takes for a result where the provider does not say.
     pub(super) output: Option<Arc<Artifact>>,
     pub(super) expires_at_ms: u64,
+    /// What the caller may have.
+    pub(super) permit: Permit,
 }
 
 impl Executor {
@@ -152,6 +155,11 @@ impl Executor {
             }
             changed.await;
         }
+    }
+
+    /// Whether a call of this key is known: it runs, or it ran.
+    pub(super) fn remembers(&self, key: &CallKey) -> bool {
+        !matches!(lock(&self.calls).ledger.status(key), Status::Unknown)
     }
 
     /// Drops every running call; what their providers still say finds none.
@@ -225,8 +233,10 @@ impl Node {
             // PROTOCOL 8: a known id is joined or replayed whatever is served by now.
             return self.meet(call, key, digest, false).map(drop);
         }
-        let snapshot = self.registry.snapshot();
-        let choice = router::route(&snapshot, call.name, &call.want, Scope::Local).map_err(mismatch)?;
+        let permit = &call.permit;
+        let may_call = |entry: &Entry| self.may_call(permit, entry);
+        let choice = router::route(&permit.snapshot, call.name, &call.want, Scope::Local, may_call)
+            .map_err(|refusal| permit.refusal(refusal))?;
         let descriptor = &choice.entry.descriptor;
         self.within_rates(call, descriptor)?;
         if let Some(schema) = self.schema(descriptor.input_schema.as_ref())? {
