@@ -221,7 +221,7 @@ impl Reading<'_> {
         for policy in policies {
             let written = policy.to_cedar().unwrap_or_default();
             let at = text[from..].find(written.trim()).map_or(from, |at| from + at);
-            from = at;
+            from = at + written.trim().len();
             let line = line_of(&text[..at]);
             self.literals(file, line, policy);
             self.take(policy, file, line, written.trim());
