@@ -10,7 +10,8 @@ use capd_proto::envelope::{Envelope, MessageId};
 use capd_proto::message::{
     AuditPage, AuditPruneRequest, AuditPruned, AuditRequest, CallError, CallsRequest, CancelState, CapResult,
     Declare, Descriptor, DocRequest, ErrorBody, InputRequired, Invoke, ListedCall, NegotiateRequest, Outcome,
-    Preferences, Processing, Progress, Query as QueryBody, Request, Response, SessionRef,
+    PolicyReloaded, PolicyWhy, PolicyWhyRequest, Preferences, Processing, Progress, Query as QueryBody,
+    Request, Response, SessionRef,
 };
 use capd_proto::negotiate::Negotiate;
 
@@ -58,6 +59,16 @@ pub(super) fn audit(request: &AuditRequest<'_>) -> Vec<u8> {
 /// REQUEST to remove old records from the audit log.
 pub(super) fn audit_prune(request: AuditPruneRequest) -> Vec<u8> {
     written(|out| Request::AuditPrune(request).encode(out))
+}
+
+/// REQUEST for what a caller may do.
+pub(super) fn policy_why(request: PolicyWhyRequest<'_>) -> Vec<u8> {
+    written(|out| Request::PolicyWhy(request).encode(out))
+}
+
+/// REQUEST to read the policy anew.
+pub(super) fn policy_reload() -> Vec<u8> {
+    written(|out| Request::PolicyReload.encode(out))
 }
 
 /// RESPONSE to a REQUEST to cancel.
@@ -187,6 +198,22 @@ pub(super) fn audit_page(body: &[u8]) -> Result<AuditPage<'static>, ClientError>
 pub(super) fn audit_pruned(body: &[u8]) -> Result<AuditPruned, ClientError> {
     match Response::decode(body).map_err(unusable)? {
         Response::AuditPruned(pruned) => Ok(pruned),
+        _ => Err(ClientError::Answer("a RESPONSE to something else".to_owned())),
+    }
+}
+
+/// The decisions that a RESPONSE holds.
+pub(super) fn policy_decisions(body: &[u8]) -> Result<PolicyWhy<'static>, ClientError> {
+    match Response::decode(body).map_err(unusable)? {
+        Response::PolicyWhy(why) => Ok(why.into_owned()),
+        _ => Err(ClientError::Answer("a RESPONSE to something else".to_owned())),
+    }
+}
+
+/// How many rules a RESPONSE says stand.
+pub(super) fn policy_reloaded(body: &[u8]) -> Result<PolicyReloaded, ClientError> {
+    match Response::decode(body).map_err(unusable)? {
+        Response::PolicyReloaded(reloaded) => Ok(reloaded),
         _ => Err(ClientError::Answer("a RESPONSE to something else".to_owned())),
     }
 }

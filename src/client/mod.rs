@@ -15,6 +15,7 @@ mod dispatch;
 mod error;
 mod notices;
 mod outgoing;
+mod policy;
 mod provide;
 mod query;
 mod schema;

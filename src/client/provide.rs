@@ -221,6 +221,8 @@ impl Serving {
             | Request::Calls(_)
             | Request::Audit(_)
             | Request::AuditPrune(_)
+            | Request::PolicyWhy(_)
+            | Request::PolicyReload
             | Request::Other { .. } => {
                 way.send(Type::Error, &bodies::error(Code::BAD_REQUEST, "an agent takes no such request"))
             }

@@ -20,6 +20,7 @@ mod document;
 mod error;
 mod hello;
 mod invoke;
+mod policy;
 mod progress;
 mod query;
 mod request;
@@ -38,6 +39,7 @@ pub use error::{
 };
 pub use hello::{AgentInfo, Hello, HelloAck, HelloReject};
 pub use invoke::{Identity, Invoke, Preferences, SessionRef};
+pub use policy::{PolicyDecision, PolicyReloaded, PolicyWhy, PolicyWhyRequest};
 pub use progress::{InputRequired, Processing, Progress};
 pub use query::{Order, Query, Question};
 pub use request::{Accept, CancelState, NegotiateRequest, Request, Response};

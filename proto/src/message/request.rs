@@ -10,6 +10,7 @@ use super::{
     },
     calls::{self, CallsPage, CallsRequest},
     invoke::parse_preferences,
+    policy::{self, PolicyReloaded, PolicyWhy, PolicyWhyRequest},
 };
 use crate::{
     capability::{CapabilityName, Version},
@@ -35,6 +36,10 @@ pub enum Request<'a> {
     Audit(AuditRequest<'a>),
     /// Remove old records from it; ours, on a local link. **Shape:** `"op": "audit-prune"`.
     AuditPrune(AuditPruneRequest),
+    /// Say what a caller may do; ours, on a local link. **Shape:** `"op": "policy-why"`.
+    PolicyWhy(PolicyWhyRequest<'a>),
+    /// Read the policy anew; ours, on a local link. **Shape:** `{"op": "policy-reload"}`.
+    PolicyReload,
     /// An operation that we do not know; well-shaped, and a 4001 to answer.
     Other {
         /// Its name.
@@ -87,6 +92,8 @@ impl<'a> Request<'a> {
             op if op == calls::OP => CallsRequest::read(body).map(Self::Calls),
             op if op == audit::OP => AuditRequest::read(body).map(Self::Audit),
             op if op == audit::OP_PRUNE => AuditPruneRequest::read(body).map(Self::AuditPrune),
+            op if op == policy::OP_WHY => PolicyWhyRequest::read(body).map(Self::PolicyWhy),
+            op if op == policy::OP_RELOAD => Ok(Self::PolicyReload),
             op if op == "accept" => Err(wrong_value(&Reader::new(body), "op", "one that asks")),
             op => Ok(Self::Other { op }),
         }
@@ -127,6 +134,8 @@ impl<'a> Request<'a> {
             Self::Calls(request) => request.write(&mut map),
             Self::Audit(request) => request.write(&mut map),
             Self::AuditPrune(request) => request.write(&mut map),
+            Self::PolicyWhy(request) => request.write(&mut map),
+            Self::PolicyReload => map.text("op", policy::OP_RELOAD),
             Self::Other { op } => map.text("op", op),
         }
     }
@@ -150,6 +159,10 @@ pub enum Response<'a> {
     Audit(AuditPage<'a>),
     /// What was removed from it; ours, on a local link. **Shape:** `"op": "audit-prune"`.
     AuditPruned(AuditPruned),
+    /// What a caller may do; ours, on a local link. **Shape:** `"op": "policy-why"`.
+    PolicyWhy(PolicyWhy<'a>),
+    /// The policy was read anew; ours, on a local link. **Shape:** `"op": "policy-reload"`.
+    PolicyReloaded(PolicyReloaded),
     /// An operation that we do not know.
     Other {
         /// Its name.
@@ -223,6 +236,8 @@ impl<'a> Response<'a> {
             op if op == calls::OP => CallsPage::read(body).map(Self::Calls),
             op if op == audit::OP => AuditPage::read(body).map(Self::Audit),
             op if op == audit::OP_PRUNE => AuditPruned::read(body).map(Self::AuditPruned),
+            op if op == policy::OP_WHY => PolicyWhy::read(body).map(Self::PolicyWhy),
+            op if op == policy::OP_RELOAD => PolicyReloaded::read(body).map(Self::PolicyReloaded),
             op if op == "negotiate" => Err(wrong_value(&Reader::new(body), "op", "one that answers")),
             op => Ok(Self::Other { op }),
         }
@@ -269,6 +284,8 @@ impl<'a> Response<'a> {
             Self::Calls(page) => page.write(&mut map),
             Self::Audit(page) => page.write(&mut map),
             Self::AuditPruned(pruned) => pruned.write(&mut map),
+            Self::PolicyWhy(why) => why.write(&mut map),
+            Self::PolicyReloaded(reloaded) => reloaded.write(&mut map),
             Self::Other { op } => map.text("op", op),
         }
     }

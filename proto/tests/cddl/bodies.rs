@@ -526,6 +526,41 @@ fn audit_pages_and_prunes() {
 }
 
 #[test]
+fn policies_asked_and_reloaded() {
+    takes(
+        "request-body",
+        &[
+            "{\"op\": \"policy-why\", \"caller\": \"did:key:a\", \"capability\": \"a.b.c\", \"later\": 1}",
+            "{\"op\": \"policy-reload\"}",
+        ],
+    );
+    refuses("request-body", &[("{\"op\": \"policy-why\", \"caller\": \"did:key:a\"}", "", "\"capability\"")]);
+    let decision = |more: &str| {
+        format!(
+            "{{\"op\": \"policy-why\", \"decisions\": [{{\"capability\": \"a.b.c\", \"action\": \"query\"{more}}}]}}"
+        )
+    };
+    takes(
+        "response-body",
+        &[
+            "{\"op\": \"policy-why\", \"decisions\": []}",
+            &decision(", \"allowed\": true, \"reason\": \"r\""),
+            &decision(", \"allowed\": false, \"reason\": \"r\", \"rules\": [\"x\"], \"missing\": [\"a:b\"]"),
+            "{\"op\": \"policy-reload\", \"rules\": 2}",
+        ],
+    );
+    refuses(
+        "response-body",
+        &[
+            ("{\"op\": \"policy-why\"}", "", "\"decisions\""),
+            (&decision(", \"allowed\": true"), "/decisions/0", "\"reason\""),
+            (&decision(", \"allowed\": 1, \"reason\": \"r\""), "/decisions/0/allowed", "bool"),
+            ("{\"op\": \"policy-reload\"}", "", "\"rules\""),
+        ],
+    );
+}
+
+#[test]
 fn listed_calls() {
     let fields = "\"id\": $id, \"from\": \"did:key:a\", \"role\": \"executor\", \"state\": \"executing\", \"expires_at_ms\": 5, \"waiters\": 1, \"journaled\": true";
     let with = |more: &str| format!("{{\"op\": \"calls\", \"calls\": [{{{fields}{more}}}]}}");

@@ -75,6 +75,14 @@ pub(super) const GOOD: &[Vector] = &[
     (Type::Request, "a1626f70656175646974", r#"{"op": "audit"}"#),
     (
         Type::Request,
+        "a3626f706a706f6c6963792d7768796663616c6c657278386469643a6b65793a7a364d6b7644754754353453355865735947 \
+         764171704631556170566e776a437152636166693459533654687655335a6a6361706162696c697479726f72672e6167656e \
+         74726965732e6563686f",
+        r#"{"op": "policy-why", "caller": "did:key:z6MkvDuGT54S5XesYGvAqpF1UapVnwjCqRcafi4YS6ThvU3Z", "capabili…"#,
+    ),
+    (Type::Request, "a1626f706d706f6c6963792d72656c6f6164", r#"{"op": "policy-reload"}"#),
+    (
+        Type::Request,
         "a7626f70656175646974646b696e64656472696674647065657278386469643a6b65793a7a364d6b7644714754353463 \
          5865735947764142704631556170564e776a43715263616669345078365468763554335a65616674657207656c696d69 \
          7418326873696e63655f6d731b0000019aa4b645006a6361706162696c6974796f6f72672e6167656e74726965732e2a",
@@ -141,6 +149,25 @@ pub(super) const GOOD: &[Vector] = &[
         Type::Response,
         "a3626f706b61756469742d7072756e65646e657874191000667072756e65640c",
         r#"{"op": "audit-prune", "pruned": 12, "next": 4096}"#,
+    ),
+    (
+        Type::Response,
+        "a2626f706a706f6c6963792d776879696465636973696f6e7380",
+        r#"{"op": "policy-why", "decisions": []}"#,
+    ),
+    (
+        Type::Response,
+        "a2626f706a706f6c6963792d776879696465636973696f6e7382a66572756c65738167616c6c6f772d3166616374696f6e66 \
+         696e766f6b6566726561736f6e6664656e69656467616c6c6f776564f4676d697373696e67816c736563726574733a726561 \
+         646a6361706162696c69747978186f72672e6167656e74726965732e6563686f3a312e302e30a466616374696f6e65717565 \
+         727966726561736f6e67616c6c6f77656467616c6c6f776564f56a6361706162696c697479726f72672e6167656e74726965 \
+         732e6563686f",
+        r#"{"op": "policy-why", "decisions": [{"capability": "org.agentries.echo:1.0.0", "action": "invoke", "a…"#,
+    ),
+    (
+        Type::Response,
+        "a2626f706d706f6c6963792d72656c6f61646572756c657302",
+        r#"{"op": "policy-reload", "rules": 2}"#,
     ),
     (
         Type::Response,
@@ -367,6 +394,18 @@ pub(super) const MISSHAPEN: &[Vector] = &[
     (Type::Request, "a1626f706b61756469742d7072756e65", r#"{"op": "audit-prune"}"#),
     (
         Type::Request,
+        "a2626f706a706f6c6963792d7768796663616c6c657278386469643a6b65793a7a364d6b7644754754353453355865735947 \
+         764171704631556170566e776a437152636166693459533654687655335a",
+        r#"{"op": "policy-why", "caller": "did:key:z6MkvDuGT54S5XesYGvAqpF1UapVnwjCqRcafi4YS6ThvU3Z"}"#,
+    ),
+    (
+        Type::Request,
+        "a3626f706a706f6c6963792d7768796663616c6c6572016a6361706162696c697479726f72672e6167656e74726965732e65 \
+         63686f",
+        r#"{"op": "policy-why", "caller": 1, "capability": "org.agentries.echo"}"#,
+    ),
+    (
+        Type::Request,
         "a2626f706b61756469742d7072756e65696265666f72655f6d736178",
         r#"{"op": "audit-prune", "before_ms": "x"}"#,
     ),
@@ -450,6 +489,25 @@ pub(super) const MISSHAPEN: &[Vector] = &[
         r#"{"op": "audit", "rows": [], "head": 0, "written": 0, "lost": 0, "next": -1}"#,
     ),
     (Type::Response, "a1626f706b61756469742d7072756e65", r#"{"op": "audit-prune"}"#),
+    (Type::Response, "a1626f706a706f6c6963792d776879", r#"{"op": "policy-why"}"#),
+    (
+        Type::Response,
+        "a2626f706a706f6c6963792d776879696465636973696f6e7381a0",
+        r#"{"op": "policy-why", "decisions": [{}]}"#,
+    ),
+    (
+        Type::Response,
+        "a2626f706a706f6c6963792d776879696465636973696f6e7381a66572756c65738167616c6c6f772d3166616374696f6e66 \
+         696e766f6b6566726561736f6e6664656e69656467616c6c6f77656401676d697373696e67816c736563726574733a726561 \
+         646a6361706162696c69747978186f72672e6167656e74726965732e6563686f3a312e302e30",
+        r#"{"op": "policy-why", "decisions": [{"capability": "org.agentries.echo:1.0.0", "action": "invoke", "a…"#,
+    ),
+    (Type::Response, "a1626f706d706f6c6963792d72656c6f6164", r#"{"op": "policy-reload"}"#),
+    (
+        Type::Response,
+        "a2626f706d706f6c6963792d72656c6f61646572756c65736178",
+        r#"{"op": "policy-reload", "rules": "x"}"#,
+    ),
     (
         Type::Response,
         "a2626f706b61756469742d7072756e65667072756e65646178",

@@ -1,0 +1,176 @@
+//! The operations `policy-why` and `policy-reload` of REQUEST and RESPONSE: who may do what, and is the policy read anew?
+//!
+//! They are ours, and only for a local link: a peer that asks is told that the operation is not known.
+
+use std::borrow::Cow;
+
+use super::body::{BodyError, MapWriter, read_array, read_map, read_texts, required};
+use crate::cbor::{Reader, Writer};
+
+/// A question for what a caller may do with a capability, and which rules say so.
+///
+/// **Shape:** `{"op": "policy-why", "caller": did, "capability": name}`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyWhyRequest<'a> {
+    /// The caller's DID.
+    pub caller: Cow<'a, str>,
+    /// The capability's name.
+    pub capability: Cow<'a, str>,
+}
+
+/// What is decided of each version that is served, and of the name alone.
+///
+/// **Shape:** `{"op": "policy-why", "decisions": [+ policy-decision]}`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyWhy<'a> {
+    /// The decisions: of the name, then of what is served.
+    pub decisions: Vec<PolicyDecision<'a>>,
+}
+
+/// One decision.
+///
+/// **Shape:** `{"capability": tstr, "action": tstr, "allowed": bool, ? "rules": [* tstr], ? "missing": [* tstr], "reason":
+/// tstr}`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyDecision<'a> {
+    /// A name, or the id of what is served.
+    pub capability: Cow<'a, str>,
+    /// What the caller would do with it.
+    pub action: Cow<'a, str>,
+    /// Whether it may.
+    pub allowed: bool,
+    /// The rules that decided, by their names.
+    pub rules: Vec<Cow<'a, str>>,
+    /// Permissions that are declared and not granted.
+    pub missing: Vec<Cow<'a, str>>,
+    /// The same in words.
+    pub reason: Cow<'a, str>,
+}
+
+/// The policy was read anew. **Shape:** `{"op": "policy-reload", "rules": uint}`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PolicyReloaded {
+    /// How many rules stand.
+    pub rules: u64,
+}
+
+impl<'a> PolicyWhyRequest<'a> {
+    pub(super) fn read(body: &'a [u8]) -> Result<Self, BodyError> {
+        let (mut caller, mut capability) = (None, None);
+        read_map(&mut Reader::new(body), |key, reader| {
+            match key {
+                "caller" => caller = Some(reader.text()?),
+                "capability" => capability = Some(reader.text()?),
+                _ => drop(reader.skip()?),
+            }
+            Ok(())
+        })?;
+        Ok(Self { caller: required(caller, "caller")?, capability: required(capability, "capability")? })
+    }
+
+    pub(super) fn write(&self, map: &mut MapWriter<'_>) {
+        map.text("op", OP_WHY);
+        map.text("caller", &self.caller);
+        map.text("capability", &self.capability);
+    }
+}
+
+impl<'a> PolicyWhy<'a> {
+    pub(super) fn read(body: &'a [u8]) -> Result<Self, BodyError> {
+        let mut decisions = None;
+        read_map(&mut Reader::new(body), |key, reader| {
+            match key {
+                "decisions" => decisions = Some(read_array(reader, PolicyDecision::read)?),
+                _ => drop(reader.skip()?),
+            }
+            Ok(())
+        })?;
+        Ok(Self { decisions: required(decisions, "decisions")? })
+    }
+
+    /// The same answer with nothing borrowed.
+    pub fn into_owned(self) -> PolicyWhy<'static> {
+        let texts =
+            |texts: Vec<Cow<'_, str>>| texts.into_iter().map(|text| Cow::Owned(text.into_owned())).collect();
+        let owned = |text: Cow<'_, str>| Cow::Owned(text.into_owned());
+        let decisions = self.decisions.into_iter().map(|decision| PolicyDecision {
+            capability: owned(decision.capability),
+            action: owned(decision.action),
+            allowed: decision.allowed,
+            rules: texts(decision.rules),
+            missing: texts(decision.missing),
+            reason: owned(decision.reason),
+        });
+        PolicyWhy { decisions: decisions.collect() }
+    }
+
+    pub(super) fn write(&self, map: &mut MapWriter<'_>) {
+        map.text("op", OP_WHY);
+        let out = map.key_then("decisions");
+        Writer::new(out).array(self.decisions.len() as u64);
+        for decision in &self.decisions {
+            decision.write(out);
+        }
+    }
+}
+
+impl<'a> PolicyDecision<'a> {
+    fn read(reader: &mut Reader<'a>) -> Result<Self, BodyError> {
+        let (mut capability, mut action, mut allowed, mut reason) = (None, None, None, None);
+        let (mut rules, mut missing) = (Vec::new(), Vec::new());
+        read_map(reader, |key, reader| {
+            match key {
+                "capability" => capability = Some(reader.text()?),
+                "action" => action = Some(reader.text()?),
+                "allowed" => allowed = Some(reader.bool()?),
+                "rules" => rules = read_texts(reader)?,
+                "missing" => missing = read_texts(reader)?,
+                "reason" => reason = Some(reader.text()?),
+                _ => drop(reader.skip()?),
+            }
+            Ok(())
+        })?;
+        Ok(Self {
+            capability: required(capability, "capability")?,
+            action: required(action, "action")?,
+            allowed: required(allowed, "allowed")?,
+            rules,
+            missing,
+            reason: required(reason, "reason")?,
+        })
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        let mut map = MapWriter::new(out);
+        map.texts_if("rules", &self.rules);
+        map.text("action", &self.action);
+        map.text("reason", &self.reason);
+        map.bool_if("allowed", Some(self.allowed));
+        map.texts_if("missing", &self.missing);
+        map.text("capability", &self.capability);
+    }
+}
+
+impl PolicyReloaded {
+    pub(super) fn read(body: &[u8]) -> Result<Self, BodyError> {
+        let mut rules = None;
+        read_map(&mut Reader::new(body), |key, reader| {
+            match key {
+                "rules" => rules = Some(reader.uint()?),
+                _ => drop(reader.skip()?),
+            }
+            Ok(())
+        })?;
+        Ok(Self { rules: required(rules, "rules")? })
+    }
+
+    pub(super) fn write(self, map: &mut MapWriter<'_>) {
+        map.text("op", OP_RELOAD);
+        map.uint("rules", self.rules);
+    }
+}
+
+/// The operation that asks for decisions.
+pub(super) const OP_WHY: &str = "policy-why";
+/// The operation that has the policy read anew.
+pub(super) const OP_RELOAD: &str = "policy-reload";

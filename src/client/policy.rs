@@ -1,0 +1,36 @@
+//! A caller and a capability in, what the sidecar's policy decides of them out; the policy read anew.
+
+use capd_proto::capability::CapabilityName;
+use capd_proto::identity::Did;
+use capd_proto::message::{PolicyReloaded, PolicyWhy, PolicyWhyRequest, Type};
+
+use super::outgoing::Outgoing;
+use super::{Client, ClientError, bodies};
+
+impl Client {
+    /// What a caller may do with a capability, and which rules say so: for its name, and for each version served.
+    ///
+    /// **Errors:** [`ClientError`].
+    pub async fn policy_why(
+        &self,
+        caller: &Did,
+        capability: &CapabilityName,
+    ) -> Result<PolicyWhy<'static>, ClientError> {
+        let request =
+            PolicyWhyRequest { caller: caller.as_str().into(), capability: capability.as_str().into() };
+        let body = bodies::policy_why(request);
+        let message = Outgoing::new(Type::Request, self.did(), &body);
+        let reply = self.request(&message, Type::Response, self.core.request_timeout).await?;
+        bodies::policy_decisions(&reply.body)
+    }
+
+    /// Has the sidecar read its policy anew. One with a mistake changes nothing.
+    ///
+    /// **Errors:** [`ClientError`]; 4001 when the policy has a mistake, or the sidecar has no files to read it from.
+    pub async fn policy_reload(&self) -> Result<PolicyReloaded, ClientError> {
+        let body = bodies::policy_reload();
+        let message = Outgoing::new(Type::Request, self.did(), &body);
+        let reply = self.request(&message, Type::Response, self.core.request_timeout).await?;
+        bodies::policy_reloaded(&reply.body)
+    }
+}
