@@ -113,6 +113,7 @@ pub(super) fn build(
             level: LevelFilter::from_str(&view.text("log.level")).expect("the table's words are level names"),
         },
         effective: KEYS.iter().map(|key| effective(key, settings, &dir)).collect(),
+        sources: None,
     };
     // A default standing in for a value that was refused would only give a second, misleading message.
     if mistakes.is_empty() {

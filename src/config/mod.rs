@@ -53,6 +53,7 @@ pub struct Config {
     /// `[log]`: what is logged, and how it looks.
     pub log: Log,
     effective: Vec<Effective>,
+    sources: Option<Sources>,
 }
 
 /// `[agent]`: whose sidecar this is and where it keeps its files.
@@ -263,7 +264,7 @@ pub struct Effective {
 }
 
 /// What [`Config::load`] reads.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sources {
     /// The TOML file; it must exist when named.
     pub file: Option<PathBuf>,
@@ -283,7 +284,13 @@ impl Config {
             Some(path) => Some(source::read(path).map_err(|mistake| Mistakes(vec![mistake]))?),
         };
         let file = sources.file.as_deref().zip(text.as_deref());
-        Self::layer(file, &sources.environment, &sources.overrides)
+        let config = Self::layer(file, &sources.environment, &sources.overrides)?;
+        Ok(Self { sources: Some(sources.clone()), ..config })
+    }
+
+    /// What it was read from, to be read again; none for one that was only laid.
+    pub const fn sources(&self) -> Option<&Sources> {
+        self.sources.as_ref()
     }
 
     /// Lays file text, environment and flags over the defaults; touches no file.

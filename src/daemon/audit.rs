@@ -6,6 +6,8 @@
 
 mod pages;
 
+pub(super) use pages::is_for_the_agent;
+
 use bytes::Bytes;
 use capd_proto::call::executor::Surplus;
 use capd_proto::cbor::json;

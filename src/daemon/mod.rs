@@ -8,7 +8,7 @@
 //! is served, `gate` proves that it is what the agent was built against, `providers` holds what serves here, `sessions`
 //! pins agreed versions, `turns` counts what an agent has to repair, `listing` shows it which calls there are,
 //! `access` logs each call, `hashes` says what contracts hash to, `deprecation` warns of what is deprecated, `permission`
-//! asks the policy who may have what and `policy` reads it, `audit` accounts for what was
+//! asks the policy who may have what, `policy` reads it and `reload` reads it anew, `audit` accounts for what was
 //! refused, dropped or cut off.
 
 mod access;
@@ -30,6 +30,7 @@ mod probe;
 mod providers;
 mod query;
 mod relay;
+mod reload;
 mod sessions;
 mod start;
 mod turns;
@@ -51,7 +52,8 @@ use crate::store::{Medium, Thread};
 use node::Node;
 
 pub use hashes::{Hashed, Hashes, hashes};
-pub use policy::rules;
+pub use policy::{rules, warnings as policy_warnings};
+pub use reload::ReloadError;
 pub use start::StartError;
 
 /// A running sidecar.
@@ -136,6 +138,13 @@ impl Daemon {
     #[doc(hidden)]
     pub fn set_ledger_blind(&self, is_blind: bool) {
         self.node.executor.set_blind(is_blind);
+    }
+
+    /// Reads the policy anew from where the configuration was read; one with a mistake changes nothing.
+    ///
+    /// Returns how many rules stand. **Errors:** every mistake of the configuration, or as [`Daemon::start`].
+    pub async fn reload_policy(&self) -> Result<usize, ReloadError> {
+        self.node.reload_policy().await
     }
 
     /// Takes no new work, lets calls in flight end within the drain timeout, closes every link, and returns.

@@ -18,6 +18,7 @@ use super::inbound::Inbound;
 use super::peers::Peers;
 use super::providers::Providers;
 use super::relay::Relay;
+use super::reload::Reading;
 use super::sessions::Pins;
 use super::turns::Turns;
 use crate::net::{Clock, CloseReason, Link, Random, Route, SendError, System, Tasks};
@@ -69,6 +70,7 @@ pub(super) struct Parts {
     pub(super) artifacts: Artifacts,
     pub(super) gate: Gate,
     pub(super) policy: Decisions,
+    pub(super) reading: Option<Reading>,
     pub(super) cursor_key: [u8; 32],
 }
 
@@ -124,6 +126,8 @@ pub(super) struct Node {
     pub(super) drift: Drift,
     /// Who may do what.
     pub(super) policy: Decisions,
+    /// Where that is read from; none where it is not.
+    pub(super) reading: Option<Reading>,
     pub(super) peers: Peers,
     pub(super) providers: Providers,
     pub(super) executor: Executor,
@@ -175,6 +179,7 @@ impl Node {
             artifacts: parts.artifacts,
             drift: Drift::new(parts.gate),
             policy: parts.policy,
+            reading: parts.reading,
             peers: parts.peers,
             providers: Providers::default(),
             executor: parts.executor,

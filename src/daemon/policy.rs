@@ -45,7 +45,7 @@ pub(super) fn rules_of(config: &Config, own: Option<Did>) -> Result<Rules, Start
 }
 
 /// What of a configuration's rules is likely to be a mistake, one sentence each.
-pub(super) fn warnings(config: &Config, rules: &Rules) -> Vec<String> {
+pub fn warnings(config: &Config, rules: &Rules) -> Vec<String> {
     let mut warnings: Vec<_> = rules.warnings().iter().map(ToString::to_string).collect();
     if config.peer.admit == Admit::Any {
         return warnings;

@@ -36,7 +36,7 @@ impl Default for Pins {
 }
 
 impl Node {
-    /// REQUEST: negotiate, cancel, list calls, read or prune the audit log, or an operation of another protocol's. **Source:** PROTOCOL 7.5, 7.6.
+    /// REQUEST: negotiate, cancel, list calls, read or prune the audit log, look into or reload the policy, or an operation of another protocol's. **Source:** PROTOCOL 7.5, 7.6.
     pub(super) fn on_request(&self, inbound: &Inbound<'_>, is_ours: bool) -> Result<(), Refusal> {
         match Request::decode(inbound.body).map_err(Refusal::of)? {
             Request::Cancel { target } => self.on_cancel(inbound, target, is_ours),
@@ -46,6 +46,8 @@ impl Node {
             Request::Calls(request) => self.on_calls(inbound, &request),
             Request::Audit(request) => self.on_audit(inbound, &request),
             Request::AuditPrune(request) => self.on_audit_prune(inbound, request),
+            Request::PolicyWhy(request) => self.on_policy_why(inbound, &request),
+            Request::PolicyReload => self.on_policy_reload(inbound),
             Request::Other { op } => {
                 Err(Refusal::new(Code::BAD_REQUEST, format!("the operation {op:?} is not known here")))
             }

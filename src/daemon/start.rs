@@ -19,6 +19,7 @@ use super::hashes::hashes;
 use super::node::{Node, Parts, Rules};
 use super::peers::{Admission, Peers};
 use super::policy::{is_closed, rules, rules_of, warnings};
+use super::reload::Reading;
 use super::{Bound, Daemon};
 use crate::config::{self, Admit, Config, Signatures, Transport};
 use crate::declaration::{self, Declaration};
@@ -274,6 +275,7 @@ fn parts<M: Medium>(
         keyring: keyring(config)?,
         gate: gate(declaration, &artifacts)?,
         policy: decisions(config, seed)?,
+        reading: Reading::of(config),
         artifacts,
         cursor_key,
     };

@@ -88,6 +88,14 @@ impl Verdict {
         matches!(self, Self::Permitted { .. })
     }
 
+    /// The permissions that are declared and not granted.
+    pub fn missing(&self) -> &[String] {
+        match self {
+            Self::Unpermitted { missing, .. } => missing,
+            Self::Permitted { .. } | Self::Forbidden { .. } | Self::Ungranted | Self::Failed { .. } => &[],
+        }
+    }
+
     /// The rules that decided.
     pub fn rules(&self) -> &[String] {
         match self {

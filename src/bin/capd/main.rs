@@ -139,14 +139,22 @@ fn run(sources: SourceArgs, announce: bool, stop_with_stdin: bool) -> Result<(),
         // Before the announcement: whoever reads it may send a signal.
         let mut terminate = signal(SignalKind::terminate()).map_err(Failure::runtime)?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::runtime)?;
+        let mut hangup = signal(SignalKind::hangup()).map_err(Failure::runtime)?;
         let daemon = Daemon::start(config, Some(THIS_PROGRAM.into())).await.map_err(start_failure)?;
         if announce {
             println!("{}", daemon.announcement());
         }
+        let reloading = async {
+            while hangup.recv().await.is_some() {
+                // What came of it stands in the log.
+                let _told = daemon.reload_policy().await;
+            }
+        };
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
             () = stdin_ended(stop_with_stdin) => {}
+            () = reloading => {}
         }
         tracing::info!("draining; a second signal ends at once");
         tokio::select! {

@@ -104,7 +104,7 @@ impl Node {
 }
 
 /// A peer learns nothing of what others did here, and no more than of an operation that we do not have.
-fn is_for_the_agent(inbound: &Inbound<'_>, op: &str) -> Result<(), Refusal> {
+pub(in crate::daemon) fn is_for_the_agent(inbound: &Inbound<'_>, op: &str) -> Result<(), Refusal> {
     if inbound.link.kind().is_local() {
         return Ok(());
     }
