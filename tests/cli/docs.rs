@@ -88,9 +88,18 @@ fn the_examples_with_a_sidecar_print_what_the_page_shows() {
     // Nobody reads on after this line, and what serve says of each call must not end it.
     std::io::BufReader::new(server.stdout.take().unwrap()).read_line(&mut announced).unwrap();
     assert_eq!(announced, serve.shown.replace(PAGE_DID, &sidecar.did));
-    for section in
-        ["call", "What became of my call?", "calls", "audit", "query", "ls", "describe", "doctor", "id"]
-    {
+    for section in [
+        "call",
+        "What became of my call?",
+        "calls",
+        "audit",
+        "query",
+        "ls",
+        "describe",
+        "doctor",
+        "policy",
+        "id",
+    ] {
         hold(section, &sidecar.dir, &sidecar.did);
     }
     server.kill().unwrap();
@@ -110,7 +119,8 @@ fn the_page_names_every_exit_code_and_flag_of_the_help() {
         "call", "calls", "query", "ls", "describe", "serve", "cancel", "ping", "id", "diff", "check",
         "matrix", "decode", "hash", "subtype",
     ];
-    for subcommand in audit.into_iter().chain(others).chain(["doctor"]) {
+    let policy = ["policy show", "policy check", "policy test", "policy why", "policy reload"];
+    for subcommand in audit.into_iter().chain(others).chain(["doctor"]).chain(policy) {
         let help = run_with(&mut shell(&format!("capctl {subcommand} --help"), Path::new("/")), b"");
         let own = stdout(&help).split("Sidecar:").next().unwrap().to_owned();
         for flag in own.split_whitespace().filter(|word| word.starts_with("--")) {

@@ -10,5 +10,6 @@ mod compat;
 mod docs;
 mod doctor;
 mod offline;
+mod policy;
 mod subtype;
 mod with_sidecar;

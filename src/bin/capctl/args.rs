@@ -1,6 +1,7 @@
 //! A command line in, its typed form out.
 
 mod compat;
+mod policy;
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -17,6 +18,7 @@ use crate::duration;
 use crate::moment::{self, Moment};
 
 pub(crate) use compat::{CheckArgs, CheckMode, DiffArgs, MatrixArgs};
+pub(crate) use policy::PolicyCommand;
 
 /// Call what other agents can do, through the capd sidecar beside you.
 #[derive(Debug, Parser)]
@@ -87,6 +89,9 @@ pub(crate) enum Command {
     /// Prove that all values of one JSON Schema are values of another, or show one that is not; works without a
     /// sidecar
     Subtype(SubtypeArgs),
+    /// Show who may call what here, check and test that, and ask why
+    #[command(subcommand)]
+    Policy(PolicyCommand),
     /// Show or choose the sidecars that capctl knows by name
     #[command(subcommand)]
     Context(ContextCommand),
@@ -356,7 +361,8 @@ Exit codes:
   1    something unexpected
   2    usage: the command line, a file it names, or contexts.toml
   3    refused, for another reason than the two below
-  4    a schema violation: params (4004, 4904) or result (5901); what check or subtype finds broken; a broken audit chain
+  4    a schema violation: params (4004, 4904) or result (5901); what check, subtype or
+       policy test finds broken; a broken audit chain
   5    unavailable or out of time: no sidecar, 2xxx, 5002, 5003, 5004
   6    the call ended with another error result
   7    not decided: neither proven nor refuted

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use capd::client::{Client, ClientError, Description, Query, SchemaSide};
-use capd::config::{Config, Sources};
+use capd::config::Config;
 use capd::declaration::{self, Declaration};
 use capd::schema::drift::{self, Finding, Needed, Offered, Requirement, Standing, Told};
 use capd::schema::{Artifact, Artifacts, Keep};
@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use crate::args::{DoctorArgs, SidecarArgs};
 use crate::failure::{Exit, Failure};
-use crate::{Sidecar, output};
+use crate::{Sidecar, configuration, output};
 
 /// Makes every check and prints what it found; fails as the worst of them does.
 pub(crate) async fn run(sidecar: Sidecar, args: DoctorArgs, json: bool) -> Result<(), Failure> {
@@ -39,13 +39,9 @@ pub(crate) async fn run(sidecar: Sidecar, args: DoctorArgs, json: bool) -> Resul
 
 /// The configuration and the declaration, as far as they can be read.
 fn files(args: &DoctorArgs, report: &mut Report) -> Option<(Config, Option<Declaration>)> {
-    let file = args.config.clone().or_else(|| crate::variable("CAPD_CONFIG").map(PathBuf::from));
+    let file = configuration::file(args.config.as_ref());
     let about = file.as_ref().map_or_else(|| "without a file".to_owned(), |file| file.display().to_string());
-    let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
-        Some((name.into_string().ok()?, value.into_string().ok()?))
-    };
-    let environment = std::env::vars_os().filter_map(text).collect();
-    let config = match Config::load(&Sources { file, environment, overrides: Vec::new() }) {
+    let config = match configuration::load(file) {
         Ok(config) => config,
         Err(mistakes) => {
             report.add(Check::failed("config", about, Exit::Usage, mistakes.to_string()));

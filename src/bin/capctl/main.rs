@@ -6,6 +6,7 @@ mod audit;
 mod call;
 mod calls;
 mod compat;
+mod configuration;
 mod context;
 mod decode;
 mod describe;
@@ -18,6 +19,7 @@ mod hex;
 mod list;
 mod moment;
 mod output;
+mod policy;
 mod reach;
 mod serve;
 mod subtype;
@@ -70,6 +72,7 @@ fn run(args: Args) -> Result<(), Failure> {
         Command::Decode(decode) => decode::run(&decode, json),
         Command::Hash(args) => hash::run(&args, json),
         Command::Subtype(subtype) => subtype::run(&subtype, json),
+        Command::Policy(command) => policy::run(&sidecar, &command, json),
         Command::Context(command) => contexts(&sidecar.0, &command, json),
     }
 }

@@ -1,0 +1,58 @@
+//! `policy`: a configuration, a table of cases, or a caller and a capability in; rules, mistakes and decisions out.
+
+mod cases;
+mod why;
+
+use capd::config::Config;
+use capd::daemon;
+use capd::policy::Rules;
+use serde_json::json;
+
+use crate::args::PolicyCommand;
+use crate::failure::Failure;
+use crate::{Sidecar, configuration, output};
+
+/// Runs one of the subcommands.
+pub(crate) fn run(sidecar: &Sidecar, command: &PolicyCommand, json: bool) -> Result<(), Failure> {
+    match command {
+        PolicyCommand::Show { config } => show(&rules(&configuration(config.as_ref())?)?, json),
+        PolicyCommand::Check { config } => check(&configuration(config.as_ref())?, json),
+        PolicyCommand::Test { file, config } => cases::run(file, &configuration(config.as_ref())?, json),
+        PolicyCommand::Why { caller, capability } => {
+            crate::wait_for(why::why(sidecar, caller, capability, json))
+        }
+        PolicyCommand::Reload => crate::wait_for(why::reload(sidecar, json)),
+    }
+}
+
+fn configuration(file: Option<&std::path::PathBuf>) -> Result<Config, Failure> {
+    configuration::load(configuration::file(file)).map_err(|mistakes| Failure::usage(mistakes.to_string()))
+}
+
+/// The rules that the configuration makes. **Errors:** usage, with every mistake.
+fn rules(config: &Config) -> Result<Rules, Failure> {
+    daemon::rules(config).map_err(|error| Failure::usage(error.to_string()))
+}
+
+fn show(rules: &Rules, json: bool) -> Result<(), Failure> {
+    if json {
+        return rules.shown().iter().try_for_each(|rule| {
+            output::print_json(&json!({"id": rule.id, "origin": rule.origin, "policy": rule.text}))
+        });
+    }
+    let policies: Vec<_> =
+        rules.shown().iter().map(|rule| format!("// {}\n{}\n", rule.origin, rule.text)).collect();
+    output::print(&output::printable(&policies.join("\n")))
+}
+
+fn check(config: &Config, json: bool) -> Result<(), Failure> {
+    let rules = rules(config)?;
+    let (count, warnings) = (rules.shown().len(), daemon::policy_warnings(config, &rules));
+    if json {
+        return output::print_json(&json!({"rules": count, "warnings": warnings}));
+    }
+    for warning in &warnings {
+        output::note(&format!("warning: {}", output::printable(warning)));
+    }
+    output::print(&format!("{count} rules, no mistake in them"))
+}

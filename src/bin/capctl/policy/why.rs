@@ -1,0 +1,53 @@
+//! `policy why` and `policy reload`: what the running sidecar decides, and its policy read anew.
+
+use capd_proto::capability::CapabilityName;
+use serde_json::json;
+
+use crate::failure::Failure;
+use crate::{Sidecar, output, reach};
+
+/// Shows what a caller may do with a capability, and which rules say so.
+pub(super) async fn why(
+    sidecar: &Sidecar,
+    caller: &str,
+    capability: &CapabilityName,
+    json: bool,
+) -> Result<(), Failure> {
+    let caller = reach::did(caller)?;
+    let client = sidecar.connect().await?;
+    let why = client.policy_why(&caller, capability).await?;
+    if json {
+        return why.decisions.iter().try_for_each(|decision| {
+            output::print_json(&json!({
+                "caller": caller.as_str(),
+                "capability": decision.capability,
+                "action": decision.action,
+                "allowed": decision.allowed,
+                "rules": decision.rules,
+                "missing": decision.missing,
+                "decision": decision.reason,
+            }))
+        });
+    }
+    let rows: Vec<_> = why
+        .decisions
+        .iter()
+        .map(|decision| {
+            [&decision.capability, &decision.action, &decision.reason].map(ToString::to_string).to_vec()
+        })
+        .collect();
+    output::print(&output::table(&["CAPABILITY", "ACTION", "DECISION"], &rows))
+}
+
+/// Has the sidecar read its policy anew.
+pub(super) async fn reload(sidecar: &Sidecar, json: bool) -> Result<(), Failure> {
+    let client = sidecar.connect().await?;
+    let reloaded = client.policy_reload().await.map_err(|error| {
+        Failure::from(error)
+            .hint("the policy that stood still stands; `capctl policy check` names each mistake")
+    })?;
+    if json {
+        return output::print_json(&json!({"rules": reloaded.rules}));
+    }
+    output::print(&format!("{} rules stand", reloaded.rules))
+}
