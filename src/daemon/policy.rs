@@ -12,14 +12,15 @@ use crate::net;
 use crate::policy::rules::FILE_BYTES_MAX;
 use crate::policy::{Action, Grant, Mistake, Mistakes, Rules, Source, Who};
 
-/// The rules that a configuration makes. Reads its policy files, and the agent's key if there is one.
+/// The rules that a configuration makes. Reads its policy files, and the agent's key if it can: without one, the own agent's
+/// rule is not among them.
 ///
-/// **Errors:** [`StartError::Policy`] with every mistake; the key file cannot be used.
+/// **Errors:** [`StartError::Policy`] with every mistake.
 pub fn rules(config: &Config) -> Result<Rules, StartError> {
     let key_file = &config.agent.key_file;
-    let own =
-        if key_file.exists() { Some(net::load_or_create(key_file)?.identity().did().clone()) } else { None };
-    rules_of(config, own)
+    // A key that cannot be read is for a start to tell.
+    let seed = if key_file.exists() { net::load_or_create(key_file).ok() } else { None };
+    rules_of(config, seed.map(|seed| seed.identity().did().clone()))
 }
 
 /// The rules for the agent of this DID.
