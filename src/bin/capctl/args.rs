@@ -361,8 +361,7 @@ Exit codes:
   1    something unexpected
   2    usage: the command line, a file it names, or contexts.toml
   3    refused, for another reason than the two below
-  4    a schema violation: params (4004, 4904) or result (5901); what check, subtype or
-       policy test finds broken; a broken audit chain
+  4    a schema violation: params (4004, 4904) or result (5901); what check, subtype or policy test finds broken; a broken audit chain
   5    unavailable or out of time: no sidecar, 2xxx, 5002, 5003, 5004
   6    the call ended with another error result
   7    not decided: neither proven nor refuted
