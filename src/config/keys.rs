@@ -2,6 +2,8 @@
 
 use capd_proto::limits;
 
+pub use super::reference::OTHER_VARIABLES;
+
 /// One key: how it is written, what it takes, what stands when nobody sets it, and why one would.
 #[derive(Clone, Copy, Debug)]
 pub struct Key {
@@ -362,16 +364,6 @@ pub const KEYS: &[Key] = &[
         Unset("off"),
         "The one capability whose params and results stand in its calls' lines, up to 4 KiB of each.",
     ),
-];
-
-/// `CAPD_*` variables that are no keys: name and what reads them.
-pub const OTHER_VARIABLES: &[(&str, &str)] = &[
-    ("CAPD_CONFIG", "The configuration file, when no flag names one."),
-    ("CAPD_CONTEXT", "The context of `capctl`: which sidecar it speaks to."),
-    ("CAPD_LOG", "A log filter by module (`capd::net=debug,info`), in place of `log.level`."),
-    ("CAPD_SOCKET", "The socket of the sidecar that `capctl` speaks to."),
-    ("CAPD_SUITES", "Where the public test suites stand; read by tests only."),
-    ("CAPD_TOKEN_FILE", "The token file that `capctl` shows on loopback TCP."),
 ];
 
 impl Key {

@@ -2,7 +2,17 @@
 
 use std::fmt::Write;
 
-use super::keys::{Fallback, KEYS, OTHER_VARIABLES};
+use super::keys::{Fallback, KEYS};
+
+/// `CAPD_*` variables that are no keys: name and what reads them.
+pub const OTHER_VARIABLES: &[(&str, &str)] = &[
+    ("CAPD_CONFIG", "The configuration file, when no flag names one."),
+    ("CAPD_CONTEXT", "The context of `capctl`: which sidecar it speaks to."),
+    ("CAPD_LOG", "A log filter by module (`capd::net=debug,info`), in place of `log.level`."),
+    ("CAPD_SOCKET", "The socket of the sidecar that `capctl` speaks to."),
+    ("CAPD_SUITES", "Where the public test suites stand; read by tests only."),
+    ("CAPD_TOKEN_FILE", "The token file that `capctl` shows on loopback TCP."),
+];
 
 impl Fallback {
     fn written(&self) -> String {
