@@ -9,6 +9,7 @@
 #![allow(clippy::disallowed_methods, reason = "real processes are measured in real time")]
 
 #[path = "../tests/support/peer/mod.rs"]
+#[allow(dead_code, unreachable_pub, missing_docs, reason = "the tests use the rest")]
 mod peer;
 #[path = "../tests/support/mod.rs"]
 mod support;
