@@ -16,7 +16,7 @@ pub(crate) fn run(bytes: &[u8]) {
         (Err(one), Err(other)) => {
             assert_eq!(one, other);
             assert!(!one.0.is_empty(), "refused without a reason");
-            assert_eq!(one.to_string().is_empty(), false);
+            assert!(!one.to_string().is_empty());
         }
         (one, other) => panic!("{one:?} and {other:?} of one text"),
     }
