@@ -1,6 +1,7 @@
 //! Command lines in; exit codes, stdout and stderr of the real `capctl` out.
 
 #![allow(clippy::unwrap_used, reason = "these are tests, though not all of it stands in a test function")]
+#![allow(clippy::disallowed_methods, reason = "real processes are met in real time")]
 
 #[path = "../support/mod.rs"]
 mod support;

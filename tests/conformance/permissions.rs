@@ -46,9 +46,11 @@ fn negotiate(name: &str) -> Value {
     cbor!({ "op" => "negotiate", "capability" => name, "range" => ">=1.0.0" }).unwrap()
 }
 
+/// A message type, and its body about a name.
+type Question = (u64, fn(&str) -> Value);
+
 /// Everything that asks for a capability by its name.
-const QUESTIONS: [(u64, fn(&str) -> Value); 3] =
-    [(CAP_INVOKE, invoke), (CAP_QUERY, query), (REQUEST, negotiate)];
+const QUESTIONS: [Question; 3] = [(CAP_INVOKE, invoke), (CAP_QUERY, query), (REQUEST, negotiate)];
 
 /// An answer without what differs between any two: its ids, its time, and its signature.
 fn bare(mut answer: Message) -> Vec<u8> {
