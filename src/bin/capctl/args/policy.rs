@@ -7,7 +7,7 @@ use clap::Subcommand;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum PolicyCommand {
-    /// Print every rule of a configuration as a policy in Cedar, what [[allow]] grants among them
+    /// Print every rule of a configuration as a policy in Cedar, what `[[allow]]` grants among them
     Show {
         /// The sidecar's configuration [env: CAPD_CONFIG]
         #[arg(long, value_name = "FILE")]
@@ -21,7 +21,7 @@ pub(crate) enum PolicyCommand {
     },
     /// Hold a configuration's rules against a table of cases; exit code 4 when one is decided otherwise
     Test {
-        /// The table: [[case]] with caller, capability, expect, and where wanted action, permissions and category
+        /// The table: `[[case]]` with caller, capability, expect, and where wanted action, permissions and category
         file: PathBuf,
         /// The sidecar's configuration [env: CAPD_CONFIG]
         #[arg(long, value_name = "FILE")]
