@@ -5,8 +5,9 @@
 
 use std::sync::Arc;
 
-use capd_proto::capability::CapabilityPattern;
+use capd_proto::capability::{CapabilityId, CapabilityPattern};
 use capd_proto::code::Code;
+use capd_proto::ledger::Status;
 use capd_proto::message::Descriptor;
 
 use super::inbound::Inbound;
@@ -14,7 +15,7 @@ use super::node::{Node, Refusal};
 use super::wire::mismatch;
 use crate::policy::{Action, Caller, View};
 use crate::provider::CallKey;
-use crate::registry::snapshot::{Entry, Snapshot};
+use crate::registry::snapshot::{Entry, Origin, Snapshot};
 use crate::router;
 
 /// What a caller may have of what is known at one moment.
@@ -67,9 +68,9 @@ impl Node {
         if !view.callable(name).is_empty() || view.may_call_named(name) {
             return Ok(permit);
         }
-        // PROTOCOL 8: what was accepted has its one result, whatever the policy says by now.
+        // PROTOCOL 8: what was accepted ends with its one result and no ERROR, whatever the policy says by now.
         let key = CallKey { from: inbound.sender.clone(), id: inbound.envelope.id };
-        if self.executor.remembers(&key) {
+        if matches!(self.executor.status(&key), Status::Executing) {
             return Ok(Permit { is_named: false, ..permit });
         }
         Err(denied())
@@ -95,6 +96,22 @@ impl Node {
         match &permit.view {
             Some(view) => view.may_call(&entry.descriptor),
             None => self.agent_may(Action::Invoke, &entry.descriptor),
+        }
+    }
+
+    /// Whether the holder of a permit may have the recorded result of a call once more: whether it may call what it was a
+    /// call of, or, where that is served no more, whatever has its name and version.
+    pub(super) fn may_recall(&self, permit: &Permit, called: &CapabilityId) -> bool {
+        let entries = permit.snapshot.entries(called.name.as_str()).iter();
+        let is_it =
+            |entry: &&Entry| matches!(entry.origin, Origin::Local(_)) && entry.descriptor.id == *called;
+        let mut served = entries.filter(is_it).peekable();
+        if served.peek().is_some() {
+            return served.any(|entry| self.may_call(permit, entry));
+        }
+        match &permit.view {
+            Some(view) => view.may_call_gone(called),
+            None => self.policy.own_may_call_gone(self.did(), called),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use capd_proto::capability::Version;
+use capd_proto::capability::{CapabilityId, Version};
 use capd_proto::identity::Did;
 use capd_proto::message::Descriptor;
 use cedar_policy::{
@@ -40,6 +40,11 @@ impl<'a> Subject<'a> {
     /// A name of which nothing else is known, whether anybody serves it or not.
     pub const fn named(name: &'a str) -> Self {
         Self { name, version: None, category: "", permissions: &[] }
+    }
+
+    /// A version that nobody serves any more.
+    pub fn gone(id: &'a CapabilityId) -> Self {
+        Self { version: Some(&id.version), ..Self::named(id.name.as_str()) }
     }
 
     /// What a descriptor says.

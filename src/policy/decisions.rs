@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use capd_proto::capability::CapabilityName;
+use capd_proto::capability::{CapabilityId, CapabilityName};
 use capd_proto::identity::Did;
 use capd_proto::message::Descriptor;
 
@@ -104,6 +104,13 @@ impl View {
         judgement.may_query && judgement.may_invoke
     }
 
+    /// Whether the caller may call what was served and is no more, for all that its name and version say. It is asked for
+    /// results that were recorded, so it is not kept.
+    pub fn may_call_gone(&self, id: &CapabilityId) -> bool {
+        let caller = Caller { did: &self.did, alias: self.alias.as_ref() };
+        self.rules.decide(caller, Action::Invoke, &Subject::gone(id)).is_permitted()
+    }
+
     /// A number that is another whenever what the caller may call or see is.
     pub const fn edition(&self) -> u64 {
         self.edition
@@ -198,6 +205,13 @@ impl Decisions {
         // It is kept, so that no other can come to stand at its address.
         state.own.insert(at, (Arc::clone(descriptor), may));
         may
+    }
+
+    /// Whether the sidecar's own agent may call what was served and is no more, for all that its name and version say.
+    pub fn own_may_call_gone(&self, own: &Did, id: &CapabilityId) -> bool {
+        let rules = self.rules();
+        let caller = Caller { did: own, alias: None };
+        !rules.has_forbids() || rules.decide(caller, Action::Invoke, &Subject::gone(id)).is_permitted()
     }
 }
 

@@ -21,6 +21,7 @@
 //! | [`negotiation`] | 7.5 | versions that do not fit, sessions that pin nothing |
 //! | [`caller`] | 7.2–7.4 | what a peer that serves says wrongly, as the caller's sidecar finds it |
 //! | [`permissions`] | 7.3 | what a caller may not have, alike whether it is there; lists of what it may have |
+//! | [`revoked`] | 7.3, 8 | recorded results, for callers that are denied by then |
 //! | [`running`] | 7.6 | cancels of nothing and of others' calls, operations that nobody knows |
 
 #![allow(clippy::unwrap_used, reason = "these are tests, though not all of it stands in a test function")]
@@ -49,4 +50,5 @@ mod peers;
 mod permissions;
 mod query;
 mod result;
+mod revoked;
 mod running;

@@ -84,7 +84,7 @@ impl Node {
     /// Whether the agent's call of this id runs, or ran, here.
     pub(in crate::daemon) fn executes(&self, id: MessageId) -> bool {
         let key = CallKey { from: self.did().clone(), id };
-        self.executor.remembers(&key)
+        !matches!(self.executor.status(&key), Status::Unknown)
     }
 
     /// The peer reset the stream of its one call.

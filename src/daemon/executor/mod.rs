@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use capd_proto::call::executor::{Executor as Machine, Input};
+use capd_proto::capability::CapabilityId;
 use capd_proto::code::Code;
 use capd_proto::envelope::MessageId;
 use capd_proto::identity::Did;
@@ -28,7 +29,7 @@ use tokio::sync::Notify;
 use super::access::TraceId;
 use super::audit::Audited;
 use super::node::{Node, Refusal, lock, needs_signature};
-use super::permission::Permit;
+use super::permission::{Permit, denied};
 use super::wire::violation_details;
 use crate::net::{Link, Route};
 use crate::provider::{CallKey, Invocation, Provider};
@@ -157,9 +158,9 @@ impl Executor {
         }
     }
 
-    /// Whether a call of this key is known: it runs, or it ran.
-    pub(super) fn remembers(&self, key: &CallKey) -> bool {
-        !matches!(lock(&self.calls).ledger.status(key), Status::Unknown)
+    /// Where a call stands.
+    pub(super) fn status(&self, key: &CallKey) -> Status {
+        lock(&self.calls).ledger.status(key)
     }
 
     /// Drops every running call; what their providers still say finds none.
@@ -187,6 +188,12 @@ impl Running {
 }
 
 impl Calls {
+    /// Where a call stands, and what it is a call of once it has ended.
+    fn known(&mut self, key: &CallKey) -> (Status, Option<Arc<CapabilityId>>) {
+        let called = self.ledger.facts_mut(key).and_then(|facts| facts.capability.clone());
+        (self.ledger.status(key), called)
+    }
+
     /// Takes a call in; `true` when its deadline is the earliest.
     fn start(&mut self, key: CallKey, running: Box<Running>) -> bool {
         *self.by_caller.entry(key.from.clone()).or_default() += 1;
@@ -228,12 +235,17 @@ impl Node {
     pub(in crate::daemon) fn execute(&self, call: &Incoming<'_>) -> Result<(), Refusal> {
         let key = CallKey { from: call.from.clone(), id: call.id };
         let digest = BodyDigest(Sha256::digest(call.body).into());
-        let status = lock(&self.executor.calls).ledger.status(&key);
-        if !matches!(status, Status::Unknown) {
-            // PROTOCOL 8: a known id is joined or replayed whatever is served by now.
-            return self.meet(call, key, digest, false).map(drop);
-        }
         let permit = &call.permit;
+        let (status, called) = lock(&self.executor.calls).known(&key);
+        match status {
+            Status::Unknown => {}
+            // PROTOCOL 7.3: permission comes first, for what was recorded while there was one too.
+            Status::Finished if called.is_some_and(|called| !self.may_recall(permit, &called)) => {
+                return Err(denied());
+            }
+            // PROTOCOL 8: a known id is joined or replayed whatever is served by now.
+            Status::Executing | Status::Finished => return self.meet(call, key, digest, false).map(drop),
+        }
         let may_call = |entry: &Entry| self.may_call(permit, entry);
         let choice = router::route(&permit.snapshot, call.name, &call.want, Scope::Local, may_call)
             .map_err(|refusal| permit.refusal(refusal))?;
