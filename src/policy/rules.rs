@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use capd_proto::capability::{CapabilityName, CapabilityPattern};
 use capd_proto::identity::Did;
-use cedar_policy::{Effect, Policy, PolicyId, PolicySet, ValidationMode, Validator};
+use cedar_policy::{Effect, EntityUid, Policy, PolicyId, PolicySet, ValidationMode, Validator};
 use miette::Diagnostic;
 
 use super::grant::{self, Grant, OWN_AGENT};
@@ -36,6 +36,15 @@ pub struct Rules {
     granted: HashMap<String, Vec<String>>,
     has_forbids: bool,
     warnings: Vec<Mistake>,
+    named: Vec<Mention>,
+}
+
+/// A name, or a namespace, that a rule which permits something speaks of.
+#[derive(Clone, Debug)]
+struct Mention {
+    file: PathBuf,
+    line: usize,
+    pattern: CapabilityPattern,
 }
 
 /// One rule as it is shown.
@@ -103,7 +112,7 @@ impl Rules {
         for (file, text) in &source.files {
             reading.file(file, text);
         }
-        let Reading { policies, order, granted, mistakes, warnings, .. } = reading;
+        let Reading { policies, order, granted, mistakes, warnings, named, .. } = reading;
         if !mistakes.is_empty() {
             return Err(Mistakes(mistakes));
         }
@@ -114,7 +123,7 @@ impl Rules {
             }
         }
         let has_forbids = policies.policies().any(|policy| policy.effect() == Effect::Forbid);
-        Ok(Self { policies, order, groups, granted, has_forbids, warnings })
+        Ok(Self { policies, order, groups, granted, has_forbids, warnings, named })
     }
 
     /// The rules in the order in which they were read.
@@ -125,6 +134,20 @@ impl Rules {
     /// What is likely to be a mistake and is none.
     pub fn warnings(&self) -> &[Mistake] {
         &self.warnings
+    }
+
+    /// Where rules permit something of a name, or of a namespace, that none of these capabilities has. Rules that forbid
+    /// are left out: they may well speak of what others serve.
+    pub fn undeclared(&self, declared: &[&CapabilityName]) -> Vec<Mistake> {
+        let is_declared =
+            |pattern: &CapabilityPattern| declared.iter().any(|name| pattern.matches(name.as_str()));
+        let undeclared = self.named.iter().filter(|mention| !is_declared(&mention.pattern));
+        undeclared
+            .map(|Mention { file, line, pattern }| {
+                let problem = format!("nothing that is declared is called {pattern}");
+                Mistake { file: file.clone(), line: *line, problem }
+            })
+            .collect()
     }
 
     /// Whether any rule forbids anything; where none does, the own agent may do everything.
@@ -170,6 +193,7 @@ struct Reading<'a> {
     granted: HashMap<String, Vec<String>>,
     mistakes: Vec<Mistake>,
     warnings: Vec<Mistake>,
+    named: Vec<Mention>,
 }
 
 impl Reading<'_> {
@@ -263,6 +287,10 @@ impl Reading<'_> {
         if self.policies.add(policy.new_id(PolicyId::new(&id))).is_err() {
             return self.wrong(file, line, format!("a second rule called {id:?}; each @id stands once"));
         }
+        if policy.effect() == Effect::Permit {
+            let patterns = policy.entity_literals().into_iter().filter_map(|literal| pattern(&literal));
+            self.named.extend(patterns.map(|pattern| Mention { file: file.to_owned(), line, pattern }));
+        }
         let origin = if line > 0 { format!("{}:{line}", file.display()) } else { file.display().to_string() };
         self.granted.insert(id.clone(), granted);
         self.order.push(Shown { id, origin, text: text.trim_end().to_owned() });
@@ -297,6 +325,15 @@ impl Reading<'_> {
 
     fn wrong(&mut self, file: &Path, line: usize, problem: String) {
         self.mistakes.push(Mistake { file: file.to_owned(), line, problem });
+    }
+}
+
+/// The capabilities that an entity of a policy stands for; none for other entities, and for such as are no name.
+fn pattern(literal: &EntityUid) -> Option<CapabilityPattern> {
+    match MODEL.named(literal) {
+        Named::Capability(name) => name.parse().ok().map(CapabilityPattern::Name),
+        Named::Namespace(labels) => format!("{labels}.*").parse().ok(),
+        Named::Caller(_) | Named::Group(_) | Named::Action(_) | Named::Other => None,
     }
 }
 

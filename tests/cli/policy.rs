@@ -102,6 +102,34 @@ fn check_warns_of_callers_that_are_never_let_in() {
 }
 
 #[test]
+fn check_warns_of_names_that_nobody_declares() {
+    let yaml = "version: 1\nnamespace: org.example\ncapabilities:\n  - { name: review, command: [cat] }\n";
+    let grants = "[agent]\ndir = \"state\"\ncapabilities = \"capabilities.yaml\"\n[peer]\nadmit = \"any\"\n\
+                  [policy]\nfiles = [\"p.cedar\"]\n\
+                  [[allow]]\ncallers = [\"*\"]\ncapabilities = [\"org.example.review\", \"org.example.*\", \"*\"]\n\
+                  [[allow]]\ncallers = [\"*\"]\ncapabilities = [\"org.example.reveiw\", \"org.exmaple.*\"]\n";
+    let cedar = "forbid (principal, action, resource in Namespace::\"com.bank\");\n\
+                 permit (principal, action, resource)\nwhen { resource == Capability::\"org.example.reviews\" };\n";
+    let dir = folder(grants, &[("capabilities.yaml", yaml), ("p.cedar", cedar)]);
+    let checked = policy(dir.path(), &["check", "--json"]);
+    assert_eq!(exit_code(&checked), 0, "{}", stderr(&checked));
+    let told = lines(&checked)[0]["warnings"].as_array().unwrap().clone();
+    let told: Vec<_> = told.iter().map(|warning| warning.as_str().unwrap()).collect();
+    assert_eq!(told.len(), 3, "{told:?}");
+    for (place, name) in [
+        ("[[allow]] 2: ", "org.example.reveiw"),
+        ("[[allow]] 2: ", "org.exmaple.*"),
+        ("p.cedar:2: ", "org.example.reviews"),
+    ] {
+        assert!(told.iter().any(|told| told.contains(place) && told.ends_with(name)), "{name}: {told:?}");
+    }
+    // Where nothing is declared in a file, agents are free to declare what they want.
+    let free = folder(&grants.replace("capabilities = \"capabilities.yaml\"\n", ""), &[("p.cedar", cedar)]);
+    let checked = policy(free.path(), &["check", "--json"]);
+    assert_eq!(lines(&checked)[0]["warnings"], Value::Array(Vec::new()));
+}
+
+#[test]
 fn test_decides_each_case_and_fails_with_4_when_one_is_decided_otherwise() {
     let yaml = "version: 1\nnamespace: org.example\ncapabilities:\n  - { name: vault, permissions: [\"secrets:read\"] }\n";
     let case = |capability: &str, more: &str, expect: &str| {

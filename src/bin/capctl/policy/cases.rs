@@ -40,8 +40,8 @@ pub(crate) fn run(file: &Path, config: &Config, json: bool) -> Result<(), Failur
     }
 }
 
-/// What `capabilities.yaml` says of the capabilities that cases name.
-fn declared(config: &Config) -> Result<Vec<Declared>, Failure> {
+/// What `capabilities.yaml` says of its capabilities; nothing without one.
+pub(super) fn declared(config: &Config) -> Result<Vec<Declared>, Failure> {
     let Some(path) = &config.agent.capabilities else { return Ok(Vec::new()) };
     let declaration = Declaration::load(path).map_err(|mistakes| Failure::usage(mistakes.to_string()))?;
     let declared = declaration.capabilities.into_iter().map(|declared| Declared {

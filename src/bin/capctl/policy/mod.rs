@@ -47,7 +47,14 @@ fn show(rules: &Rules, json: bool) -> Result<(), Failure> {
 
 fn check(config: &Config, json: bool) -> Result<(), Failure> {
     let rules = rules(config)?;
-    let (count, warnings) = (rules.shown().len(), daemon::policy_warnings(config, &rules));
+    let count = rules.shown().len();
+    let mut warnings = daemon::policy_warnings(config, &rules);
+    let declared = cases::declared(config)?;
+    let names: Vec<_> = declared.iter().map(|declared| &declared.id.name).collect();
+    // Without a declaration, nothing is known of what agents will declare.
+    if !names.is_empty() {
+        warnings.extend(rules.undeclared(&names).iter().map(ToString::to_string));
+    }
     if json {
         return output::print_json(&json!({"rules": count, "warnings": warnings}));
     }
