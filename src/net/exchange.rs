@@ -1,7 +1,7 @@
 //! Requests in, exchange streams out: which QUIC stream a message takes, and the task that serves each stream.
 
 use std::pin::pin;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use bytes::Bytes;
@@ -14,6 +14,7 @@ use super::Service;
 use super::close::{CloseReason, Fault};
 use super::link::{Link, Route};
 use super::outbox::{Outbox, SendError};
+use super::quic;
 use super::settings::Settings;
 use super::stream::Stream;
 use super::wire::{self, CANCEL, FrameReader};
@@ -27,6 +28,11 @@ pub(super) struct Exchanges {
     shared: Mutex<Vec<Arc<Stream>>>,
     shared_max: usize,
     shared_message_bytes_max: usize,
+    /// Streams that the peer has open.
+    accepted: AtomicU32,
+    /// Streams that the peer may have open: few at first, and more as it uses them, up to `streams_max`.
+    granted: AtomicU32,
+    streams_max: u32,
 }
 
 impl Exchanges {
@@ -41,6 +47,22 @@ impl Exchanges {
             shared: Mutex::default(),
             shared_max: settings.shared_streams.max(1),
             shared_message_bytes_max: settings.shared_message_bytes_max,
+            accepted: AtomicU32::new(0),
+            granted: AtomicU32::new(quic::streams_first(settings)),
+            streams_max: settings.streams_max,
+        }
+    }
+
+    /// Counts a stream that the peer opened; one that uses half of what it may have may have twice as many.
+    ///
+    /// The driver alone calls it, so that no two grants meet.
+    fn begin_accepted(&self) {
+        let accepted = self.accepted.fetch_add(1, Ordering::Relaxed) + 1;
+        let granted = self.granted.load(Ordering::Relaxed);
+        if accepted > granted / 2 && granted < self.streams_max {
+            let more = granted.saturating_mul(2).min(self.streams_max);
+            self.granted.store(more, Ordering::Relaxed);
+            quic::grant_streams(&self.connection, more);
         }
     }
 
@@ -111,14 +133,17 @@ impl Exchanges {
         receive: quinn::RecvStream,
     ) {
         let stream = Stream::shared(link.flow());
-        link.flow().tasks.spawn(serve(
-            Arc::clone(link),
-            Arc::clone(service),
-            stream,
-            send,
-            receive,
-            Opener::Peer,
-        ));
+        if let Some(exchanges) = link.exchanges() {
+            exchanges.begin_accepted();
+        }
+        let (link, service) = (Arc::clone(link), Arc::clone(service));
+        let tasks = link.flow().tasks.clone();
+        tasks.spawn(async move {
+            serve(Arc::clone(&link), service, stream, send, receive, Opener::Peer).await;
+            if let Some(exchanges) = link.exchanges() {
+                exchanges.accepted.fetch_sub(1, Ordering::Relaxed);
+            }
+        });
     }
 }
 

@@ -226,6 +226,11 @@ impl Link {
         self.flow.is_over()
     }
 
+    /// The exchange streams of a QUIC link.
+    pub(super) const fn exchanges(&self) -> Option<&Exchanges> {
+        self.exchanges.as_ref()
+    }
+
     pub(super) const fn flow(&self) -> &Arc<Flow> {
         &self.flow
     }

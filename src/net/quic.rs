@@ -154,12 +154,23 @@ pub(super) fn widen(connection: &Connection, settings: &Settings) {
     connection.set_receive_window(settings.link_window_bytes.into());
 }
 
+/// Lets the peer have so many streams open at once, the control stream among them.
+pub(super) fn grant_streams(connection: &Connection, streams: u32) {
+    connection.set_max_concurrent_bi_streams(streams.into());
+}
+
+/// Streams that a peer may have open before it has used any.
+pub(super) fn streams_first(settings: &Settings) -> u32 {
+    settings.streams_max.min(STREAMS_FIRST)
+}
+
 fn transport(settings: &Settings) -> Arc<TransportConfig> {
     let mut config = TransportConfig::default();
     // A duration beyond QUIC's range is one that never passes.
     config.max_idle_timeout(IdleTimeout::try_from(settings.idle_timeout).ok());
     config.keep_alive_interval(Some(settings.keep_alive_interval));
-    config.max_concurrent_bidi_streams(settings.streams_max.into());
+    // quinn keeps a record of each stream that a peer may open, used or not, on every connection.
+    config.max_concurrent_bidi_streams(streams_first(settings).into());
     config.max_concurrent_uni_streams(VarInt::from_u32(0));
     config.datagram_receive_buffer_size(None);
     config.stream_receive_window(settings.stream_window_bytes.into());
@@ -248,3 +259,5 @@ const SERVER_NAME: &str = "capd.invalid";
 const CONNECTION_ID_BYTES: usize = 8;
 /// Bytes a peer may have on the way to us before HELLO is done.
 const OPENING_WINDOW_BYTES: u32 = 2 * MSG_SIZE_BYTES_FLOOR;
+/// Streams that a peer may have open at first: more than our own sidecars open while messages are small.
+const STREAMS_FIRST: u32 = 16;

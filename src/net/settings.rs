@@ -32,7 +32,7 @@ pub struct Settings {
     pub shared_streams: usize,
     /// Largest message, in bytes, that goes on a shared stream. **Source:** PROTOCOL 4.
     pub shared_message_bytes_max: usize,
-    /// Most exchange streams a peer may have open on one QUIC link.
+    /// Most exchange streams a peer may have open on one QUIC link; it is granted few at first, and more as it uses them.
     pub streams_max: u32,
     /// Bytes a peer may have on the way to us on one QUIC stream.
     pub stream_window_bytes: u32,

@@ -281,3 +281,28 @@ async fn a_quic_peer_that_opens_no_control_stream_is_dropped_at_the_deadline() {
     timeout(PATIENCE, connection.closed()).await.expect("the connection ends");
     assert!(sidecar.events.try_recv().is_err());
 }
+
+#[tokio::test]
+async fn a_peer_that_uses_its_streams_is_granted_more_up_to_the_most() {
+    let mut sidecar = End::sidecar_with(1, Settings { streams_max: 100, ..settings() });
+    let mut peer = quic_peer(&mut sidecar).await;
+    let mut held = Vec::new();
+    // The control stream is one of the hundred.
+    while held.len() < 99 {
+        let opening = timeout(PATIENCE, peer.connection.open_bi()).await.expect("a grant");
+        let (mut send, receive) = opening.unwrap();
+        send.write_all(&message(b"note")).await.unwrap();
+        sidecar.message().await;
+        held.push((send, receive));
+    }
+    let one_more = peer.connection.open_bi();
+    tokio::pin!(one_more);
+    // Every grant has come by the time that the sidecar answers on the control stream.
+    peer.control.write(FrameType::Ping, b"grant").await;
+    assert_eq!(peer.control.frame().await.unwrap().frame_type, FrameType::Pong);
+    assert!(timeout(Duration::ZERO, &mut one_more).await.is_err(), "one stream too many is open");
+    // quinn tells of room by eighths.
+    held.truncate(80);
+    timeout(PATIENCE, one_more).await.expect("room comes back").unwrap();
+    assert!(!peer.link.is_closed());
+}
