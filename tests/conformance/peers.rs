@@ -1,6 +1,6 @@
 //! PROTOCOL 2: peers that have not proven a key we admit in, no link out.
 
-use capd_proto::identity::Identity;
+use capd_proto::identity::{Identity, PublicKey};
 
 use crate::fixture::{PING, quiet_sidecar};
 use crate::peer::{Certificate, RawLink, Transport, fresh_seed};
@@ -31,7 +31,18 @@ fn a_peer_without_a_certificate_is_kept_out() {
 fn a_key_that_is_not_ed25519_is_kept_out() {
     let sidecar = quiet_sidecar();
     for transport in Transport::PEER {
-        is_kept_out(&sidecar, transport, &Certificate::OtherKeyType);
+        for certificate in [Certificate::OtherKeyType, Certificate::P384, Certificate::Rsa] {
+            is_kept_out(&sidecar, transport, &certificate);
+        }
+    }
+}
+
+#[test]
+fn a_key_that_the_peer_shows_and_does_not_have_is_kept_out() {
+    let sidecar = quiet_sidecar();
+    let victim = *PublicKey::from_did(&sidecar.did).unwrap().as_bytes();
+    for transport in Transport::PEER {
+        is_kept_out(&sidecar, transport, &Certificate::Stolen(victim, fresh_seed()));
     }
 }
 

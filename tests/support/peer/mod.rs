@@ -4,7 +4,7 @@
 //! own. What it sends is whatever the test says; what it receives on a peer link must be signed by the sidecar.
 
 mod pipe;
-mod tls;
+pub mod tls;
 
 use std::fmt;
 use std::io;

@@ -11,11 +11,18 @@ use rustls::sign::{CertifiedKey, Signer, SigningKey};
 use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
 
 /// What a peer shows in the TLS handshake.
+#[derive(Clone, Copy, Debug)]
 pub enum Certificate {
     /// The self-signed certificate of an identity's seed.
     Of([u8; 32]),
     /// A self-signed certificate over a P-256 key.
     OtherKeyType,
+    /// A self-signed certificate over a P-384 key.
+    P384,
+    /// A certificate over an RSA key; neither its signature nor the handshake's is one.
+    Rsa,
+    /// A certificate over this Ed25519 key, which the peer does not have: it signs with the key of the seed.
+    Stolen([u8; 32], [u8; 32]),
     /// Two certificates where one is expected.
     Chain([u8; 32]),
     /// None.
@@ -39,17 +46,22 @@ pub fn client_config(sidecar: &str, certificate: &Certificate) -> ClientConfig {
 }
 
 fn presented(certificate: &Certificate) -> Option<CertifiedKey> {
+    let params = rcgen::CertificateParams::default();
     let key = match certificate {
-        Certificate::Of(seed) | Certificate::Chain(seed) => {
-            // DER of a PKCS #8 version 1 Ed25519 private key, up to the 32 seed bytes (RFC 8410 7).
-            let prefix = [0x30, 0x2e, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 0x22, 4, 0x20];
-            let pkcs8 = PrivatePkcs8KeyDer::from([&prefix[..], seed].concat());
-            rcgen::KeyPair::from_pkcs8_der_and_sign_algo(&pkcs8, &rcgen::PKCS_ED25519).unwrap()
-        }
+        Certificate::Of(seed) | Certificate::Chain(seed) | Certificate::Stolen(_, seed) => ed25519(seed),
         Certificate::OtherKeyType => rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap(),
+        Certificate::P384 => rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P384_SHA384).unwrap(),
+        Certificate::Rsa => {
+            let leaf = params.self_signed(&Keyless::rsa()).unwrap().der().clone();
+            return Some(CertifiedKey::new(vec![leaf], Arc::new(Pretender)));
+        }
         Certificate::None => return None,
     };
-    let leaf = rcgen::CertificateParams::default().self_signed(&key).unwrap().der().clone();
+    let leaf = match certificate {
+        Certificate::Stolen(victim, _) => params.self_signed(&Keyless::ed25519(victim)),
+        _ => params.self_signed(&key),
+    };
+    let leaf = leaf.unwrap().der().clone();
     let chain = match certificate {
         Certificate::Chain(_) => vec![leaf.clone(), leaf],
         _ => vec![leaf],
@@ -57,6 +69,72 @@ fn presented(certificate: &Certificate) -> Option<CertifiedKey> {
     let der = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
     let signing = rustls::crypto::ring::sign::any_supported_type(&der).unwrap();
     Some(CertifiedKey::new(chain, Arc::new(AnyScheme(signing))))
+}
+
+fn ed25519(seed: &[u8; 32]) -> rcgen::KeyPair {
+    // DER of a PKCS #8 version 1 Ed25519 private key, up to the 32 seed bytes (RFC 8410 7).
+    let prefix = [0x30, 0x2e, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 0x22, 4, 0x20];
+    let pkcs8 = PrivatePkcs8KeyDer::from([&prefix[..], seed].concat());
+    rcgen::KeyPair::from_pkcs8_der_and_sign_algo(&pkcs8, &rcgen::PKCS_ED25519).unwrap()
+}
+
+/// A public key whose private key nobody here has. What it signs is no signature.
+struct Keyless {
+    public: Vec<u8>,
+    algorithm: &'static rcgen::SignatureAlgorithm,
+}
+
+impl Keyless {
+    fn ed25519(public: &[u8; 32]) -> Self {
+        Self { public: public.to_vec(), algorithm: &rcgen::PKCS_ED25519 }
+    }
+
+    fn rsa() -> Self {
+        // DER of an RSAPublicKey (RFC 8017 A.1.1): a modulus of 2,048 bits, odd and otherwise any, and 65,537.
+        let head = [0x30, 0x82, 1, 0x0a, 2, 0x82, 1, 1, 0];
+        let public = [&head[..], &[0xc5; 256], &[2, 3, 1, 0, 1]].concat();
+        Self { public, algorithm: &rcgen::PKCS_RSA_SHA256 }
+    }
+}
+
+impl rcgen::PublicKeyData for Keyless {
+    fn der_bytes(&self) -> &[u8] {
+        &self.public
+    }
+
+    fn algorithm(&self) -> &'static rcgen::SignatureAlgorithm {
+        self.algorithm
+    }
+}
+
+impl rcgen::SigningKey for Keyless {
+    fn sign(&self, _message: &[u8]) -> Result<Vec<u8>, rcgen::Error> {
+        Ok(vec![0x5a; 64])
+    }
+}
+
+/// Says that it signed with RSA.
+#[derive(Debug)]
+struct Pretender;
+
+impl SigningKey for Pretender {
+    fn choose_scheme(&self, _offered: &[SignatureScheme]) -> Option<Box<dyn Signer>> {
+        Some(Box::new(Self))
+    }
+
+    fn algorithm(&self) -> rustls::SignatureAlgorithm {
+        rustls::SignatureAlgorithm::RSA
+    }
+}
+
+impl Signer for Pretender {
+    fn sign(&self, _message: &[u8]) -> Result<Vec<u8>, rustls::Error> {
+        Ok(vec![0x5a; 256])
+    }
+
+    fn scheme(&self) -> SignatureScheme {
+        SignatureScheme::RSA_PSS_SHA256
+    }
 }
 
 /// Shows its certificate whatever the server asks for.
@@ -79,7 +157,11 @@ struct AnyScheme(Arc<dyn SigningKey>);
 
 impl SigningKey for AnyScheme {
     fn choose_scheme(&self, _offered: &[SignatureScheme]) -> Option<Box<dyn Signer>> {
-        self.0.choose_scheme(&[SignatureScheme::ED25519, SignatureScheme::ECDSA_NISTP256_SHA256])
+        self.0.choose_scheme(&[
+            SignatureScheme::ED25519,
+            SignatureScheme::ECDSA_NISTP256_SHA256,
+            SignatureScheme::ECDSA_NISTP384_SHA384,
+        ])
     }
 
     fn algorithm(&self) -> rustls::SignatureAlgorithm {
