@@ -15,7 +15,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use capd::store::{
-    Begun, Change, Given, Loaded, LoadedCall, LoadedResult, Options, Row, Sqlite, Storage, StoreErrorKind,
+    Begun, Change, Given, Loaded, LoadedCall, LoadedResult, Options, Reserved, Row, Sqlite, Storage,
+    StoreErrorKind,
 };
 use capd_proto::envelope::MessageId;
 use capd_proto::identity::Did;
@@ -89,6 +90,8 @@ fn build(name: &'static str, options: Options, leave: Leave) -> Case {
             row += 1;
             changes.push(give(row));
         }
+        row += 1;
+        changes.push(reserve(row, (group % 3 == 2).then(|| row - GROUP_ROWS)));
         if group % 2 == 1 {
             changes
                 .extend((row - 30..row - 20).map(|row| Change::Expire { row: Row(row), expires_at_ms: row }));
@@ -218,7 +221,7 @@ impl Case {
 
     fn rows(&self) -> usize {
         let Acknowledged { loaded, results } = &self.acknowledged;
-        loaded.calls.len() + loaded.given.len() + results.len()
+        loaded.calls.len() + loaded.given.len() + loaded.reserved.len() + results.len()
     }
 }
 
@@ -236,12 +239,17 @@ impl Acknowledged {
                     self.results.insert(*row, result.clone());
                 }
                 Change::Give(given) => self.loaded.given.push(given.clone()),
+                Change::Reserve { reserved, replaces } => {
+                    self.loaded.reserved.retain(|former| Some(former.row) != *replaces);
+                    self.loaded.reserved.push(reserved.clone());
+                }
                 Change::Forget { row } | Change::Expire { row, .. } => {
                     if let Change::Expire { expires_at_ms, .. } = change {
                         self.loaded.expired_ms = self.loaded.expired_ms.max(*expires_at_ms);
                     }
                     self.loaded.calls.retain(|call| call.begun.row != *row);
                     self.loaded.given.retain(|given| given.row != *row);
+                    self.loaded.reserved.retain(|reserved| reserved.row != *row);
                     self.results.remove(row);
                 }
             }
@@ -319,6 +327,18 @@ fn give(row: u64) -> Change {
     Change::Give(Given { row: Row(row), id, peer, expires_at_ms: row + 1_000 })
 }
 
+fn reserve(row: u64, replaces: Option<u64>) -> Change {
+    let reserved = Reserved {
+        row: Row(row),
+        capability: "org.a.b".into(),
+        after_ms: row,
+        until_ms: row + 10,
+        peer: Did::parse("did:web:peer").unwrap(),
+        expires_at_ms: row + 1_000,
+    };
+    Change::Reserve { reserved, replaces: replaces.map(Row) }
+}
+
 fn take(folder: &Path) -> Files {
     NAMES.map(|name| fs::read(folder.join(name)).ok())
 }
@@ -348,5 +368,7 @@ fn scatter(at: usize) -> u64 {
 const GROUPS: u64 = 4;
 const GROUP_CALLS: u64 = 26;
 const GROUP_GIFTS: u64 = 6;
+/// One reservation among them.
+const GROUP_ROWS: u64 = GROUP_CALLS + GROUP_GIFTS + 1;
 /// Longest file of which every byte is tried.
 const EXHAUSTIVE_BYTES_MAX: usize = 64 * 1024;

@@ -64,7 +64,7 @@ fn section(figures: &Figures) -> String {
     writeln!(
         text,
         "\nIn the same run, one commit of one change takes {apart_us} µs where {} µs pass before it, and {row_us} µs right\n\
-         after another. A journaled call that is alone has three, in two sidecars, and time\n\
+         after another. A journaled call that is alone has two, in the provider's sidecar, and time\n\
          passes before each. It takes {in_a_row:.1} commits in a row, or {apart:.1} apart, longer than one that is not journaled.\n\
          Other work had {:.0} % of the cores meanwhile, the kernel's own included.",
         APART.as_micros(),

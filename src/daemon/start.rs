@@ -252,7 +252,7 @@ fn parts<M: Medium>(
     let (identity, artifacts) = (seed.identity(), Artifacts::default());
     let in_flight_max = limits.calls_in_flight_max;
     let queue_max = in_flight_max.saturating_mul(JOURNAL_WORK_PER_CALL);
-    let Recovered { ledger, given, expired_ms, journal, writer } =
+    let Recovered { ledger, given, reserved, expired_ms, journal, writer } =
         recover(medium, bounds, queue_max, &identity, &system, &audit)?;
     let parts = Parts {
         identity,
@@ -271,7 +271,7 @@ fn parts<M: Medium>(
         executor: Executor::new(ledger, in_flight_max, limits.calls_in_flight_per_peer_max),
         journal,
         audit,
-        gifts: Gifts::new(given, expired_ms, limits.ledger_entries_max),
+        gifts: Gifts::new((given, reserved), expired_ms, limits.ledger_entries_max),
         keyring: keyring(config)?,
         gate: gate(declaration, &artifacts)?,
         policy: decisions(config, seed)?,

@@ -30,7 +30,8 @@ pub(super) fn migrate(connection: &Connection, from: u32) -> Result<()> {
 /// Every table is keyed by the growing row number alone, so a group of new rows goes to the end of few pages; an index
 /// over ids, which are scattered, would touch a page for each. The ledger and the pending calls, in memory, are that
 /// index. `sum` is the row's checksum (`rows.rs`).
-const MIGRATIONS: &[&str] = &["
+pub(super) const MIGRATIONS: &[&str] = &[
+    "
 CREATE TABLE calls (
     row INTEGER PRIMARY KEY,
     caller TEXT NOT NULL,
@@ -63,7 +64,20 @@ CREATE TABLE totals (
     expired_ms INTEGER NOT NULL,
     sum INTEGER NOT NULL
 ) STRICT;
-"];
+",
+    "
+CREATE TABLE reserved (
+    row INTEGER PRIMARY KEY,
+    capability TEXT NOT NULL,
+    after_ms INTEGER NOT NULL,
+    until_ms INTEGER NOT NULL,
+    peer TEXT NOT NULL,
+    expires_at_ms INTEGER NOT NULL,
+    sum INTEGER NOT NULL
+) STRICT;
+ALTER TABLE totals ADD COLUMN reserved INTEGER NOT NULL DEFAULT 0;
+",
+];
 
 #[cfg(test)]
 mod tests {
@@ -72,7 +86,10 @@ mod tests {
     use super::*;
 
     /// A line for each text: its SHA-256. Lines are added, never edited.
-    const PINNED: &[&str] = &["5fafa6a3051b87ede3afa52735fb863a9bacba2d2c0f2eeb2f6887df3050d208"];
+    const PINNED: &[&str] = &[
+        "5fafa6a3051b87ede3afa52735fb863a9bacba2d2c0f2eeb2f6887df3050d208",
+        "6036d24959f6e90daab6fa78ac293bffe3ebeffb16996a3cdab92f8c5da733ad",
+    ];
 
     #[test]
     fn texts_that_journals_were_made_with_are_never_edited() {
@@ -92,7 +109,7 @@ mod tests {
             }
             migrate(&connection, from).unwrap();
             let tables = connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0));
-            assert_eq!(tables, Ok(4));
+            assert_eq!(tables, Ok(5));
             assert!(connection.is_autocommit());
         }
     }

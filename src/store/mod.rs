@@ -1,4 +1,4 @@
-//! Begun calls, their results and given calls in; the same after any crash out (PROTOCOL 8). What must be accounted for
+//! Begun calls, their results, given calls and reservations in; the same after any crash out (PROTOCOL 8). What must be accounted for
 //! is another matter, with a file and a writer of its own: [`audit`].
 //!
 //! Read downwards: a [`Change`] is [submitted](Journal::submit) with a tag, the [`Writer`] takes what has queued up as
@@ -57,14 +57,21 @@ pub enum Change {
     },
     /// Caller's side: whom a call is given to, before it leaves.
     Give(Given),
+    /// Caller's side: whom calls of a capability go to, those made a while from then on too.
+    Reserve {
+        /// The reservation.
+        reserved: Reserved,
+        /// The row of one that it takes the place of, in the same transaction.
+        replaces: Option<Row>,
+    },
     /// What stands in this row is not needed any more: the admission was withdrawn, or a later row holds the call.
     Forget {
-        /// The row of a [`Begun`] or a [`Given`]; one that is not there is no error.
+        /// The row of a [`Begun`], a [`Given`] or a [`Reserved`]; one that is not there is no error.
         row: Row,
     },
     /// The same, because its time has passed. It is remembered how far that went, since a clock may go back.
     Expire {
-        /// The row of a [`Begun`] or a [`Given`]; one that is not there is no error.
+        /// The row of a [`Begun`], a [`Given`] or a [`Reserved`]; one that is not there is no error.
         row: Row,
         /// A `ts + ttl` that has passed, not before the row's own. **Units:** milliseconds since the Unix epoch.
         expires_at_ms: u64,
@@ -101,6 +108,24 @@ pub struct Given {
     pub expires_at_ms: u64,
 }
 
+/// A span of ids whose calls of one capability go to one peer without a row of their own. Of two that share an id, the
+/// one in the later row counts; a [`Given`] counts before both.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reserved {
+    /// Its place.
+    pub row: Row,
+    /// The name of the capability.
+    pub capability: Arc<str>,
+    /// The ids whose time is later than this. **Units:** milliseconds since the Unix epoch.
+    pub after_ms: u64,
+    /// The ids whose time is not later than this. **Units:** milliseconds since the Unix epoch.
+    pub until_ms: u64,
+    /// The executor's sidecar.
+    pub peer: Did,
+    /// The latest `ts + ttl` that a call of the span may have. **Units:** milliseconds since the Unix epoch.
+    pub expires_at_ms: u64,
+}
+
 /// All that a journal held when it was opened, in the order of rows; expired rows too.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Loaded {
@@ -108,6 +133,8 @@ pub struct Loaded {
     pub calls: Vec<LoadedCall>,
     /// Calls of our own agent that were given away.
     pub given: Vec<Given>,
+    /// Whom calls of our own agent may have been given to besides.
+    pub reserved: Vec<Reserved>,
     /// The latest `ts + ttl` of [expired](Change::Expire) rows, 0 if there were none. **Units:** milliseconds since the
     /// Unix epoch.
     pub expired_ms: u64,
@@ -137,6 +164,7 @@ impl Change {
         match self {
             Self::Begin(begun) => begun.row,
             Self::Give(given) => given.row,
+            Self::Reserve { reserved, .. } => reserved.row,
             Self::Finish { row, .. } | Self::Forget { row } | Self::Expire { row, .. } => *row,
         }
     }
@@ -147,7 +175,8 @@ impl Loaded {
     pub fn next_row(&self) -> Row {
         let calls = self.calls.iter().map(|call| call.begun.row);
         let given = self.given.iter().map(|given| given.row);
-        Row(calls.chain(given).max().map_or(1, |Row(last)| last + 1))
+        let reserved = self.reserved.iter().map(|reserved| reserved.row);
+        Row(calls.chain(given).chain(reserved).max().map_or(1, |Row(last)| last + 1))
     }
 }
 

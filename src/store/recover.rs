@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use capd_proto::ledger::Key;
 
-use super::{Begun, Given, Loaded, LoadedResult, Row};
+use super::{Begun, Given, Loaded, LoadedResult, Reserved, Row};
 
 /// What was left behind, by what it asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,6 +22,8 @@ pub struct Recovered {
     pub interrupted: Vec<Begun>,
     /// Calls of our own agent, to be asked for only where they were given.
     pub given: Vec<Given>,
+    /// Whom such calls may have been given to besides, in the order of rows.
+    pub reserved: Vec<Reserved>,
 }
 
 /// Sorts what a journal held at `now_ms`.
@@ -52,6 +54,13 @@ pub fn recover(loaded: Loaded, now_ms: u64) -> Recovered {
             recovered.given.push(given);
         }
     }
+    for reserved in loaded.reserved {
+        if expired(reserved.expires_at_ms) {
+            recovered.expire(reserved.row, reserved.expires_at_ms);
+        } else {
+            recovered.reserved.push(reserved);
+        }
+    }
     // Consecutive rows are forgotten together.
     recovered.expired.sort_unstable();
     recovered
@@ -68,7 +77,7 @@ impl Recovered {
 mod tests {
     use super::super::Change;
     use super::super::LoadedCall;
-    use super::super::tests::{begin, give};
+    use super::super::tests::{begin, give, reserve};
     use super::*;
 
     fn call(row: u64, finished: bool) -> LoadedCall {
@@ -82,20 +91,27 @@ mod tests {
         given
     }
 
+    fn reserved(row: u64) -> Reserved {
+        let Change::Reserve { reserved, .. } = reserve(row, None) else { unreachable!() };
+        reserved
+    }
+
     #[test]
     fn each_row_gets_what_it_asks_for() {
         // Rows expire a thousand milliseconds after their number.
         let loaded = Loaded {
             calls: vec![call(1, true), call(2, false), call(5, true), call(6, false)],
             given: vec![given(3), given(4), given(7)],
+            reserved: vec![reserved(8), reserved(2)],
             expired_ms: 1_001,
         };
         let recovered = recover(loaded, 1_004);
-        assert_eq!((recovered.expired, recovered.expired_ms), (vec![Row(1), Row(2), Row(3)], 1_003));
+        assert_eq!((recovered.expired, recovered.expired_ms), (vec![Row(1), Row(2), Row(2), Row(3)], 1_003));
         assert_eq!(recovered.superseded, []);
         assert_eq!(recovered.finished.iter().map(|(begun, _)| begun.row).collect::<Vec<_>>(), [Row(5)]);
         assert_eq!(recovered.interrupted.iter().map(|begun| begun.row).collect::<Vec<_>>(), [Row(6)]);
         assert_eq!(recovered.given.iter().map(|given| given.row).collect::<Vec<_>>(), [Row(4), Row(7)]);
+        assert_eq!(recovered.reserved, [reserved(8)]);
     }
 
     #[test]

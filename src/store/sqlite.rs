@@ -12,7 +12,7 @@ mod rows;
 use bytes::Bytes;
 use rusqlite::{CachedStatement, Connection, params};
 
-use super::{Begun, Change, Given, Loaded, Row, Storage, StoreError, StoreErrorKind};
+use super::{Begun, Change, Given, Loaded, Reserved, Row, Storage, StoreError, StoreErrorKind};
 use damage::Damage;
 use mark::MarkFile;
 use open::Files;
@@ -94,6 +94,10 @@ impl Sqlite {
                     group.finish(*row, result, *finished_at_ms)?
                 }
                 Change::Give(given) => group.give(given)?,
+                Change::Reserve { reserved, replaces } => {
+                    group.reserve(reserved)?;
+                    group.forgotten.extend(replaces.map(|row| row.0));
+                }
                 Change::Forget { row } => group.forgotten.push(row.0),
                 Change::Expire { row, expires_at_ms } => {
                     group.forgotten.push(row.0);
@@ -142,6 +146,7 @@ struct Group<'a> {
     begin: CachedStatement<'a>,
     finish: CachedStatement<'a>,
     give: CachedStatement<'a>,
+    reserve: CachedStatement<'a>,
     forgotten: Vec<u64>,
 }
 
@@ -155,6 +160,7 @@ impl<'a> Group<'a> {
                 "INSERT INTO results SELECT ?1, ?2, ?3, ?4 WHERE EXISTS (SELECT 1 FROM calls WHERE row = ?1)",
             )?,
             give: connection.prepare_cached("INSERT INTO given VALUES (?1, ?2, ?3, ?4, ?5)")?,
+            reserve: connection.prepare_cached("INSERT INTO reserved VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)")?,
             forgotten: Vec::new(),
         })
     }
@@ -198,6 +204,20 @@ impl<'a> Group<'a> {
         Ok(())
     }
 
+    fn reserve(&mut self, reserved: &Reserved) -> Result<(), Damage> {
+        self.reserve.execute(params![
+            reserved.row.0.cast_signed(),
+            reserved.capability,
+            reserved.after_ms.cast_signed(),
+            reserved.until_ms.cast_signed(),
+            reserved.peer.as_str(),
+            reserved.expires_at_ms.cast_signed(),
+            rows::reserved_sum(reserved),
+        ])?;
+        self.totals.reserved += 1;
+        Ok(())
+    }
+
     /// Removes what is to be forgotten, and writes the totals.
     fn end(mut self) -> Result<Totals, Damage> {
         self.forgotten.sort_unstable();
@@ -205,6 +225,7 @@ impl<'a> Group<'a> {
             ("DELETE FROM calls WHERE row BETWEEN ?1 AND ?2", &mut self.totals.calls),
             ("DELETE FROM results WHERE row BETWEEN ?1 AND ?2", &mut self.totals.results),
             ("DELETE FROM given WHERE row BETWEEN ?1 AND ?2", &mut self.totals.given),
+            ("DELETE FROM reserved WHERE row BETWEEN ?1 AND ?2", &mut self.totals.reserved),
         ];
         for (delete, live) in tables {
             if self.forgotten.is_empty() || *live == 0 {
@@ -222,13 +243,15 @@ impl<'a> Group<'a> {
         let totals = self.totals;
         self.connection
             .prepare_cached(
-                "UPDATE totals SET commits = ?1, calls = ?2, results = ?3, given = ?4, expired_ms = ?5, sum = ?6",
+                "UPDATE totals SET commits = ?1, calls = ?2, results = ?3, given = ?4, reserved = ?5, expired_ms = ?6, \
+                 sum = ?7",
             )?
             .execute(params![
                 totals.commits.cast_signed(),
                 totals.calls.cast_signed(),
                 totals.results.cast_signed(),
                 totals.given.cast_signed(),
+                totals.reserved.cast_signed(),
                 totals.expired_ms.cast_signed(),
                 totals.sum(),
             ])?;

@@ -30,7 +30,10 @@ impl Storage for Memory {
         }
         for change in batch {
             match change {
-                Change::Begin(_) | Change::Give(_) => {
+                Change::Begin(_) | Change::Give(_) | Change::Reserve { .. } => {
+                    if let Change::Reserve { replaces: Some(row), .. } = change {
+                        state.loaded.remove(row);
+                    }
                     state.loaded.insert(change.row(), (change.clone(), None));
                 }
                 Change::Finish { row, result, .. } => {
@@ -76,6 +79,18 @@ pub(super) fn give(row: u64) -> Change {
     let peer = Did::parse("did:web:peer.example").unwrap();
     let given = Given { row: Row(row), id: MessageId::new(row, [9; 8]), peer, expires_at_ms: row + 1_000 };
     Change::Give(given)
+}
+
+pub(super) fn reserve(row: u64, replaces: Option<u64>) -> Change {
+    let reserved = Reserved {
+        row: Row(row),
+        capability: "org.example.pay".into(),
+        after_ms: row,
+        until_ms: row + 10,
+        peer: Did::parse("did:web:peer.example").unwrap(),
+        expires_at_ms: row + 1_000,
+    };
+    Change::Reserve { reserved, replaces: replaces.map(Row) }
 }
 
 pub(super) fn forget(row: u64) -> Change {
@@ -206,12 +221,15 @@ async fn a_thread_drains_the_queue_and_ends_with_the_last_handle() {
 }
 
 #[test]
-fn the_first_free_row_follows_the_last_of_either_kind() {
+fn the_first_free_row_follows_the_last_of_every_kind() {
     assert_eq!(Loaded::default().next_row(), Row(1));
     let (Change::Begin(begun), Change::Give(given)) = (begin(4), give(9)) else { unreachable!() };
     let calls = vec![LoadedCall { begun, finished: None }];
     assert_eq!(Loaded { calls: calls.clone(), ..Loaded::default() }.next_row(), Row(5));
-    assert_eq!(Loaded { calls, given: vec![given], ..Loaded::default() }.next_row(), Row(10));
+    let given = vec![given];
+    assert_eq!(Loaded { calls, given: given.clone(), ..Loaded::default() }.next_row(), Row(10));
+    let Change::Reserve { reserved, .. } = reserve(12, None) else { unreachable!() };
+    assert_eq!(Loaded { given, reserved: vec![reserved], ..Loaded::default() }.next_row(), Row(13));
 }
 
 #[test]

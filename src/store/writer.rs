@@ -210,7 +210,7 @@ enum Slot {
 fn parts(changes: Vec<Change>) -> [Vec<(usize, Change)>; 3] {
     let fresh: HashSet<Row> = changes
         .iter()
-        .filter(|change| matches!(change, Change::Begin(_) | Change::Give(_)))
+        .filter(|change| matches!(change, Change::Begin(_) | Change::Give(_) | Change::Reserve { .. }))
         .map(Change::row)
         .collect();
     let [mut forget, mut finish, mut begin] = [const { Vec::new() }; 3];
@@ -219,7 +219,7 @@ fn parts(changes: Vec<Change>) -> [Vec<(usize, Change)>; 3] {
             _ if fresh.contains(&change.row()) => &mut begin,
             Change::Forget { .. } | Change::Expire { .. } => &mut forget,
             Change::Finish { .. } => &mut finish,
-            Change::Begin(_) | Change::Give(_) => &mut begin,
+            Change::Begin(_) | Change::Give(_) | Change::Reserve { .. } => &mut begin,
         };
         part.push((index, change));
     }

@@ -128,6 +128,40 @@ fn a_call_is_asked_about_where_it_went_first() {
 }
 
 #[test]
+fn a_call_that_nobody_remembers_is_asked_about_where_such_calls_went() {
+    let (b, c) = (Sidecar::start(), Sidecar::start());
+    let a = caller_of(&[&b, &c]);
+    let mut at_b = Provider::of(&b, vec![loose(ECHO)]);
+    let mut caller = Caller::of(&a);
+    // The first has its peer written down; those that follow leave because of it.
+    let mut firsts = Vec::new();
+    for text in ["first", "second"] {
+        let envelope = caller.link.envelope(CAP_INVOKE, by_id(ECHO, text.into()));
+        let id = caller.link.send_envelope(&envelope);
+        at_b.echo();
+        let first = caller.result(&id);
+        firsts.push((envelope, id, first));
+    }
+    // By the time that they are asked for again only the other peer serves the capability.
+    drop(at_b);
+    let mut at_c = Provider::of(&c, vec![loose(ECHO)]);
+    let a = a.restart();
+    let mut caller = Caller::of(&a);
+    let other = caller.invoke_at(&c.did, by_id(ECHO, "other".into()));
+    let refusal = caller.error(&other);
+    assert_eq!(refusal.code(), Some(5002), "it may have been given to the first peer: {refusal:?}");
+    for (envelope, id, first) in &firsts {
+        caller.link.send_envelope(envelope);
+        assert_eq!(caller.result(id).bytes, first.bytes);
+        let mut named = envelope.clone();
+        crate::support::set(&mut named, "to", b.did.as_str().into());
+        caller.link.send_envelope(&named);
+        assert_eq!(caller.result(id).bytes, first.bytes);
+    }
+    at_c.heard_nothing_more();
+}
+
+#[test]
 fn an_idempotent_call_goes_on_at_another_peer() {
     let (b, c) = (Sidecar::start(), Sidecar::start());
     let a = caller_of(&[&b, &c]);

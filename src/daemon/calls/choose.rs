@@ -39,12 +39,13 @@ impl Node {
     pub(super) fn choose_peer(&self, call: &Arc<RelayedCall>) -> Result<Chosen, Missing> {
         let snapshot = self.registry.snapshot();
         let given = self.gifts.peer(&call.id);
-        let scope = given.as_ref().or(call.to.as_ref()).map_or(Scope::Anywhere, Scope::Peer);
+        let asked = given.clone().or_else(|| self.gifts.former_peer(&call.id, &call.name));
+        let scope = asked.as_ref().or(call.to.as_ref()).map_or(Scope::Anywhere, Scope::Peer);
         let may_call = |entry: &Entry| self.agent_may(Action::Invoke, &entry.descriptor);
         let choice = match router::route(&snapshot, &call.name, &call.want, scope, may_call) {
             Ok(choice) => choice,
             // Whoever had the call knows what became of it, whether it still serves the capability or not.
-            Err(_) if let Some(peer) = given.as_ref().filter(|peer| self.peers.link(peer).is_some()) => {
+            Err(_) if let Some(peer) = asked.as_ref().filter(|peer| self.peers.link(peer).is_some()) => {
                 return Ok(self.chosen(call, peer.clone(), None, None));
             }
             Err(refusal) => return Err(Missing::Provider(mismatch(refusal))),

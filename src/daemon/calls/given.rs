@@ -10,11 +10,12 @@ use capd_proto::code::Code;
 use capd_proto::envelope::MessageId;
 use capd_proto::identity::Did;
 
+use super::reserved::{Asked, Cover, Reservations};
 use super::{Chosen, Handed, RelayedCall};
 use crate::daemon::access::End;
 use crate::daemon::executor::{Written, refused_code, unwritable};
 use crate::daemon::node::{Node, Refusal, lock};
-use crate::store::{Change, Given, Row, StoreError, Work};
+use crate::store::{Change, Given, Reserved, Row, StoreError, Work};
 
 /// Whom calls were given to, until their `ts + ttl`.
 pub(in crate::daemon) struct Gifts {
@@ -25,30 +26,55 @@ pub(in crate::daemon) struct Gifts {
 #[derive(Default)]
 struct State {
     by_id: HashMap<MessageId, Gift>,
+    reservations: Reservations,
     expiry: BTreeSet<(u64, MessageId)>,
     /// The latest `ts + ttl` that has expired: a clock that goes back gives no call away again.
     expired_ms: u64,
 }
 
 struct Gift {
-    given: Given,
+    peer: Did,
+    expires_at_ms: u64,
+    /// The row that keeps it.
+    row: Row,
+    /// Whether that row keeps nothing else.
+    is_own: bool,
     /// Whether it is on disk: only then may a call leave because of it.
     is_durable: bool,
 }
 
+/// What a gift asks of the journal.
+#[derive(Default)]
+struct Asks {
+    /// What must be on disk before the call may leave.
+    first: Option<Change>,
+    /// A row that is not needed any more.
+    forget: Option<Row>,
+}
+
 impl Gifts {
     /// Those that a former process has left, and how far it had forgotten others, with room for `gifts_max`.
-    pub(in crate::daemon) fn new(left: Vec<Given>, expired_ms: u64, gifts_max: usize) -> Self {
-        let mut state = State { expired_ms, ..State::default() };
-        for given in left {
-            state.insert(given, true);
+    pub(in crate::daemon) fn new(
+        (given, reserved): (Vec<Given>, Vec<Reserved>),
+        expired_ms: u64,
+        gifts_max: usize,
+    ) -> Self {
+        let reservations = Reservations::new(reserved);
+        let mut state = State { reservations, expired_ms, ..State::default() };
+        for Given { row, id, peer, expires_at_ms } in given {
+            state.insert(id, Gift { peer, expires_at_ms, row, is_own: true, is_durable: true });
         }
         Self { state: Mutex::new(state), gifts_max }
     }
 
     /// Whom the call of this id was given to.
     pub(in crate::daemon) fn peer(&self, id: &MessageId) -> Option<Did> {
-        lock(&self.state).by_id.get(id).map(|gift| gift.given.peer.clone())
+        lock(&self.state).by_id.get(id).map(|gift| gift.peer.clone())
+    }
+
+    /// Whom a call of this id, of which nobody here knows, may have been given to by a former process.
+    pub(super) fn former_peer(&self, id: &MessageId, name: &str) -> Option<Did> {
+        lock(&self.state).reservations.former(name, id.ts_ms()).cloned()
     }
 
     /// Whether it is on disk whom the call of this id was given to.
@@ -57,42 +83,78 @@ impl Gifts {
     }
 
     /// A gift's row is on disk.
-    fn written(&self, id: &MessageId, row: Row) {
-        if let Some(gift) = lock(&self.state).by_id.get_mut(id)
-            && gift.given.row == row
+    fn written(&self, id: &MessageId, name: &str, row: Row) {
+        let mut state = lock(&self.state);
+        state.reservations.written(name, row);
+        if let Some(gift) = state.by_id.get_mut(id)
+            && gift.row == row
         {
             gift.is_durable = true;
         }
     }
 
-    /// A gift's row could not be written; one that a later row took the place of stays.
-    fn unwritten(&self, id: &MessageId, row: Row) {
+    /// A gift's row could not be written; one that a later row took the place of stays. Gives the row that the disk
+    /// may have kept all the same, where nothing else may need it.
+    fn unwritten(&self, id: &MessageId, name: &str, row: Row) -> Option<Row> {
         let mut state = lock(&self.state);
-        if state.by_id.get(id).is_some_and(|gift| gift.given.row == row) {
+        state.reservations.unwritten(name, row);
+        let is_own = state.by_id.get(id).filter(|gift| gift.row == row).map(|gift| gift.is_own);
+        if is_own.is_some() {
             state.remove(id);
         }
+        // A reservation that was kept may have taken the place of one that is relied on; it promises no more than it.
+        (is_own != Some(false)).then_some(row)
     }
 
-    /// Remembers a gift; gives the row of one that it takes the place of. **Errors:** 1003 when calls as old were forgotten, 5004 when there are too many.
-    fn insert(&self, given: Given) -> Result<Option<Row>, Refusal> {
+    /// Remembers that `call` goes to `peer`. **Errors:** 1003 when calls as old were forgotten, 5004 when there are too
+    /// many.
+    fn give(
+        &self,
+        call: &RelayedCall,
+        peer: &Did,
+        next_row: impl Fn() -> Row,
+    ) -> Result<(Row, Asks), Refusal> {
+        let (id, expires_at_ms) = (call.id, call.expires_at_ms);
         let mut state = lock(&self.state);
-        if state.expired_ms > 0 && given.expires_at_ms <= state.expired_ms {
+        if state.expired_ms > 0 && expires_at_ms <= state.expired_ms {
             return Err(Refusal::new(Code::INVALID_TIMESTAMP, "calls of this age are no longer remembered"));
         }
         if state.by_id.len() >= self.gifts_max {
             return Err(Refusal::new(Code::OVERLOADED, "the memory of calls is full"));
         }
-        Ok(state.insert(given, false))
+        // Where the agent names the peer, it may name another for the next call, in whose way a reservation would stand
+        // after a restart.
+        let cover = if call.to.is_some() {
+            Cover::Own
+        } else {
+            let asked = Asked { name: &call.name, id_ms: id.ts_ms(), expires_at_ms, peer };
+            state.reservations.cover(asked, &next_row)
+        };
+        let (row, first) = match cover {
+            Cover::Covered(row) => (row, None),
+            Cover::Reserve(reserved, replaces) => {
+                (reserved.row, Some(Change::Reserve { reserved, replaces }))
+            }
+            Cover::Own => {
+                let row = next_row();
+                (row, Some(Change::Give(Given { row, id, peer: peer.clone(), expires_at_ms })))
+            }
+        };
+        let is_own = matches!(first, Some(Change::Give(_)));
+        let gift = Gift { peer: peer.clone(), expires_at_ms, row, is_own, is_durable: first.is_none() };
+        let forget = state.insert(id, gift).filter(|former| former.is_own).map(|former| former.row);
+        Ok((row, Asks { first, forget }))
     }
 
     /// Takes out what has expired, as rows of the journal, and the latest `ts + ttl` of it all.
     fn take_expired(&self, now_ms: u64) -> (Vec<Row>, u64) {
         let mut state = lock(&self.state);
-        let mut rows = Vec::new();
+        let (mut rows, expired_ms) = state.reservations.take_expired(now_ms);
+        state.expired_ms = state.expired_ms.max(expired_ms);
         while let Some((at_ms, id)) = state.expiry.first().copied()
             && at_ms < now_ms
         {
-            rows.extend(state.remove(&id));
+            rows.extend(state.remove(&id).filter(|gift| gift.is_own).map(|gift| gift.row));
             state.expired_ms = state.expired_ms.max(at_ms);
         }
         (rows, state.expired_ms)
@@ -100,56 +162,77 @@ impl Gifts {
 }
 
 impl State {
-    /// Gives the row of the gift that it takes the place of.
-    fn insert(&mut self, given: Given, is_durable: bool) -> Option<Row> {
-        let (id, expires_at_ms) = (given.id, given.expires_at_ms);
-        let former = self.by_id.insert(id, Gift { given, is_durable }).map(|gift| gift.given);
+    /// Gives the gift that it takes the place of.
+    fn insert(&mut self, id: MessageId, gift: Gift) -> Option<Gift> {
+        let expires_at_ms = gift.expires_at_ms;
+        let former = self.by_id.insert(id, gift);
         if let Some(former) = &former {
             self.expiry.remove(&(former.expires_at_ms, id));
         }
         self.expiry.insert((expires_at_ms, id));
-        former.map(|given| given.row)
+        former
     }
 
-    fn remove(&mut self, id: &MessageId) -> Option<Row> {
-        let Gift { given, .. } = self.by_id.remove(id)?;
-        self.expiry.remove(&(given.expires_at_ms, given.id));
-        Some(given.row)
+    fn remove(&mut self, id: &MessageId) -> Option<Gift> {
+        let gift = self.by_id.remove(id)?;
+        self.expiry.remove(&(gift.expires_at_ms, *id));
+        Some(gift)
     }
 }
 
 impl Node {
-    /// Sends a call for which a peer was chosen, once it is on disk who that is if it may run only once.
-    pub(super) fn give(&self, call: &Arc<RelayedCall>, chosen: Chosen) {
-        let is_known = chosen.idempotent || self.gifts.is_durable(&call.id);
-        let peer = chosen.peer.clone();
-        {
-            let mut progress = lock(&call.progress);
-            if is_known {
-                progress.chosen = Some(chosen);
-            } else {
-                progress.given = Some(chosen);
+    /// PROTOCOL 8: a call that was given to a peer is asked about there, whoever else serves it by then, or the agent
+    /// names in `to`; else `to`.
+    ///
+    /// **Errors:** 5002 when a former process may have given it to another than `to`.
+    pub(super) fn given_to(
+        &self,
+        id: &MessageId,
+        name: &str,
+        to: Option<Did>,
+    ) -> Result<Option<Did>, Refusal> {
+        if let Some(peer) = self.gifts.peer(id) {
+            return Ok(Some(peer));
+        }
+        match self.gifts.former_peer(id, name) {
+            None => Ok(to),
+            Some(_) if self.executes(*id) => Ok(to),
+            Some(peer) if to.as_ref().is_none_or(|to| *to == peer) => Ok(Some(peer)),
+            Some(peer) => {
+                let why = format!(
+                    "before this sidecar started, {peer} may have been given this call; ask there, or make a new one"
+                );
+                Err(Refusal::new(Code::UNAVAILABLE, why))
             }
         }
-        if is_known {
+    }
+
+    /// Sends a call for which a peer was chosen, once it is on disk who that is if it may run only once.
+    pub(super) fn give(&self, call: &Arc<RelayedCall>, chosen: Chosen) {
+        if chosen.idempotent || self.gifts.is_durable(&call.id) {
+            lock(&call.progress).chosen = Some(chosen);
             return self.drive_call(call, None, Handed::Nothing);
         }
-        let row = self.journal.next_row();
-        let given = Given { row, id: call.id, peer, expires_at_ms: call.expires_at_ms };
-        let former = match self.gifts.insert(given.clone()) {
-            Ok(former) => former,
+        let (row, asks) = match self.gifts.give(call, &chosen.peer, || self.journal.next_row()) {
+            Ok(given) => given,
             Err(refusal) => return self.refuse_call(call, &refusal),
         };
-        let submitted =
-            self.journal.submit(Work::Write(Change::Give(given)), Written::Given(Arc::clone(call), row));
-        if let Err(full) = submitted {
-            self.gifts.unwritten(&call.id, row);
-            self.refuse_call(
-                call,
-                &Refusal::new(refused_code(full.reason), "the journal takes no more calls"),
-            );
+        match asks.first {
+            None => {
+                lock(&call.progress).chosen = Some(chosen);
+                self.drive_call(call, None, Handed::Nothing);
+            }
+            Some(change) => {
+                lock(&call.progress).given = Some(chosen);
+                let given = Written::Given(Arc::clone(call), row);
+                if let Err(full) = self.journal.submit(Work::Write(change), given) {
+                    self.gifts.unwritten(&call.id, &call.name, row);
+                    let why = "the journal takes no more calls";
+                    self.refuse_call(call, &Refusal::new(refused_code(full.reason), why));
+                }
+            }
         }
-        if let Some(row) = former {
+        if let Some(row) = asks.forget {
             self.forget_row(row);
         }
     }
@@ -158,14 +241,16 @@ impl Node {
     pub(in crate::daemon) fn on_given(&self, call: &Arc<RelayedCall>, row: Row, error: Option<StoreError>) {
         if let Some(error) = error {
             tracing::error!(id = %call.id, %error, "a call is refused: the journal cannot be written");
-            self.gifts.unwritten(&call.id, row);
+            let kept = self.gifts.unwritten(&call.id, &call.name, row);
             if !call.ended.is_cancelled() {
                 self.refuse_call(call, &unwritable());
             }
-            // The disk may have kept it all the same.
-            return self.forget_row(row);
+            if let Some(row) = kept {
+                self.forget_row(row);
+            }
+            return;
         }
-        self.gifts.written(&call.id, row);
+        self.gifts.written(&call.id, &call.name, row);
         {
             let mut progress = lock(&call.progress);
             if call.ended.is_cancelled() {

@@ -1,7 +1,8 @@
 //! The agent's calls in; to a provider here or to a peer, and one answer each back: the caller's side of a call.
 //!
-//! [`choose`] finds the peer, [`given`] remembers it where a call may run only once, [`drive`] tells the call's machine what happened and does what it says, [`answers`] takes
-//! what comes back, [`deliver`] gives the agent its one answer.
+//! [`choose`] finds the peer, [`given`] remembers it where a call may run only once, [`reserved`] does so for many calls
+//! at once, [`drive`] tells the call's machine what happened and does what it says, [`answers`] takes what comes back,
+//! [`deliver`] gives the agent its one answer.
 
 mod answers;
 mod choose;
@@ -9,6 +10,7 @@ mod deliver;
 mod drive;
 mod given;
 mod listing;
+mod reserved;
 mod retry;
 
 use std::sync::{Arc, Mutex};
@@ -111,8 +113,7 @@ impl Node {
             }
             _ => (self.wanted(&identity.name, identity.want.clone(), &invoke, self.did())?, to),
         };
-        // PROTOCOL 8: a call that was given to a peer is asked about there, whoever else serves it by then.
-        let to = self.gifts.peer(&inbound.envelope.id).or(to);
+        let to = self.given_to(&inbound.envelope.id, &identity.name, to)?;
         if to.is_none() || to.as_ref() == Some(self.did()) {
             if self.executes(inbound.envelope.id) {
                 return self.execute_inbound(inbound, &invoke, &identity.name, want, None, permit);

@@ -14,7 +14,9 @@ use super::{Waiter, Written};
 use crate::daemon::audit;
 use crate::net::System;
 use crate::store::audit::Audit;
-use crate::store::{self, Begun, Change, Given, Journal, Medium, Row, Storage, StoreError, Writer, journal};
+use crate::store::{
+    self, Begun, Change, Given, Journal, Medium, Reserved, Row, Storage, StoreError, Writer, journal,
+};
 
 /// What a sidecar knows of its former process's calls, and the journal that it goes on with.
 pub(in crate::daemon) struct Recovered<S: Storage> {
@@ -22,6 +24,8 @@ pub(in crate::daemon) struct Recovered<S: Storage> {
     pub(in crate::daemon) ledger: Ledger<Waiter>,
     /// Whom calls of the agent's were given to.
     pub(in crate::daemon) given: Vec<Given>,
+    /// Whom they may have been given to besides.
+    pub(in crate::daemon) reserved: Vec<Reserved>,
     /// The latest `ts + ttl` that has expired. **Units:** milliseconds since the Unix epoch.
     pub(in crate::daemon) expired_ms: u64,
     pub(in crate::daemon) journal: Journal<Written>,
@@ -70,7 +74,8 @@ pub(in crate::daemon) fn recover<M: Medium>(
         storage.commit(&changes)?;
     }
     let (journal, writer) = journal(storage, next_row, queue_max);
-    Ok(Recovered { ledger, given: left.given, expired_ms: left.expired_ms, journal, writer })
+    let store::Recovered { given, reserved, expired_ms, .. } = left;
+    Ok(Recovered { ledger, given, reserved, expired_ms, journal, writer })
 }
 
 /// What a list says of a call that the journal kept.

@@ -118,7 +118,7 @@ impl Files {
             connection.pragma_update(None, "journal_mode", "WAL")?;
             migrations::migrate(&connection, 0)?;
             let totals = Totals::default();
-            connection.execute("INSERT INTO totals VALUES (1, 0, 0, 0, 0, 0, ?1)", [totals.sum()])?;
+            connection.execute("INSERT INTO totals VALUES (1, 0, 0, 0, 0, 0, ?1, 0)", [totals.sum()])?;
             // Closing copies the log into the database and removes it.
             connection.close().map_err(|(_, error)| error)
         };

@@ -10,7 +10,7 @@ use capd_proto::envelope::MessageId;
 use capd_proto::identity::Did;
 use capd_proto::ledger::{BodyDigest, Key};
 
-use super::super::{Begun, Given, Loaded, LoadedCall, LoadedResult, Row};
+use super::super::{Begun, Given, Loaded, LoadedCall, LoadedResult, Reserved, Row};
 use super::Damage;
 
 /// What the `totals` row says: how many commits there were, how many rows each table has, and what has expired.
@@ -20,6 +20,7 @@ pub(super) struct Totals {
     pub(super) calls: u64,
     pub(super) results: u64,
     pub(super) given: u64,
+    pub(super) reserved: u64,
     pub(super) expired_ms: u64,
 }
 
@@ -28,13 +29,18 @@ impl Totals {
         let mut sum = Sum::new("totals", Row(1));
         sum.number(self.commits).number(self.calls).number(self.results).number(self.given);
         sum.number(self.expired_ms);
+        // A journal of the first version has none, and the sum of its totals holds.
+        if self.reserved > 0 {
+            sum.number(self.reserved);
+        }
         sum.finish()
     }
 
     /// Reads and checks the row.
     pub(super) fn load(connection: &Connection) -> Result<Self, Damage> {
-        let mut statement = connection
-            .prepare("SELECT commits, calls, results, given, expired_ms, sum FROM totals WHERE row = 1")?;
+        let mut statement = connection.prepare(
+            "SELECT commits, calls, results, given, reserved, expired_ms, sum FROM totals WHERE row = 1",
+        )?;
         let mut rows = statement.query([])?;
         let Some(row) = rows.next()? else { return Err(Damage::found("its totals are missing")) };
         let totals = Self {
@@ -42,9 +48,10 @@ impl Totals {
             calls: number(row, 1)?,
             results: number(row, 2)?,
             given: number(row, 3)?,
-            expired_ms: number(row, 4)?,
+            reserved: number(row, 4)?,
+            expired_ms: number(row, 5)?,
         };
-        if row.get::<_, i64>(5)? != totals.sum() {
+        if row.get::<_, i64>(6)? != totals.sum() {
             return Err(Damage::found("its totals are damaged"));
         }
         Ok(totals)
@@ -70,11 +77,19 @@ pub(super) fn given_sum(given: &Given) -> i64 {
     sum.finish()
 }
 
+pub(super) fn reserved_sum(reserved: &Reserved) -> i64 {
+    let mut sum = Sum::new("reserved", reserved.row);
+    sum.bytes(reserved.capability.as_bytes()).number(reserved.after_ms).number(reserved.until_ms);
+    sum.bytes(reserved.peer.as_str().as_bytes()).number(reserved.expires_at_ms);
+    sum.finish()
+}
+
 /// Reads every row, checks each, and holds their counts against `totals`.
 pub(super) fn load(connection: &Connection, totals: &Totals) -> Result<Loaded, Damage> {
     let results = load_results(connection)?;
     let calls = load_calls(connection, &results)?;
     let given = load_given(connection)?;
+    let reserved = load_reserved(connection)?;
     let finished = calls.iter().filter(|call| call.finished.is_some()).count();
     if finished != results.len() {
         return Err(Damage::found(format_args!("{} results have no call", results.len() - finished)));
@@ -83,6 +98,7 @@ pub(super) fn load(connection: &Connection, totals: &Totals) -> Result<Loaded, D
         ("calls", totals.calls, calls.len()),
         ("results", totals.results, results.len()),
         ("given", totals.given, given.len()),
+        ("reserved", totals.reserved, reserved.len()),
     ];
     for (table, expected, found) in counts {
         if found as u64 != expected {
@@ -91,7 +107,7 @@ pub(super) fn load(connection: &Connection, totals: &Totals) -> Result<Loaded, D
             )));
         }
     }
-    Ok(Loaded { calls, given, expired_ms: totals.expired_ms })
+    Ok(Loaded { calls, given, reserved, expired_ms: totals.expired_ms })
 }
 
 /// Reads one result and checks it; `None` when there is none.
@@ -171,6 +187,31 @@ fn load_given(connection: &Connection) -> Result<Vec<Given>, Damage> {
             return Err(damaged());
         }
         all.push(given);
+    }
+    Ok(all)
+}
+
+fn load_reserved(connection: &Connection) -> Result<Vec<Reserved>, Damage> {
+    let mut statement = connection.prepare(
+        "SELECT row, capability, after_ms, until_ms, peer, expires_at_ms, sum FROM reserved ORDER BY row",
+    )?;
+    let mut rows = statement.query([])?;
+    let mut all = Vec::new();
+    while let Some(found) = rows.next()? {
+        let row = Row(number(found, 0)?);
+        let damaged = || Damage::row("reserved", row);
+        let reserved = Reserved {
+            row,
+            capability: found.get(1)?,
+            after_ms: number(found, 2)?,
+            until_ms: number(found, 3)?,
+            peer: did(found, 4).ok_or_else(damaged)?,
+            expires_at_ms: number(found, 5)?,
+        };
+        if found.get::<_, i64>(6)? != reserved_sum(&reserved) {
+            return Err(damaged());
+        }
+        all.push(reserved);
     }
     Ok(all)
 }

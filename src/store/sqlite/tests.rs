@@ -6,7 +6,8 @@ use std::path::Path;
 
 use proptest::prelude::*;
 
-use super::super::tests::{begin, finish, forget, give};
+use super::super::migrations::MIGRATIONS;
+use super::super::tests::{begin, finish, forget, give, reserve};
 use super::super::{LoadedCall, LoadedResult};
 use super::mark::Mark;
 use super::*;
@@ -42,6 +43,11 @@ fn given(row: u64) -> Given {
     given
 }
 
+fn reserved(row: u64) -> Reserved {
+    let Change::Reserve { reserved, .. } = reserve(row, None) else { unreachable!() };
+    reserved
+}
+
 /// Runs SQL on a closed journal, as somebody else would.
 fn meddle(folder: &Path, sql: &str) {
     Connection::open(folder.join("journal.db")).unwrap().execute_batch(sql).unwrap();
@@ -64,6 +70,48 @@ fn what_was_written_is_there_after_closing() {
     assert_eq!(journal.read(Row(3)).unwrap_err().kind(), StoreErrorKind::Missing);
     drop(journal);
     let expected = Loaded { calls: vec![call(4)], ..Loaded::default() };
+    assert_eq!(open(dir.path()).unwrap().load().unwrap(), expected);
+}
+
+#[test]
+fn a_reservation_takes_the_place_of_another_in_one_transaction() {
+    let dir = written(&[reserve(1, None), reserve(2, None), reserve(3, Some(1))]);
+    let mut journal = open(dir.path()).unwrap();
+    assert_eq!(journal.load().unwrap().reserved, [reserved(2), reserved(3)]);
+    // The one that is to be replaced may be gone, and a row that is taken leaves all as it was.
+    journal.commit(&[reserve(4, Some(77))]).unwrap();
+    let error = journal.commit(&[reserve(4, Some(2))]).unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Conflict);
+    journal.commit(&[forget(3)]).unwrap();
+    drop(journal);
+    assert_eq!(open(dir.path()).unwrap().load().unwrap().reserved, [reserved(2), reserved(4)]);
+}
+
+#[test]
+fn a_journal_of_the_first_version_is_brought_up_to_date() {
+    let changes = [begin(1), finish(1), begin(2), give(3)];
+    let dir = written(&changes);
+    let totals = Totals { commits: 1, calls: 2, results: 1, given: 1, ..Totals::default() };
+    meddle(
+        dir.path(),
+        &format!(
+            "CREATE TEMP TABLE c AS SELECT * FROM calls; CREATE TEMP TABLE r AS SELECT * FROM results;
+             CREATE TEMP TABLE g AS SELECT * FROM given;
+             DROP TABLE calls; DROP TABLE results; DROP TABLE given; DROP TABLE totals; DROP TABLE reserved;
+             {} INSERT INTO calls SELECT * FROM c; INSERT INTO results SELECT * FROM r;
+             INSERT INTO given SELECT * FROM g; INSERT INTO totals VALUES (1, 1, 2, 1, 1, 0, {});
+             PRAGMA user_version = 1",
+            MIGRATIONS[0],
+            totals.sum()
+        ),
+    );
+    std::fs::remove_file(dir.path().join("journal.mark")).unwrap();
+    let expected = Loaded { calls: vec![finished(1), call(2)], given: vec![given(3)], ..Loaded::default() };
+    let mut journal = open(dir.path()).unwrap();
+    assert_eq!(journal.load().unwrap(), expected);
+    journal.commit(&[reserve(4, None)]).unwrap();
+    drop(journal);
+    let expected = Loaded { reserved: vec![reserved(4)], ..expected };
     assert_eq!(open(dir.path()).unwrap().load().unwrap(), expected);
 }
 
@@ -191,7 +239,7 @@ fn another_file_is_no_journal_and_is_left_alone() {
 
 #[test]
 fn content_that_somebody_changed_is_corrupt() {
-    let changes = [begin(1), finish(1), begin(2), give(3)];
+    let changes = [begin(1), finish(1), begin(2), give(3), reserve(4, None)];
     for sql in [
         "UPDATE calls SET expires_at_ms = expires_at_ms + 1 WHERE row = 2",
         "UPDATE calls SET row = 9 WHERE row = 2",
@@ -204,6 +252,8 @@ fn content_that_somebody_changed_is_corrupt() {
         "DELETE FROM calls WHERE row = 1",
         "DELETE FROM results",
         "DELETE FROM given",
+        "UPDATE reserved SET until_ms = until_ms + 1",
+        "DELETE FROM reserved",
         "DELETE FROM totals",
         "DROP TABLE given",
         "CREATE TABLE more (x)",

@@ -10,8 +10,8 @@ use capd::net::Spawn;
 use capd::store::audit::chain::{Entry, Head};
 use capd::store::audit::{AuditOptions, AuditStorage, AuditWriter};
 use capd::store::{
-    Begun, Change, Given, Loaded, LoadedCall, LoadedResult, Medium, Row, Storage, StoreError, StoreErrorKind,
-    Thread, Writer,
+    Begun, Change, Given, Loaded, LoadedCall, LoadedResult, Medium, Reserved, Row, Storage, StoreError,
+    StoreErrorKind, Thread, Writer,
 };
 use tokio::time::sleep;
 
@@ -66,6 +66,7 @@ struct State {
     audit: Vec<Entry>,
     calls: BTreeMap<Row, (Begun, Option<(Bytes, u64)>)>,
     given: BTreeMap<Row, Given>,
+    reserved: BTreeMap<Row, Reserved>,
     expired_ms: u64,
     /// Begun calls that were acknowledged and not kept.
     unkept: BTreeMap<Row, Begun>,
@@ -86,6 +87,7 @@ impl Disk {
             audit: Vec::new(),
             calls: BTreeMap::new(),
             given: BTreeMap::new(),
+            reserved: BTreeMap::new(),
             expired_ms: 0,
             unkept: BTreeMap::new(),
             dice,
@@ -153,6 +155,7 @@ impl State {
     fn forget(&mut self, row: Row) {
         self.calls.remove(&row);
         self.given.remove(&row);
+        self.reserved.remove(&row);
     }
 
     fn apply(&mut self, change: &Change, forgets_begun: bool) -> Result<(), StoreError> {
@@ -177,6 +180,12 @@ impl State {
             Change::Give(given) => {
                 self.given.insert(given.row, given.clone());
             }
+            Change::Reserve { reserved, replaces } => {
+                self.reserved.insert(reserved.row, reserved.clone());
+                if let Some(row) = replaces {
+                    self.forget(*row);
+                }
+            }
             Change::Forget { row } => self.forget(*row),
             Change::Expire { row, expires_at_ms } => {
                 self.forget(*row);
@@ -200,6 +209,7 @@ impl Storage for Mounted {
         Ok(Loaded {
             calls: calls.collect(),
             given: state.given.values().cloned().collect(),
+            reserved: state.reserved.values().cloned().collect(),
             expired_ms: state.expired_ms,
         })
     }
@@ -211,7 +221,9 @@ impl Storage for Mounted {
         let shared = &self.disk.0;
         let is_full = self.disk.is_full();
         let mut state = self.disk.state();
-        let takes_room = batch.iter().any(|change| matches!(change, Change::Begin(_) | Change::Give(_)));
+        let takes_room =
+            |change: &Change| matches!(change, Change::Begin(_) | Change::Give(_) | Change::Reserve { .. });
+        let takes_room = batch.iter().any(takes_room);
         // What only replaces or frees rows sometimes still fits.
         if is_full && (takes_room || state.dice.chance(500)) {
             state.commits.refused += 1;
