@@ -16,8 +16,8 @@ fn help_names_every_exit_code_and_subcommand() {
     let (code, text, _) = run(&["--help"]);
     assert_eq!(code, 0);
     for word in [
-        "call", "calls", "query", "ls", "describe", "serve", "cancel", "ping", "id", "diff", "check",
-        "matrix", "decode", "hash", "subtype", "context",
+        "call", "calls", "query", "ls", "describe", "serve", "cancel", "ping", "bench", "id", "diff",
+        "check", "matrix", "decode", "hash", "subtype", "context",
     ] {
         assert!(text.contains(&format!("\n  {word} ")), "{word}\n{text}");
     }

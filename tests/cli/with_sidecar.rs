@@ -435,6 +435,40 @@ fn the_sidecar_is_reached_over_loopback_tcp_with_its_token() {
 }
 
 #[test]
+fn bench_tells_how_calls_went_in_a_closed_loop_and_in_an_open_one() {
+    let sidecar = provider();
+    let load = ["--warm-up", "50ms", "--duration", "1s", "--in-flight", "2", "--params", "\"x\""];
+    let line = |capability, more: &[&'static str]| [&["bench", capability][..], &load, more].concat();
+    let closed = json_of(&sidecar, &line("org.example.upper:2.0.0", &["--json"]));
+    let (calls, rate) = (closed["calls"].as_u64().unwrap(), closed["calls_per_second"].as_f64().unwrap());
+    assert!(calls > 0 && (calls as f64 - rate).abs() < 1e-6, "{closed}");
+    assert_eq!(
+        (&closed["loop"], &closed["rate"], &closed["errors"]),
+        (&json!("closed"), &json!(null), &json!({}))
+    );
+    for times in ["latency_us", "service_time_us"] {
+        let us = |key: &str| closed[times][key].as_f64().unwrap();
+        assert!(0.0 < us("p50") && us("p50") <= us("p99") && us("p99") <= us("max"), "{closed}");
+    }
+    let open = json_of(&sidecar, &line("org.example.upper:2.0.0", &["--rate", "20", "--json"]));
+    assert_eq!((&open["loop"], &open["rate"]), (&json!("open"), &json!(20)));
+    // Due at 50, 100, … 1,000 ms, whenever they begin.
+    assert_eq!(open["calls"], 20, "{open}");
+    let service = open["service_time_us"]["p50"].as_f64().unwrap();
+    assert!(open["latency_us"]["p50"].as_f64().unwrap() >= service, "{open}");
+
+    let (code, out, errors) = run(&sidecar, &line("org.example.upper:2.0.0", &[]));
+    assert_eq!(code, 0, "{errors}");
+    assert!(out.contains("2 calls in flight, 1.0 s after 0.1 s of warm-up\n\n"), "{out}");
+    assert!(out.contains("\nservice time  "), "{out}");
+    let (code, _, errors) = run(&sidecar, &line("org.example.absent", &[]));
+    assert_eq!(code, 3, "{errors}");
+    assert!(errors.contains("4002"), "what cannot be called is said at once: {errors}");
+    let (code, _, errors) = run(&sidecar, &line("org.example.upper:2.0.0", &["--ttl", "1s"]));
+    assert_eq!((code, errors.contains("--ttl must be more than --timeout")), (2, true), "{errors}");
+}
+
+#[test]
 fn without_any_setting_capctl_finds_the_socket_where_capd_puts_it() {
     let sidecar = Setup::new().at_home().start();
     let output = run_with(capctl(None).env("HOME", &sidecar.dir).arg("id"), b"");

@@ -1,5 +1,6 @@
 //! A command line in, its typed form out.
 
+mod bench;
 mod compat;
 mod policy;
 
@@ -17,6 +18,7 @@ use crate::audit::Anchor;
 use crate::duration;
 use crate::moment::{self, Moment};
 
+pub(crate) use bench::BenchArgs;
 pub(crate) use compat::{CheckArgs, CheckMode, DiffArgs, MatrixArgs};
 pub(crate) use policy::PolicyCommand;
 
@@ -74,6 +76,8 @@ pub(crate) enum Command {
     Cancel(CancelArgs),
     /// Measure the time to a sidecar and back
     Ping(PingArgs),
+    /// Call a capability again and again, and tell how many calls a second come back, and how soon
+    Bench(BenchArgs),
     /// Print the DID of the sidecar's agent
     Id,
     /// Show what changes between two declarations of a capability, and for whom

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use capd::client::{Answer, CallHandle, CallRequest, Client, ClientError, Progress, Target};
-use capd_proto::capability::CapabilityName;
+use capd_proto::capability::{CapabilityName, Range};
 use capd_proto::code::Code;
 use capd_proto::envelope::MessageId;
 use capd_proto::limits::TTL_MS_MAX;
@@ -39,19 +39,24 @@ pub(crate) async fn run(sidecar: &Sidecar, args: CallArgs, json: bool) -> Result
     }
 }
 
-fn request(args: &CallArgs) -> Result<CallRequest, Failure> {
-    let bad_name = |error| Failure::usage(format!("{:?}: {error}", args.capability));
-    let target = if args.capability.contains(':') {
-        if args.version.is_some() {
+/// The capability that a name or id, and perhaps a range of versions, stand for. **Errors:** usage.
+pub(crate) fn target(capability: &str, version: Option<&Range>) -> Result<Target, Failure> {
+    let bad_name = |error| Failure::usage(format!("{capability:?}: {error}"));
+    if capability.contains(':') {
+        if version.is_some() {
             return Err(Failure::usage("an id has its version already: give --version with a name only"));
         }
-        Target::Id(args.capability.parse().map_err(bad_name)?)
-    } else {
-        let name: CapabilityName = args.capability.parse().map_err(bad_name)?;
-        args.version
-            .clone()
-            .map_or_else(|| Target::newest(name.clone()), |range| Target::in_range(name.clone(), range))
-    };
+        return Ok(Target::Id(capability.parse().map_err(bad_name)?));
+    }
+    let name: CapabilityName = capability.parse().map_err(bad_name)?;
+    Ok(match version {
+        None => Target::newest(name),
+        Some(range) => Target::in_range(name, range.clone()),
+    })
+}
+
+fn request(args: &CallArgs) -> Result<CallRequest, Failure> {
+    let target = target(&args.capability, args.version.as_ref())?;
     let mut request = CallRequest::new(target).params_json(&params(&args.params)?);
     if let Some(timeout) = args.timeout {
         request = request.timeout(timeout);
@@ -101,7 +106,7 @@ fn unknown(id: MessageId, args: &CallArgs) -> String {
 }
 
 /// Params from the command line, a file, or stdin.
-fn params(text: &str) -> Result<Value, Failure> {
+pub(crate) fn params(text: &str) -> Result<Value, Failure> {
     let (source, bytes) = if text == "-" {
         let mut bytes = Vec::new();
         std::io::stdin().lock().read_to_end(&mut bytes)?;

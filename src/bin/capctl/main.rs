@@ -3,6 +3,7 @@
 mod again;
 mod args;
 mod audit;
+mod bench;
 mod call;
 mod calls;
 mod compat;
@@ -57,6 +58,7 @@ fn run(args: Args) -> Result<(), Failure> {
     match command {
         Command::Call(call) => wait_for(call::run(&sidecar, call, json)),
         Command::Calls(calls) => wait_for(calls::run(&sidecar, calls, json)),
+        Command::Bench(bench) => wait_for(bench::run(&sidecar, bench, json)),
         Command::Audit(command) => wait_for(audit::run(&sidecar, command, json)),
         Command::Query(query) => wait_for(list::query(&sidecar, query, json)),
         Command::Ls(ls) => wait_for(list::ls(&sidecar, ls, json)),
