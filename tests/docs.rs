@@ -120,3 +120,31 @@ fn the_readme_names_only_what_is_there() {
         assert!(Path::new(env!("CARGO_MANIFEST_DIR")).join(folder).is_dir(), "README.md names {folder}/");
     }
 }
+
+#[test]
+fn the_security_page_names_only_what_is_there() {
+    let text = page("SECURITY.md");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let links = text.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(link, _)| link);
+    for link in links {
+        let (path, anchor) = link.split_once('#').unwrap_or((link, ""));
+        let slug = |line: &str| line.trim_start_matches('#').trim().to_lowercase().replace(' ', "-");
+        let is_there =
+            anchor.is_empty() || page(path).lines().any(|line| line.starts_with('#') && slug(line) == anchor);
+        assert!(root.join(path).exists() && is_there, "SECURITY.md links to {link}");
+    }
+    let reference = capd(&["config", "reference"]);
+    let words: Vec<_> = text.split('`').skip(1).step_by(2).collect();
+    for folder in ["tests/", "benches/", "proto/", "fuzz/", ".ci/"] {
+        for path in words.iter().filter(|word| word.starts_with(folder)) {
+            assert!(root.join(path).exists(), "SECURITY.md names {path}");
+        }
+    }
+    for table in ["limits.", "timeouts.", "audit.", "peer.", "log."] {
+        for word in words.iter().filter(|word| word.starts_with(table)) {
+            let key = word.split([' ', '*']).next().unwrap();
+            assert!(stdout(&reference).contains(&format!("| `{key}")), "SECURITY.md names {key}");
+        }
+    }
+    assert!(words.contains(&"limits.*") && words.contains(&"tests/hostile"), "{words:?}");
+}
