@@ -72,10 +72,22 @@ pub(super) fn build(
             msg_size_bytes_max: view.integer("limits.msg_size_bytes_max"),
             calls_in_flight_max: view.integer("limits.calls_in_flight_max"),
             calls_in_flight_per_peer_max: view.integer("limits.calls_in_flight_per_peer_max"),
+            calls_in_flight_per_capability_max: view.integer("limits.calls_in_flight_per_capability_max"),
+            calls_in_flight_per_provider_max: view.integer("limits.calls_in_flight_per_provider_max"),
+            requests_waiting_max: view.integer("limits.requests_waiting_max"),
             call_rate_per_peer: view.rate("limits.call_rate_per_peer"),
             call_rate: view.rate("limits.call_rate"),
             links_max: view.integer("limits.links_max"),
+            links_per_peer_max: view.integer("limits.links_per_peer_max"),
+            links_opening_max: view.integer("limits.links_opening_max"),
+            links_opening_per_address_max: view.integer("limits.links_opening_per_address_max"),
+            links_unvalidated_max: view.integer("limits.links_unvalidated_max"),
+            handshake_rate_per_address: view.rate("limits.handshake_rate_per_address"),
+            streams_per_link_max: view.integer("limits.streams_per_link_max"),
+            stream_reset_rate_per_link: view.rate("limits.stream_reset_rate_per_link"),
             queue_bytes_max: view.integer("limits.queue_bytes_max"),
+            queue_frames_max: view.integer("limits.queue_frames_max"),
+            receive_bytes_max: view.integer("limits.receive_bytes_max"),
             ledger_entries_max: view.integer("limits.ledger_entries_max"),
             ledger_bytes_max: view.integer("limits.ledger_bytes_max"),
             ledger_idempotent_bytes_max: view.integer("limits.ledger_idempotent_bytes_max"),
@@ -83,6 +95,7 @@ pub(super) fn build(
         },
         timeouts: Timeouts {
             handshake_ms: view.integer("timeouts.handshake_ms"),
+            frame_ms: view.integer("timeouts.frame_ms"),
             drain_ms: view.integer("timeouts.drain_ms"),
             idle_ms: view.integer("timeouts.idle_ms"),
             keep_alive_ms: view.integer("timeouts.keep_alive_ms"),
@@ -292,9 +305,10 @@ impl View<'_> {
     }
 
     fn rate(&self, path: &str) -> Option<Rate> {
-        match self.0.get(path) {
-            Some((Value::Rate(rate), _)) => *rate,
-            _ => None,
+        match (self.0.get(path), Self::default(path)) {
+            (Some((Value::Rate(rate), _)), _) => *rate,
+            (_, Fallback::Text(text)) => Some(text.parse().expect("the table's rates are rates")),
+            (_, Fallback::Integer(_) | Fallback::Unset(_) | Fallback::Derived(_)) => None,
         }
     }
 

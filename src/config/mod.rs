@@ -160,14 +160,38 @@ pub struct Limits {
     pub calls_in_flight_max: usize,
     /// Calls in flight of one peer.
     pub calls_in_flight_per_peer_max: usize,
+    /// Calls in flight of one capability.
+    pub calls_in_flight_per_capability_max: usize,
+    /// Calls in flight with one agent on a local link.
+    pub calls_in_flight_per_provider_max: usize,
+    /// Requests to peers that wait for an answer.
+    pub requests_waiting_max: usize,
     /// How often one peer may call; `None` is as often as it likes.
     pub call_rate_per_peer: Option<Rate>,
     /// How often all peers together may call; `None` is as often as they like.
     pub call_rate: Option<Rate>,
-    /// Open links, local ones included.
+    /// Links that peers have opened; as many again may be the agent's.
     pub links_max: usize,
+    /// Links that one peer has opened.
+    pub links_per_peer_max: usize,
+    /// Links that are opening.
+    pub links_opening_max: usize,
+    /// Links that peers at one address are opening.
+    pub links_opening_per_address_max: usize,
+    /// Opening links beyond which an address must be proven first.
+    pub links_unvalidated_max: usize,
+    /// How often peers at one address may connect; `None` is as often as they like.
+    pub handshake_rate_per_address: Option<Rate>,
+    /// Exchange streams that a peer has open on one QUIC link.
+    pub streams_per_link_max: u32,
+    /// How often a peer may open such a stream for nothing; `None` is as often as it likes.
+    pub stream_reset_rate_per_link: Option<Rate>,
     /// Bytes waiting to be written on one link.
     pub queue_bytes_max: usize,
+    /// Frames waiting to be written on one stream.
+    pub queue_frames_max: usize,
+    /// Bytes of unfinished large messages on one link.
+    pub receive_bytes_max: usize,
     /// Calls the ledger remembers.
     pub ledger_entries_max: usize,
     /// Bytes of recorded results of calls that are not idempotent, in the journal.
@@ -183,6 +207,8 @@ pub struct Limits {
 pub struct Timeouts {
     /// Handshake and HELLO together, in milliseconds.
     pub handshake_ms: u64,
+    /// A frame that has begun, in milliseconds.
+    pub frame_ms: u64,
     /// Calls in flight at shutdown, in milliseconds.
     pub drain_ms: u64,
     /// Silence after which a link is closed, in milliseconds.

@@ -93,9 +93,21 @@ fn every_key_is_read_from_the_file() {
         msg_size_bytes_max = 0x200000
         calls_in_flight_max = 10
         calls_in_flight_per_peer_max = 5
+        calls_in_flight_per_capability_max = 4
+        calls_in_flight_per_provider_max = 3
+        requests_waiting_max = 20
         call_rate_per_peer = "600/1m burst 50"
         call_rate = "off"
         links_max = 7
+        links_per_peer_max = 2
+        links_opening_max = 6
+        links_opening_per_address_max = 3
+        links_unvalidated_max = 0
+        handshake_rate_per_address = "off"
+        streams_per_link_max = 64
+        stream_reset_rate_per_link = "5/1s"
+        queue_frames_max = 128
+        receive_bytes_max = 4194304
         queue_bytes_max = 4194304
         ledger_entries_max = 100
         ledger_bytes_max = 4194304
@@ -103,6 +115,7 @@ fn every_key_is_read_from_the_file() {
         max_argument_repairs = 3
         [timeouts]
         handshake_ms = 1000
+        frame_ms = 2000
         drain_ms = 0
         idle_ms = 9000
         keep_alive_ms = 3000
@@ -131,6 +144,8 @@ fn every_key_is_read_from_the_file() {
     let unset: Vec<_> =
         config.effective().iter().filter(|e| e.origin == Origin::Default).map(|e| e.key).collect();
     assert_eq!(unset, Vec::<&str>::new());
+    assert_eq!(config.limits.handshake_rate_per_address, None);
+    assert_eq!(config.limits.stream_reset_rate_per_link, "5/1s".parse().ok());
     assert_eq!(config.agent.key_file, Path::new("/etc/capd/keys/id"));
     assert_eq!(config.agent.did_documents, [Path::new("/etc/capd/a.json"), Path::new("/b.json")]);
     assert_eq!(config.listen.quic.unwrap().to_string(), "0.0.0.0:7001");

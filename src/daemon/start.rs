@@ -14,7 +14,7 @@ use capd_proto::ledger::Limits;
 
 use super::access::Access;
 use super::calls::Gifts;
-use super::executor::{Executor, Recovered, Written, recover};
+use super::executor::{self, Executor, Recovered, Written, recover};
 use super::hashes::hashes;
 use super::node::{Node, Parts, Rules};
 use super::peers::{Admission, Peers};
@@ -263,12 +263,20 @@ fn parts<M: Medium>(
             message_bytes_max: limits.msg_size_bytes_max as usize - 1,
             raw_bytes_max: config.audit.raw_bytes_max,
             argument_repairs_max: limits.max_argument_repairs,
+            pending_max: limits.requests_waiting_max,
+            provider_calls_max: limits.calls_in_flight_per_provider_max,
             access: access(config),
             peer_rates: PeerRates { each: limits.call_rate_per_peer, all: limits.call_rate },
-            ..Rules::default()
         },
         peers: Peers::new(admission, expected),
-        executor: Executor::new(ledger, in_flight_max, limits.calls_in_flight_per_peer_max),
+        executor: Executor::new(
+            ledger,
+            executor::Bounds {
+                calls_max: in_flight_max,
+                calls_per_peer_max: limits.calls_in_flight_per_peer_max,
+                calls_per_capability_max: limits.calls_in_flight_per_capability_max,
+            },
+        ),
         journal,
         audit,
         gifts: Gifts::new((given, reserved), expired_ms, limits.ledger_entries_max),
@@ -325,8 +333,18 @@ fn settings(config: &Config) -> Settings {
         drain_timeout: ms(config.timeouts.drain_ms),
         keep_alive_interval: ms(config.timeouts.keep_alive_ms),
         idle_timeout: ms(config.timeouts.idle_ms),
+        frame_timeout: ms(config.timeouts.frame_ms),
         links_max: config.limits.links_max,
+        links_per_peer_max: config.limits.links_per_peer_max,
+        links_opening_max: config.limits.links_opening_max,
+        links_opening_per_address_max: config.limits.links_opening_per_address_max,
+        links_unvalidated_max: config.limits.links_unvalidated_max,
+        handshake_rate: config.limits.handshake_rate_per_address,
+        streams_max: config.limits.streams_per_link_max,
+        stream_reset_rate: config.limits.stream_reset_rate_per_link,
         outbox_bytes_max: config.limits.queue_bytes_max,
+        outbox_frames_max: config.limits.queue_frames_max,
+        receive_bytes_max: config.limits.receive_bytes_max,
         shared_streams: config.quic.shared_streams,
         shared_message_bytes_max: config.quic.shared_stream_message_bytes_max,
         channel_auth: config.peer.signatures == Signatures::Channel,

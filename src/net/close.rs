@@ -21,6 +21,17 @@ impl Fault {
         Self { code: Code::INVALID_MESSAGE, message: message.into() }
     }
 
+    /// A 1001 for a frame that has begun and does not end.
+    pub(super) fn too_slow() -> Self {
+        Self::invalid("a frame did not end in time")
+    }
+
+    /// A 5004 for a peer that opens streams only to reset them, or to leave them empty.
+    pub(super) fn too_many_streams() -> Self {
+        let message = "too many streams were reset, or brought no message".to_owned();
+        Self { code: Code::OVERLOADED, message }
+    }
+
     /// What an ERROR frame says.
     pub(super) fn reported(error: &ErrorFrame<'_>) -> Self {
         Self {

@@ -7,6 +7,7 @@
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use capd_proto::frame::{ErrorFrame, Frame, FrameType, Goaway};
@@ -22,10 +23,11 @@ use super::exchange::Exchanges;
 use super::greeting::{End, Greeter, config};
 use super::host::{Host, Permits};
 use super::link::{Identification, Link, Route};
+use super::meter::Limit;
 use super::outbox::SendError;
 use super::quic;
 use super::stream::{Flow, Stream};
-use super::wire::{self, BoxRead, FrameReader, Sender};
+use super::wire::{self, BoxRead, Filled, FrameReader, Sender};
 
 /// A connection that is to become a link.
 pub(super) struct Opening {
@@ -116,12 +118,12 @@ impl Driver {
             Role::Client => machine::Link::client(config, now_ms),
             Role::Server => machine::Link::server(config, now_ms),
         };
-        let flow = Flow::new(&host.settings, &host.system.tasks);
+        let flow = Flow::new(&host.settings, &host.system.tasks, host.meter.link(end.kind));
         let driver = Self {
             machine,
             greeter: Greeter::new(Arc::clone(&host), role, end),
             // PROTOCOL 3: until HANDSHAKE settles the maximum, nothing needs more than every peer must take.
-            reader: FrameReader::new(receive, MSG_SIZE_BYTES_FLOOR),
+            reader: FrameReader::new(receive, MSG_SIZE_BYTES_FLOOR, &flow),
             control: Stream::shared(&flow),
             flow,
             connection,
@@ -161,10 +163,11 @@ impl Driver {
                 }
                 () = shutdown.cancelled(), if !self.said_goaway => self.drain(),
                 filled = self.reader.fill() => match filled {
-                    Ok(true) => self.input(Input::Heard),
+                    Ok(Filled::More) => self.input(Input::Heard),
+                    Ok(Filled::TooSlow) => self.malformed(Fault::too_slow()),
                     // PROTOCOL 3: bytes that end inside a frame are no frame.
-                    Ok(false) if self.reader.is_cut() => self.malformed(Fault::invalid("the bytes ended inside a frame")),
-                    Ok(false) => return self.gone(CloseReason::PeerClosed),
+                    Ok(Filled::End) if self.reader.is_cut() => self.malformed(Fault::invalid("the bytes ended inside a frame")),
+                    Ok(Filled::End) => return self.gone(CloseReason::PeerClosed),
                     Err(error) => return self.gone(broken(self.connection.as_ref(), &error)),
                 },
                 accepted = accept_stream(self.connection.as_ref()), if self.link.is_some() => match accepted {
@@ -303,6 +306,7 @@ impl Driver {
         let link = Link::new(identification, Arc::clone(&self.flow), Arc::clone(&self.control), exchanges);
         debug!(?link, "open");
         self.link = Some(Arc::clone(&link));
+        self.flow.metered().traffic.is_open.store(true, Ordering::Relaxed);
         self.host.service.on_open(&link);
         let is_wanted = self.ready.take().is_some_and(|ready| ready.send(Ok(Arc::clone(&link))).is_ok());
         if !is_wanted && link.role() == Role::Client {
@@ -310,7 +314,11 @@ impl Driver {
         }
     }
 
-    fn serve(&self, send: quinn::SendStream, receive: quinn::RecvStream) {
+    fn serve(&mut self, send: quinn::SendStream, receive: quinn::RecvStream) {
+        if !self.flow.charge_stream(&self.host.system.clock) {
+            // What comes after it is not looked at: the link closes.
+            return self.malformed(Fault::too_many_streams());
+        }
         if let Some(link) = &self.link {
             Exchanges::accept(link, &self.host.service, send, receive);
         }
@@ -354,6 +362,11 @@ impl Driver {
 
     async fn end(mut self, reason: CloseReason) {
         debug!(remote = self.greeter.remote(), %reason, "closed");
+        match &reason {
+            CloseReason::OpenTimedOut => self.host.meter.refused(Limit::HandshakeTime),
+            CloseReason::Silent => self.host.meter.refused(Limit::IdleTime),
+            _ => {}
+        }
         self.control.outbox.abort();
         self.flow.tasks.close();
         if !reason.is_ours() {

@@ -16,8 +16,8 @@ use super::link::{Link, Route};
 use super::outbox::{Outbox, SendError};
 use super::quic;
 use super::settings::Settings;
-use super::stream::Stream;
-use super::wire::{self, CANCEL, FrameReader};
+use super::stream::{Flow, Stream};
+use super::wire::{self, CANCEL, Filled, FrameReader};
 
 /// The exchange streams of one QUIC link. **Source:** PROTOCOL 4.
 pub(super) struct Exchanges {
@@ -168,6 +168,7 @@ async fn serve(
     let outbox = Arc::clone(&stream.outbox);
     let cancel = stream.cancel.clone();
     let finish = link.flow().finish.clone();
+    let _counted = (opener == Opener::Peer).then(|| Counted::of(&link));
     // The writer must not keep the stream alive: it ends when the last route and the reader are gone.
     let observed = Arc::downgrade(&stream);
     let writing = async {
@@ -179,15 +180,46 @@ async fn serve(
         {
             reset(&link, service.as_ref(), &stream);
         }
+        ended
     };
     let reading = async {
-        read(&link, service.as_ref(), stream, receive, opener).await;
+        let ended = read(&link, service.as_ref(), stream, receive, opener).await;
         if opener == Opener::Here {
             // No answer can come on it any more, so no request may go.
             outbox.close();
         }
+        ended
     };
-    tokio::join!(biased; reading, writing);
+    let ended = tokio::join!(biased; reading, writing);
+    if opener == Opener::Peer && ended == (ReadEnd::Served, WriteEnd::Done) {
+        link.flow().acquit_stream();
+    }
+}
+
+/// A stream that the peer has open, until it is dropped.
+struct Counted(Arc<Flow>);
+
+impl Counted {
+    fn of(link: &Link) -> Self {
+        let flow = Arc::clone(link.flow());
+        flow.metered().traffic.streams.fetch_add(1, Ordering::Relaxed);
+        Self(flow)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.metered().traffic.streams.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Why a receiving half ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ReadEnd {
+    /// It brought messages and then its end.
+    Served,
+    /// It was reset, given up, or brought nothing.
+    Spent,
 }
 
 /// Frames of one stream to the service, until the stream ends.
@@ -197,37 +229,44 @@ async fn read(
     stream: Arc<Stream>,
     receive: quinn::RecvStream,
     opener: Opener,
-) {
+) -> ReadEnd {
     let cancel = stream.cancel.clone();
     let finish = link.flow().finish.clone();
-    let mut reader = FrameReader::new(receive, link.flow().frame_length_max());
+    let mut reader = FrameReader::new(receive, link.flow().frame_length_max(), link.flow());
     let route = Route::uncounted(Arc::clone(&stream));
     loop {
         if let Err(reason) = deliver(link, service, &stream, &route, &mut reader) {
-            return link.close(reason);
+            link.close(reason);
+            return ReadEnd::Spent;
         }
         let filled = tokio::select! {
             biased;
             () = set(cancel.as_ref()) => {
                 // A stream that has ended needs no stop.
                 let _ended = reader.receive_mut().stop(CANCEL);
-                return;
+                return ReadEnd::Spent;
             }
-            () = finish.cancelled() => return,
+            () = finish.cancelled() => return ReadEnd::Spent,
             filled = reader.fill() => filled,
         };
         match filled {
-            Ok(true) => {}
-            // PROTOCOL 3: bytes that end inside a frame are no frame.
-            Ok(false) if reader.is_cut() => {
-                return link.close(CloseReason::Fault(Fault::invalid("the stream ended inside a frame")));
+            Ok(Filled::More) => {}
+            Ok(Filled::TooSlow) => {
+                link.close(CloseReason::Fault(Fault::too_slow()));
+                return ReadEnd::Spent;
             }
-            Ok(false) => return,
+            // PROTOCOL 3: bytes that end inside a frame are no frame.
+            Ok(Filled::End) if reader.is_cut() => {
+                link.close(CloseReason::Fault(Fault::invalid("the stream ended inside a frame")));
+                return ReadEnd::Spent;
+            }
+            Ok(Filled::End) if stream.received.load(Ordering::Relaxed) > 0 => return ReadEnd::Served,
+            Ok(Filled::End) => return ReadEnd::Spent,
             Err(error) => {
                 if wire::is_cancelled_by_peer(&error) && opener == Opener::Peer {
                     reset(link, service, &stream);
                 }
-                return;
+                return ReadEnd::Spent;
             }
         }
     }

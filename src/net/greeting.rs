@@ -19,6 +19,7 @@ use capd_proto::message::{AgentInfo, Hello, HelloAck, HelloReject, Type};
 use tokio::time::Instant;
 
 use super::Newcomer;
+use super::claim::Claim;
 use super::close::Fault;
 use super::host::{Host, Owner};
 use super::link::Kind;
@@ -75,11 +76,13 @@ pub(super) struct Greeter {
     channel_auth: bool,
     /// The HELLO, sent or received, that HELLO_ACK and HELLO_REJECT answer.
     hello: Option<MessageId>,
+    /// The link's place among those that its peer opened.
+    place: Option<Claim<Did>>,
 }
 
 impl Greeter {
     pub(super) const fn new(host: Arc<Host>, role: Role, end: End) -> Self {
-        Self { host, role, end, told: None, channel_auth: false, hello: None }
+        Self { host, role, end, told: None, channel_auth: false, hello: None, place: None }
     }
 
     pub(super) const fn kind(&self) -> Kind {
@@ -131,7 +134,7 @@ impl Greeter {
         }
     }
 
-    fn admits(&self, request: &HandshakeRequest<'_>) -> bool {
+    fn admits(&mut self, request: &HandshakeRequest<'_>) -> bool {
         if let Some(token) = &self.end.token
             && !request.token.as_deref().is_some_and(|shown| token.is(shown))
         {
@@ -142,11 +145,15 @@ impl Greeter {
         if request.did.as_deref().is_some_and(|did| Did::bare_of(did) != principal.as_str()) {
             return false;
         }
-        self.host.service.admit(&Newcomer {
-            principal: &principal,
-            kind: self.end.kind,
-            address: self.end.address,
-        })
+        let newcomer = Newcomer { principal: &principal, kind: self.end.kind, address: self.end.address };
+        if !self.host.service.admit(&newcomer) {
+            return false;
+        }
+        if !self.end.kind.is_local() && self.place.is_none() {
+            self.place = self.host.peer_link(&principal);
+            return self.place.is_some();
+        }
+        true
     }
 
     /// Reads a message that came before the link is open. **Errors:** the code of what is wrong with its envelope.

@@ -1,6 +1,7 @@
 //! Settings, identity, a system and a service in, what every link of this process shares out: permits, tasks, shutdown.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use capd_proto::identity::{Did, Identity};
@@ -8,7 +9,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use super::Service;
+use super::address::{Handshakes, Origin};
+use super::claim::{Claim, Tally};
 use super::key_file::Seed;
+use super::meter::{Levels, Limit, Meter};
 use super::quic::ResetKey;
 use super::settings::Settings;
 use super::system::{System, Tasks};
@@ -24,14 +28,21 @@ pub struct Host {
     quic: Mutex<Vec<quinn::Endpoint>>,
     pub(super) tasks: Tasks,
     pub(super) shutdown: CancellationToken,
+    pub(super) meter: Arc<Meter>,
     peers: Room,
     locals: Room,
+    handshakes: Option<Handshakes>,
+    /// Peers' links that are opening, by where they come from.
+    opening: Arc<Tally<Origin>>,
+    /// Links that peers opened, by whose they are.
+    opened: Arc<Tally<Did>>,
 }
 
 /// Room for links that others open; peers cannot take the agent's.
 struct Room {
     links: Arc<Semaphore>,
     opening: Arc<Semaphore>,
+    links_max: usize,
     opening_max: usize,
 }
 
@@ -40,14 +51,20 @@ impl Room {
         Self {
             links: Arc::new(Semaphore::new(settings.links_max)),
             opening: Arc::new(Semaphore::new(settings.links_opening_max)),
+            links_max: settings.links_max,
             opening_max: settings.links_opening_max,
         }
     }
 
-    fn permits(&self) -> Option<Permits> {
-        let opening = Arc::clone(&self.opening).try_acquire_owned().ok()?;
-        let link = Arc::clone(&self.links).try_acquire_owned().ok()?;
-        Some(Permits { _link: link, opening: Some(opening) })
+    fn permits(&self, origin: Option<Claim<Origin>>) -> Result<Permits, Limit> {
+        let opening = Arc::clone(&self.opening).try_acquire_owned().map_err(|_full| Limit::LinksOpening)?;
+        let link = Arc::clone(&self.links).try_acquire_owned().map_err(|_full| Limit::Links)?;
+        Ok(Permits { _link: link, opening: Some(OpeningPermit { _opening: opening, _origin: origin }) })
+    }
+
+    /// Links, and those that are opening.
+    fn used(&self) -> (usize, usize) {
+        (self.links_max - self.links.available_permits(), self.opening_max - self.opening.available_permits())
     }
 }
 
@@ -62,7 +79,14 @@ pub(super) enum Owner {
 /// The right to be one of `links_max`, and until HELLO is done one of `links_opening_max`.
 pub(super) struct Permits {
     _link: OwnedSemaphorePermit,
-    pub(super) opening: Option<OwnedSemaphorePermit>,
+    pub(super) opening: Option<OpeningPermit>,
+}
+
+/// The right to be opening.
+pub(super) struct OpeningPermit {
+    _opening: OwnedSemaphorePermit,
+    /// Of a peer, who is known by its address alone.
+    _origin: Option<Claim<Origin>>,
 }
 
 impl Host {
@@ -80,17 +104,31 @@ impl Host {
             credentials: Credentials::new(seed, Arc::clone(&system.crypto))?,
             reset_key: ResetKey::of(seed),
         };
-        Ok(Self::new(settings, owner, service, system))
+        let handshakes = match settings.handshake_rate {
+            Some(rate) => Some(Handshakes::new(rate, system.random.bytes()?)),
+            None => None,
+        };
+        Ok(Self::new(settings, owner, handshakes, service, system))
     }
 
     /// An agent's side: it can only connect to its own sidecar, which signs for it.
     pub fn agent(settings: Settings, service: Arc<dyn Service>, system: System) -> Arc<Self> {
-        Self::new(settings, Owner::Agent, service, system)
+        Self::new(settings, Owner::Agent, None, service, system)
     }
 
-    fn new(settings: Settings, owner: Owner, service: Arc<dyn Service>, system: System) -> Arc<Self> {
+    fn new(
+        settings: Settings,
+        owner: Owner,
+        handshakes: Option<Handshakes>,
+        service: Arc<dyn Service>,
+        system: System,
+    ) -> Arc<Self> {
         let (peers, locals) = (Room::new(&settings), Room::new(&settings));
         Arc::new(Self {
+            meter: Arc::default(),
+            handshakes,
+            opening: Tally::new(settings.links_opening_per_address_max),
+            opened: Tally::new(settings.links_per_peer_max),
             settings,
             tasks: system.tasks.group(),
             system,
@@ -133,19 +171,55 @@ impl Host {
         self.quic.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The right of somebody who connected to become a peer link, if there is room.
-    pub(super) fn peer_permits(&self) -> Option<Permits> {
-        self.peers.permits()
+    /// How often a bound of its links refused or cut off something.
+    pub fn refusals(&self, limit: Limit) -> u64 {
+        self.meter.refusals(limit)
     }
 
-    /// The right of somebody who connected to become a local link, if there is room.
-    pub(super) fn local_permits(&self) -> Option<Permits> {
-        self.locals.permits()
+    /// How full the bounds of its links are.
+    pub fn levels(&self) -> Levels {
+        let ((peers, peers_opening), (locals, locals_opening)) = (self.peers.used(), self.locals.used());
+        Levels {
+            links: peers.max(locals),
+            links_opening: peers_opening.max(locals_opening),
+            peer_links_opening: peers_opening,
+            links_opening_per_address: self.opening.highest(),
+            links_per_peer: self.opened.highest(),
+            ..self.meter.levels()
+        }
+    }
+
+    /// The right of somebody who connected from `address` to become a peer link. **Errors:** the bound that is reached.
+    pub(super) fn peer_permits(&self, address: SocketAddr) -> Result<Permits, Limit> {
+        let origin = Origin::of(address);
+        let now_ms = self.system.clock.monotonic_ms();
+        let permits = if self.handshakes.as_ref().is_none_or(|handshakes| handshakes.take(origin, now_ms)) {
+            let claim = self.opening.claim(origin).ok_or(Limit::LinksOpeningPerAddress);
+            claim.and_then(|claim| self.peers.permits(Some(claim)))
+        } else {
+            Err(Limit::HandshakeRate)
+        };
+        permits.inspect_err(|limit| self.meter.refused(*limit))
+    }
+
+    /// The right of somebody who connected to become a local link. **Errors:** the bound that is reached.
+    pub(super) fn local_permits(&self) -> Result<Permits, Limit> {
+        self.locals.permits(None).inspect_err(|limit| self.meter.refused(*limit))
+    }
+
+    /// One more link that `peer` opened; `None` when it has opened all that it may.
+    pub(super) fn peer_link(&self, peer: &Did) -> Option<Claim<Did>> {
+        let claim = self.opened.claim(peer.clone());
+        if claim.is_none() {
+            self.meter.refused(Limit::LinksPerPeer);
+        }
+        claim
     }
 
     /// Whether so many peers are opening links that whoever else comes shall first prove its address.
     pub(super) fn is_crowded(&self) -> bool {
-        self.peers.opening.available_permits() < self.peers.opening_max / 2
+        let (_, opening) = self.peers.used();
+        opening >= self.settings.links_unvalidated_max
     }
 
     /// The key of stateless resets; an agent's host has none, and opens no QUIC socket.

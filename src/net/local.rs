@@ -69,7 +69,7 @@ pub fn listen_unix(host: &Arc<Host>, path: &Path) -> io::Result<()> {
     tasks.spawn(async move {
         let _file = file;
         while let Some((stream, _)) = driver::accept(&host, || listener.accept()).await {
-            let Some(permits) = host.local_permits() else {
+            let Ok(permits) = host.local_permits() else {
                 debug!("no room for one more link");
                 continue;
             };
@@ -107,7 +107,7 @@ pub async fn listen_tcp(host: &Arc<Host>, address: SocketAddr, token: Token) -> 
     let tasks = host.tasks.clone();
     tasks.spawn(async move {
         while let Some((stream, remote)) = driver::accept(&host, || listener.accept()).await {
-            let Some(permits) = host.local_permits() else {
+            let Ok(permits) = host.local_permits() else {
                 debug!(%remote, "no room for one more link");
                 continue;
             };
@@ -127,7 +127,7 @@ pub fn serve_stream<S>(host: &Arc<Host>, stream: S)
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    let Some(permits) = host.local_permits() else {
+    let Ok(permits) = host.local_permits() else {
         debug!("no room for one more link");
         return;
     };

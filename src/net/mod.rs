@@ -3,7 +3,8 @@
 //! Read it along one link: [`quic`], [`tcp`] and [`local`] make connections, [`dial`] keeps them up; `tls` proves who is
 //! there, from the seed in [`key_file`]. `driver` turns a connection into a [`Link`] with the help of `greeting`, and keeps
 //! it. `wire` cuts frames and writes batches, `stream` and its `outbox` are the way to a writer, `exchange` serves QUIC's
-//! further streams. What all of it takes from the machine is one [`System`].
+//! further streams. `address`, `claim` and `pace` say who is one too many, `meter` counts what was refused and carried.
+//! What all of it takes from the machine is one [`System`].
 
 pub mod dial;
 pub mod key_file;
@@ -12,13 +13,17 @@ pub mod pending;
 pub mod quic;
 pub mod tcp;
 
+mod address;
+mod claim;
 mod close;
 mod driver;
 mod exchange;
 mod greeting;
 mod host;
 mod link;
+mod meter;
 mod outbox;
+mod pace;
 mod settings;
 mod stream;
 mod system;
@@ -35,8 +40,9 @@ pub use close::{CloseReason, Fault};
 pub use host::Host;
 pub use key_file::{KeyFileError, Seed, load_or_create};
 pub use link::{Kind, Link, LinkId, Route};
+pub use meter::{Levels, Limit};
 pub use outbox::SendError;
-pub use settings::Settings;
+pub use settings::{FRAME_PROGRESS_BYTES, Settings};
 pub use system::{Clock, Network, Random, Spawn, System, Task, Tasks, Udp, WallClock};
 pub use tls::CredentialsError;
 

@@ -3,12 +3,14 @@
 //! The writer takes everything that is queued at one wake-up, so frames queued while it was busy leave together.
 //! Small frames are copied behind each other into one buffer; a large payload is queued as it is.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use capd_proto::limits::FRAME_HEADER_BYTES;
 use tokio::sync::Notify;
+
+use super::meter::{Limit, Metered};
 
 /// Why a message was not queued. Nothing of it was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -35,23 +37,29 @@ pub enum SendError {
 /// Bytes that all streams of a link may have waiting together.
 #[derive(Debug)]
 pub(super) struct Budget {
-    used: AtomicUsize,
+    metered: Metered,
     bytes_max: usize,
 }
 
 impl Budget {
-    pub(super) const fn new(bytes_max: usize) -> Self {
-        Self { used: AtomicUsize::new(0), bytes_max }
+    pub(super) const fn new(metered: Metered, bytes_max: usize) -> Self {
+        Self { metered, bytes_max }
+    }
+
+    /// The link whose bytes these are.
+    pub(super) const fn metered(&self) -> &Metered {
+        &self.metered
     }
 
     fn take(&self, bytes: usize) -> bool {
         // A frame is itself bounded, so one always fits an empty queue: no setting locks a link up.
         let within = |used: usize| used.checked_add(bytes).filter(|sum| used == 0 || *sum <= self.bytes_max);
-        self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).is_ok()
+        let used = &self.metered.traffic.queued_bytes;
+        used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).is_ok()
     }
 
     fn give_back(&self, bytes: usize) {
-        self.used.fetch_sub(bytes, Ordering::Relaxed);
+        self.metered.traffic.queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
 
@@ -102,8 +110,11 @@ impl Outbox {
         if queue.closed {
             return Err(SendError::Closed);
         }
-        if queue.frames == self.frames_max || !self.budget.take(bytes) {
-            return Err(SendError::Full);
+        if queue.frames == self.frames_max {
+            return Err(self.full(Limit::QueueFrames));
+        }
+        if !self.budget.take(bytes) {
+            return Err(self.full(Limit::QueueBytes));
         }
         queue.frames += 1;
         queue.bytes += bytes;
@@ -123,6 +134,11 @@ impl Outbox {
         drop(queue);
         self.wake.notify_one();
         Ok(())
+    }
+
+    fn full(&self, limit: Limit) -> SendError {
+        self.budget.metered.meter.refused(limit);
+        SendError::Full
     }
 
     /// Takes no more frames; the writer still writes what is queued.
@@ -153,7 +169,10 @@ impl Outbox {
             {
                 let mut queue = self.queue();
                 if queue.frames > 0 {
-                    return Some(self.take_all(&mut queue));
+                    let batch = self.take_all(&mut queue);
+                    let sent_bytes = &self.budget.metered.traffic.sent_bytes;
+                    sent_bytes.fetch_add(batch.bytes as u64, Ordering::Relaxed);
+                    return Some(batch);
                 }
                 if queue.closed {
                     return None;
@@ -195,12 +214,18 @@ const TAIL_BYTES_MIN: usize = 2 * 1024;
 
 #[cfg(test)]
 mod tests {
+    use super::super::link::Kind;
+    use super::super::meter::Meter;
     use super::*;
 
     const HEADER: [u8; FRAME_HEADER_BYTES] = [9; FRAME_HEADER_BYTES];
 
+    fn budget(bytes_max: usize) -> Budget {
+        Budget::new(Arc::<Meter>::default().link(Kind::PeerQuic), bytes_max)
+    }
+
     fn outbox(bytes_max: usize, frames_max: usize) -> Outbox {
-        Outbox::new(Arc::new(Budget::new(bytes_max)), frames_max)
+        Outbox::new(Arc::new(budget(bytes_max)), frames_max)
     }
 
     #[tokio::test]
@@ -259,11 +284,11 @@ mod tests {
         assert!(closed.batch().await.is_some());
         assert!(closed.batch().await.is_none());
 
-        let budget = Arc::new(Budget::new(1 << 20));
+        let budget = Arc::new(budget(1 << 20));
         let aborted = Outbox::new(Arc::clone(&budget), 2);
         aborted.push(HEADER, &Bytes::new()).unwrap();
         aborted.abort();
         assert!(aborted.batch().await.is_none());
-        assert_eq!(budget.used.load(Ordering::Relaxed), 0);
+        assert_eq!(budget.metered.traffic.queued_bytes.load(Ordering::Relaxed), 0);
     }
 }

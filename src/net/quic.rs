@@ -26,6 +26,7 @@ use super::greeting::End;
 use super::host::{Host, Permits};
 use super::key_file::Seed;
 use super::link::{Kind, Link};
+use super::meter::Limit;
 use super::settings::Settings;
 use super::system::Random;
 use super::tls;
@@ -55,15 +56,19 @@ pub fn listen(host: &Arc<Host>, address: SocketAddr) -> io::Result<SocketAddr> {
             let Some(incoming) = incoming else { break };
             if host.is_crowded() && incoming.may_retry() {
                 // It is told to come again with a token, which a forged address never receives.
+                host.meter.refused(Limit::LinksUnvalidated);
                 if let Err(error) = incoming.retry() {
                     debug!(%error, "no retry");
                 }
                 continue;
             }
-            let Some(permits) = host.peer_permits() else {
-                debug!(remote = %incoming.remote_address(), "no room for one more link");
-                incoming.refuse();
-                continue;
+            let permits = match host.peer_permits(incoming.remote_address()) {
+                Ok(permits) => permits,
+                Err(limit) => {
+                    debug!(remote = %incoming.remote_address(), ?limit, "no room for one more link");
+                    turn_away(incoming);
+                    continue;
+                }
             };
             let host = Arc::clone(&host);
             let tasks = host.tasks.clone();
@@ -109,6 +114,15 @@ pub async fn connect(
     Ok(driver::open(host, opening).await?)
 }
 
+/// Says so to those whose address is proven; an answer to a forged one would go to somebody else.
+fn turn_away(incoming: Incoming) {
+    if incoming.remote_address_validated() {
+        incoming.refuse();
+    } else {
+        incoming.ignore();
+    }
+}
+
 async fn serve(host: &Arc<Host>, incoming: Incoming, permits: Permits) -> Result<Arc<Link>, ConnectError> {
     let deadline = Instant::now() + host.settings.handshake_timeout;
     let accepting = async {
@@ -118,7 +132,10 @@ async fn serve(host: &Arc<Host>, incoming: Incoming, permits: Permits) -> Result
     };
     let (connection, control) = match timeout_at(deadline, accepting).await {
         Ok(accepted) => accepted.map_err(|error: quinn::ConnectionError| io::Error::from(error))?,
-        Err(_elapsed) => return Err(CloseReason::OpenTimedOut.into()),
+        Err(_elapsed) => {
+            host.meter.refused(Limit::HandshakeTime);
+            return Err(CloseReason::OpenTimedOut.into());
+        }
     };
     let opening = opening(connection, control, Role::Server, deadline, Some(permits))?;
     Ok(driver::open(host, opening).await?)

@@ -6,6 +6,7 @@ use capd_proto::limits::{
     DRAIN_TIMEOUT_MS_DEFAULT, HANDSHAKE_TIMEOUT_MS_DEFAULT, MSG_SIZE_BYTES_DEFAULT,
     SHARED_STREAM_MESSAGE_BYTES_MAX, SHARED_STREAMS_DEFAULT,
 };
+use capd_proto::rate::Rate;
 
 /// Limits, times and sizes of every link.
 #[derive(Clone, Debug)]
@@ -14,6 +15,8 @@ pub struct Settings {
     pub msg_size_bytes_max: u32,
     /// Time for the transport's and our own handshake and HELLO together. **Source:** PROTOCOL 4.
     pub handshake_timeout: Duration,
+    /// Time in which a frame that has begun must end, or its link receive [`FRAME_PROGRESS_BYTES`] more.
+    pub frame_timeout: Duration,
     /// Time for calls in flight to end while draining. **Source:** PROTOCOL 4.
     pub drain_timeout: Duration,
     /// Silence after which a PING is sent.
@@ -24,6 +27,14 @@ pub struct Settings {
     pub links_max: usize,
     /// Most of either that may be opening, that is before HELLO is done.
     pub links_opening_max: usize,
+    /// Most of the peers' that one address may be opening.
+    pub links_opening_per_address_max: usize,
+    /// How many of the peers' may be opening before a further one must prove its address first, on QUIC.
+    pub links_unvalidated_max: usize,
+    /// Most links that one peer may have opened.
+    pub links_per_peer_max: usize,
+    /// How often one address may begin a handshake; `None` is as often as it likes.
+    pub handshake_rate: Option<Rate>,
     /// Most frames waiting on one stream.
     pub outbox_frames_max: usize,
     /// Most bytes waiting on one link, over all its streams.
@@ -34,6 +45,11 @@ pub struct Settings {
     pub shared_message_bytes_max: usize,
     /// Most exchange streams a peer may have open on one QUIC link; it is granted few at first, and more as it uses them.
     pub streams_max: u32,
+    /// How often a peer may open an exchange stream that it resets, or that brings no message; `None` is as often as it
+    /// likes. Streams are charged when they open, so the burst stands on top of `streams_max`.
+    pub stream_reset_rate: Option<Rate>,
+    /// Most bytes kept for the unfinished frames of one link, beyond a little for each of its streams.
+    pub receive_bytes_max: usize,
     /// Bytes a peer may have on the way to us on one QUIC stream.
     pub stream_window_bytes: u32,
     /// Bytes a peer may have on the way to us, and we to it, on one QUIC link.
@@ -55,16 +71,23 @@ impl Default for Settings {
         Self {
             msg_size_bytes_max: MSG_SIZE_BYTES_DEFAULT,
             handshake_timeout: Duration::from_millis(HANDSHAKE_TIMEOUT_MS_DEFAULT),
+            frame_timeout: Duration::from_secs(30),
             drain_timeout: Duration::from_millis(DRAIN_TIMEOUT_MS_DEFAULT),
             keep_alive_interval: Duration::from_secs(15),
             idle_timeout: Duration::from_secs(45),
             links_max: 4_096,
             links_opening_max: 256,
+            links_opening_per_address_max: 64,
+            links_unvalidated_max: 64,
+            links_per_peer_max: 16,
+            handshake_rate: None,
             outbox_frames_max: 16_384,
             outbox_bytes_max: 4 * MSG_SIZE_BYTES_DEFAULT as usize,
             shared_streams: SHARED_STREAMS_DEFAULT,
             shared_message_bytes_max: SHARED_STREAM_MESSAGE_BYTES_MAX,
             streams_max: 1_024,
+            stream_reset_rate: None,
+            receive_bytes_max: 4 * MSG_SIZE_BYTES_DEFAULT as usize,
             stream_window_bytes: 8 * 1024 * 1024,
             link_window_bytes: 32 * 1024 * 1024,
             udp_buffer_bytes: 4 * 1024 * 1024,
@@ -75,3 +98,6 @@ impl Default for Settings {
         }
     }
 }
+
+/// What a link must receive in [`Settings::frame_timeout`] while a frame of it is not whole. **Units:** bytes.
+pub const FRAME_PROGRESS_BYTES: u64 = 64 * 1024;

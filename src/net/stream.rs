@@ -1,17 +1,20 @@
 //! Messages in, frames in a queue out: one stream of a link, and what all of a link's streams share.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use capd_proto::frame::{self, FrameType};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use super::close::CloseReason;
+use super::meter::{Limit, Metered};
 use super::outbox::{Budget, Outbox, SendError};
+use super::pace::Pace;
 use super::settings::Settings;
-use super::system::Tasks;
+use super::system::{Clock, Tasks};
 
 /// One stream of a link: its queue and what it carries.
 pub(super) struct Stream {
@@ -104,6 +107,14 @@ pub(super) struct Flow {
     /// Set just before the service is told of the end, so that no request begins behind its back.
     is_over: AtomicBool,
     wishes: Mutex<Wishes>,
+    /// How fast a peer may use up exchange streams, and when the bucket of those it has opened is full again.
+    stream_pace: Option<Pace>,
+    streams_full_ns: AtomicU64,
+    /// Time in which a frame that has begun must end, or the link get on.
+    pub(super) frame_timeout: Duration,
+    /// Room for frames that are not whole. **Units:** KiB.
+    pub(super) receive_room: Arc<Semaphore>,
+    receive_kib_max: u32,
     /// Wakes the driver: a wish was made, or draining may be done.
     pub(super) wake: Notify,
     /// Set when stream writers are to write what they have and finish.
@@ -123,20 +134,57 @@ pub(super) struct Wishes {
 
 impl Flow {
     /// The state of a link that is opening.
-    pub(super) fn new(settings: &Settings, tasks: &Tasks) -> Arc<Self> {
+    pub(super) fn new(settings: &Settings, tasks: &Tasks, metered: Metered) -> Arc<Self> {
+        let receive_kib_max = kib(settings.receive_bytes_max);
         Arc::new(Self {
-            budget: Arc::new(Budget::new(settings.outbox_bytes_max)),
+            budget: Arc::new(Budget::new(metered, settings.outbox_bytes_max)),
             frames_max: settings.outbox_frames_max,
             message_bytes_max: AtomicUsize::new(settings.msg_size_bytes_max as usize - 1),
             in_flight: AtomicUsize::new(0),
             is_draining: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
             wishes: Mutex::default(),
+            // A peer may have all its streams open at once, and is charged for each as it opens.
+            stream_pace: settings.stream_reset_rate.map(|rate| Pace::new(rate, settings.streams_max.into())),
+            streams_full_ns: AtomicU64::new(0),
+            frame_timeout: settings.frame_timeout,
+            receive_room: Arc::new(Semaphore::new(receive_kib_max as usize)),
+            receive_kib_max,
             wake: Notify::new(),
             finish: CancellationToken::new(),
             closed: CancellationToken::new(),
             tasks: tasks.group(),
         })
+    }
+
+    /// The link's place in the meter.
+    pub(super) fn metered(&self) -> &Metered {
+        self.budget.metered()
+    }
+
+    /// What room a frame of so many bytes needs while it is not whole: all there is where it is larger. **Units:** KiB.
+    pub(super) fn receive_kib(&self, bytes: usize) -> u32 {
+        kib(bytes).min(self.receive_kib_max)
+    }
+
+    /// Charges the peer for an exchange stream that it opened; `false` when it has used up too many.
+    pub(super) fn charge_stream(&self, clock: &Clock) -> bool {
+        let Some(pace) = self.stream_pace else { return true };
+        let now_ms = clock.monotonic_ms();
+        let take = |full_ns| pace.take(full_ns, now_ms);
+        let taken = self.streams_full_ns.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok();
+        if !taken {
+            self.metered().meter.refused(Limit::StreamResetRate);
+        }
+        taken
+    }
+
+    /// Gives the charge back: the stream brought messages, and ended in good order.
+    pub(super) fn acquit_stream(&self) {
+        let Some(pace) = self.stream_pace else { return };
+        let give_back = |full_ns| Some(pace.give_back(full_ns));
+        // The closure always gives a value, so the update cannot fail.
+        let _before = self.streams_full_ns.fetch_update(Ordering::Relaxed, Ordering::Relaxed, give_back);
     }
 
     /// Bounds messages by the frame `length` that both sides agreed to, which counts the type besides the payload.
@@ -189,4 +237,9 @@ impl Flow {
         // A wish is made by single assignments, so a panic leaves none half made.
         self.wishes.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whole KiB, rounded up.
+fn kib(bytes: usize) -> u32 {
+    u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX)
 }

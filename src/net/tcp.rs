@@ -18,6 +18,7 @@ use super::driver::{self, Opening};
 use super::greeting::End;
 use super::host::{Host, Permits};
 use super::link::{Kind, Link};
+use super::meter::Limit;
 use super::tls;
 use super::wire::Sender;
 
@@ -32,9 +33,12 @@ pub async fn listen(host: &Arc<Host>, address: SocketAddr) -> io::Result<SocketA
     let tasks = host.tasks.clone();
     tasks.spawn(async move {
         while let Some((stream, remote)) = driver::accept(&host, || listener.accept()).await {
-            let Some(permits) = host.peer_permits() else {
-                debug!(%remote, "no room for one more link");
-                continue;
+            let permits = match host.peer_permits(remote) {
+                Ok(permits) => permits,
+                Err(limit) => {
+                    debug!(%remote, ?limit, "no room for one more link");
+                    continue;
+                }
             };
             let (host, acceptor) = (Arc::clone(&host), acceptor.clone());
             let tasks = host.tasks.clone();
@@ -86,7 +90,10 @@ async fn serve(
     stream.set_nodelay(true)?;
     let stream = match timeout_at(deadline, acceptor.accept(stream)).await {
         Ok(stream) => stream?,
-        Err(_elapsed) => return Err(CloseReason::OpenTimedOut.into()),
+        Err(_elapsed) => {
+            host.meter.refused(Limit::HandshakeTime);
+            return Err(CloseReason::OpenTimedOut.into());
+        }
     };
     let opening = opening(TlsStream::Server(stream), remote, Role::Server, deadline, Some(permits))?;
     Ok(driver::open(host, opening).await?)

@@ -83,6 +83,9 @@ pub enum CredentialsError {
     /// The certificate could not be made.
     #[error("certificate: {0}")]
     Certificate(#[from] rcgen::Error),
+    /// The system has no randomness.
+    #[error("randomness: {0}")]
+    Random(#[from] getrandom::Error),
     /// The TLS library refused it.
     #[error("TLS: {0}")]
     Tls(#[from] Error),

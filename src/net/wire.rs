@@ -1,6 +1,8 @@
 //! Bytes of a receiving half in, frames out; batches in, bytes on a sending half out. The same for every transport.
 
 use std::io::{self, IoSlice};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
@@ -8,9 +10,13 @@ use capd_proto::frame::{Decoder, Frame, FrameError};
 use capd_proto::limits::QUIC_CODE_CANCEL;
 use quinn::VarInt;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::time::timeout;
+use tokio::sync::{OwnedSemaphorePermit, TryAcquireError};
+use tokio::time::{Instant, timeout, timeout_at};
 
+use super::meter::{Limit, Traffic};
 use super::outbox::{Batch, Outbox};
+use super::settings::FRAME_PROGRESS_BYTES;
+use super::stream::Flow;
 
 /// A receiving half of any transport.
 pub(super) type BoxRead = Box<dyn AsyncRead + Send + Unpin>;
@@ -20,20 +26,48 @@ pub(super) type BoxWrite = Box<dyn AsyncWrite + Send + Unpin>;
 /// The frames of one receiving half.
 pub(super) struct FrameReader<R> {
     receive: R,
+    flow: Arc<Flow>,
     decoder: Decoder,
     buffer: BytesMut,
     /// Bytes made ready for the next read; follows what the peer sends, so that an idle link costs little.
     read_bytes: usize,
+    /// Set while a frame has begun and is not whole.
+    begun: Option<Begun>,
+    /// Room of the link's for a large frame that is not whole.
+    room: Option<Room>,
+}
+
+/// A frame that is not whole.
+#[derive(Clone, Copy)]
+struct Begun {
+    /// When it is given up, unless its link gets on.
+    due: Instant,
+    /// What the link had received before.
+    received_bytes: u64,
+}
+
+/// What came of waiting for bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Filled {
+    /// There are more bytes.
+    More,
+    /// They have ended.
+    End,
+    /// A frame has begun and does not end.
+    TooSlow,
 }
 
 impl<R: AsyncRead + Unpin> FrameReader<R> {
     /// Reads frames whose length is at most `frame_length_max`.
-    pub(super) fn new(receive: R, frame_length_max: u32) -> Self {
+    pub(super) fn new(receive: R, frame_length_max: u32, flow: &Arc<Flow>) -> Self {
         Self {
             receive,
+            flow: Arc::clone(flow),
             decoder: Decoder::new(frame_length_max),
             buffer: BytesMut::new(),
             read_bytes: READ_BYTES_MIN,
+            begun: None,
+            room: None,
         }
     }
 
@@ -44,21 +78,91 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
 
     /// The next frame that has arrived whole. **Errors:** the bytes are not frames (PROTOCOL 3).
     pub(super) fn next(&mut self) -> Result<Option<Frame>, FrameError> {
-        self.decoder.decode(&mut self.buffer)
+        let next = self.decoder.decode(&mut self.buffer);
+        match &next {
+            Ok(Some(_)) => {
+                self.begun = None;
+                self.room = None;
+            }
+            Err(FrameError::TooLong { .. }) => self.flow.metered().meter.refused(Limit::FrameBytes),
+            Ok(None) | Err(_) => {}
+        }
+        next
     }
 
-    /// Waits for more bytes; `false` at their end. Cancelling loses nothing.
+    /// Waits for more bytes, within the time that a frame may take. Cancelling loses nothing.
     ///
     /// PROTOCOL 3: the buffer grows with the bytes that arrived, never by what a header promises.
-    pub(super) async fn fill(&mut self) -> io::Result<bool> {
+    pub(super) async fn fill(&mut self) -> io::Result<Filled> {
+        if self.buffer.is_empty() {
+            self.begun = None;
+        } else {
+            self.make_room().await;
+        }
         self.buffer.reserve(self.read_bytes);
-        let bytes = self.receive.read_buf(&mut self.buffer).await?;
+        let bytes = if self.buffer.is_empty() {
+            self.receive.read_buf(&mut self.buffer).await?
+        } else {
+            match self.read_in_time().await? {
+                Some(bytes) => bytes,
+                None => return Ok(Filled::TooSlow),
+            }
+        };
+        self.flow.metered().traffic.received_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         if bytes >= self.read_bytes {
             self.read_bytes = (self.read_bytes * 2).min(READ_BYTES_MAX);
             // A peer that is always ahead of us must not keep the writer in the same task from its turn.
             tokio::task::yield_now().await;
         }
-        Ok(bytes > 0)
+        Ok(if bytes > 0 { Filled::More } else { Filled::End })
+    }
+
+    /// Reads behind the beginning of a frame; `None` when the frame takes too long.
+    async fn read_in_time(&mut self) -> io::Result<Option<usize>> {
+        loop {
+            let (traffic, timeout) = (&self.flow.metered().traffic, self.flow.frame_timeout);
+            let begun = *self.begun.get_or_insert_with(|| Begun {
+                due: Instant::now() + timeout,
+                received_bytes: traffic.received_bytes.load(Ordering::Relaxed),
+            });
+            if let Ok(read) = timeout_at(begun.due, self.receive.read_buf(&mut self.buffer)).await {
+                return read.map(Some);
+            }
+            // One of many large frames may stand still while the link is busy with the others.
+            let received_bytes = self.flow.metered().traffic.received_bytes.load(Ordering::Relaxed);
+            if received_bytes - begun.received_bytes < FRAME_PROGRESS_BYTES {
+                self.flow.metered().meter.refused(Limit::FrameTime);
+                return Ok(None);
+            }
+            self.begun = None;
+        }
+    }
+
+    /// Takes of the link's room what the rest of a large frame needs, before its bytes are there: many streams together
+    /// hold no more of them than one link may.
+    async fn make_room(&mut self) {
+        let Some(header) = self.buffer.first_chunk() else { return };
+        if self.room.is_some() || self.buffer.len() < FREE_BYTES {
+            return;
+        }
+        let bytes = (u32::from_be_bytes(*header) as usize).saturating_sub(FREE_BYTES);
+        let kib = self.flow.receive_kib(bytes);
+        let permit = match Arc::clone(&self.flow.receive_room).try_acquire_many_owned(kib) {
+            Ok(permit) => permit,
+            Err(TryAcquireError::Closed) => return,
+            Err(TryAcquireError::NoPermits) => {
+                self.flow.metered().meter.refused(Limit::ReceiveBytes);
+                let waiting = Arc::clone(&self.flow.receive_room).acquire_many_owned(kib);
+                // Nobody closes it.
+                let Ok(permit) = waiting.await else { return };
+                // The wait was for us, not for the peer.
+                self.begun = None;
+                permit
+            }
+        };
+        let traffic = Arc::clone(&self.flow.metered().traffic);
+        traffic.held_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.room = Some(Room { traffic, bytes, _permit: permit });
     }
 
     /// Whether the bytes ended inside a frame.
@@ -72,7 +176,7 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         let drained = async {
             for _ in 0..LINGER_READS_MAX {
                 self.buffer.clear();
-                if !matches!(self.fill().await, Ok(true)) {
+                if !matches!(self.fill().await, Ok(Filled::More)) {
                     break;
                 }
             }
@@ -84,6 +188,19 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
     /// The receiving half, for its own operations.
     pub(super) const fn receive_mut(&mut self) -> &mut R {
         &mut self.receive
+    }
+}
+
+/// Room for a frame that is not whole, until it is dropped.
+struct Room {
+    traffic: Arc<Traffic>,
+    bytes: usize,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.traffic.held_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
@@ -169,6 +286,8 @@ pub(super) const CANCEL: VarInt = VarInt::from_u32(QUIC_CODE_CANCEL);
 const READ_BYTES_MIN: usize = 4 * 1024;
 /// Bytes made ready for a read on a busy one.
 const READ_BYTES_MAX: usize = 64 * 1024;
+/// Bytes of a frame that need no room of the link's: a busy stream's buffer.
+const FREE_BYTES: usize = READ_BYTES_MAX;
 /// Pieces given to the system in one write.
 const SLICES_MAX: usize = 64;
 /// Longest wait for a peer to take the last frame and close.

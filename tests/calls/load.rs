@@ -146,3 +146,28 @@ fn one_call_more_than_a_peer_may_have_in_flight_is_refused_with_5004() {
     provider.echo();
     caller.result(&id);
 }
+
+#[test]
+fn one_call_more_than_a_capability_may_have_in_flight_is_refused_with_5004() {
+    let b = Setup::new().set("limits.calls_in_flight_per_capability_max", "2").start();
+    let other = "org.example.other:1.0.0";
+    let mut provider = Provider::of(&b, vec![loose(ECHO), loose(other)]);
+    let mut caller = Caller::of(&b);
+    let held: Vec<_> = (0..2).map(|_| caller.invoke(by_id(ECHO, Value::Null))).collect();
+    let calls: Vec<_> = held.iter().map(|_| provider.taken()).collect();
+    let a = Setup::new().peer(&b).start();
+    let mut stranger = Caller::of(&a);
+    let over = caller.invoke(by_id(ECHO, Value::Null));
+    assert_eq!(caller.error(&over).code(), Some(5004));
+    // Another capability has room of its own.
+    let id = stranger.invoke(by_id(other, 1.into()));
+    provider.echo();
+    stranger.result(&id);
+    for (id, call) in held.iter().zip(&calls) {
+        provider.succeed(call, Value::Null);
+        caller.result(id);
+    }
+    let id = caller.invoke(by_id(ECHO, 2.into()));
+    provider.echo();
+    caller.result(&id);
+}

@@ -49,8 +49,15 @@ pub(super) struct Executor {
     wake: Notify,
     /// Wakes those who wait for the last running call to end.
     idle: Notify,
-    calls_max: usize,
-    calls_per_peer_max: usize,
+    bounds: Bounds,
+}
+
+/// How many calls may be in flight.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    pub(super) calls_max: usize,
+    pub(super) calls_per_peer_max: usize,
+    pub(super) calls_per_capability_max: usize,
 }
 
 struct Calls {
@@ -59,6 +66,8 @@ struct Calls {
     running: BTreeMap<CallKey, Box<Running>>,
     /// Calls in flight by caller.
     by_caller: BTreeMap<Did, usize>,
+    /// The same by capability. One that is not called stays for a while, since it will be.
+    by_capability: BTreeMap<CapabilityId, usize>,
     deadlines: BTreeSet<(u64, CallKey)>,
     /// Calls whose results the journal could not take yet.
     unsaved: BTreeSet<CallKey>,
@@ -134,17 +143,18 @@ pub(super) struct Incoming<'a> {
 }
 
 impl Executor {
-    pub(super) fn new(ledger: Ledger<Waiter>, calls_max: usize, calls_per_peer_max: usize) -> Self {
+    pub(super) fn new(ledger: Ledger<Waiter>, bounds: Bounds) -> Self {
         let calls = Calls {
             ledger,
             running: BTreeMap::new(),
             by_caller: BTreeMap::new(),
+            by_capability: BTreeMap::new(),
             deadlines: BTreeSet::new(),
             unsaved: BTreeSet::new(),
             called: listing::Called::default(),
         };
         let (wake, idle) = (Notify::new(), Notify::new());
-        Self { calls: Mutex::new(calls), wake, idle, calls_max, calls_per_peer_max }
+        Self { calls: Mutex::new(calls), wake, idle, bounds }
     }
 
     /// Waits until no call runs.
@@ -197,6 +207,7 @@ impl Calls {
     /// Takes a call in; `true` when its deadline is the earliest.
     fn start(&mut self, key: CallKey, running: Box<Running>) -> bool {
         *self.by_caller.entry(key.from.clone()).or_default() += 1;
+        self.count_capability(&running.invocation.capability);
         let is_earliest = self.deadlines.first().is_none_or(|(at, _)| running.deadline_ms < *at);
         self.deadlines.insert((running.deadline_ms, key.clone()));
         self.running.insert(key, running);
@@ -224,7 +235,21 @@ impl Calls {
                 self.by_caller.remove(&key.from);
             }
         }
+        if let Some(count) = self.by_capability.get_mut(&running.invocation.capability) {
+            *count -= 1;
+        }
         Some(running)
+    }
+
+    fn count_capability(&mut self, id: &CapabilityId) {
+        if let Some(count) = self.by_capability.get_mut(id) {
+            *count += 1;
+            return;
+        }
+        if self.by_capability.len() >= CAPABILITIES_MAX {
+            self.by_capability.retain(|_, count| *count > 0);
+        }
+        self.by_capability.insert(id.clone(), 1);
     }
 }
 
@@ -262,7 +287,7 @@ impl Node {
         let left = || Refusal::new(Code::UNAVAILABLE, "the provider has just left");
         let provider = others.pop().ok_or_else(left)?;
         let idempotent = descriptor.idempotent;
-        self.room_for(call.from)?;
+        self.room_for(call.from, &descriptor.id)?;
         if !self.meet(call, key.clone(), digest, idempotent)? {
             return Ok(());
         }
@@ -363,16 +388,20 @@ impl Node {
         }
     }
 
-    fn room_for(&self, caller: &Did) -> Result<(), Refusal> {
+    fn room_for(&self, caller: &Did, capability: &CapabilityId) -> Result<(), Refusal> {
         let calls = lock(&self.executor.calls);
         if self.draining.is_cancelled() {
             return Err(Refusal::new(Code::UNAVAILABLE, "the sidecar is shutting down"));
         }
-        if calls.running.len() >= self.executor.calls_max {
+        let bounds = self.executor.bounds;
+        if calls.running.len() >= bounds.calls_max {
             return Err(Refusal::new(Code::OVERLOADED, "too many calls are in flight"));
         }
-        if calls.by_caller.get(caller).copied().unwrap_or(0) >= self.executor.calls_per_peer_max {
+        if calls.by_caller.get(caller).copied().unwrap_or(0) >= bounds.calls_per_peer_max {
             return Err(Refusal::new(Code::OVERLOADED, "this caller has too many calls in flight"));
+        }
+        if calls.by_capability.get(capability).copied().unwrap_or(0) >= bounds.calls_per_capability_max {
+            return Err(Refusal::new(Code::OVERLOADED, "this capability has too many calls in flight"));
         }
         Ok(())
     }
@@ -395,3 +424,6 @@ impl Node {
 pub(super) fn refused_artifact(error: crate::schema::ArtifactError) -> Refusal {
     Refusal::new(error.code(), error.to_string())
 }
+
+/// Capabilities remembered beside those with calls in flight.
+const CAPABILITIES_MAX: usize = 1_024;

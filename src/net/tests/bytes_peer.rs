@@ -1,6 +1,7 @@
 //! A peer that writes bytes by hand over a unix socket, well or badly.
 
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 
 use bytes::BytesMut;
 use capd_proto::cbor::Writer;
@@ -76,6 +77,16 @@ impl BytesPeer {
         response.extensions.into_iter().flatten().map(|name| name.into_owned()).collect()
     }
 
+    /// Whether a HANDSHAKE is accepted.
+    pub(super) async fn is_admitted(&mut self) -> bool {
+        let mut request = Vec::new();
+        HandshakeRequest { version: 1, max_msg_size: 1 << 24, ..HandshakeRequest::default() }
+            .encode(&mut request);
+        self.write(FrameType::Handshake, &request).await;
+        let frame = self.frame().await.unwrap();
+        HandshakeResponse::decode(&frame.payload).unwrap().accepted
+    }
+
     /// Whether the other side answers at all, rather than end the connection.
     pub(super) async fn answers(mut self) -> bool {
         let mut ping = Vec::new();
@@ -124,6 +135,18 @@ impl BytesPeer {
 
     pub(super) async fn write_raw(&mut self, bytes: &[u8]) {
         timeout(PATIENCE, self.send.write_all(bytes)).await.unwrap().unwrap();
+    }
+
+    /// Writes `beginning` byte by byte with pauses, then zeros without end.
+    pub(super) fn drip(&mut self, beginning: &[u8], pause: Duration) -> Pin<Box<impl Future<Output = ()>>> {
+        let bytes: Vec<u8> = beginning.to_vec();
+        Box::pin(async move {
+            for byte in bytes.into_iter().chain(std::iter::repeat(0)) {
+                // The connection may have ended already.
+                let _gone = self.send.write_all(&[byte]).await;
+                tokio::time::sleep(pause).await;
+            }
+        })
     }
 
     /// The next frame, or `None` at the end.

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use capd_proto::frame::FrameType;
 
-use super::super::SendError;
+use super::super::{Limit, SendError};
 use super::bytes_peer::BytesPeer;
 use super::*;
 
@@ -84,4 +84,66 @@ async fn one_connection_too_many_is_dropped_and_room_comes_back() {
     link.closed().await;
     // The permit comes back when the driver has ended, which is just behind the last word to the service.
     while !sidecar.connect().await.answers().await {}
+}
+
+#[tokio::test]
+async fn a_frame_that_begins_and_does_not_end_closes_its_link() {
+    let hurried = Settings { frame_timeout: Duration::from_millis(150), ..settings() };
+    let (mut sidecar, mut peer, _link) = BytesPeer::open(hurried).await;
+    let ended = async {
+        // A byte at a time never lets the link fall silent, and never ends the frame.
+        let mut dripping = peer.drip(&[0, 0, 1, 0, 1], Duration::from_millis(20));
+        tokio::select! {
+            reason = sidecar.end.closed() => reason,
+            () = &mut dripping => unreachable!("it drips for ever"),
+        }
+    };
+    let reason = timeout(PATIENCE, ended).await.expect("the link is closed");
+    assert!(matches!(reason, CloseReason::Fault(fault) if fault.message.contains("in time")));
+    assert_eq!(sidecar.end.host.refusals(Limit::FrameTime), 1);
+}
+
+#[tokio::test]
+async fn a_large_frame_may_take_its_time_while_its_link_gets_on() {
+    let hurried = Settings { frame_timeout: Duration::from_secs(2), ..settings() };
+    let (mut sidecar, mut peer, _link) = BytesPeer::open(hurried).await;
+    let payload = vec![7; 600_000];
+    let mut frame = Vec::new();
+    capd_proto::frame::encode(FrameType::AmpMessage, &payload, &mut frame).unwrap();
+    let begun = tokio::time::Instant::now();
+    // Slower in all than one frame time, and never slow.
+    for piece in frame.chunks(100_000) {
+        peer.write_raw(piece).await;
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    let (message, _route) = sidecar.end.message().await;
+    assert_eq!(message, payload);
+    assert!(begun.elapsed() > Duration::from_secs(2));
+    assert_eq!(sidecar.end.host.refusals(Limit::FrameTime), 0);
+}
+
+#[tokio::test]
+async fn what_is_refused_and_what_is_in_use_can_be_asked() {
+    let narrow = Settings { links_opening_max: 1, outbox_bytes_max: 1 << 20, ..settings() };
+    let (sidecar, first) = BytesPeer::connect(narrow).await;
+    while sidecar.end.host.levels().links_opening == 0 {
+        tokio::task::yield_now().await;
+    }
+    assert!(!sidecar.connect().await.answers().await);
+    assert_eq!(sidecar.end.host.refusals(Limit::LinksOpening), 1);
+    drop(first);
+    while sidecar.end.host.levels().links > 0 {
+        tokio::task::yield_now().await;
+    }
+
+    let (sidecar, _peer, link) = BytesPeer::open(Settings { outbox_bytes_max: 1 << 20, ..settings() }).await;
+    let levels = sidecar.end.host.levels();
+    assert_eq!((levels.links, levels.links_opening), (1, 0));
+    assert_eq!(levels.open.iter().map(|(_, count)| count).sum::<usize>(), 1);
+    assert!(levels.received_bytes > 0 && levels.sent_bytes > 0, "{levels:?}");
+    let payload = Bytes::from(vec![7; 500_000]);
+    // Nothing is written before this task waits, so the third one finds no room.
+    assert_eq!([&payload; 3].map(|payload| link.notify(payload.clone()).is_ok()), [true, true, false]);
+    assert_eq!(sidecar.end.host.refusals(Limit::QueueBytes), 1);
+    assert!(sidecar.end.host.levels().queue_bytes > 1_000_000);
 }
