@@ -3,9 +3,10 @@
 //! Read downwards, along one message: [`net`] carries frames and drives the machines of `capd-proto`, [`router`]
 //! chooses who serves a call, [`provider`] runs it, [`schema`] checks what goes in and out, [`registry`] knows
 //! what is served where, [`policy`] how often it may be called, [`store`] keeps what must outlive a crash. [`daemon`]
-//! is the only room that knows them all. [`config`] and [`declaration`] are the two files an owner writes; [`client`]
+//! is the only room that knows them all, and [`admin`] has the names under which it tells what they count. [`config`] and [`declaration`] are the two files an owner writes; [`client`]
 //! is what `capctl`, tests and other programs use.
 
+pub mod admin;
 pub mod client;
 pub mod config;
 pub mod daemon;

@@ -47,6 +47,13 @@ fn the_configuration_page_lists_every_key_as_capd_does() {
 }
 
 #[test]
+fn the_operations_page_lists_every_metric_as_the_code_does() {
+    let page = page("docs/operations.md");
+    let reference = capd::admin::reference();
+    assert!(page.contains(&format!("\n\n{reference}\n")), "write the table of metrics anew:\n{reference}");
+}
+
+#[test]
 fn every_configuration_shown_is_one_that_capd_takes() {
     for name in ["docs/configuration.md", "docs/operations.md"] {
         let shown = blocks(&page(name), "toml");

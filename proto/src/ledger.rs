@@ -232,6 +232,11 @@ impl<W> Ledger<W> {
         self.kept_bytes + self.idempotent_bytes
     }
 
+    /// Of these, those of calls that are not idempotent.
+    pub fn kept_bytes(&self) -> usize {
+        self.kept_bytes
+    }
+
     /// For tests of those who look for mistakes: a blind ledger takes every id for a new one. `false` at first, and
     /// nothing but such a test sets it.
     #[doc(hidden)]

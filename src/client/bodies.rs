@@ -9,9 +9,9 @@ use capd_proto::code::Code;
 use capd_proto::envelope::{Envelope, MessageId};
 use capd_proto::message::{
     AuditPage, AuditPruneRequest, AuditPruned, AuditRequest, CallError, CallsRequest, CancelState, CapResult,
-    Declare, Descriptor, DocRequest, ErrorBody, InputRequired, Invoke, ListedCall, NegotiateRequest, Outcome,
-    PolicyReloaded, PolicyWhy, PolicyWhyRequest, Preferences, Processing, Progress, Query as QueryBody,
-    Request, Response, SessionRef,
+    Declare, Descriptor, DocRequest, ErrorBody, InputRequired, Invoke, ListedCall, MetricFamily,
+    NegotiateRequest, Outcome, PolicyReloaded, PolicyWhy, PolicyWhyRequest, Preferences, Processing,
+    Progress, Query as QueryBody, Request, Response, SessionRef,
 };
 use capd_proto::negotiate::Negotiate;
 
@@ -64,6 +64,11 @@ pub(super) fn audit_prune(request: AuditPruneRequest) -> Vec<u8> {
 /// REQUEST for what a caller may do.
 pub(super) fn policy_why(request: PolicyWhyRequest<'_>) -> Vec<u8> {
     written(|out| Request::PolicyWhy(request).encode(out))
+}
+
+/// REQUEST for all metrics.
+pub(super) fn metrics() -> Vec<u8> {
+    written(|out| Request::Metrics.encode(out))
 }
 
 /// REQUEST to read the policy anew.
@@ -156,6 +161,7 @@ pub(super) fn answer(
             result: body.slice_ref(result),
             from: envelope.from.clone().into_owned(),
             execution_time_ms: read.execution_time_ms,
+            cost_estimate: read.cost_estimate.map(|cost| body.slice_ref(cost)),
             is_deprecated: envelope.ext_bool("deprecated").unwrap_or(false),
         }),
         Outcome::Error(error) => Err(ClientError::Result(WireError {
@@ -214,6 +220,16 @@ pub(super) fn policy_decisions(body: &[u8]) -> Result<PolicyWhy<'static>, Client
 pub(super) fn policy_reloaded(body: &[u8]) -> Result<PolicyReloaded, ClientError> {
     match Response::decode(body).map_err(unusable)? {
         Response::PolicyReloaded(reloaded) => Ok(reloaded),
+        _ => Err(ClientError::Answer("a RESPONSE to something else".to_owned())),
+    }
+}
+
+/// The metrics that a RESPONSE holds.
+pub(super) fn metric_families(body: &[u8]) -> Result<Vec<MetricFamily<'static>>, ClientError> {
+    match Response::decode(body).map_err(unusable)? {
+        Response::Metrics(metrics) => {
+            Ok(metrics.families.into_iter().map(MetricFamily::into_owned).collect())
+        }
         _ => Err(ClientError::Answer("a RESPONSE to something else".to_owned())),
     }
 }

@@ -179,6 +179,8 @@ pub struct Answer {
     pub from: String,
     /// How long it says that it took. **Units:** milliseconds.
     pub execution_time_ms: Option<u64>,
+    /// What it says that the call cost. **Shape:** a CBOR map from a unit's name to a number.
+    pub cost_estimate: Option<Bytes>,
     /// Whether the version that served is deprecated. **Source:** PROTOCOL 7.5.
     pub is_deprecated: bool,
 }
@@ -187,6 +189,11 @@ impl Answer {
     /// The result as JSON; `None` when it does not fit, which only a capability without a schema makes happen.
     pub fn json(&self) -> Option<Value> {
         to_json(&self.result).ok()
+    }
+
+    /// What the call cost, as JSON.
+    pub fn cost_json(&self) -> Option<Value> {
+        self.cost_estimate.as_ref().and_then(|cost| to_json(cost).ok())
     }
 }
 

@@ -13,6 +13,7 @@ mod call;
 mod calls;
 mod dispatch;
 mod error;
+mod metrics;
 mod notices;
 mod outgoing;
 mod policy;

@@ -220,6 +220,7 @@ impl Serving {
             Request::Negotiate(_)
             | Request::Calls(_)
             | Request::Audit(_)
+            | Request::Metrics
             | Request::AuditPrune(_)
             | Request::PolicyWhy(_)
             | Request::PolicyReload

@@ -8,12 +8,12 @@ use capd_proto::capability::Version;
 use capd_proto::cbor::json::to_json;
 use capd_proto::code::Code;
 use capd_proto::envelope::{Envelope, MessageId};
-use capd_proto::message::{Invoke, Type};
+use capd_proto::message::{Invoke, Role, Type};
 
 use super::calls::RelayedCall;
 use super::executor::Running;
+use super::meter::Ended;
 use super::node::{Node, Refusal};
-use super::wire::result_end;
 use crate::net::Link;
 use crate::provider::CallKey;
 
@@ -53,15 +53,15 @@ impl TraceId {
 /// How a call that a peer was given ended, as the agent hears it.
 #[derive(Clone, Copy)]
 pub(super) enum End<'a> {
-    /// This CAP_RESULT body.
-    Result(&'a [u8]),
+    /// This CAP_RESULT body, and whether it is an error.
+    Result(&'a [u8], Result<(), Code>),
     /// An ERROR of this code.
     Refused(Code),
 }
 
 /// One line.
 struct Line<'a> {
-    role: &'static str,
+    role: Role,
     id: &'a MessageId,
     trace: TraceId,
     caller: &'a str,
@@ -75,26 +75,33 @@ struct Line<'a> {
 }
 
 enum Outcome<'a> {
-    Result(&'a [u8]),
+    Result(&'a [u8], Result<(), Code>),
     Refused(Code),
 }
 
 impl Node {
     /// A call that ran here has its result, whose body this is.
-    pub(super) fn log_executed(&self, key: &CallKey, running: &Running, body: &[u8]) {
+    pub(super) fn log_executed(
+        &self,
+        key: &CallKey,
+        running: &Running,
+        body: &[u8],
+        ended: Result<(), Code>,
+    ) {
+        self.meter.ended(Role::Executor, Ended::of(ended));
         if !self.rules.access.is_on {
             return;
         }
         let (trace, invocation, started_ms) = running.logged();
         self.log(&Line {
-            role: "executor",
+            role: Role::Executor,
             id: &key.id,
             trace,
             caller: key.from.as_str(),
             peer: None,
             capability: Some(invocation.capability.name.as_str()),
             version: Some(&invocation.capability.version),
-            outcome: Outcome::Result(body),
+            outcome: Outcome::Result(body, ended),
             time_ms: self.clock.monotonic_ms().saturating_sub(started_ms),
             params: Some(&invocation.params),
         });
@@ -102,12 +109,13 @@ impl Node {
 
     /// A call that was to run here is refused after all: the journal cannot be written.
     pub(super) fn log_withdrawn(&self, key: &CallKey, running: &Running, code: Code) {
+        self.meter.ended(Role::Executor, Ended::Refused(code));
         if !self.rules.access.is_on {
             return;
         }
         let (trace, invocation, started_ms) = running.logged();
         self.log(&Line {
-            role: "executor",
+            role: Role::Executor,
             id: &key.id,
             trace,
             caller: key.from.as_str(),
@@ -122,13 +130,20 @@ impl Node {
 
     /// The agent has its answer to a call of its own.
     pub(super) fn log_relayed(&self, call: &RelayedCall, end: End<'_>) {
+        self.meter.ended(
+            Role::Caller,
+            match end {
+                End::Result(_, ended) => Ended::of(ended),
+                End::Refused(code) => Ended::Refused(code),
+            },
+        );
         if !self.rules.access.is_on {
             return;
         }
         let logged = call.logged();
         let descriptor = logged.descriptor.as_deref();
         self.log(&Line {
-            role: "caller",
+            role: Role::Caller,
             id: call.id(),
             trace: logged.trace,
             caller: self.did().as_str(),
@@ -136,7 +151,7 @@ impl Node {
             capability: Some(logged.name),
             version: descriptor.map(|descriptor| &descriptor.id.version),
             outcome: match end {
-                End::Result(body) => Outcome::Result(body),
+                End::Result(body, ended) => Outcome::Result(body, ended),
                 End::Refused(code) => Outcome::Refused(code),
             },
             time_ms: self.clock.monotonic_ms().saturating_sub(logged.started_ms),
@@ -146,6 +161,8 @@ impl Node {
 
     /// A CAP_INVOKE was not taken.
     pub(super) fn log_refused(&self, link: &Link, payload: &[u8], refusal: &Refusal) {
+        let role = if link.kind().is_local() { Role::Caller } else { Role::Executor };
+        self.meter.ended(role, Ended::Refused(refusal.code));
         if !self.rules.access.is_on {
             return;
         }
@@ -157,7 +174,7 @@ impl Node {
         let invoke = envelope.body().and_then(|body| Invoke::decode(body).ok());
         let identity = invoke.as_ref().and_then(|invoke| invoke.identity().ok());
         self.log(&Line {
-            role: if link.kind().is_local() { "caller" } else { "executor" },
+            role,
             id: &envelope.id,
             trace: TraceId::of(&envelope),
             caller: link.principal().as_str(),
@@ -173,17 +190,15 @@ impl Node {
     fn log(&self, line: &Line<'_>) {
         let (outcome, code, result) = match line.outcome {
             Outcome::Refused(code) => ("refused", Some(code), None),
-            Outcome::Result(body) => match result_end(body) {
-                Some(Err(code)) => ("error", Some(code), Some(body)),
-                Some(Ok(())) | None => ("success", None, Some(body)),
-            },
+            Outcome::Result(body, Err(code)) => ("error", Some(code), Some(body)),
+            Outcome::Result(body, Ok(())) => ("success", None, Some(body)),
         };
         let is_shown =
             self.rules.access.payloads_of.as_deref().is_some_and(|name| line.capability == Some(name));
         let shown = |payload: Option<&[u8]>| payload.filter(|_| is_shown).map(payload_text);
         tracing::info!(
             target: "access",
-            role = line.role,
+            role = line.role.as_str(),
             id = %line.id,
             trace = %format_args!("{:032x}", line.trace.0),
             caller = line.caller,

@@ -7,7 +7,7 @@
 //! agent's calls to peers, `relay` matches every other answer with its request, `query` and `discovery` exchange what
 //! is served, `gate` proves that it is what the agent was built against, `providers` holds what serves here, `sessions`
 //! pins agreed versions, `turns` counts what an agent has to repair, `listing` shows it which calls there are,
-//! `access` logs each call, `hashes` says what contracts hash to, `deprecation` warns of what is deprecated, `permission`
+//! `access` logs each call, `meter` counts them, `metrics` tells what all parts have counted, `hashes` says what contracts hash to, `deprecation` warns of what is deprecated, `permission`
 //! asks the policy who may have what, `policy` reads it and `reload` reads it anew, `audit` accounts for what was
 //! refused, dropped or cut off.
 
@@ -22,6 +22,8 @@ mod gate;
 mod hashes;
 mod inbound;
 mod listing;
+mod meter;
+mod metrics;
 mod node;
 mod peers;
 mod permission;

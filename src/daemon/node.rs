@@ -1,12 +1,11 @@
 //! What a sidecar is made of, and how it writes: envelopes sealed, answers and refusals sent.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use bytes::Bytes;
 use capd_proto::code::Code;
 use capd_proto::envelope::{Draft, Ext, MessageId, Recipients};
 use capd_proto::identity::{Did, Identity, Keyring};
-use capd_proto::limits::CALL_TIMEOUT_MS_DEFAULT;
 use capd_proto::message::{ErrorBody, Type};
 use tokio_util::sync::CancellationToken;
 
@@ -15,13 +14,15 @@ use super::calls::Gifts;
 use super::executor::{Executor, Written};
 use super::gate::Drift;
 use super::inbound::Inbound;
+use super::meter::Meter;
 use super::peers::Peers;
 use super::providers::Providers;
 use super::relay::Relay;
 use super::reload::Reading;
 use super::sessions::Pins;
 use super::turns::Turns;
-use crate::net::{Clock, CloseReason, Link, Random, Route, SendError, System, Tasks};
+use crate::config::Limits;
+use crate::net::{Clock, CloseReason, Host, Link, Random, Route, SendError, System, Tasks};
 use crate::policy::Decisions;
 use crate::policy::rate::{PeerRates, Rates};
 use crate::registry::Registry;
@@ -81,10 +82,6 @@ pub(super) struct Rules {
     pub(super) call_timeout_ms: u64,
     /// How often a peer is asked what it serves, in milliseconds.
     pub(super) refresh_ms: u64,
-    /// Most requests that wait for an answer, all links together.
-    pub(super) pending_max: usize,
-    /// Most calls in flight to one agent on a local link.
-    pub(super) provider_calls_max: usize,
     /// Largest message written, in bytes.
     pub(super) message_bytes_max: usize,
     /// Bytes kept of a result that breaks its schema.
@@ -95,22 +92,8 @@ pub(super) struct Rules {
     pub(super) peer_rates: PeerRates,
     /// What is logged of calls.
     pub(super) access: Access,
-}
-
-impl Default for Rules {
-    fn default() -> Self {
-        Self {
-            call_timeout_ms: CALL_TIMEOUT_MS_DEFAULT,
-            refresh_ms: 30_000,
-            pending_max: 65_536,
-            provider_calls_max: 4_096,
-            message_bytes_max: capd_proto::limits::MSG_SIZE_BYTES_DEFAULT as usize - 1,
-            raw_bytes_max: 4_096,
-            argument_repairs_max: 1,
-            peer_rates: PeerRates::default(),
-            access: Access::default(),
-        }
-    }
+    /// All bounds, as the owner set them.
+    pub(super) limits: Limits,
 }
 
 /// The sidecar, as its links meet it.
@@ -118,6 +101,12 @@ pub(super) struct Node {
     pub(super) me: Weak<Self>,
     pub(super) identity: Identity,
     pub(super) clock: Clock,
+    /// **Units:** milliseconds since the Unix epoch.
+    pub(super) started_at_ms: u64,
+    /// Counts calls.
+    pub(super) meter: Meter,
+    /// Where its links meet; set once they may.
+    pub(super) host: OnceLock<Weak<Host>>,
     pub(super) random: Random,
     pub(super) rules: Rules,
     pub(super) registry: Registry,
@@ -173,6 +162,9 @@ impl Node {
             me: me.clone(),
             identity: parts.identity,
             rates: Rates::new(parts.system.clock.clone(), parts.rules.peer_rates),
+            started_at_ms: parts.system.clock.wall_ms(),
+            meter: Meter::default(),
+            host: OnceLock::new(),
             clock: parts.system.clock,
             random: parts.system.random,
             registry: Registry::new(),
@@ -186,7 +178,7 @@ impl Node {
             journal: parts.journal,
             audit: parts.audit,
             gifts: parts.gifts,
-            relay: Relay::new(parts.rules.pending_max),
+            relay: Relay::new(parts.rules.limits.requests_waiting_max),
             turns: Turns::new(parts.rules.argument_repairs_max),
             pins: Mutex::default(),
             warned: Mutex::default(),

@@ -21,6 +21,7 @@ use capd_proto::rate::Rate;
 use super::executor::refused_artifact;
 use super::hashes::{Hashed, completed};
 use super::inbound::Inbound;
+use super::meter::CallLimit;
 use super::node::{ANSWER_TTL_MS, Node, Outbound, Refusal, lock};
 use super::wire::{text, with_fields};
 use crate::declaration::{self, Declared};
@@ -83,6 +84,12 @@ impl Wire for AgentWire {
         node.with_chosen_id(invocation).is_some_and(|envelope| self.link.request(envelope).is_ok())
     }
 
+    fn overloaded(&self) {
+        if let Some(node) = self.node.upgrade() {
+            node.meter.refused(CallLimit::CallsPerProvider);
+        }
+    }
+
     fn cancel(&self, id: MessageId) {
         let Some(node) = self.node.upgrade() else { return };
         let mut body = Vec::new();
@@ -104,6 +111,11 @@ impl Wire for AgentWire {
 }
 
 impl Providers {
+    /// Calls in flight with the agent that has most.
+    pub(super) fn agents_busiest(&self) -> usize {
+        lock(&self.agents).values().map(|agent| agent.provider.in_flight()).max().unwrap_or(0)
+    }
+
     /// The provider behind an entry of the registry; `None` once it has left.
     pub(super) fn serving(&self, id: ProviderId) -> Option<Arc<dyn Provider>> {
         lock(&self.serving).get(&id).cloned()
@@ -219,7 +231,7 @@ impl Node {
 
     fn new_agent(&self, link: &Arc<Link>) -> Agent {
         let wire = AgentWire { node: self.me.clone(), link: Arc::clone(link) };
-        let provider = Arc::new(LinkProvider::new(wire, self.rules.provider_calls_max));
+        let provider = Arc::new(LinkProvider::new(wire, self.rules.limits.calls_in_flight_per_provider_max));
         let id = self.providers.add(provider.clone());
         let agent = Agent { id, provider };
         lock(&self.providers.agents).insert(link.id(), agent.clone());

@@ -15,6 +15,7 @@ use tokio::time::Instant;
 
 use super::calls::RelayedCall;
 use super::inbound::Inbound;
+use super::meter::CallLimit;
 use super::node::{ANSWER_TTL_MS, Node, Outbound, Refusal, lock};
 use crate::net::pending::Pending;
 use crate::net::{Link, LinkId, Route, SendError};
@@ -122,6 +123,17 @@ impl Relay {
             .take(calls_max)
             .map(|(_, call)| Arc::clone(call))
             .collect()
+    }
+
+    /// The agent's calls that have not ended.
+    pub(super) fn calls_in_flight(&self) -> usize {
+        lock(&self.calls).len()
+    }
+
+    /// Requests that wait for an answer, or calls, whichever are more.
+    pub(super) fn waiting(&self) -> usize {
+        let pending = lock(&self.pending).len();
+        pending.max(self.calls_in_flight())
     }
 
     /// Takes a call in; `false` when there are too many.
@@ -237,6 +249,7 @@ impl Node {
     ) -> Result<(), Refusal> {
         let waiting = Waiting { peer: link.principal().clone(), who, link: link.id(), route: None };
         if !self.relay.wait(id, deadline_ms, waiting) {
+            self.meter.refused(CallLimit::RequestsWaiting);
             return Err(Refusal::new(
                 Code::OVERLOADED,
                 "too many requests wait for an answer, or this id does already",

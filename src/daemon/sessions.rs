@@ -48,6 +48,7 @@ impl Node {
             Request::AuditPrune(request) => self.on_audit_prune(inbound, request),
             Request::PolicyWhy(request) => self.on_policy_why(inbound, &request),
             Request::PolicyReload => self.on_policy_reload(inbound),
+            Request::Metrics => self.on_metrics(inbound),
             Request::Other { op } => {
                 Err(Refusal::new(Code::BAD_REQUEST, format!("the operation {op:?} is not known here")))
             }

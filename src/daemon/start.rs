@@ -142,6 +142,8 @@ pub(super) async fn start_on(
     let threads = threads.into_iter().flatten().collect();
     let host = Host::sidecar(settings(&config), seed, node.clone(), system)
         .map_err(|error| StartError::System(error.to_string()))?;
+    // Nobody else sets it.
+    let _first = node.host.set(Arc::downgrade(&host));
     if let Some(declaration) = declaration {
         check_schemas(declaration)?;
         for warning in &declaration.warnings {
@@ -263,10 +265,9 @@ fn parts<M: Medium>(
             message_bytes_max: limits.msg_size_bytes_max as usize - 1,
             raw_bytes_max: config.audit.raw_bytes_max,
             argument_repairs_max: limits.max_argument_repairs,
-            pending_max: limits.requests_waiting_max,
-            provider_calls_max: limits.calls_in_flight_per_provider_max,
             access: access(config),
             peer_rates: PeerRates { each: limits.call_rate_per_peer, all: limits.call_rate },
+            limits: limits.clone(),
         },
         peers: Peers::new(admission, expected),
         executor: Executor::new(

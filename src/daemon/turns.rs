@@ -13,6 +13,7 @@ use capd_proto::message::SchemaSide;
 use sha2::{Digest, Sha256};
 
 use super::audit::Audited;
+use super::meter::CallLimit;
 use super::node::{Node, Refusal, lock};
 use super::wire::{violation_details, with_fields};
 use crate::schema::Violation;
@@ -106,6 +107,7 @@ impl Node {
         let refusal = if used < max {
             Refusal::new(Code::SCHEMA_VIOLATION, "the params do not fit the input schema")
         } else {
+            self.meter.refused(CallLimit::Repairs);
             let message = "the params do not fit the input schema, and the turn has no repair left";
             Refusal::new(Code::REPAIR_EXHAUSTED, message)
         };

@@ -14,6 +14,9 @@ pub trait Wire: Send + Sync {
     /// Queues a call's CAP_INVOKE; `false` when the link is closed or its queue is full.
     fn invoke(&self, invocation: &Invocation) -> bool;
 
+    /// A call was refused because the agent has too many in flight.
+    fn overloaded(&self) {}
+
     /// Queues a cancel request for a call that was sent before.
     fn cancel(&self, id: MessageId);
 }
@@ -102,6 +105,7 @@ impl<W: Wire> LinkProvider<W> {
         }
         // Answers carry the id alone, so two callers' calls under one id cannot be told apart on one link.
         if calls.in_flight.len() >= self.calls_max || calls.in_flight.contains_key(&id) {
+            self.wire.overloaded();
             return Err((ticket, overloaded("the provider has too many calls in flight")));
         }
         calls.in_flight.insert(id, ticket);

@@ -1,11 +1,13 @@
 //! Where a call goes and what arrives there: by id, range, negotiation and session, over both transports, byte for byte.
 
+use std::process::Stdio;
+
 use ciborium::Value;
 
 use crate::agents::{
-    CAP_INVOKE, CAP_QUERY, Caller, ERROR, Provider, REQUEST, RESPONSE, by_id, loose, success,
+    CAP_INVOKE, CAP_QUERY, CAP_RESULT, Caller, ERROR, Provider, REQUEST, RESPONSE, by_id, loose, success,
 };
-use crate::support::{Message, Setup, Sidecar, encode, field, map, set};
+use crate::support::{Message, Setup, Sidecar, capctl, encode, field, map, set, stderr, stdout};
 
 /// A caller's sidecar with a link to `serving`.
 fn beside(serving: &Sidecar) -> Sidecar {
@@ -227,4 +229,29 @@ fn what_is_served_is_listed_with_who_serves_it() {
     let id = caller.link.send(CAP_QUERY, query);
     let error = caller.about(&id);
     assert_eq!((error.typ(), error.code()), (ERROR, Some(4002)));
+}
+
+#[test]
+fn what_a_call_cost_reaches_whoever_asked() {
+    let b = Sidecar::start();
+    let a = Setup::new().peer(&b).start();
+    let mut provider = Provider::of(&b, vec![loose("org.example.echo:1.0.0")]);
+    for json in [true, false] {
+        let mut command = capctl(Some(&a.socket));
+        command.args(["call", "org.example.echo:1.0.0"]).args(json.then_some("--json"));
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let call = provider.taken();
+        let cost = map([("usd", 0.25.into()), ("tokens", 120.into())]);
+        let body = map([("status", "success".into()), ("result", 7.into()), ("cost_estimate", cost)]);
+        provider.link.answer(&call, CAP_RESULT, body);
+        let output = child.wait_with_output().unwrap();
+        let (out, errors) = (stdout(&output), stderr(&output));
+        if json {
+            let document: serde_json::Value = serde_json::from_str(out).unwrap();
+            assert_eq!(document["cost_estimate"], serde_json::json!({"usd": 0.25, "tokens": 120}), "{out}");
+        } else {
+            assert_eq!(out, "7\n");
+            assert!(errors.contains("estimated cost") && errors.contains("\"usd\":0.25"), "{errors}");
+        }
+    }
 }

@@ -8,6 +8,7 @@
 //! | [`frames`] | 3 | length 0, length above the maximum, unknown type, cut bytes, PING above 64 bytes, frames out of place |
 //! | [`opening`] | 4 | HANDSHAKE of another version, size, token, DID or shape; messages before HELLO; HELLO without a common version; no HELLO in time |
 //! | [`peers`] | 2, 4 | no certificate, other keys, several certificates, unlisted DIDs |
+//! | [`limits`] | 3, 4 | links, handshakes and frames beyond their limits |
 //! | [`envelope`] | 2, 5 | fields missing and ill-typed, versions, types, times, recipients, senders, signatures |
 //! | [`encryption`] | 5 | encryption of another kind, bodies that do not open, and what is wrong inside |
 //! | [`cbor`] | 5 | keys twice, text that is no UTF-8, depth, items, promised lengths, trailing bytes, tags out of place |
@@ -43,6 +44,7 @@ mod envelope;
 mod fixture;
 mod frames;
 mod invoke;
+mod limits;
 mod names;
 mod negotiation;
 mod opening;

@@ -281,6 +281,31 @@ impl Sidecar {
         }
     }
 
+    /// The value of a metric's sample, as `capctl metrics` prints it.
+    #[track_caller]
+    pub fn metric(&self, sample: &str) -> u64 {
+        let output = super::run_with(super::capctl(Some(&self.socket)).arg("metrics"), b"");
+        let text = super::stdout(&output);
+        let mut values = text.lines().filter_map(|line| line.strip_prefix(sample)?.strip_prefix(' '));
+        let value = values.next().unwrap_or_else(|| panic!("no {sample}: {text}{}", super::stderr(&output)));
+        value.parse().unwrap()
+    }
+
+    /// Waits until the limit of this key has refused `count` times.
+    #[track_caller]
+    pub fn refused(&self, key: &str, count: u64) {
+        let sample = format!("capd_limit_refusals_total{{limit=\"{key}\"}}");
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let refused = self.metric(&sample);
+            if refused == count {
+                return;
+            }
+            assert!(refused < count && Instant::now() < deadline, "{key}: {refused} of {count}");
+            std::thread::yield_now();
+        }
+    }
+
     /// What it has logged so far.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.dir.join("capd.log")).unwrap_or_default()

@@ -20,6 +20,7 @@ mod document;
 mod error;
 mod hello;
 mod invoke;
+mod metrics;
 mod policy;
 mod progress;
 mod query;
@@ -39,6 +40,7 @@ pub use error::{
 };
 pub use hello::{AgentInfo, Hello, HelloAck, HelloReject};
 pub use invoke::{Identity, Invoke, Preferences, SessionRef};
+pub use metrics::{MetricFamily, MetricKind, MetricSample, Metrics};
 pub use policy::{PolicyDecision, PolicyReloaded, PolicyWhy, PolicyWhyRequest};
 pub use progress::{InputRequired, Processing, Progress};
 pub use query::{Order, Query, Question};

@@ -10,6 +10,7 @@ use super::{
     },
     calls::{self, CallsPage, CallsRequest},
     invoke::parse_preferences,
+    metrics::{self, Metrics},
     policy::{self, PolicyReloaded, PolicyWhy, PolicyWhyRequest},
 };
 use crate::{
@@ -40,6 +41,8 @@ pub enum Request<'a> {
     PolicyWhy(PolicyWhyRequest<'a>),
     /// Read the policy anew; ours, on a local link. **Shape:** `{"op": "policy-reload"}`.
     PolicyReload,
+    /// Tell all metrics; ours, on a local link. **Shape:** `{"op": "metrics"}`.
+    Metrics,
     /// An operation that we do not know; well-shaped, and a 4001 to answer.
     Other {
         /// Its name.
@@ -94,6 +97,7 @@ impl<'a> Request<'a> {
             op if op == audit::OP_PRUNE => AuditPruneRequest::read(body).map(Self::AuditPrune),
             op if op == policy::OP_WHY => PolicyWhyRequest::read(body).map(Self::PolicyWhy),
             op if op == policy::OP_RELOAD => Ok(Self::PolicyReload),
+            op if op == metrics::OP => Ok(Self::Metrics),
             op if op == "accept" => Err(wrong_value(&Reader::new(body), "op", "one that asks")),
             op => Ok(Self::Other { op }),
         }
@@ -136,6 +140,7 @@ impl<'a> Request<'a> {
             Self::AuditPrune(request) => request.write(&mut map),
             Self::PolicyWhy(request) => request.write(&mut map),
             Self::PolicyReload => map.text("op", policy::OP_RELOAD),
+            Self::Metrics => map.text("op", metrics::OP),
             Self::Other { op } => map.text("op", op),
         }
     }
@@ -163,6 +168,8 @@ pub enum Response<'a> {
     PolicyWhy(PolicyWhy<'a>),
     /// The policy was read anew; ours, on a local link. **Shape:** `"op": "policy-reload"`.
     PolicyReloaded(PolicyReloaded),
+    /// All metrics; ours, on a local link. **Shape:** `"op": "metrics"`.
+    Metrics(Metrics<'a>),
     /// An operation that we do not know.
     Other {
         /// Its name.
@@ -238,6 +245,7 @@ impl<'a> Response<'a> {
             op if op == audit::OP_PRUNE => AuditPruned::read(body).map(Self::AuditPruned),
             op if op == policy::OP_WHY => PolicyWhy::read(body).map(Self::PolicyWhy),
             op if op == policy::OP_RELOAD => PolicyReloaded::read(body).map(Self::PolicyReloaded),
+            op if op == metrics::OP => Metrics::read(body).map(Self::Metrics),
             op if op == "negotiate" => Err(wrong_value(&Reader::new(body), "op", "one that answers")),
             op => Ok(Self::Other { op }),
         }
@@ -286,6 +294,7 @@ impl<'a> Response<'a> {
             Self::AuditPruned(pruned) => pruned.write(&mut map),
             Self::PolicyWhy(why) => why.write(&mut map),
             Self::PolicyReloaded(reloaded) => reloaded.write(&mut map),
+            Self::Metrics(metrics) => metrics.write(&mut map),
             Self::Other { op } => map.text("op", op),
         }
     }

@@ -561,6 +561,39 @@ fn policies_asked_and_reloaded() {
 }
 
 #[test]
+fn metric_families() {
+    takes("request-body", &["{\"op\": \"metrics\"}", "{\"op\": \"metrics\", \"later\": 1}"]);
+    let with = |samples: &str| {
+        format!(
+            "{{\"op\": \"metrics\", \"families\": [{{\"name\": \"a\", \"type\": \"gauge\", \"help\": \"b\", \"samples\": [{samples}]}}]}}"
+        )
+    };
+    takes(
+        "response-body",
+        &[
+            "{\"op\": \"metrics\", \"families\": []}",
+            &with(""),
+            &with("{\"value\": 1}"),
+            &with("{\"value\": 1, \"labels\": {\"a\": \"b\", \"c\": \"d\"}, \"later\": null}"),
+        ],
+    );
+    refuses(
+        "response-body",
+        &[
+            ("{\"op\": \"metrics\"}", "", "\"families\""),
+            (&with("{\"value\": -1}"), "/families/0/samples/0/value", "uint"),
+            (&with("{}"), "/families/0/samples/0", "\"value\""),
+            (&with("{\"value\": 1, \"labels\": {\"a\": 1}}"), "/families/0/samples/0/labels/a", "tstr"),
+            (
+                "{\"op\": \"metrics\", \"families\": [{\"name\": \"a\", \"type\": \"timer\", \"help\": \"b\", \"samples\": []}]}",
+                "/families/0/type",
+                "\"counter\"",
+            ),
+        ],
+    );
+}
+
+#[test]
 fn listed_calls() {
     let fields = "\"id\": $id, \"from\": \"did:key:a\", \"role\": \"executor\", \"state\": \"executing\", \"expires_at_ms\": 5, \"waiters\": 1, \"journaled\": true";
     let with = |more: &str| format!("{{\"op\": \"calls\", \"calls\": [{{{fields}{more}}}]}}");

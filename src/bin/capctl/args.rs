@@ -59,6 +59,8 @@ pub(crate) enum Command {
     Call(CallArgs),
     /// Show which calls the sidecar runs, relays and remembers
     Calls(CallsArgs),
+    /// Print what the sidecar has counted and how full its limits are, as Prometheus reads it
+    Metrics,
     /// Show what the sidecar refused, dropped or lost, and verify that record
     #[command(subcommand)]
     Audit(AuditCommand),

@@ -164,6 +164,9 @@ fn print(id: MessageId, answer: &Answer, json: bool) -> Result<(), Failure> {
         if answer.is_deprecated {
             output::note("capctl: this version is deprecated");
         }
+        if let Some(cost) = answer.cost_json() {
+            output::note(&format!("capctl: estimated cost {cost}"));
+        }
         return match result {
             Some(result) => output::print(&output::pretty(&result)),
             None => output::print(&notation(&answer.result)),
@@ -176,6 +179,9 @@ fn print(id: MessageId, answer: &Answer, json: bool) -> Result<(), Failure> {
     }
     if let Some(ms) = answer.execution_time_ms {
         document["execution_time_ms"] = ms.into();
+    }
+    if let Some(cost) = answer.cost_json() {
+        document["cost_estimate"] = cost;
     }
     if answer.is_deprecated {
         document["deprecated"] = true.into();

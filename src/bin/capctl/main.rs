@@ -18,6 +18,7 @@ mod failure;
 mod hash;
 mod hex;
 mod list;
+mod metrics;
 mod moment;
 mod output;
 mod policy;
@@ -57,6 +58,7 @@ fn run(args: Args) -> Result<(), Failure> {
     let sidecar = Sidecar(sidecar);
     match command {
         Command::Call(call) => wait_for(call::run(&sidecar, call, json)),
+        Command::Metrics => wait_for(metrics::run(&sidecar, json)),
         Command::Calls(calls) => wait_for(calls::run(&sidecar, calls, json)),
         Command::Bench(bench) => wait_for(bench::run(&sidecar, bench, json)),
         Command::Audit(command) => wait_for(audit::run(&sidecar, command, json)),

@@ -46,7 +46,7 @@ impl Node {
         match self.relay.take(&id, inbound.link.principal()).map(|waiting| waiting.who) {
             Some(Waiter::Call(call, generation)) => {
                 let input = Input::Result { generation, error, retry_after_ms };
-                self.drive_call(&call, Some(input), Handed::Message(inbound, Type::CapResult));
+                self.drive_call(&call, Some(input), Handed::Result(inbound, error.map_or(Ok(()), Err)));
                 Ok(())
             }
             // PROTOCOL 8: it matches nothing pending.

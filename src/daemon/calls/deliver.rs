@@ -13,18 +13,18 @@ use super::{Handed, RelayedCall};
 use crate::daemon::access::End;
 use crate::daemon::inbound::Inbound;
 use crate::daemon::node::{ANSWER_TTL_MS, Node, Outbound, lock};
-use crate::daemon::wire::raw_violation_details;
+use crate::daemon::wire::{raw_violation_details, result_end};
 use crate::net::{Link, Route};
 use crate::schema::Side;
 
 impl Node {
     pub(super) fn deliver_call(&self, call: &Arc<RelayedCall>, delivery: Delivery, handed: Handed<'_>) {
         match (delivery, handed) {
-            (Delivery::Result, Handed::Message(inbound, _)) => match self.refused_result(call, inbound) {
+            (Delivery::Result, Handed::Result(inbound, ended)) => match self.refused_result(call, inbound) {
                 Some(body) => self.end_call_with_result(call, &body),
                 None => {
                     let envelope = self.towards_agent(call, inbound, Type::CapResult);
-                    let end = End::Result(inbound.body);
+                    let end = End::Result(inbound.body, ended);
                     self.end_call(call, end, |node, link, route| node.send(link, route, envelope.clone()));
                 }
             },
@@ -93,7 +93,7 @@ impl Node {
 
     pub(super) fn end_call_with_result(&self, call: &Arc<RelayedCall>, body: &[u8]) {
         let envelope = self.about_call(call, Type::CapResult, body, Ext::None);
-        let end = End::Result(body);
+        let end = End::Result(body, result_end(body).unwrap_or(Ok(())));
         self.end_call(call, end, |node, link, route| node.send(link, route, envelope.clone()));
     }
 

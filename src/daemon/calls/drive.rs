@@ -38,7 +38,7 @@ impl Node {
             Output::Send { generation, .. } => self.send_call(call, generation),
             Output::Pause { until_ms, .. } => self.wake_call(call, until_ms),
             Output::Relay => {
-                if let Handed::Message(inbound, typ) = handed {
+                if let Some((inbound, typ)) = handed.message() {
                     let envelope = self.towards_agent(call, inbound, typ);
                     let waiters = lock(&call.progress).waiters.clone();
                     for (link, route) in waiters {
@@ -50,7 +50,7 @@ impl Node {
             Output::Deliver(delivery) => self.deliver_call(call, delivery, handed),
             Output::Drop => {}
             Output::RefuseResult => {
-                if let Handed::Message(inbound, _) = handed {
+                if let Some((inbound, _)) = handed.message() {
                     self.refuse(inbound.link, inbound.route, Some(inbound.envelope.id), &nothing_waits());
                 }
             }

@@ -14,6 +14,7 @@ use super::reserved::{Asked, Cover, Reservations};
 use super::{Chosen, Handed, RelayedCall};
 use crate::daemon::access::End;
 use crate::daemon::executor::{Written, refused_code, unwritable};
+use crate::daemon::meter::CallLimit;
 use crate::daemon::node::{Node, Refusal, lock};
 use crate::store::{Change, Given, Reserved, Row, StoreError, Work};
 
@@ -215,7 +216,12 @@ impl Node {
         }
         let (row, asks) = match self.gifts.give(call, &chosen.peer, || self.journal.next_row()) {
             Ok(given) => given,
-            Err(refusal) => return self.refuse_call(call, &refusal),
+            Err(refusal) => {
+                if refusal.code == Code::OVERLOADED {
+                    self.meter.refused(CallLimit::LedgerEntries);
+                }
+                return self.refuse_call(call, &refusal);
+            }
         };
         match asks.first {
             None => {

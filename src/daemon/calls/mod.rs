@@ -29,6 +29,7 @@ use super::audit::Audited;
 use super::executor::{Incoming, refused_artifact};
 use super::gate::{Barrier, held_against};
 use super::inbound::Inbound;
+use super::meter::CallLimit;
 use super::node::{Node, Refusal, lock};
 use super::permission::Permit;
 use crate::net::{Link, LinkId, Route, Service as _};
@@ -88,7 +89,20 @@ struct Chosen {
 enum Handed<'a> {
     Nothing,
     Message(&'a Inbound<'a>, Type),
+    /// A CAP_RESULT, and whether it is an error.
+    Result(&'a Inbound<'a>, Result<(), Code>),
     Refusal(&'a Refusal),
+}
+
+impl<'a> Handed<'a> {
+    /// The message, if it is one.
+    const fn message(self) -> Option<(&'a Inbound<'a>, Type)> {
+        match self {
+            Self::Message(inbound, typ) => Some((inbound, typ)),
+            Self::Result(inbound, _) => Some((inbound, Type::CapResult)),
+            Self::Nothing | Self::Refusal(_) => None,
+        }
+    }
 }
 
 impl Node {
@@ -241,6 +255,7 @@ impl Node {
             progress: Mutex::new(Progress { waiters: vec![waiter], given: None, chosen: None }),
         });
         if !self.relay.add_call(&call) {
+            self.meter.refused(CallLimit::RequestsWaiting);
             return Err(Refusal::new(Code::OVERLOADED, "too many calls are in flight"));
         }
         match self.choose_peer(&call) {

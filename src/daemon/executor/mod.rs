@@ -20,7 +20,9 @@ use capd_proto::capability::CapabilityId;
 use capd_proto::code::Code;
 use capd_proto::envelope::MessageId;
 use capd_proto::identity::Did;
-use capd_proto::ledger::{Admission, Answerer, BodyDigest, Invoke as Admitted, Kept, Ledger, Status};
+use capd_proto::ledger::{
+    Admission, Answerer, BodyDigest, Bound as Full, Invoke as Admitted, Kept, Ledger, Status,
+};
 use capd_proto::message::{Invoke, SchemaSide};
 use capd_proto::negotiate::Want;
 use sha2::{Digest, Sha256};
@@ -28,6 +30,7 @@ use tokio::sync::Notify;
 
 use super::access::TraceId;
 use super::audit::Audited;
+use super::meter::CallLimit;
 use super::node::{Node, Refusal, lock, needs_signature};
 use super::permission::{Permit, denied};
 use super::wire::violation_details;
@@ -50,6 +53,22 @@ pub(super) struct Executor {
     /// Wakes those who wait for the last running call to end.
     idle: Notify,
     bounds: Bounds,
+}
+
+/// How many calls run: all of them, and those of the caller and of the capability with most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct InFlight {
+    pub(super) all: usize,
+    pub(super) per_peer: usize,
+    pub(super) per_capability: usize,
+}
+
+/// How much the ledger remembers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct LedgerLevels {
+    pub(super) calls: usize,
+    pub(super) kept_bytes: usize,
+    pub(super) idempotent_bytes: usize,
 }
 
 /// How many calls may be in flight.
@@ -177,6 +196,24 @@ impl Executor {
     pub(super) fn let_go(&self) {
         let running = std::mem::take(&mut lock(&self.calls).running);
         drop(running);
+    }
+
+    /// Calls that run.
+    pub(super) fn in_flight(&self) -> InFlight {
+        let calls = lock(&self.calls);
+        InFlight {
+            all: calls.running.len(),
+            per_peer: calls.by_caller.values().copied().max().unwrap_or(0),
+            per_capability: calls.by_capability.values().copied().max().unwrap_or(0),
+        }
+    }
+
+    /// What the ledger remembers.
+    pub(super) fn ledger_levels(&self) -> LedgerLevels {
+        let calls = lock(&self.calls);
+        let ledger = &calls.ledger;
+        let kept_bytes = ledger.kept_bytes();
+        LedgerLevels { calls: ledger.calls(), kept_bytes, idempotent_bytes: ledger.bytes() - kept_bytes }
     }
 
     /// For tests of those who look for mistakes: has the ledger take every call for a new one.
@@ -384,7 +421,13 @@ impl Node {
             Admission::Conflict(_) => {
                 Err(Refusal::new(Code::BAD_REQUEST, "this id belongs to a call with another body"))
             }
-            Admission::Full { .. } => Err(Refusal::new(Code::OVERLOADED, "the memory of calls is full")),
+            Admission::Full { bound, .. } => {
+                self.meter.refused(match bound {
+                    Full::Calls | Full::PeerCalls => CallLimit::LedgerEntries,
+                    Full::KeptBytes | Full::PeerKeptBytes => CallLimit::LedgerBytes,
+                });
+                Err(Refusal::new(Code::OVERLOADED, "the memory of calls is full"))
+            }
         }
     }
 
@@ -395,15 +438,21 @@ impl Node {
         }
         let bounds = self.executor.bounds;
         if calls.running.len() >= bounds.calls_max {
-            return Err(Refusal::new(Code::OVERLOADED, "too many calls are in flight"));
+            return Err(self.overloaded(CallLimit::CallsInFlight, "too many calls are in flight"));
         }
         if calls.by_caller.get(caller).copied().unwrap_or(0) >= bounds.calls_per_peer_max {
-            return Err(Refusal::new(Code::OVERLOADED, "this caller has too many calls in flight"));
+            return Err(self.overloaded(CallLimit::CallsPerPeer, "this caller has too many calls in flight"));
         }
         if calls.by_capability.get(capability).copied().unwrap_or(0) >= bounds.calls_per_capability_max {
-            return Err(Refusal::new(Code::OVERLOADED, "this capability has too many calls in flight"));
+            let message = "this capability has too many calls in flight";
+            return Err(self.overloaded(CallLimit::CallsPerCapability, message));
         }
         Ok(())
+    }
+
+    fn overloaded(&self, limit: CallLimit, message: &str) -> Refusal {
+        self.meter.refused(limit);
+        Refusal::new(Code::OVERLOADED, message)
     }
 
     /// The providers behind the chosen capability, the least loaded last.

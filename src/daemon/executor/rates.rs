@@ -7,6 +7,7 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use super::Incoming;
+use crate::daemon::meter::CallLimit;
 use crate::daemon::node::{Node, Refusal};
 use crate::policy::rate::{Exceeded, Scope};
 use crate::registry::snapshot::Origin;
@@ -28,11 +29,14 @@ impl Node {
     }
 
     fn rate_limited(&self, exceeded: &Exceeded) -> Refusal {
-        let message = match exceeded.scope {
-            Scope::Capability => "this caller has called the capability too often",
-            Scope::Peer => "this caller has called too often",
-            Scope::Sidecar => "too many calls come from all peers together",
+        let (bound, message) = match exceeded.scope {
+            Scope::Capability => {
+                (CallLimit::CapabilityRate, "this caller has called the capability too often")
+            }
+            Scope::Peer => (CallLimit::CallRatePerPeer, "this caller has called too often"),
+            Scope::Sidecar => (CallLimit::CallRate, "too many calls come from all peers together"),
         };
+        self.meter.refused(bound);
         let reset_at = moment(self.clock.wall_ms().saturating_add(exceeded.reset_after_ms));
         let retry_after_s = exceeded.retry_after_ms.div_ceil(1_000).max(1);
         let details = rate_limit_details(exceeded.limit, &reset_at, retry_after_s);

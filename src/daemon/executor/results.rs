@@ -102,7 +102,7 @@ impl Node {
         let links = calls.ledger.waiters(key).map(|waiter| waiter.link.message_bytes_max());
         let bytes_max = links.fold(self.rules.message_bytes_max, usize::min);
         let (concluded, body) = self.result(key, running, outcome, answer, bytes_max);
-        self.log_executed(key, running, &body);
+        self.log_executed(key, running, &body, concluded.ended);
         if running.row.is_some() {
             if let Some(running) = calls.running.get_mut(key) {
                 running.stage = Stage::Concluding { concluded, by };

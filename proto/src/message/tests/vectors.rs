@@ -98,6 +98,7 @@ pub(super) const GOOD: &[Vector] = &[
         "a3626f706b61756469742d7072756e65656166746572191000696265666f72655f6d7300",
         r#"{"op": "audit-prune", "after": 4096, "before_ms": 0}"#,
     ),
+    (Type::Request, "a1626f70676d657472696373", r#"{"op": "metrics"}"#),
     (
         Type::Response,
         "a5626f70666163636570746a6361706162696c69747978196f72672e6167656e74726965732e636f64652d7265766965 \
@@ -168,6 +169,15 @@ pub(super) const GOOD: &[Vector] = &[
         Type::Response,
         "a2626f706d706f6c6963792d72656c6f61646572756c657302",
         r#"{"op": "policy-reload", "rules": 2}"#,
+    ),
+    (
+        Type::Response,
+        "a2626f70676d6574726963736866616d696c69657382a46468656c706b4f70656e206c696e6b732e646e616d656a6361 \
+         70645f6c696e6b7364747970656567617567656773616d706c657382a26576616c756502666c6162656c73a1646b696e \
+         646471756963a26576616c756500666c6162656c73a1646b696e6463746370a46468656c706b42797465732073656e74 \
+         2e646e616d6575636170645f73656e745f62797465735f746f74616c647479706567636f756e7465726773616d706c65 \
+         7381a16576616c75651902bc",
+        r#"{"op": "metrics", "families": [{"name": "capd_links", "type": "gauge", "help": "Open links.", "…"#,
     ),
     (
         Type::Response,
@@ -388,6 +398,7 @@ pub(super) const MISSHAPEN: &[Vector] = &[
     ),
     (Type::Request, "a2626f706563616c6c73656c696d697420", r#"{"op": "calls", "limit": -1}"#),
     (Type::Request, "a2626f706563616c6c7366637572736f726178", r#"{"op": "calls", "cursor": "x"}"#),
+    (Type::Response, "a1626f70676d657472696373", r#"{"op": "metrics"}"#),
     (Type::Request, "a2626f7065617564697465616674657220", r#"{"op": "audit", "after": -1}"#),
     (Type::Request, "a2626f70656175646974646b696e6401", r#"{"op": "audit", "kind": 1}"#),
     (Type::Request, "a2626f70656175646974656c696d69746178", r#"{"op": "audit", "limit": "x"}"#),

@@ -1,0 +1,174 @@
+//! What the parts of a sidecar have counted in; metrics under names that stay, and their text for scrapers, out.
+//!
+//! [`METRICS`] is the one table of them: the daemon fills it in, [`text()`] writes it as Prometheus reads it, and
+//! [`reference()`] as the documentation shows it.
+
+mod text;
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+use capd_proto::message::{MetricFamily, MetricKind, MetricSample};
+
+pub use text::text;
+
+/// One metric: what it is called, what its values mean, and what tells them apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Metric {
+    /// Its name: a counter's ends in `_total`, and the unit stands before that.
+    pub name: &'static str,
+    /// Whether it counts or shows a level.
+    pub kind: MetricKind,
+    /// What it tells, one sentence.
+    pub help: &'static str,
+    /// The names of its labels, in the order in which they stand on the wire: shorter ones first.
+    pub labels: &'static [&'static str],
+}
+
+impl Metric {
+    /// The metric with these samples: a label's value for each of its labels, and the value.
+    pub fn family<const N: usize>(
+        &self,
+        samples: impl IntoIterator<Item = ([Cow<'static, str>; N], u64)>,
+    ) -> MetricFamily<'static> {
+        debug_assert_eq!(self.labels.len(), N, "{}", self.name);
+        let names = || self.labels.iter().map(|name| Cow::Borrowed(*name));
+        let sample =
+            |(values, value): ([_; N], u64)| MetricSample { labels: names().zip(values).collect(), value };
+        MetricFamily {
+            name: self.name.into(),
+            kind: self.kind,
+            help: self.help.into(),
+            samples: samples.into_iter().map(sample).collect(),
+        }
+    }
+
+    /// A metric without labels.
+    pub fn alone(&self, value: u64) -> MetricFamily<'static> {
+        self.family([([], value)])
+    }
+}
+
+const fn counter(name: &'static str, labels: &'static [&'static str], help: &'static str) -> Metric {
+    Metric { name, kind: MetricKind::Counter, help, labels }
+}
+
+const fn gauge(name: &'static str, labels: &'static [&'static str], help: &'static str) -> Metric {
+    Metric { name, kind: MetricKind::Gauge, help, labels }
+}
+
+/// Always 1.
+pub const BUILD_INFO: Metric = gauge("capd_build_info", &["version"], "1, under the version that runs.");
+/// When the sidecar started.
+pub const START_TIME: Metric =
+    gauge("capd_start_time_seconds", &[], "When the sidecar started, in seconds since 1970.");
+/// Open links.
+pub const LINKS: Metric = gauge(
+    "capd_links",
+    &["kind"],
+    "Open links: of peers over quic or tcp, of the agent over unix or local-tcp.",
+);
+/// Bytes in.
+pub const RECEIVED_BYTES: Metric =
+    counter("capd_received_bytes_total", &[], "Bytes of frames received, on all links.");
+/// Bytes out.
+pub const SENT_BYTES: Metric =
+    counter("capd_sent_bytes_total", &[], "Bytes of frames handed to the system, on all links.");
+/// Bytes waiting.
+pub const QUEUE_BYTES: Metric =
+    gauge("capd_queue_bytes", &[], "Bytes that wait to be written, on all links.");
+/// Calls by how they ended.
+pub const CALLS: Metric = counter(
+    "capd_calls_total",
+    &["code", "role", "outcome"],
+    "Calls that ended, as the access log tells them: by the error's code, role (executor, caller) and outcome (success, error, refused).",
+);
+/// Calls that have not ended.
+pub const CALLS_IN_FLIGHT: Metric = gauge(
+    "capd_calls_in_flight",
+    &["role"],
+    "Calls that run here (executor), and calls of the agent's on their way to peers (caller).",
+);
+/// The journal's changes.
+pub const JOURNAL_CHANGES: Metric =
+    counter("capd_journal_changes_total", &[], "Changes that the journal made durable.");
+/// The journal's commits.
+pub const JOURNAL_COMMITS: Metric =
+    counter("capd_journal_commits_total", &[], "Commits that the journal's changes took; many share one.");
+/// The journal's failures.
+pub const JOURNAL_FAILURES: Metric =
+    counter("capd_journal_failures_total", &[], "Changes that the journal could not write.");
+/// Audit records.
+pub const AUDIT_RECORDS: Metric = counter("capd_audit_records_total", &[], "Audit records written.");
+/// Audit records that are missing.
+pub const AUDIT_RECORDS_LOST: Metric =
+    counter("capd_audit_records_lost_total", &[], "Audit records that could not be written, and are gone.");
+/// What each limit refused.
+pub const LIMIT_REFUSALS: Metric = counter(
+    "capd_limit_refusals_total",
+    &["limit"],
+    "What a limit refused, cut off or made wait; the limit is named by its configuration key.",
+);
+/// How full each limit is.
+pub const LIMIT_LEVEL: Metric = gauge(
+    "capd_limit_level",
+    &["limit"],
+    "How much of a limit is in use; of one for each peer, address, link, capability or agent, by the one that uses most.",
+);
+/// What each limit is.
+pub const LIMIT_MAX: Metric = gauge("capd_limit_max", &["limit"], "What a limit is set to.");
+
+/// Every metric, in the order in which they are told.
+pub const METRICS: &[Metric] = &[
+    BUILD_INFO,
+    START_TIME,
+    LINKS,
+    RECEIVED_BYTES,
+    SENT_BYTES,
+    QUEUE_BYTES,
+    CALLS,
+    CALLS_IN_FLIGHT,
+    JOURNAL_CHANGES,
+    JOURNAL_COMMITS,
+    JOURNAL_FAILURES,
+    AUDIT_RECORDS,
+    AUDIT_RECORDS_LOST,
+    LIMIT_REFUSALS,
+    LIMIT_LEVEL,
+    LIMIT_MAX,
+];
+
+/// The metrics as a markdown table.
+pub fn reference() -> String {
+    let mut out = String::from("| metric | type | labels | what |\n| --- | --- | --- | --- |\n");
+    for Metric { name, kind, help, labels } in METRICS {
+        let labels: Vec<_> = labels.iter().map(|label| format!("`{label}`")).collect();
+        writeln!(out, "| `{name}` | {} | {} | {help} |", kind.as_str(), labels.join(", "))
+            .expect("writing to a String does not fail");
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_follow_the_conventions_and_stand_once() {
+        let is_name = |name: &str| {
+            name.starts_with("capd_") && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
+        };
+        for (index, metric) in METRICS.iter().enumerate() {
+            assert!(is_name(metric.name), "{}", metric.name);
+            assert_eq!(
+                metric.kind == MetricKind::Counter,
+                metric.name.ends_with("_total"),
+                "{}",
+                metric.name
+            );
+            assert!(METRICS[..index].iter().all(|other| other.name != metric.name), "{}", metric.name);
+            assert!(metric.labels.is_sorted_by_key(|label| (label.len(), *label)), "{}", metric.name);
+            assert!(metric.help.ends_with('.') && !metric.help.contains(['|', '\n']), "{}", metric.name);
+        }
+    }
+}

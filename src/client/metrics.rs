@@ -1,0 +1,18 @@
+//! Nothing in, what the sidecar has counted out.
+
+use capd_proto::message::{MetricFamily, Type};
+
+use super::outgoing::Outgoing;
+use super::{Client, ClientError, bodies};
+
+impl Client {
+    /// All metrics of the sidecar at this moment; [`admin::text`](crate::admin::text) writes them for scrapers.
+    ///
+    /// **Errors:** [`ClientError`].
+    pub async fn metrics(&self) -> Result<Vec<MetricFamily<'static>>, ClientError> {
+        let body = bodies::metrics();
+        let message = Outgoing::new(Type::Request, self.did(), &body);
+        let reply = self.request(&message, Type::Response, self.core.request_timeout).await?;
+        bodies::metric_families(&reply.body)
+    }
+}

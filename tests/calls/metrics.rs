@@ -1,0 +1,115 @@
+//! Calls and limits in; what `capctl metrics` tells of them out.
+
+use std::collections::BTreeSet;
+
+use capd::admin::METRICS;
+use capd::config::keys::{KEYS, Kind};
+use ciborium::Value;
+use serde_json::Value as Json;
+
+use crate::agents::{Caller, Provider, by_id, loose, success, within};
+use crate::support::{Setup, Sidecar, capctl, exit_code, run_with, stderr, stdout};
+
+const ECHO: &str = "org.example.echo:1.0.0";
+
+fn families(sidecar: &Sidecar) -> Vec<Json> {
+    let output = run_with(capctl(Some(&sidecar.socket)).args(["metrics", "--json"]), b"");
+    assert_eq!(exit_code(&output), 0, "{}", stderr(&output));
+    stdout(&output).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn calls(role: &str, outcome: &str, code: &str) -> String {
+    format!("capd_calls_total{{code=\"{code}\",role=\"{role}\",outcome=\"{outcome}\"}}")
+}
+
+#[test]
+fn every_metric_is_told_and_every_limit_under_its_key() {
+    let sidecar = Sidecar::start();
+    let families = families(&sidecar);
+    let told: Vec<_> = families.iter().map(|family| family["name"].as_str().unwrap()).collect();
+    assert_eq!(told, METRICS.iter().map(|metric| metric.name).collect::<Vec<_>>());
+    for (family, metric) in families.iter().zip(METRICS) {
+        assert_eq!(family["type"], metric.kind.as_str());
+        let samples = family["samples"].as_array().unwrap();
+        assert!(!samples.is_empty(), "{}", metric.name);
+        for sample in samples {
+            let mut labels: Vec<_> = sample["labels"].as_object().unwrap().keys().collect();
+            let mut expected: Vec<_> = metric.labels.to_vec();
+            labels.sort();
+            expected.sort_unstable();
+            assert_eq!(labels, expected, "{}", metric.name);
+        }
+    }
+    let limits: BTreeSet<_> = families
+        .iter()
+        .flat_map(|family| family["samples"].as_array().unwrap())
+        .filter_map(|sample| sample["labels"]["limit"].as_str())
+        .collect();
+    for limit in limits.iter().filter(|limit| **limit != "rateLimit") {
+        assert!(KEYS.iter().any(|key| key.path == *limit), "{limit}");
+    }
+    for key in KEYS.iter().filter(|key| key.path.starts_with("limits.")) {
+        assert!(limits.contains(key.path), "{} has no metric", key.path);
+    }
+    // What a limit is set to is what is told of it.
+    let max = |key: &str| sidecar.metric(&format!("capd_limit_max{{limit=\"{key}\"}}"));
+    for key in ["limits.links_max", "limits.queue_bytes_max", "limits.calls_in_flight_max"] {
+        let Some(Kind::Integer { max: most, .. }) = capd::config::keys::Key::find(key).map(|key| key.kind)
+        else {
+            panic!("{key}")
+        };
+        assert!((1..=most).contains(&max(key)), "{key}");
+    }
+}
+
+#[test]
+fn calls_are_counted_by_how_they_end_on_both_sides() {
+    let b = Setup::new().set("limits.calls_in_flight_per_capability_max", "1").start();
+    let a = Setup::new().peer(&b).start();
+    let mut provider = Provider::of(&b, vec![loose(ECHO)]);
+    let mut caller = Caller::of(&a);
+    let id = caller.invoke(by_id(ECHO, 1.into()));
+    let call = provider.taken();
+    assert_eq!(a.metric("capd_calls_in_flight{role=\"caller\"}"), 1);
+    assert_eq!(b.metric("capd_calls_in_flight{role=\"executor\"}"), 1);
+    let level = "capd_limit_level{limit=\"limits.calls_in_flight_per_capability_max\"}";
+    assert_eq!(b.metric(level), 1);
+    let mut own = Caller::of(&b);
+    let over = own.invoke(by_id(ECHO, 2.into()));
+    assert_eq!(own.error(&over).code(), Some(5004));
+    b.refused("limits.calls_in_flight_per_capability_max", 1);
+    assert_eq!(b.metric(&calls("caller", "refused", "5004")), 1);
+    provider.succeed(&call, Value::Null);
+    success(&caller.result(&id));
+
+    let id = caller.invoke(by_id(ECHO, 3.into()));
+    let call = provider.taken();
+    provider.fail(&call, 5001);
+    assert_eq!(caller.result(&id).code(), Some(5001));
+    for (sidecar, role) in [(&a, "caller"), (&b, "executor")] {
+        assert_eq!(sidecar.metric(&calls(role, "success", "")), 1, "{role}");
+        assert_eq!(sidecar.metric(&calls(role, "error", "5001")), 1, "{role}");
+        assert_eq!(sidecar.metric(&format!("capd_calls_in_flight{{role=\"{role}\"}}")), 0);
+    }
+    assert_eq!(b.metric(level), 0);
+    assert_eq!(a.metric("capd_links{kind=\"quic\"}"), 1);
+    assert!(b.metric("capd_received_bytes_total") > 0 && b.metric("capd_sent_bytes_total") > 0);
+    // A loose capability is not idempotent: both calls went through the journal.
+    assert!(b.metric("capd_journal_changes_total") >= 4);
+}
+
+#[test]
+fn a_call_that_comes_too_soon_is_counted_under_the_rate_that_refused_it() {
+    let b = Setup::new().set("limits.call_rate_per_peer", "1/1h").start();
+    let a = Setup::new().peer(&b).start();
+    let mut provider = Provider::of(&b, vec![loose(ECHO)]);
+    let mut caller = Caller::of(&a);
+    let id = caller.invoke(by_id(ECHO, 1.into()));
+    provider.echo();
+    success(&caller.result(&id));
+    let id = caller.invoke(within(ECHO, 2.into(), 500));
+    caller.about(&id);
+    let refusals = "capd_limit_refusals_total{limit=\"limits.call_rate_per_peer\"}";
+    assert!(b.metric(refusals) >= 1);
+    assert_eq!(b.metric("capd_limit_refusals_total{limit=\"limits.call_rate\"}"), 0);
+}
