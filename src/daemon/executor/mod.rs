@@ -2,7 +2,8 @@
 //!
 //! [`drive`] tells a running call's machine what happened and does what it says; [`results`] turns a provider's outcome
 //! into the call's one result; [`record`] waits for the journal where a call may run only once; [`recover`] takes over
-//! what a former process left there; [`rates`] refuses whoever calls too often.
+//! what a former process left there; [`rates`] refuses whoever calls too often, [`room`] what there is no
+//! room for.
 
 mod drive;
 mod listing;
@@ -10,6 +11,7 @@ mod rates;
 mod record;
 mod recover;
 mod results;
+mod room;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -44,6 +46,7 @@ use results::Answer;
 
 pub(super) use record::{Written, refused_code, unwritable};
 pub(super) use recover::{Recovered, recover};
+pub(super) use room::Bounds;
 
 /// Running calls and the ledger of those that ran.
 pub(super) struct Executor {
@@ -53,30 +56,6 @@ pub(super) struct Executor {
     /// Wakes those who wait for the last running call to end.
     idle: Notify,
     bounds: Bounds,
-}
-
-/// How many calls run: all of them, and those of the caller and of the capability with most.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct InFlight {
-    pub(super) all: usize,
-    pub(super) per_peer: usize,
-    pub(super) per_capability: usize,
-}
-
-/// How much the ledger remembers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct LedgerLevels {
-    pub(super) calls: usize,
-    pub(super) kept_bytes: usize,
-    pub(super) idempotent_bytes: usize,
-}
-
-/// How many calls may be in flight.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Bounds {
-    pub(super) calls_max: usize,
-    pub(super) calls_per_peer_max: usize,
-    pub(super) calls_per_capability_max: usize,
 }
 
 struct Calls {
@@ -198,24 +177,6 @@ impl Executor {
         drop(running);
     }
 
-    /// Calls that run.
-    pub(super) fn in_flight(&self) -> InFlight {
-        let calls = lock(&self.calls);
-        InFlight {
-            all: calls.running.len(),
-            per_peer: calls.by_caller.values().copied().max().unwrap_or(0),
-            per_capability: calls.by_capability.values().copied().max().unwrap_or(0),
-        }
-    }
-
-    /// What the ledger remembers.
-    pub(super) fn ledger_levels(&self) -> LedgerLevels {
-        let calls = lock(&self.calls);
-        let ledger = &calls.ledger;
-        let kept_bytes = ledger.kept_bytes();
-        LedgerLevels { calls: ledger.calls(), kept_bytes, idempotent_bytes: ledger.bytes() - kept_bytes }
-    }
-
     /// For tests of those who look for mistakes: has the ledger take every call for a new one.
     pub(super) fn set_blind(&self, is_blind: bool) {
         lock(&self.calls).ledger.set_blind(is_blind);
@@ -276,17 +237,6 @@ impl Calls {
             *count -= 1;
         }
         Some(running)
-    }
-
-    fn count_capability(&mut self, id: &CapabilityId) {
-        if let Some(count) = self.by_capability.get_mut(id) {
-            *count += 1;
-            return;
-        }
-        if self.by_capability.len() >= CAPABILITIES_MAX {
-            self.by_capability.retain(|_, count| *count > 0);
-        }
-        self.by_capability.insert(id.clone(), 1);
     }
 }
 
@@ -431,30 +381,6 @@ impl Node {
         }
     }
 
-    fn room_for(&self, caller: &Did, capability: &CapabilityId) -> Result<(), Refusal> {
-        let calls = lock(&self.executor.calls);
-        if self.draining.is_cancelled() {
-            return Err(Refusal::new(Code::UNAVAILABLE, "the sidecar is shutting down"));
-        }
-        let bounds = self.executor.bounds;
-        if calls.running.len() >= bounds.calls_max {
-            return Err(self.overloaded(CallLimit::CallsInFlight, "too many calls are in flight"));
-        }
-        if calls.by_caller.get(caller).copied().unwrap_or(0) >= bounds.calls_per_peer_max {
-            return Err(self.overloaded(CallLimit::CallsPerPeer, "this caller has too many calls in flight"));
-        }
-        if calls.by_capability.get(capability).copied().unwrap_or(0) >= bounds.calls_per_capability_max {
-            let message = "this capability has too many calls in flight";
-            return Err(self.overloaded(CallLimit::CallsPerCapability, message));
-        }
-        Ok(())
-    }
-
-    fn overloaded(&self, limit: CallLimit, message: &str) -> Refusal {
-        self.meter.refused(limit);
-        Refusal::new(Code::OVERLOADED, message)
-    }
-
     /// The providers behind the chosen capability, the least loaded last.
     fn candidates(&self, chosen: &Entry, all: &[&Entry]) -> Vec<Arc<dyn Provider>> {
         let mut providers: Vec<_> = all
@@ -473,6 +399,3 @@ impl Node {
 pub(super) fn refused_artifact(error: crate::schema::ArtifactError) -> Refusal {
     Refusal::new(error.code(), error.to_string())
 }
-
-/// Capabilities remembered beside those with calls in flight.
-const CAPABILITIES_MAX: usize = 1_024;
