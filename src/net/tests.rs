@@ -1,6 +1,7 @@
 //! Two ends over real sockets on loopback, and one end against a peer that writes bytes by hand.
 
 mod bytes_peer;
+mod greedy;
 mod limits;
 mod links;
 mod local;
