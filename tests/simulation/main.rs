@@ -64,6 +64,25 @@ fn a_sidecar_may_crash_at_any_await_point_of_a_proof() {
 }
 
 #[test]
+fn a_call_that_comes_too_soon_is_refused_and_runs_once_in_its_time() {
+    for is_idempotent in [false, true] {
+        let mut plan = Plan::quiet(is_idempotent);
+        let mut second = plan.calls[0].clone();
+        (second.number, second.at_ms) = (1, 900);
+        plan.calls.push(second);
+        let unbounded = world::run(&plan, 1);
+        plan.call_rate = Some("1/3s");
+        let outcome = world::run(&plan, 1);
+        for outcome in [&unbounded, &outcome] {
+            assert_sound(1, outcome);
+            assert_eq!((outcome.verdict.calls, outcome.verdict.executions), (2, 2));
+        }
+        // The refusal is 3005 with more to wait than the call has time: its agent asks again later.
+        assert_ne!(outcome.trace, unbounded.trace);
+    }
+}
+
+#[test]
 fn worlds_with_every_fault_keep_the_promise() {
     let audited = AtomicU64::new(0);
     for_each(60, |seed| {

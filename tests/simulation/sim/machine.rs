@@ -224,6 +224,10 @@ fn config(index: usize, plan: &Plan) -> Config {
             addresses: if index < other { vec![address(other)] } else { Vec::new() },
         })
         .collect();
+    config.limits.call_rate_per_peer = plan.call_rate.map(|rate| rate.parse().expect("a constant rate"));
+    if let Some(calls_max) = plan.calls_per_capability_max {
+        config.limits.calls_in_flight_per_capability_max = calls_max;
+    }
     config.timeouts.handshake_ms = 2_000;
     config.timeouts.drain_ms = 500;
     config.timeouts.idle_ms = 3_000;

@@ -34,6 +34,10 @@ pub struct Plan {
     pub retry_ms: Option<u64>,
     /// Whether agents say what they were built against, and providers declare schemas that change and keep to it.
     pub requires: bool,
+    /// How often a peer may call, if that is bounded.
+    pub call_rate: Option<&'static str>,
+    /// Calls of one capability that may run at once, if they are few.
+    pub calls_per_capability_max: Option<usize>,
     /// From here on nothing goes wrong.
     pub calm_from_ms: u64,
     pub breaks: Option<Break>,
@@ -122,6 +126,8 @@ impl Plan {
             signs: dice.chance(333),
             retry_ms: dice.chance(700).then(|| dice.within(20..400)),
             requires: false,
+            call_rate: None,
+            calls_per_capability_max: None,
             calm_from_ms,
             breaks,
         };
@@ -129,6 +135,8 @@ impl Plan {
         plan.calls = plan.some_calls(&dice.fork());
         plan.blows = plan.some_blows(&dice.fork());
         plan.requires = dice.chance(400);
+        plan.call_rate = dice.chance(250).then(|| dice.pick(&["2/1s burst 1", "5/1s burst 3"]));
+        plan.calls_per_capability_max = dice.chance(250).then(|| dice.pick(&[1, 2]));
         plan
     }
 
@@ -159,6 +167,8 @@ impl Plan {
             signs: true,
             retry_ms: Some(50),
             requires: false,
+            call_rate: None,
+            calls_per_capability_max: None,
             calm_from_ms: 0,
             breaks: None,
         }
