@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 use capd_proto::frame::{Decoder, Frame, FrameError};
-use capd_proto::limits::QUIC_CODE_CANCEL;
+use capd_proto::limits::{FRAME_LENGTH_BYTES, QUIC_CODE_CANCEL};
 use quinn::VarInt;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{OwnedSemaphorePermit, TryAcquireError};
@@ -80,9 +80,13 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
     pub(super) fn next(&mut self) -> Result<Option<Frame>, FrameError> {
         let next = self.decoder.decode(&mut self.buffer);
         match &next {
-            Ok(Some(_)) => {
+            Ok(Some(frame)) => {
                 self.begun = None;
                 self.room = None;
+                // An idle link would keep the room of its last large frame otherwise.
+                if frame.payload.len() >= READ_BYTES_MAX {
+                    self.buffer = BytesMut::from(&self.buffer[..]);
+                }
             }
             Err(FrameError::TooLong { .. }) => self.flow.metered().meter.refused(Limit::FrameBytes),
             Ok(None) | Err(_) => {}
@@ -99,7 +103,7 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         } else {
             self.make_room().await;
         }
-        self.buffer.reserve(self.read_bytes);
+        self.reserve();
         let bytes = if self.buffer.is_empty() {
             self.receive.read_buf(&mut self.buffer).await?
         } else {
@@ -163,6 +167,26 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         let traffic = Arc::clone(&self.flow.metered().traffic);
         traffic.held_bytes.fetch_add(bytes, Ordering::Relaxed);
         self.room = Some(Room { traffic, bytes, _permit: permit });
+    }
+
+    /// Makes room for the next read.
+    ///
+    /// Inside a large frame the buffer doubles, but not past the frame's end: at the end it holds the frame and no more,
+    /// so that what is refused costs no more than twice what came.
+    fn reserve(&mut self) {
+        let length = self.buffer.len();
+        if length < READ_BYTES_MAX {
+            return self.buffer.reserve(self.read_bytes);
+        }
+        if self.buffer.capacity() > length {
+            return;
+        }
+        let Some(header) = self.buffer.first_chunk() else { return };
+        // The frame is not whole, or it would not stand here.
+        let whole = (FRAME_LENGTH_BYTES + u32::from_be_bytes(*header) as usize).max(length + 1);
+        let mut larger = BytesMut::with_capacity(whole.min(2 * length));
+        larger.extend_from_slice(&self.buffer);
+        self.buffer = larger;
     }
 
     /// Whether the bytes ended inside a frame.
