@@ -1,8 +1,8 @@
 //! Untrusted bytes in, "one item that PROTOCOL 5 accepts" or the first offending byte out.
 
-use super::deterministic::deterministic_at;
+use super::deterministic::{deterministic_at, is_deterministic};
 use super::error::{Error, ErrorKind};
-use super::reader::{Head, INDEFINITE, head_at, indefinite_string_end, string_end};
+use super::reader::{Head, INDEFINITE, head_at, indefinite_string_end, skip_at, string_end};
 use crate::limits::{CBOR_CONTAINER_ITEMS_MAX, CBOR_DEPTH_MAX, CBOR_ITEMS_MAX};
 
 /// Where tags may stand. **Source:** PROTOCOL 5.
@@ -202,40 +202,67 @@ impl<'a> Checker<'a> {
     /// Finds a key that stands twice among the `count` checked pairs of the map whose first key is at `first`.
     #[cold]
     fn unique_keys(&self, first: usize, end: usize, count: usize) -> Result<(), Error> {
-        let mut keys: Vec<(u32, u32)> = Vec::with_capacity(count);
-        let mut rewritten = Vec::new();
+        // Where each key begins, and no more: a message may be all keys, and what they cost is bounded by its bytes.
+        let mut keys: Vec<u32> = Vec::with_capacity(count);
+        let (mut rewritten, mut rewritten_bytes) = (Vec::new(), 0);
         let mut at = first;
         for _ in 0..count {
-            let key_end = super::reader::skip_at(self.bytes, at, 0)?;
-            let key = &self.bytes[at..key_end];
-            if is_plain_key(key) {
-                keys.push((at as u32, key_end as u32));
-            } else {
-                // Two encodings of one value are one key: compare the deterministic form, kept behind the input.
-                let from = self.bytes.len() + rewritten.len();
-                deterministic_at(self.bytes, at, &mut rewritten)?;
-                keys.push((from as u32, (self.bytes.len() + rewritten.len()) as u32));
+            let key_end = skip_at(self.bytes, at, 0)?;
+            keys.push(at as u32);
+            if is_rewritten(&self.bytes[at..key_end]) {
+                rewritten_bytes += key_end - at;
             }
-            at = super::reader::skip_at(self.bytes, key_end, 0)?;
+            at = skip_at(self.bytes, key_end, 0)?;
         }
         debug_assert!(at <= end);
-        let slice = |&(from, to): &(u32, u32)| {
-            let (from, to) = (from as usize, to as usize);
-            match from.checked_sub(self.bytes.len()) {
-                None => &self.bytes[from..to],
-                Some(from) => &rewritten[from..to - self.bytes.len()],
+        if rewritten_bytes > 0 {
+            // A length may take a byte more in definite form, where it counts at least 256 items.
+            rewritten.reserve_exact(rewritten_bytes + rewritten_bytes / 256);
+            for key in &mut keys {
+                let at = *key as usize;
+                if is_rewritten(&self.bytes[at..skip_at(self.bytes, at, 0)?]) {
+                    // Two encodings of one value are one key: compare the deterministic form, kept behind the input.
+                    *key = (self.bytes.len() + rewritten.len()) as u32;
+                    deterministic_at(self.bytes, at, &mut rewritten)?;
+                }
             }
+        }
+        let value = |&from: &u32| {
+            let from = from as usize;
+            let bytes = match from.checked_sub(self.bytes.len()) {
+                None => &self.bytes[from..],
+                Some(from) => &rewritten[from..],
+            };
+            // It has been skipped before, so it has an end.
+            key_value(&bytes[..skip_at(bytes, 0, 0).unwrap_or(bytes.len())])
         };
-        keys.sort_unstable_by(|a, b| slice(a).cmp(slice(b)));
-        match keys.windows(2).find(|pair| slice(&pair[0]) == slice(&pair[1])) {
+        keys.sort_unstable_by(|a, b| value(a).cmp(&value(b)));
+        match keys.windows(2).find(|pair| value(&pair[0]) == value(&pair[1])) {
             None => Ok(()),
             Some(pair) => {
-                let offset = pair[0].0.max(pair[1].0) as usize;
-                let offset = if offset < self.bytes.len() { offset } else { first };
+                let offset = pair[0].max(pair[1]) as usize;
+                let is_plain = |&at: &u32| self.bytes.get(at as usize..).is_some_and(is_plain_key);
+                let offset = if pair.iter().all(is_plain) { offset } else { first };
                 Err(Error::new(offset, ErrorKind::DuplicateKey))
             }
         }
     }
+}
+
+/// What a key stands for, the same for each of its encodings: major type, argument and content of an integer or definite
+/// string; anything else as its deterministic bytes.
+fn key_value(key: &[u8]) -> (u8, u64, &[u8]) {
+    match head_at(key, 0) {
+        Ok(head) if head.major < 4 && !head.is_indefinite() => {
+            (head.major, head.argument, &key[head.head_bytes..])
+        }
+        _ => (u8::MAX, 0, key),
+    }
+}
+
+/// Whether a key must be written anew to be compared.
+fn is_rewritten(key: &[u8]) -> bool {
+    key_value(key).0 == u8::MAX && !is_deterministic(key)
 }
 
 /// Whether the value under an encoded key is payload.

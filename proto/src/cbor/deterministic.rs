@@ -41,12 +41,8 @@ fn rewrite(reader: &mut Reader<'_>, depth: usize, out: &mut Vec<u8>) -> Result<(
         Kind::Unsigned | Kind::Negative => {
             Writer::new(out).int(reader.int()?);
         }
-        Kind::Bytes => {
-            Writer::new(out).bytes(&reader.bytes()?);
-        }
-        Kind::Text => {
-            Writer::new(out).text(&reader.text()?);
-        }
+        Kind::Bytes => rewrite_string(reader, 2, out)?,
+        Kind::Text => rewrite_string(reader, 3, out)?,
         Kind::Array => rewrite_array(reader, depth, out)?,
         Kind::Map => rewrite_map(reader, depth, out)?,
         Kind::Tag => {
@@ -61,6 +57,34 @@ fn rewrite(reader: &mut Reader<'_>, depth: usize, out: &mut Vec<u8>) -> Result<(
         }
         Kind::Break => return Err(Error::new(reader.position(), ErrorKind::UnexpectedBreak)),
     }
+    Ok(())
+}
+
+/// A string, whose chunks are put behind each other where they belong: it may be most of a message.
+fn rewrite_string(reader: &mut Reader<'_>, major: u8, out: &mut Vec<u8>) -> Result<(), Error> {
+    if !reader.head()?.is_indefinite() {
+        let mut writer = Writer::new(out);
+        if major == 2 {
+            writer.bytes(&reader.bytes()?)
+        } else {
+            writer.text(&reader.text()?)
+        };
+        return Ok(());
+    }
+    let (offset, start) = (reader.position(), out.len());
+    reader.join_chunks(major, out)?;
+    if major == 3 && std::str::from_utf8(&out[start..]).is_err() {
+        return Err(Error::new(offset, ErrorKind::InvalidUtf8));
+    }
+    let bytes = out.len() - start;
+    let mut writer = Writer::new(out);
+    if major == 2 {
+        writer.bytes_head(bytes as u64)
+    } else {
+        writer.text_head(bytes as u64)
+    };
+    let head_bytes = out.len() - start - bytes;
+    out[start..].rotate_right(head_bytes);
     Ok(())
 }
 

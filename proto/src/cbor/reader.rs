@@ -359,15 +359,22 @@ impl<'a> Reader<'a> {
     fn chunks(&mut self, major: u8) -> Result<Cow<'a, [u8]>, Error> {
         let end = indefinite_string_end(self.bytes, self.position, major)?;
         let mut joined = Vec::with_capacity(end - self.position);
+        self.join_chunks(major, &mut joined)?;
+        Ok(Cow::Owned(joined))
+    }
+
+    /// Appends the chunks of a string of indefinite length to `out`.
+    pub(crate) fn join_chunks(&mut self, major: u8, out: &mut Vec<u8>) -> Result<(), Error> {
+        let end = indefinite_string_end(self.bytes, self.position, major)?;
         let mut at = self.position + 1;
         while self.bytes[at] != 0xff {
             let head = head_at(self.bytes, at)?;
             let chunk_end = string_end(self.bytes, at, head)?;
-            joined.extend_from_slice(&self.bytes[at + head.head_bytes..chunk_end]);
+            out.extend_from_slice(&self.bytes[at + head.head_bytes..chunk_end]);
             at = chunk_end;
         }
         self.position = end;
-        Ok(Cow::Owned(joined))
+        Ok(())
     }
 
     fn expected(&self, what: &'static str) -> Error {

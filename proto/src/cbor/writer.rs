@@ -45,6 +45,16 @@ impl<'a> Writer<'a> {
         self.raw(value)
     }
 
+    /// The head of a byte string of `count` bytes, which follow or are put behind it.
+    pub fn bytes_head(&mut self, count: u64) -> &mut Self {
+        self.head(2, count)
+    }
+
+    /// The head of a text of `count` bytes, which follow or are put behind it.
+    pub fn text_head(&mut self, count: u64) -> &mut Self {
+        self.head(3, count)
+    }
+
     /// The head of an array of `count` elements, which follow.
     #[inline]
     pub fn array(&mut self, count: u64) -> &mut Self {

@@ -11,6 +11,8 @@ use crate::identity::{Keyring, PublicKey};
 
 /// Names the protocol and its version inside every signature. **Source:** AMP 001 §8.1.
 const CONTEXT: &str = "AMP-v1";
+/// RFC 8949 3: the head of a byte string of any length.
+const BSTR_HEAD_BYTES_MAX: usize = 9;
 
 /// The fields that a signature covers, besides the body.
 pub(super) struct SignedFields<'a> {
@@ -29,6 +31,32 @@ impl SignedFields<'_> {
     ///
     /// **Shape:** `["AMP-v1", h'', {id, typ, ts, ttl, from, to, ? reply_to, ? thread_id}, bstr(body)]`.
     pub(super) fn write(&self, body: &[u8], out: &mut Vec<u8>) {
+        self.write_head(out);
+        // Exactly: a large body is in memory once already.
+        out.reserve_exact(BSTR_HEAD_BYTES_MAX + body.len());
+        Writer::new(out).bytes(body);
+    }
+
+    /// The same, with `body` in deterministic form. It is written where it is signed, so that there is one copy of it.
+    fn write_deterministic(&self, body: &[u8], out: &mut Vec<u8>) -> Result<(), cbor::Error> {
+        if cbor::is_deterministic(body) {
+            self.write(body, out);
+            return Ok(());
+        }
+        self.write_head(out);
+        // A definite length may take a byte more than an indefinite one, where there are at least 256 items.
+        out.reserve_exact(BSTR_HEAD_BYTES_MAX + body.len() + body.len() / 256);
+        let start = out.len();
+        cbor::deterministic(body, out)?;
+        let bytes = out.len() - start;
+        Writer::new(out).bytes_head(bytes as u64);
+        let head_bytes = out.len() - start - bytes;
+        out[start..].rotate_right(head_bytes);
+        Ok(())
+    }
+
+    /// Everything before the body.
+    fn write_head(&self, out: &mut Vec<u8>) {
         let optional = [self.reply_to.is_some(), self.thread_id.is_some()].map(u64::from);
         let mut writer = Writer::new(out);
         writer.array(4).text(CONTEXT).bytes(b"").map(6 + optional.iter().sum::<u64>());
@@ -37,7 +65,6 @@ impl SignedFields<'_> {
         writer.text("ts").uint(self.ts).text("ttl").uint(self.ttl).text("typ").uint(self.typ);
         writer.text("from").text(self.from);
         write_thread(&mut writer, self.reply_to, self.thread_id);
-        writer.bytes(body);
     }
 }
 
@@ -88,13 +115,6 @@ impl Envelope<'_> {
             Payload::Body(body) => *body,
             Payload::Enc(_) => return Err(self.error(EnvelopeErrorKind::Decryption)),
         };
-        let body = match self.signed {
-            // PROTOCOL 5: a body that is not in deterministic form is re-encoded for verification only.
-            SignedForm::Deterministic => {
-                deterministic(body).map_err(|error| EnvelopeError::cbor(error, Some(self.id)))?
-            }
-            SignedForm::AsSealed => Cow::Borrowed(body),
-        };
         out.clear();
         let fields = SignedFields {
             id: &self.id,
@@ -106,7 +126,15 @@ impl Envelope<'_> {
             reply_to: self.reply_to.as_deref(),
             thread_id: self.thread_id.as_deref(),
         };
-        fields.write(&body, out);
-        Ok(())
+        match self.signed {
+            // PROTOCOL 5: a body that is not in deterministic form is re-encoded for verification only.
+            SignedForm::Deterministic => fields
+                .write_deterministic(body, out)
+                .map_err(|error| EnvelopeError::cbor(error, Some(self.id))),
+            SignedForm::AsSealed => {
+                fields.write(body, out);
+                Ok(())
+            }
+        }
     }
 }
