@@ -8,6 +8,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use capd_proto::identity::Identity;
 use quinn::crypto::rustls::QuicClientConfig;
 use quinn::{Connecting, Endpoint};
 use rustls::pki_types::ServerName;
@@ -18,8 +19,9 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use crate::peer::Certificate;
+use crate::peer::greet::greet;
 use crate::peer::tls::client_config;
+use crate::peer::{Certificate, fresh_seed};
 use crate::support::{PATIENCE, Sidecar};
 
 /// Attackers that connect at the same moment; fewer than a sidecar has places for links that are opening.
@@ -53,6 +55,11 @@ impl Crowd {
                 .await
                 .unwrap_or_else(|_| panic!("not done within {PATIENCE:?}"))
         })
+    }
+
+    /// Lets an attack go on while the test does something else.
+    pub fn spawn(&self, attack: impl Future<Output = ()> + Send + 'static) {
+        self.runtime.spawn(attack);
     }
 
     /// One attacker for each of `count` numbers, several of them at once; in the order of the numbers.
@@ -120,4 +127,13 @@ pub fn quic(to: SocketAddr, did: &str, certificate: &Certificate) -> (Endpoint, 
     let config = quinn::ClientConfig::new(Arc::new(crypto));
     let connecting = endpoint.connect_with(config, to, "capd").unwrap();
     (endpoint, connecting)
+}
+
+/// An open link over TLS, with a key and an address of its own.
+pub async fn open(to: SocketAddr, did: String) -> io::Result<TlsStream<TcpStream>> {
+    let seed = fresh_seed();
+    let mut stream = tls(to, did.clone(), Certificate::Of(seed)).await?;
+    let (mut receive, mut send) = tokio::io::split(&mut stream);
+    greet(&mut send, &mut receive, &Identity::from_seed(seed), &did).await?;
+    Ok(stream)
 }

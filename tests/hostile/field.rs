@@ -21,6 +21,8 @@ pub const ECHO: &str = "org.example.echo:1.0.0";
 const MEMORY_ALLOWANCE_KIB: u64 = 8 * 1024;
 /// Descriptors that may be opened once and stay: the audit log's and the journal's files.
 const FILES_ALLOWANCE: usize = 8;
+/// Descriptors of the largest attack, 2,000 links, and of what else a test process holds.
+const FILES_NEEDED: u64 = 3_000;
 /// Honest calls whose median is told.
 const HONEST_CALLS: usize = 15;
 /// Pause between two looks at what another process does; it stands for no condition.
@@ -44,6 +46,7 @@ impl Field {
 
     /// The sidecar under attack is started with `setup`.
     pub fn with(setup: Setup) -> Self {
+        raise_files_limit();
         // At level `debug` each refusal is a line, and the log would be what is measured.
         let sidecar = setup.set("log.level", "info").set("log.access", "off").start();
         serve_echo(&sidecar);
@@ -185,6 +188,18 @@ impl Field {
     fn open_files(&self) -> usize {
         std::fs::read_dir(format!("/proc/{}/fd", self.sidecar.pid())).unwrap().count()
     }
+}
+
+/// Lets this process, and the sidecars it starts, open the sockets that the largest attack takes.
+fn raise_files_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    assert!(
+        maximum.is_none_or(|maximum| maximum >= FILES_NEEDED),
+        "{FILES_NEEDED} descriptors are needed, and the hard limit is {maximum:?}: raise it (ulimit -Hn)"
+    );
+    let current = Some(maximum.unwrap_or(FILES_NEEDED).min(2 * FILES_NEEDED));
+    setrlimit(Resource::Nofile, Rlimit { current, maximum }).unwrap();
 }
 
 /// Declares [`ECHO`] and answers each call with its params, on a thread that ends with the sidecar.
