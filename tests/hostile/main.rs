@@ -11,6 +11,7 @@
 //! | [`opening`] | TLS and QUIC handshakes that are begun and never ended |
 //! | [`certificates`] | keys of other types, keys of others, none |
 //! | [`slow`] | 2,000 links on which a byte comes each second |
+//! | [`resets`] | 100,000 streams that are opened to be reset |
 //! | [`frames`] | lengths of 4 GiB, and lengths that are in bounds and whose bytes never come |
 //! | [`cbor`] | deep and wide containers, keys twice, wrong UTF-8, indefinite lengths without end |
 //! | [`messages`] | wrong principals, bad signatures, expired and future envelopes, replays, answers to nothing |
@@ -38,4 +39,5 @@ mod messages;
 mod opening;
 mod providers;
 mod queries;
+mod resets;
 mod slow;
