@@ -4,6 +4,8 @@
 
 #[path = "../fuzz/bodies/config.rs"]
 mod config;
+#[path = "../fuzz/bodies/declaration.rs"]
+mod declaration;
 #[path = "../fuzz/bodies/policy_tables.rs"]
 mod policy_tables;
 
@@ -32,4 +34,9 @@ fn config_claims_hold_on_the_corpus() {
 #[test]
 fn policy_table_claims_hold_on_the_corpus() {
     replay("policy_tables", policy_tables::run);
+}
+
+#[test]
+fn declaration_claims_hold_on_the_corpus() {
+    replay("declaration", declaration::run);
 }

@@ -11,6 +11,8 @@ mod body;
 mod cbor;
 #[path = "../../fuzz/bodies/cddl.rs"]
 mod cddl;
+#[path = "../../fuzz/bodies/cursor.rs"]
+mod cursor;
 #[path = "../../fuzz/bodies/envelope.rs"]
 mod envelope;
 #[path = "../../fuzz/bodies/frame.rs"]
@@ -19,6 +21,8 @@ mod frame;
 mod ledger_model;
 #[path = "../../fuzz/bodies/link.rs"]
 mod link;
+#[path = "../../fuzz/bodies/range.rs"]
+mod range;
 
 fn replay(target: &str, body: fn(&[u8])) {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus").join(target);
@@ -69,4 +73,14 @@ fn body_claims_hold_on_the_corpus() {
 #[test]
 fn cddl_claims_hold_on_the_corpus() {
     replay("cddl-differential", cddl::run);
+}
+
+#[test]
+fn range_claims_hold_on_the_corpus() {
+    replay("range", range::run);
+}
+
+#[test]
+fn cursor_claims_hold_on_the_corpus() {
+    replay("cursor", cursor::run);
 }
