@@ -143,9 +143,18 @@ impl Sidecar {
 
     fn start_in(files: tempfile::TempDir, setup: Setup) -> Self {
         let dir = files.path().to_owned();
-        let mut command = command(&dir, &setup);
-        let mut child = command.spawn().unwrap();
-        let announcement = announcement(&mut child, &dir);
+        let deadline = Instant::now() + PATIENCE;
+        let (mut child, announcement) = loop {
+            let mut child = command(&dir, &setup).spawn().unwrap();
+            match announcement(&mut child, &dir) {
+                Ok(announcement) => break (child, announcement),
+                // While it was away, the system gave its port to another test, which will be done with it.
+                Err(log) if log.trim_end().ends_with(IN_USE) && Instant::now() < deadline => {
+                    std::thread::sleep(Duration::from_millis(100));
+                }
+                Err(log) => panic!("capd announced nothing\n{log}"),
+            }
+        };
         let address = |key: &str| announcement[key].as_str().map(|text| text.parse().unwrap());
         let text = |key: &str| announcement[key].as_str().unwrap_or_else(|| panic!("no {key}")).to_owned();
         Self {
@@ -349,8 +358,12 @@ fn command(dir: &Path, setup: &Setup) -> Command {
     command
 }
 
-/// The first line on stdout, read by a thread so that it can be waited for with a bound.
-fn announcement(child: &mut Child, dir: &Path) -> Value {
+/// How the log of a sidecar ends whose port another has.
+const IN_USE: &str = "Address already in use (os error 98)";
+
+/// The first line on stdout, read by a thread so that it can be waited for with a bound. **Errors:** the log of one that
+/// says nothing, and has ended.
+fn announcement(child: &mut Child, dir: &Path) -> Result<Value, String> {
     let mut stdout = BufReader::new(child.stdout.take().unwrap());
     let (sender, receiver) = mpsc::sync_channel(1);
     std::thread::spawn(move || {
@@ -365,13 +378,13 @@ fn announcement(child: &mut Child, dir: &Path) -> Value {
     let log = || std::fs::read_to_string(dir.join("capd.log")).unwrap_or_default();
     match line {
         Ok(Ok(line)) if !line.is_empty() => {
-            serde_json::from_str(&line).unwrap_or_else(|error| panic!("{line:?}: {error}"))
+            Ok(serde_json::from_str(&line).unwrap_or_else(|error| panic!("{line:?}: {error}")))
         }
-        other => {
+        _ => {
             // It may be dead already.
             let _ = child.kill();
             let _ = child.wait();
-            panic!("capd announced nothing: {other:?}\n{}", log())
+            Err(log())
         }
     }
 }
