@@ -80,6 +80,8 @@ struct Queue {
     tail: BytesMut,
     frames: usize,
     bytes: usize,
+    /// What the writer took last: about as much as the next tail will have.
+    taken_bytes: usize,
     closed: bool,
 }
 
@@ -121,7 +123,8 @@ impl Outbox {
         let is_copied = payload.len() <= COPIED_BYTES_MAX;
         let tail_bytes = if is_copied { bytes } else { header.len() };
         if queue.tail.capacity() - queue.tail.len() < tail_bytes {
-            queue.tail.reserve(tail_bytes.max(TAIL_BYTES_MIN));
+            let room = queue.taken_bytes.clamp(TAIL_BYTES_MIN, TAIL_BYTES_MAX);
+            queue.tail.reserve(tail_bytes.max(room));
         }
         queue.tail.put_slice(&header);
         if is_copied {
@@ -188,6 +191,7 @@ impl Outbox {
             queue.chunks.push(tail);
         }
         queue.frames = 0;
+        queue.taken_bytes = queue.bytes;
         Batch {
             chunks: std::mem::take(&mut queue.chunks),
             bytes: std::mem::take(&mut queue.bytes),
@@ -210,7 +214,8 @@ impl Drop for Outbox {
 /// Largest payload that is copied behind others; from here on a piece of its own costs less than the copy.
 const COPIED_BYTES_MAX: usize = 16 * 1024;
 /// Bytes the buffer for small frames grows by at least.
-const TAIL_BYTES_MIN: usize = 2 * 1024;
+const TAIL_BYTES_MIN: usize = 256;
+const TAIL_BYTES_MAX: usize = 2 * 1024;
 
 #[cfg(test)]
 mod tests {

@@ -307,7 +307,7 @@ pub(super) fn is_cancelled_by_peer(error: &io::Error) -> bool {
 pub(super) const CANCEL: VarInt = VarInt::from_u32(QUIC_CODE_CANCEL);
 
 /// Bytes made ready for a read on a quiet link.
-const READ_BYTES_MIN: usize = 4 * 1024;
+const READ_BYTES_MIN: usize = 1024;
 /// Bytes made ready for a read on a busy one.
 const READ_BYTES_MAX: usize = 64 * 1024;
 /// Bytes of a frame that need no room of the link's: a busy stream's buffer.
