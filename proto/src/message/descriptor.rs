@@ -180,6 +180,8 @@ impl<'a> Fields<'a> {
             "min_schema_version" => self.min_schema_version = Some(reader.text()?),
             // Kept in the raw bytes; nothing here looks at it.
             "descriptor_sig" => drop(reader.bytes()?),
+            "instructions" => drop(read_texts(reader)?),
+            "validators" => read_validators(reader)?,
             "description" => self.description = Some(reader.text()?),
             "category" => self.category = Some(reader.text()?),
             "since" => self.since = Some(reader.text()?),
@@ -283,6 +285,29 @@ impl RateLimit {
         map.text("period", &self.period);
         map.uint("requests", self.requests);
     }
+}
+
+/// What checks a side that has no JSON Schema; nothing here looks at it.
+fn read_validators(reader: &mut Reader<'_>) -> Result<(), BodyError> {
+    read_map(reader, |side, reader| match side {
+        "input" | "output" => read_validator(reader),
+        _ => Ok(reader.skip().map(|_| ())?),
+    })
+}
+
+fn read_validator(reader: &mut Reader<'_>) -> Result<(), BodyError> {
+    let (mut vendor, mut version) = (None, None);
+    read_map(reader, |key, reader| {
+        match key {
+            "vendor" => vendor = Some(reader.text()?),
+            "version" => version = Some(reader.uint()?),
+            _ => drop(reader.skip()?),
+        }
+        Ok(())
+    })?;
+    required(vendor, "vendor")?;
+    required(version, "version")?;
+    Ok(())
 }
 
 /// A name, or a code as a number.

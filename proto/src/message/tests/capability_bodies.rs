@@ -281,6 +281,23 @@ fn a_newer_format_of_descriptors_is_4905() {
 }
 
 #[test]
+fn fields_that_nobody_here_reads_have_their_shape_all_the_same() {
+    for (fields, is_taken) in [
+        (r#""instructions": ["a", "b"]"#, true),
+        (r#""instructions": {"max_attempts": 3}"#, false),
+        (r#""validators": {"input": {"vendor": "v", "version": 1, "more": null}, "other": 1}"#, true),
+        (r#""validators": {"input": {"vendor": "v", "version": "1"}}"#, false),
+        (r#""validators": {"output": {"version": 1}}"#, false),
+        (r#""validators": []"#, false),
+    ] {
+        let body = json(&format!(r#"{{"capabilities": [{{"id": "a.b.c:1.0.0", {fields}}}]}}"#));
+        let read = Message::read(Type::CapDeclare, &body);
+        assert_eq!(read.is_ok(), is_taken, "{fields}: {read:?}");
+        assert_eq!(Message::decode(Type::CapDeclare, &body).is_ok(), is_taken, "{fields}");
+    }
+}
+
+#[test]
 fn descriptors_are_declared_by_their_own_bytes() {
     let descriptor = DescriptorDraft::new("a.b.c:1.0".parse().unwrap()).finish().unwrap();
     let mut body = Vec::new();
