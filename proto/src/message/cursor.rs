@@ -5,6 +5,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
 use super::query::{Order, Question};
+use crate::capability::Range;
 
 /// The sealing and opening of cursors.
 ///
@@ -77,7 +78,7 @@ fn open_part(snapshot: u64, position: u64) -> [u8; OPEN_BYTES] {
 fn mac(key: &[u8; 32], context: &CursorContext<'_>, open: &[u8]) -> Hmac<Sha256> {
     let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes a key of any length");
     let pattern = context.question.pattern.to_string();
-    let range = context.question.range.as_ref().map(ToString::to_string).unwrap_or_default();
+    let range = context.question.range.as_ref().map(range_text).unwrap_or_default();
     let order = match context.question.order {
         Order::NewestFirst => "newest",
         Order::OldestFirst => "oldest",
@@ -90,6 +91,20 @@ fn mac(key: &[u8; 32], context: &CursorContext<'_>, open: &[u8]) -> Hmac<Sha256>
     }
     mac.update(open);
     mac
+}
+
+/// A range as it decides. Build metadata counts for nothing in it, so equal ranges have one text.
+fn range_text(range: &Range) -> String {
+    let mut text = String::new();
+    for comparator in range.comparators() {
+        let written = comparator.to_string();
+        let (decides, _build) = written.split_once('+').unwrap_or((&written, ""));
+        if !text.is_empty() {
+            text.push(' ');
+        }
+        text.push_str(decides);
+    }
+    text
 }
 
 /// Keeps these MACs apart from any other use of the same key.

@@ -357,6 +357,21 @@ fn a_cursor_opens_only_for_the_query_it_was_given_for() {
 }
 
 #[test]
+fn a_cursor_opens_for_the_same_range_written_with_other_build_metadata() {
+    let key = [7; 32];
+    let ranged =
+        |range: &str| Question { range: Some(range.parse().unwrap()), ..question("*", Order::NewestFirst) };
+    let open = |asked: &str, other: &str| {
+        let (asked, other) = (ranged(asked), ranged(other));
+        let context = CursorContext { holder: "did:web:ann.example", question: &asked, snapshot: 9 };
+        let cursor = Cursor::seal(&key, &context, 1);
+        Cursor::open(&key, &CursorContext { question: &other, ..context }, &cursor)
+    };
+    assert_eq!(open(">=1.0.0-a+0 <2.0.0+b", ">=1.0.0-a <2.0.0+TT"), Ok(1));
+    assert_eq!(open(">=1.0.0-a+0 <2.0.0", ">=1.0.0-b+0 <2.0.0"), Err(CursorError::NotOurs));
+}
+
+#[test]
 fn a_broken_cursor_is_refused_whatever_character_changes() {
     let key = [7; 32];
     let asked = question("*", Order::NewestFirst);
