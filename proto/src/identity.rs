@@ -9,7 +9,7 @@ mod keyring;
 pub use authcrypt::{AgreementKey, AgreementSecret, Authcrypt, DecryptionFailed, TAG_BYTES};
 pub use did::{Did, DidError};
 pub use document::{DidDocument, DocumentError};
-pub use key::{Identity, InvalidSignature, KeyError, PublicKey};
+pub use key::{Identity, InvalidSignature, KeyError, PublicKey, Verifier};
 pub use keyring::Keyring;
 
 #[cfg(test)]

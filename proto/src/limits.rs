@@ -17,6 +17,10 @@ pub const CBOR_DEPTH_MAX: usize = 64;
 pub const CBOR_CONTAINER_ITEMS_MAX: usize = 65_536;
 /// Most items in one message; every head counts one. **Source:** PROTOCOL 5.
 pub const CBOR_ITEMS_MAX: usize = 1_000_000;
+/// Most bytes of map keys that are maps or hold one, all such keys of one message together, each counted at every level at
+/// which it is a key or stands in one; ours, since PROTOCOL 5 sets none: other keys are compared where they stand, while
+/// these may have to be written anew, which takes memory by their bytes and time by their bytes and depth.
+pub const CBOR_MAP_KEYS_BYTES_MAX: usize = 16 * 1024;
 
 /// Bytes of a message id: eight of time, eight of randomness. **Source:** PROTOCOL 5.
 pub const MESSAGE_ID_BYTES: usize = 16;

@@ -1,9 +1,9 @@
 //! Untrusted bytes in, "one item that PROTOCOL 5 accepts" or the first offending byte out.
 
-use super::deterministic::{deterministic_at, is_deterministic};
 use super::error::{Error, ErrorKind};
-use super::reader::{Head, INDEFINITE, head_at, indefinite_string_end, skip_at, string_end};
-use crate::limits::{CBOR_CONTAINER_ITEMS_MAX, CBOR_DEPTH_MAX, CBOR_ITEMS_MAX};
+use super::keys::Keys;
+use super::reader::{Head, INDEFINITE, Reader, head_at, indefinite_string_end, short_end, string_end};
+use crate::limits::{CBOR_CONTAINER_ITEMS_MAX, CBOR_DEPTH_MAX, CBOR_ITEMS_MAX, CBOR_MAP_KEYS_BYTES_MAX};
 
 /// Where tags may stand. **Source:** PROTOCOL 5.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,18 +25,19 @@ pub fn check(bytes: &[u8]) -> Result<(), Error> {
 
 /// The strict walk behind [`check`], for decoders that check items as they meet them.
 ///
-/// One checker serves one message: it counts the message's items across calls.
+/// One checker serves one message: it counts the message's items, and the bytes of its keys that hold maps, across calls.
 #[derive(Debug)]
 pub struct Checker<'a> {
     bytes: &'a [u8],
     items_left: usize,
+    map_keys_bytes_left: usize,
     tags: TagPolicy,
 }
 
 impl<'a> Checker<'a> {
     /// A checker for the message in `bytes`.
     pub const fn new(bytes: &'a [u8], tags: TagPolicy) -> Self {
-        Self { bytes, items_left: CBOR_ITEMS_MAX, tags }
+        Self { bytes, items_left: CBOR_ITEMS_MAX, map_keys_bytes_left: CBOR_MAP_KEYS_BYTES_MAX, tags }
     }
 
     /// Where tags may stand in the items checked from here on.
@@ -72,23 +73,14 @@ impl<'a> Checker<'a> {
     /// Checks the item at `start`, which stands inside `depth` containers, and returns the offset behind it.
     #[inline]
     pub fn item(&mut self, start: usize, depth: usize) -> Result<usize, Error> {
-        // Most items of a message are small numbers and short strings, whose head is one byte.
-        if let Some(&first) = self.bytes.get(start)
-            && self.items_left > 0
+        // Most items of a message are small numbers and short strings, whose first byte tells where they end.
+        if self.items_left > 0
+            && let Some(end) = short_end(self.bytes, start)
+            && let item = &self.bytes[start..end]
+            && (item[0] >> 5 != 3 || item.is_ascii())
         {
-            let short_end = start + 1 + usize::from(first & 0x1f);
-            let end = match first {
-                0x00..0x18 | 0x20..0x38 | 0xf4..0xf8 => Some(start + 1),
-                0x40..0x58 if short_end <= self.bytes.len() => Some(short_end),
-                0x60..0x78 => {
-                    self.bytes.get(start + 1..short_end).filter(|text| text.is_ascii()).map(|_| short_end)
-                }
-                _ => None,
-            };
-            if let Some(end) = end {
-                self.items_left -= 1;
-                return Ok(end);
-            }
+            self.items_left -= 1;
+            return Ok(end);
         }
         self.any_item(start, depth)
     }
@@ -184,7 +176,7 @@ impl<'a> Checker<'a> {
             at = on_pair(self, key, at, depth)?;
         }
         if !ascending {
-            self.unique_keys(first_key, at, count)?;
+            self.unique_keys(first_key, count)?;
         }
         Ok(at)
     }
@@ -201,68 +193,19 @@ impl<'a> Checker<'a> {
 
     /// Finds a key that stands twice among the `count` checked pairs of the map whose first key is at `first`.
     #[cold]
-    fn unique_keys(&self, first: usize, end: usize, count: usize) -> Result<(), Error> {
-        // Where each key begins, and no more: a message may be all keys, and what they cost is bounded by its bytes.
-        let mut keys: Vec<u32> = Vec::with_capacity(count);
-        let (mut rewritten, mut rewritten_bytes) = (Vec::new(), 0);
-        let mut at = first;
-        for _ in 0..count {
-            let key_end = skip_at(self.bytes, at, 0)?;
-            keys.push(at as u32);
-            if is_rewritten(&self.bytes[at..key_end]) {
-                rewritten_bytes += key_end - at;
-            }
-            at = skip_at(self.bytes, key_end, 0)?;
-        }
-        debug_assert!(at <= end);
-        if rewritten_bytes > 0 {
-            // A length may take a byte more in definite form, where it counts at least 256 items.
-            rewritten.reserve_exact(rewritten_bytes + rewritten_bytes / 256);
-            for key in &mut keys {
-                let at = *key as usize;
-                if is_rewritten(&self.bytes[at..skip_at(self.bytes, at, 0)?]) {
-                    // Two encodings of one value are one key: compare the deterministic form, kept behind the input.
-                    *key = (self.bytes.len() + rewritten.len()) as u32;
-                    deterministic_at(self.bytes, at, &mut rewritten)?;
-                }
-            }
-        }
-        let value = |&from: &u32| {
-            let from = from as usize;
-            let bytes = match from.checked_sub(self.bytes.len()) {
-                None => &self.bytes[from..],
-                Some(from) => &rewritten[from..],
-            };
-            // It has been skipped before, so it has an end.
-            key_value(&bytes[..skip_at(bytes, 0, 0).unwrap_or(bytes.len())])
-        };
-        keys.sort_unstable_by(|a, b| value(a).cmp(&value(b)));
-        match keys.windows(2).find(|pair| value(&pair[0]) == value(&pair[1])) {
-            None => Ok(()),
-            Some(pair) => {
-                let offset = pair[0].max(pair[1]) as usize;
-                let is_plain = |&at: &u32| self.bytes.get(at as usize..).is_some_and(is_plain_key);
-                let offset = if pair.iter().all(is_plain) { offset } else { first };
-                Err(Error::new(offset, ErrorKind::DuplicateKey))
-            }
-        }
+    fn unique_keys(&mut self, first: usize, count: usize) -> Result<(), Error> {
+        let mut reader = Reader::new(self.bytes);
+        reader.set_position(first);
+        // Keys that hold maps may have to be written anew, so they are counted before that.
+        let keys = Keys::in_order(&reader, Some(count as u64), count, |start, key| {
+            let left = self.map_keys_bytes_left.checked_sub(key.len());
+            self.map_keys_bytes_left = left.ok_or(Error::new(start, ErrorKind::MapKeysTooLarge))?;
+            Ok(())
+        })?;
+        let Some(pair) = keys.repeated() else { return Ok(()) };
+        let is_one_form = pair.iter().all(|at| is_plain_key(&self.bytes[*at..]));
+        Err(Error::new(if is_one_form { pair[1] } else { first }, ErrorKind::DuplicateKey))
     }
-}
-
-/// What a key stands for, the same for each of its encodings: major type, argument and content of an integer or definite
-/// string; anything else as its deterministic bytes.
-fn key_value(key: &[u8]) -> (u8, u64, &[u8]) {
-    match head_at(key, 0) {
-        Ok(head) if head.major < 4 && !head.is_indefinite() => {
-            (head.major, head.argument, &key[head.head_bytes..])
-        }
-        _ => (u8::MAX, 0, key),
-    }
-}
-
-/// Whether a key must be written anew to be compared.
-fn is_rewritten(key: &[u8]) -> bool {
-    key_value(key).0 == u8::MAX && !is_deterministic(key)
 }
 
 /// Whether the value under an encoded key is payload.

@@ -3,26 +3,69 @@
 use std::cmp::Ordering;
 
 use super::error::{Error, ErrorKind};
+use super::keys::{self, Keys};
+use super::order;
 use super::reader::{Kind, Reader, skip_at};
 use super::writer::Writer;
 use crate::limits::CBOR_DEPTH_MAX;
 
 /// Appends the deterministic encoding of the one item in `bytes`, which [`check`](super::check) has accepted.
 ///
+/// Beside `out` it takes 4 bytes for each pair of a map whose keys are out of order, while that map is written.
+///
 /// **Errors:** bytes that are not well-formed. **Source:** PROTOCOL 5, RFC 8949 4.2.1.
 pub fn deterministic(bytes: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
-    let end = deterministic_at(bytes, 0, out)?;
-    if end < bytes.len() {
-        return Err(Error::new(end, ErrorKind::TrailingBytes));
-    }
+    whole(bytes, &mut Rewriter { out, put: None, is_ordered: true })
+}
+
+/// Gives the deterministic encoding of the one item in `bytes` to `put`, piece by piece; `scratch` is overwritten.
+///
+/// **Errors:** as [`deterministic`].
+pub fn deterministic_pieces(
+    bytes: &[u8],
+    scratch: &mut Vec<u8>,
+    put: &mut dyn FnMut(&[u8]),
+) -> Result<(), Error> {
+    pieces(bytes, scratch, put, true)
+}
+
+/// Length of the deterministic encoding of the one item in `bytes`; `scratch` is overwritten.
+///
+/// **Errors:** as [`deterministic`].
+pub fn deterministic_len(bytes: &[u8], scratch: &mut Vec<u8>) -> Result<usize, Error> {
+    let mut length = 0;
+    // The length is the same in any order of the keys.
+    pieces(bytes, scratch, &mut |piece| length += piece.len(), false)?;
+    Ok(length)
+}
+
+fn pieces(
+    bytes: &[u8],
+    scratch: &mut Vec<u8>,
+    put: &mut dyn FnMut(&[u8]),
+    is_ordered: bool,
+) -> Result<(), Error> {
+    scratch.clear();
+    let mut rewriter = Rewriter { out: scratch, put: Some(put), is_ordered };
+    whole(bytes, &mut rewriter)?;
+    rewriter.put_out();
     Ok(())
+}
+
+fn whole(bytes: &[u8], rewriter: &mut Rewriter<'_>) -> Result<(), Error> {
+    let mut reader = Reader::new(bytes);
+    rewriter.item(&mut reader, 0)?;
+    match reader.position() {
+        end if end < bytes.len() => Err(Error::new(end, ErrorKind::TrailingBytes)),
+        _ => Ok(()),
+    }
 }
 
 /// Appends the deterministic encoding of the item at `start` and returns the offset behind it.
 pub(crate) fn deterministic_at(bytes: &[u8], start: usize, out: &mut Vec<u8>) -> Result<usize, Error> {
     let mut reader = Reader::new(bytes);
     reader.set_position(start);
-    rewrite(&mut reader, 0, out)?;
+    Rewriter { out, put: None, is_ordered: true }.item(&mut reader, 0)?;
     Ok(reader.position())
 }
 
@@ -33,100 +76,149 @@ pub fn is_deterministic(bytes: &[u8]) -> bool {
     matches!(deterministic_end(bytes, 0, 0), Ok(Some(end)) if end == bytes.len())
 }
 
-fn rewrite(reader: &mut Reader<'_>, depth: usize, out: &mut Vec<u8>) -> Result<(), Error> {
-    if depth > CBOR_DEPTH_MAX {
-        return Err(Error::new(reader.position(), ErrorKind::TooDeep));
-    }
-    match reader.kind()? {
-        Kind::Unsigned | Kind::Negative => {
-            Writer::new(out).int(reader.int()?);
-        }
-        Kind::Bytes => rewrite_string(reader, 2, out)?,
-        Kind::Text => rewrite_string(reader, 3, out)?,
-        Kind::Array => rewrite_array(reader, depth, out)?,
-        Kind::Map => rewrite_map(reader, depth, out)?,
-        Kind::Tag => {
-            Writer::new(out).tag(reader.tag()?);
-            rewrite(reader, depth + 1, out)?;
-        }
-        Kind::Float => {
-            Writer::new(out).float(reader.float()?);
-        }
-        Kind::Bool | Kind::Null | Kind::Undefined | Kind::Simple => {
-            Writer::new(out).simple(reader.simple()?);
-        }
-        Kind::Break => return Err(Error::new(reader.position(), ErrorKind::UnexpectedBreak)),
-    }
-    Ok(())
+/// Takes a piece of what is written.
+type Put<'a> = &'a mut dyn FnMut(&[u8]);
+
+/// Writes items anew.
+struct Rewriter<'a> {
+    out: &'a mut Vec<u8>,
+    /// Takes what stands in `out` whenever it has grown to a piece; without it everything stays there.
+    put: Option<Put<'a>>,
+    /// Whether keys are put in order.
+    is_ordered: bool,
 }
 
-/// A string, whose chunks are put behind each other where they belong: it may be most of a message.
-fn rewrite_string(reader: &mut Reader<'_>, major: u8, out: &mut Vec<u8>) -> Result<(), Error> {
-    if !reader.head()?.is_indefinite() {
-        let mut writer = Writer::new(out);
-        if major == 2 {
-            writer.bytes(&reader.bytes()?)
-        } else {
-            writer.text(&reader.text()?)
-        };
-        return Ok(());
-    }
-    let (offset, start) = (reader.position(), out.len());
-    reader.join_chunks(major, out)?;
-    if major == 3 && std::str::from_utf8(&out[start..]).is_err() {
-        return Err(Error::new(offset, ErrorKind::InvalidUtf8));
-    }
-    let bytes = out.len() - start;
-    let mut writer = Writer::new(out);
-    if major == 2 {
-        writer.bytes_head(bytes as u64)
-    } else {
-        writer.text_head(bytes as u64)
-    };
-    let head_bytes = out.len() - start - bytes;
-    out[start..].rotate_right(head_bytes);
-    Ok(())
-}
-
-fn rewrite_array(reader: &mut Reader<'_>, depth: usize, out: &mut Vec<u8>) -> Result<(), Error> {
-    let mut left = reader.array()?;
-    let count = match left {
-        Some(count) => count,
-        None => {
-            let mut ahead = *reader;
-            let mut count = 0;
-            while !ahead.take_break() {
-                ahead.skip()?;
-                count += 1;
+impl Rewriter<'_> {
+    fn item(&mut self, reader: &mut Reader<'_>, depth: usize) -> Result<(), Error> {
+        if depth > CBOR_DEPTH_MAX {
+            return Err(Error::new(reader.position(), ErrorKind::TooDeep));
+        }
+        match reader.kind()? {
+            Kind::Unsigned | Kind::Negative => {
+                Writer::new(self.out).int(reader.int()?);
             }
-            count
+            Kind::Bytes => self.string(reader, 2)?,
+            Kind::Text => self.string(reader, 3)?,
+            Kind::Array => self.array(reader, depth)?,
+            Kind::Map => self.map(reader, depth)?,
+            Kind::Tag => {
+                Writer::new(self.out).tag(reader.tag()?);
+                self.item(reader, depth + 1)?;
+            }
+            Kind::Float => {
+                Writer::new(self.out).float(reader.float()?);
+            }
+            Kind::Bool | Kind::Null | Kind::Undefined | Kind::Simple => {
+                Writer::new(self.out).simple(reader.simple()?);
+            }
+            Kind::Break => return Err(Error::new(reader.position(), ErrorKind::UnexpectedBreak)),
         }
-    };
-    Writer::new(out).array(count);
-    while reader.has_next(&mut left) {
-        rewrite(reader, depth + 1, out)?;
+        if self.out.len() >= PIECE_BYTES_MIN {
+            self.put_out();
+        }
+        Ok(())
     }
-    Ok(())
+
+    /// Gives away what has been written, if somebody takes it.
+    fn put_out(&mut self) {
+        if let Some(put) = &mut self.put {
+            put(self.out);
+            self.out.clear();
+        }
+    }
+
+    /// A string or a key may be most of a message, so that its bytes go where they belong without a copy in between.
+    fn raw(&mut self, bytes: &[u8]) {
+        match &mut self.put {
+            Some(put) if bytes.len() >= PIECE_BYTES_MIN => {
+                put(self.out);
+                self.out.clear();
+                put(bytes);
+            }
+            _ => self.out.extend_from_slice(bytes),
+        }
+    }
+
+    fn string(&mut self, reader: &mut Reader<'_>, major: u8) -> Result<(), Error> {
+        let string = chunks(reader, major)?;
+        let bytes = string.clone().map(<[u8]>::len).sum::<usize>() as u64;
+        let mut writer = Writer::new(self.out);
+        if major == 2 {
+            writer.bytes_head(bytes)
+        } else {
+            writer.text_head(bytes)
+        };
+        for chunk in string {
+            self.raw(chunk);
+        }
+        Ok(())
+    }
+
+    fn array(&mut self, reader: &mut Reader<'_>, depth: usize) -> Result<(), Error> {
+        let mut left = reader.array()?;
+        let count = match left {
+            Some(count) => count,
+            None => {
+                let mut ahead = *reader;
+                let mut count = 0;
+                while !ahead.take_break() {
+                    ahead.skip()?;
+                    count += 1;
+                }
+                count
+            }
+        };
+        Writer::new(self.out).array(count);
+        while reader.has_next(&mut left) {
+            self.item(reader, depth + 1)?;
+        }
+        Ok(())
+    }
+
+    fn map(&mut self, reader: &mut Reader<'_>, depth: usize) -> Result<(), Error> {
+        let mut left = reader.map()?;
+        let (count, is_in_order) = keys::survey(*reader, left)?;
+        Writer::new(self.out).map(count as u64);
+        if is_in_order || !self.is_ordered {
+            while reader.has_next(&mut left) {
+                self.item(reader, depth + 1)?;
+                self.item(reader, depth + 1)?;
+            }
+            return Ok(());
+        }
+        let keys = Keys::in_order(reader, left, count, |_, _| Ok(()))?;
+        for (start, rewritten) in keys.pairs() {
+            let mut pair = *reader;
+            pair.set_position(start);
+            match rewritten {
+                // Writing it twice would take twice as long for each map that is a key in a key.
+                Some(key) => {
+                    pair.skip()?;
+                    self.raw(key);
+                }
+                None => self.item(&mut pair, depth + 1)?,
+            }
+            self.item(&mut pair, depth + 1)?;
+        }
+        reader.set_position(keys.end());
+        Ok(())
+    }
 }
 
-fn rewrite_map(reader: &mut Reader<'_>, depth: usize, out: &mut Vec<u8>) -> Result<(), Error> {
-    let mut left = reader.map()?;
-    let mut pairs = Vec::new();
-    let mut encoded = Vec::new();
-    while reader.has_next(&mut left) {
-        let from = encoded.len();
-        rewrite(reader, depth + 1, &mut encoded)?;
-        let key_end = encoded.len();
-        rewrite(reader, depth + 1, &mut encoded)?;
-        pairs.push((from, key_end, encoded.len()));
+/// The content of the string that is next, in one piece or in its chunks; moves behind it.
+fn chunks<'a>(
+    reader: &mut Reader<'a>,
+    major: u8,
+) -> Result<impl Iterator<Item = &'a [u8]> + Clone + use<'a>, Error> {
+    let start = reader.position();
+    let string = reader.skip()?;
+    let is_text = |chunk: &[u8]| major != 3 || chunk.is_ascii() || std::str::from_utf8(chunk).is_ok();
+    // RFC 8949 3.2.3: each chunk is valid UTF-8 by itself.
+    if order::chunks(string).all(is_text) {
+        Ok(order::chunks(string))
+    } else {
+        Err(Error::new(start, ErrorKind::InvalidUtf8))
     }
-    pairs.sort_by(|a, b| encoded[a.0..a.1].cmp(&encoded[b.0..b.1]));
-    let mut writer = Writer::new(out);
-    writer.map(pairs.len() as u64);
-    for (from, _, end) in pairs {
-        writer.raw(&encoded[from..end]);
-    }
-    Ok(())
 }
 
 /// End of the item at `start`, or `None` when it is well-formed so far and not deterministic.
@@ -192,3 +284,6 @@ fn is_shortest_float(value: f64, info: u8, bits: u64) -> bool {
         _ => !fits_half && !fits_single,
     }
 }
+
+/// What has been written is given away from here on; a hash takes it faster in larger pieces.
+const PIECE_BYTES_MIN: usize = 4 * 1024;

@@ -2,6 +2,8 @@
 
 use thiserror::Error;
 
+use crate::limits::CBOR_MAP_KEYS_BYTES_MAX;
+
 /// Bytes that are not CBOR we accept, or not of the type that was asked for.
 ///
 /// **Errors:** maps to 1001 INVALID_MESSAGE. **Source:** PROTOCOL 5.
@@ -56,6 +58,9 @@ pub enum ErrorKind {
     /// More items than [`CBOR_ITEMS_MAX`](crate::limits::CBOR_ITEMS_MAX).
     #[error("too many items in the message")]
     TooManyItems,
+    /// More bytes of keys that hold maps than [`CBOR_MAP_KEYS_BYTES_MAX`].
+    #[error("more than {CBOR_MAP_KEYS_BYTES_MAX} bytes of map keys that are or hold maps")]
+    MapKeysTooLarge,
     /// Bytes after the item.
     #[error("trailing bytes after the item")]
     TrailingBytes,

@@ -8,13 +8,15 @@ mod check;
 mod deterministic;
 mod error;
 pub mod json;
+mod keys;
+mod order;
 mod reader;
 mod writer;
 
 pub use check::{Checker, TagPolicy, check};
-pub use deterministic::{deterministic, is_deterministic};
+pub use deterministic::{deterministic, deterministic_len, deterministic_pieces, is_deterministic};
 pub use error::{Error, ErrorKind};
-pub use reader::{Head, Kind, Reader};
+pub use reader::{Head, Kind, Reader, short_bytes};
 pub use writer::Writer;
 
 #[cfg(test)]

@@ -36,6 +36,28 @@ pub enum Kind {
     Break,
 }
 
+impl Kind {
+    /// The type of the item whose first byte this is.
+    #[inline]
+    pub const fn of(first: u8) -> Self {
+        match (first >> 5, first & 0x1f) {
+            (0, _) => Self::Unsigned,
+            (1, _) => Self::Negative,
+            (2, _) => Self::Bytes,
+            (3, _) => Self::Text,
+            (4, _) => Self::Array,
+            (5, _) => Self::Map,
+            (6, _) => Self::Tag,
+            (_, 20 | 21) => Self::Bool,
+            (_, 22) => Self::Null,
+            (_, 23) => Self::Undefined,
+            (_, 25..=27) => Self::Float,
+            (_, INDEFINITE) => Self::Break,
+            _ => Self::Simple,
+        }
+    }
+}
+
 /// One decoded head: major type, additional information, argument, and its own length.
 ///
 /// **Shape:** `info` 31 is an indefinite length (or break), whose `argument` is 0. **Source:** RFC 8949 3.
@@ -70,27 +92,40 @@ impl Head {
         }
     }
 
+    /// The type of the item that it opens.
     #[inline]
-    pub(crate) const fn kind(self) -> Kind {
-        match (self.major, self.info) {
-            (0, _) => Kind::Unsigned,
-            (1, _) => Kind::Negative,
-            (2, _) => Kind::Bytes,
-            (3, _) => Kind::Text,
-            (4, _) => Kind::Array,
-            (5, _) => Kind::Map,
-            (6, _) => Kind::Tag,
-            (_, 20 | 21) => Kind::Bool,
-            (_, 22) => Kind::Null,
-            (_, 23) => Kind::Undefined,
-            (_, 25..=27) => Kind::Float,
-            (_, INDEFINITE) => Kind::Break,
-            _ => Kind::Simple,
-        }
+    pub const fn kind(self) -> Kind {
+        Kind::of(self.major << 5 | self.info)
     }
 }
 
 pub(crate) const INDEFINITE: u8 = 31;
+
+/// How many bytes the item takes that opens with this one, where that alone tells it and tells that JSON has the like: as it
+/// does of most items, which are integers, `false`, `true`, `null` and short strings.
+#[inline]
+pub const fn short_bytes(first: u8) -> Option<usize> {
+    match SHORT_BYTES[first as usize] {
+        0 => None,
+        bytes => Some(bytes as usize),
+    }
+}
+
+const SHORT_BYTES: [u8; 256] = {
+    let mut bytes = [0; 256];
+    let mut first = 0;
+    while first < bytes.len() {
+        bytes[first] = match first {
+            0x00..0x18 | 0x20..0x38 | 0xf4..0xf7 => 1,
+            // A negative number of eight bytes may be below every `i64`.
+            0x18..0x1c | 0x38..0x3b => 1 + (1 << (first & 0x03)),
+            0x40..0x58 | 0x60..0x78 => 1 + (first as u8 & 0x1f),
+            _ => 0,
+        };
+        first += 1;
+    }
+    bytes
+};
 
 /// Decodes the head at `offset`.
 #[inline]
@@ -105,6 +140,7 @@ pub(crate) fn head_at(bytes: &[u8], offset: usize) -> Result<Head, Error> {
     long_head_at(bytes, offset, major, info)
 }
 
+#[inline]
 fn long_head_at(bytes: &[u8], offset: usize, major: u8, info: u8) -> Result<Head, Error> {
     let after = &bytes[offset + 1..];
     let argument = match info {
@@ -414,12 +450,23 @@ pub(crate) fn indefinite_string_end(bytes: &[u8], offset: usize, major: u8) -> R
     }
 }
 
+/// End of the item at `start`, if its first byte tells it and it stands in the input.
+#[inline]
+pub(crate) fn short_end(bytes: &[u8], start: usize) -> Option<usize> {
+    let end = start + short_bytes(*bytes.get(start)?)?;
+    (end <= bytes.len()).then_some(end)
+}
+
 /// End of the item at `start`; nested indefinite-length containers count against the depth bound.
 pub(crate) fn skip_at(bytes: &[u8], start: usize, depth: usize) -> Result<usize, Error> {
     let mut at = start;
     let mut left: u64 = 1;
     while left > 0 {
         left -= 1;
+        if let Some(end) = short_end(bytes, at) {
+            at = end;
+            continue;
+        }
         let head = head_at(bytes, at)?;
         match head.major {
             2 | 3 if head.is_indefinite() => at = indefinite_string_end(bytes, at, head.major)?,

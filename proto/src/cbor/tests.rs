@@ -77,6 +77,78 @@ fn one_key_in_two_spellings_is_a_duplicate() {
 }
 
 #[test]
+fn an_array_or_tag_that_is_a_key_in_two_forms_is_a_duplicate() {
+    for (first, second) in [
+        ("8101", "811801"),
+        ("8101", "9f01ff"),
+        ("9f01ff", "8101"),
+        ("818101", "9f9f1801ffff"),
+        ("82626162f93c00", "98027f61616162fffa3f800000"),
+        ("c101", "d80101"),
+        ("c18101", "c19f01ff"),
+        ("81a10001", "81bf1800 01ff"),
+    ] {
+        let [first, second] = [first, second].map(bytes);
+        let given = [&[0xa3][..], &first, &[0x00, 0x05, 0x00], &second, &[0x00]].concat();
+        let error = check(&given).unwrap_err();
+        assert_eq!((error.offset, error.kind), (1, ErrorKind::DuplicateKey), "{given:02x?}");
+        let other = [&[0xa2][..], &first, &[0x00, 0x81], &second, &[0x00]].concat();
+        assert_eq!(check(&other), Ok(()), "{other:02x?}");
+    }
+}
+
+#[test]
+fn keys_that_hold_maps_are_bounded_together_and_at_each_level() {
+    // Each is a map of one byte string: as many bytes as may be in four keys, which differ in their last byte.
+    let key = |bytes: usize, last: u8| {
+        let length = u16::try_from(bytes - 5).unwrap().to_be_bytes();
+        [&[0xa1, 0x59][..], &length, &vec![0; bytes - 6], &[last, 0x00]].concat()
+    };
+    let quarter = CBOR_MAP_KEYS_BYTES_MAX / 4;
+    let map = |keys: &[Vec<u8>]| {
+        let pairs = keys.iter().flat_map(|key| [&key[..], &[0x00]].concat());
+        [0xa0 | keys.len() as u8].into_iter().chain(pairs).collect::<Vec<u8>>()
+    };
+    let mut keys: Vec<_> = (0..4).map(|last| key(quarter, last)).collect();
+    assert_eq!(check(&map(&keys)), Ok(()));
+    keys.push(bytes("a0"));
+    let error = check(&map(&keys)).unwrap_err();
+    assert_eq!((error.offset, error.kind), (1 + 4 * (quarter + 1), ErrorKind::MapKeysTooLarge));
+    assert!(error.to_string().contains(&CBOR_MAP_KEYS_BYTES_MAX.to_string()), "{error}");
+
+    // Behind an array and a tag as well, and once more for each level.
+    let half = |wrap: &[u8]| [wrap, &key(CBOR_MAP_KEYS_BYTES_MAX / 2 - wrap.len(), 0)].concat();
+    for wrap in [&[0x81][..], &[0xc1], &[0x9f]] {
+        let end: &[u8] = if wrap == [0x9f] { &[0xff] } else { &[] };
+        let once = [&half(wrap)[..], end].concat();
+        assert_eq!(check(&map(std::slice::from_ref(&once))), Ok(()));
+        let twice = map(&[map(&[once])]);
+        assert_eq!(check(&twice).unwrap_err().kind, ErrorKind::MapKeysTooLarge);
+    }
+    // Values and other keys are not counted.
+    let value = [&[0xa1, 0x00][..], &key(40_000, 0)].concat();
+    assert_eq!(check(&value), Ok(()));
+
+    // One checker is one message.
+    let items = [map(&keys[..3]), map(&keys[..2])].concat();
+    let mut checker = Checker::new(&items, TagPolicy::Anywhere);
+    let second = checker.item(0, 0).unwrap();
+    assert_eq!(checker.item(second, 0).unwrap_err().kind, ErrorKind::MapKeysTooLarge);
+}
+
+#[test]
+fn maps_that_are_keys_in_keys_are_refused_before_any_is_written_anew() {
+    let count: u16 = 60_000;
+    let pairs = (0..count).rev().flat_map(|number| [&[0x19][..], &number.to_be_bytes(), &[0x00]].concat());
+    let innermost: Vec<u8> = [&[0xb9][..], &count.to_be_bytes()].concat().into_iter().chain(pairs).collect();
+    let levels = CBOR_DEPTH_MAX - 1;
+    let nested = [&vec![0xa2; levels][..], &innermost, &[0x00, 0x00, 0x00].repeat(levels)].concat();
+    // The level right around it is the first that would, and is as far as the check comes.
+    let error = check(&nested).unwrap_err();
+    assert_eq!((error.offset, error.kind), (levels, ErrorKind::MapKeysTooLarge));
+}
+
+#[test]
 fn depth_and_item_bounds_hold_at_the_bound_and_one_past_it() {
     let nested = |depth: usize| [vec![0x81; depth], vec![0x00]].concat();
     assert_eq!(check(&nested(CBOR_DEPTH_MAX)), Ok(()));
@@ -167,6 +239,26 @@ fn reader_borrows_definite_strings_and_joins_chunks() {
     assert_eq!(wrong.position(), 0);
 }
 
+#[test]
+fn an_item_whose_first_byte_tells_its_end_is_as_long_as_its_head_says_and_json() {
+    let mut told = 0;
+    for first in 0..=u8::MAX {
+        let Some(count) = short_bytes(first) else { continue };
+        told += 1;
+        let item = [&[first][..], &[b'~'; 23]].concat();
+        let head = Reader::new(&item).head().unwrap();
+        let content = if matches!(head.kind(), Kind::Bytes | Kind::Text) { head.argument } else { 0 };
+        assert_eq!(count, head.head_bytes + usize::try_from(content).unwrap(), "{first:02x}");
+        assert_eq!(Reader::new(&item).skip(), Ok(&item[..count]), "{first:02x}");
+        check(&item[..count]).unwrap();
+        json::to_json(&item[..count]).unwrap();
+        assert!(check(&item[..count - 1]).is_err(), "{first:02x}");
+        assert!(Reader::new(&item[..count - 1]).skip().is_err(), "{first:02x}");
+    }
+    // Two kinds of integers in one byte and two of strings, seven longer integers, three literals.
+    assert_eq!(told, 4 * 24 + 7 + 3);
+}
+
 fn item() -> impl Strategy<Value = ciborium::Value> {
     use ciborium::Value;
     let leaf = prop_oneof![
@@ -188,6 +280,96 @@ fn item() -> impl Strategy<Value = ciborium::Value> {
     })
 }
 
+/// A key in one of its encodings: as ciborium writes it, with a longer head, or in chunks.
+fn key() -> impl Strategy<Value = Vec<u8>> {
+    let string = |major: u8| {
+        proptest::collection::vec(b'a'..=b'c', 0..6).prop_flat_map(move |content| {
+            let definite = [&[major << 5 | 24, content.len() as u8][..], &content].concat();
+            (0..=content.len(), Just((content, definite))).prop_map(move |(cut, (content, definite))| {
+                let chunk = |part: &[u8]| [&[major << 5 | part.len() as u8][..], part].concat();
+                let chunks = [chunk(&content[..cut]), chunk(&content[cut..])].concat();
+                if cut == 0 { definite } else { [&[major << 5 | 31][..], &chunks, &[0xff]].concat() }
+            })
+        })
+    };
+    let written = |value: ciborium::Value| {
+        let mut bytes = Vec::new();
+        ciborium::into_writer(&value, &mut bytes).unwrap();
+        bytes
+    };
+    prop_oneof![
+        item().prop_map(written),
+        string(2),
+        string(3),
+        any::<u16>().prop_map(|number| [&[0x1a, 0, 0][..], &number.to_be_bytes()].concat()),
+        any::<u16>().prop_map(|number| [&[0x81, 0x3a, 0, 0][..], &number.to_be_bytes()].concat()),
+        any::<f32>().prop_map(|float| [&[0xfb][..], &f64::from(float).to_be_bytes()].concat()),
+    ]
+}
+
+/// A head in one of the forms that its argument, which is below 24, may have.
+fn head(major: u8, argument: u8, form: u8) -> Vec<u8> {
+    let major = major << 5;
+    match form % 5 {
+        0 => vec![major | argument],
+        1 => vec![major | 24, argument],
+        2 => vec![major | 25, 0, argument],
+        3 => vec![major | 26, 0, 0, 0, argument],
+        _ => vec![major | 27, 0, 0, 0, 0, 0, 0, 0, argument],
+    }
+}
+
+/// A key without maps in any of its encodings, of few values, so that two of them often begin alike.
+fn loose_key() -> impl Strategy<Value = Vec<u8>> {
+    let leaf = prop_oneof![
+        (0..=1u8, 0..3u8, any::<u8>()).prop_map(|(major, number, form)| head(major, number, form)),
+        (2..=3u8, proptest::collection::vec(b'a'..=b'b', 0..3), any::<u8>())
+            .prop_map(|(major, content, form)| [head(major, content.len() as u8, form), content].concat()),
+        (2..=3u8, proptest::collection::vec(proptest::collection::vec(b'a'..=b'b', 0..2), 0..4)).prop_map(
+            |(major, chunks)| {
+                let chunk = |chunk: Vec<u8>| [head(major, chunk.len() as u8, 0), chunk].concat();
+                [vec![major << 5 | 31], chunks.into_iter().flat_map(chunk).collect(), vec![0xff]].concat()
+            }
+        ),
+        prop_oneof![Just(vec![0xf4]), Just(vec![0xf6]), Just(vec![0xf8, 0x40])],
+        (0..3u8, any::<bool>()).prop_map(|(number, is_wide)| {
+            let number = f32::from(number) + 0.5;
+            if is_wide {
+                [&[0xfb][..], &f64::from(number).to_be_bytes()].concat()
+            } else {
+                [&[0xfa][..], &number.to_be_bytes()].concat()
+            }
+        }),
+    ];
+    leaf.prop_recursive(4, 32, 4, |inner| {
+        let items = proptest::collection::vec(inner.clone(), 0..4);
+        prop_oneof![
+            (items.clone(), any::<u8>()).prop_map(|(items, form)| [
+                head(4, items.len() as u8, form),
+                items.concat()
+            ]
+            .concat()),
+            items.prop_map(|items| [vec![0x9f], items.concat(), vec![0xff]].concat()),
+            (0..2u8, any::<u8>(), inner)
+                .prop_map(|(number, form, inner)| [head(6, number, form), inner].concat()),
+        ]
+    })
+}
+
+#[test]
+fn a_map_that_is_a_key_in_a_key_is_put_in_order_once_however_deep() {
+    // Twice as long for each level would be for ever.
+    let (mut given, mut wanted) = (vec![0x01], vec![0x01]);
+    for _ in 0..CBOR_DEPTH_MAX - 1 {
+        given = [&[0xa2][..], &given, &[0x00, 0x00, 0x00]].concat();
+        wanted = [&[0xa2, 0x00, 0x00][..], &wanted, &[0x00]].concat();
+    }
+    assert_eq!(check(&given), Ok(()));
+    let mut written = Vec::new();
+    deterministic(&given, &mut written).unwrap();
+    assert_eq!(written, wanted);
+}
+
 proptest! {
     #[test]
     fn what_ciborium_writes_is_accepted_and_kept(value in item()) {
@@ -201,8 +383,61 @@ proptest! {
         let mut again = Vec::new();
         deterministic(&rewritten, &mut again).unwrap();
         prop_assert_eq!(&rewritten, &again);
+        let (mut scratch, mut joined) = (Vec::new(), Vec::new());
+        deterministic_pieces(&given, &mut scratch, &mut |piece| joined.extend_from_slice(piece)).unwrap();
+        prop_assert_eq!(&joined, &rewritten);
+        prop_assert_eq!(deterministic_len(&given, &mut scratch), Ok(rewritten.len()));
         for end in 0..given.len() {
             prop_assert!(check(&given[..end]).is_err());
+        }
+    }
+
+    #[test]
+    fn keys_of_every_kind_and_form_come_out_in_the_order_of_their_encodings(keys in proptest::collection::vec(key(), 0..12)) {
+        let mut pairs = std::collections::BTreeMap::new();
+        for key in keys {
+            let mut written = Vec::new();
+            deterministic(&key, &mut written).unwrap();
+            pairs.entry(written).or_insert(key);
+        }
+        // By the bytes that were given, which is another order than that of the map.
+        let mut given: Vec<_> = pairs.values().map(|key| [&key[..], &[0x18, 0x01]].concat()).collect();
+        given.sort_by(|a, b| b.cmp(a));
+        let given = [&[0xa0 | given.len() as u8][..], &given.concat()].concat();
+        prop_assert_eq!(check(&given), Ok(()));
+        let mut wanted = vec![0xa0 | pairs.len() as u8];
+        pairs.keys().for_each(|key| wanted.extend([&key[..], &[0x01]].concat()));
+        let mut rewritten = Vec::new();
+        deterministic(&given, &mut rewritten).unwrap();
+        prop_assert_eq!(rewritten, wanted);
+    }
+
+    #[test]
+    fn keys_stand_in_the_order_of_their_deterministic_encodings(
+        keys in proptest::collection::vec(loose_key(), 2..8),
+        behind in proptest::collection::vec(any::<u8>(), 0..4),
+    ) {
+        let written = |key: &[u8]| {
+            let mut written = Vec::new();
+            deterministic(key, &mut written).unwrap();
+            written
+        };
+        for a in &keys {
+            prop_assert_eq!(order::compare(&[a, &behind[..]].concat(), &written(a)), std::cmp::Ordering::Equal);
+            for b in &keys {
+                prop_assert_eq!(order::compare(a, &[b, &behind[..]].concat()), written(a).cmp(&written(b)));
+            }
+        }
+        let mut sorted: Vec<_> = keys.iter().map(|key| written(key)).collect();
+        sorted.sort();
+        sorted.dedup();
+        let is_unique = sorted.len() == keys.len();
+        let pairs: Vec<u8> = keys.iter().flat_map(|key| [key, &[0x00][..]].concat()).collect();
+        let given = [&[0xa0 | keys.len() as u8][..], &pairs].concat();
+        prop_assert_eq!(check(&given).map_err(|error| error.kind), if is_unique { Ok(()) } else { Err(ErrorKind::DuplicateKey) });
+        if is_unique {
+            let pairs: Vec<u8> = sorted.iter().flat_map(|key| [key, &[0x00][..]].concat()).collect();
+            prop_assert_eq!(written(&given), [&[0xa0 | keys.len() as u8][..], &pairs].concat());
         }
     }
 

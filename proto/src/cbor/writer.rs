@@ -98,17 +98,9 @@ impl<'a> Writer<'a> {
 
     /// A float in the shortest width that keeps its value; every NaN becomes the half-precision quiet one.
     pub fn float(&mut self, value: f64) -> &mut Self {
-        if value.is_nan() {
-            return self.raw(&[0xf9, 0x7e, 0x00]);
-        }
-        let half = half::f16::from_f64(value);
-        if half.to_f64() == value {
-            self.raw(&[0xf9]).raw(&half.to_bits().to_be_bytes())
-        } else if f64::from(value as f32) == value {
-            self.raw(&[0xfa]).raw(&(value as f32).to_bits().to_be_bytes())
-        } else {
-            self.raw(&[0xfb]).raw(&value.to_bits().to_be_bytes())
-        }
+        let (info, bits) = shortest_float(value);
+        let width_bytes = 1 << (info - 24);
+        self.raw(&[0xe0 | info]).raw(&bits.to_be_bytes()[size_of::<u64>() - width_bytes..])
     }
 
     /// Bytes that already are one encoded item.
@@ -138,5 +130,20 @@ impl<'a> Writer<'a> {
             }
         }
         self
+    }
+}
+
+/// Additional information and bits of the shortest float that keeps a value; every NaN is the half-precision quiet one.
+pub(super) fn shortest_float(value: f64) -> (u8, u64) {
+    if value.is_nan() {
+        return (25, 0x7e00);
+    }
+    let half = half::f16::from_f64(value);
+    if half.to_f64() == value {
+        (25, half.to_bits().into())
+    } else if f64::from(value as f32) == value {
+        (26, (value as f32).to_bits().into())
+    } else {
+        (27, value.to_bits())
     }
 }

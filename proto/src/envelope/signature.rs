@@ -95,8 +95,31 @@ impl Envelope<'_> {
     /// **Source:** PROTOCOL 5, AMP 001 §8.2.
     pub fn verify(&self, key: &PublicKey, scratch: &mut Vec<u8>) -> Result<(), EnvelopeError> {
         let sig = self.sig.as_ref().ok_or(self.error(EnvelopeErrorKind::Unsigned))?;
-        self.signed_bytes(scratch)?;
-        key.verify(scratch, sig).map_err(|_| self.error(EnvelopeErrorKind::Signature))
+        let Payload::Body(body) = &self.payload else {
+            return Err(self.error(EnvelopeErrorKind::Decryption));
+        };
+        let misfit = |_| self.error(EnvelopeErrorKind::Signature);
+        let mut verifier = key.verifier(sig).map_err(misfit)?;
+        // PROTOCOL 5: a body that is not in deterministic form is re-encoded for verification only.
+        let is_rewritten = self.signed == SignedForm::Deterministic && !cbor::is_deterministic(body);
+        let cbor_error = |error| EnvelopeError::cbor(error, Some(self.id));
+        let body_bytes = if is_rewritten {
+            cbor::deterministic_len(body, scratch).map_err(cbor_error)?
+        } else {
+            body.len()
+        };
+        scratch.clear();
+        self.signed_fields().write_head(scratch);
+        Writer::new(scratch).bytes_head(body_bytes as u64);
+        verifier.update(scratch);
+        // The body is not copied: it may be large, and is in memory once already.
+        if is_rewritten {
+            let mut put = |piece: &[u8]| verifier.update(piece);
+            cbor::deterministic_pieces(body, scratch, &mut put).map_err(cbor_error)?;
+        } else {
+            verifier.update(body);
+        }
+        verifier.finish().map_err(misfit)
     }
 
     /// Checks the signature with the key that `keyring` has for `from`.
@@ -116,16 +139,7 @@ impl Envelope<'_> {
             Payload::Enc(_) => return Err(self.error(EnvelopeErrorKind::Decryption)),
         };
         out.clear();
-        let fields = SignedFields {
-            id: &self.id,
-            typ: self.typ,
-            ts: self.ts,
-            ttl: self.ttl,
-            from: &self.from,
-            to: &self.to,
-            reply_to: self.reply_to.as_deref(),
-            thread_id: self.thread_id.as_deref(),
-        };
+        let fields = self.signed_fields();
         match self.signed {
             // PROTOCOL 5: a body that is not in deterministic form is re-encoded for verification only.
             SignedForm::Deterministic => fields
@@ -135,6 +149,19 @@ impl Envelope<'_> {
                 fields.write(body, out);
                 Ok(())
             }
+        }
+    }
+
+    fn signed_fields(&self) -> SignedFields<'_> {
+        SignedFields {
+            id: &self.id,
+            typ: self.typ,
+            ts: self.ts,
+            ttl: self.ttl,
+            from: &self.from,
+            to: &self.to,
+            reply_to: self.reply_to.as_deref(),
+            thread_id: self.thread_id.as_deref(),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use ed25519_dalek::{Signature, Signer, SigningKey, VerifyingKey};
+use ed25519_dalek::{Signature, Signer, SigningKey, StreamVerifier, VerifyingKey};
 use thiserror::Error;
 use zeroize::Zeroizing;
 
@@ -129,9 +129,39 @@ impl PublicKey {
         self.0.verify_strict(message, &Signature::from_bytes(signature)).map_err(|_| InvalidSignature)
     }
 
+    /// The same check of a message that comes piece by piece.
+    ///
+    /// **Errors:** 1002 INVALID_SIGNATURE for bytes that are no signature of any message.
+    pub fn verifier(&self, signature: &[u8; SIGNATURE_BYTES]) -> Result<Verifier, InvalidSignature> {
+        let (half, _) = signature.split_first_chunk().expect("a signature is longer than its first half");
+        let half = VerifyingKey::from_bytes(half).map_err(|_| InvalidSignature)?;
+        // The key itself was refused when it was read, if it is of small order.
+        if half.is_weak() {
+            return Err(InvalidSignature);
+        }
+        self.0.verify_stream(&Signature::from_bytes(signature)).map(Verifier).map_err(|_| InvalidSignature)
+    }
+
     /// The X25519 key of the same party: the image of this one under the birational map (RFC 7748 4.1).
     pub fn agreement_key(&self) -> AgreementKey {
         AgreementKey::of_point(self.0.to_montgomery().to_bytes())
+    }
+}
+
+/// A signature that is being checked.
+pub struct Verifier(StreamVerifier);
+
+impl Verifier {
+    /// The next piece of the message.
+    pub fn update(&mut self, piece: &[u8]) {
+        self.0.update(piece);
+    }
+
+    /// Whether the signature fits what came, as [`PublicKey::verify`] has it.
+    ///
+    /// **Errors:** 1002 INVALID_SIGNATURE.
+    pub fn finish(self) -> Result<(), InvalidSignature> {
+        self.0.finalize_and_verify().map_err(|_| InvalidSignature)
     }
 }
 

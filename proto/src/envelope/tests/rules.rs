@@ -130,6 +130,7 @@ fn body_in_another_encoding_verifies_and_keeps_its_bytes() {
     assert_eq!(envelope.body(), Some(&body[..]));
     let mut scratch = Vec::new();
     assert_eq!(envelope.verify(&key_of(&alice()), &mut scratch), Ok(()));
+    envelope.signed_bytes(&mut scratch).unwrap();
     let signed = hex("4aa2616181016162190100");
     assert_eq!(scratch[scratch.len() - signed.len()..], signed);
 }
