@@ -1,11 +1,11 @@
 //! A schema document and a payload's CBOR in; a verdict with every violation's path out.
 //!
 //! [`profile`] refuses what would not be enforced. [`validator`] compiles a JSON Schema once and checks payloads
-//! straight over their received bytes: a private tape notes where each item stands, so nothing is copied into another
-//! tree. [`artifact`] keeps documents by content hash, with their compiled form beside them. [`subtype`] proves that
-//! all values of one schema are values of another, or shows one that is not; [`drift`] asks that of a caller's and a
-//! provider's schemas, and [`compat`] what the one could do without to use the other. [`hash`] gives a contract a name
-//! that changes when it does.
+//! straight over their received bytes: values are read where they stand, so nothing is copied into another tree.
+//! [`artifact`] keeps documents by content hash, with their compiled form beside them. [`subtype`] proves that all values
+//! of one schema are values of another, or shows one that is not; [`drift`] asks that of a caller's and a provider's
+//! schemas, and [`compat`] what the one could do without to use the other. [`hash`] gives a contract a name that changes
+//! when it does.
 
 pub mod artifact;
 pub mod compat;
@@ -13,16 +13,18 @@ mod document;
 pub mod drift;
 mod fault;
 pub mod hash;
+mod index;
+mod name;
 mod node;
 mod number;
 pub mod profile;
 mod stack;
 pub mod subtype;
 mod survey;
-mod tape;
 #[cfg(test)]
 mod tests;
 pub mod validator;
+mod values;
 mod violation;
 
 pub use artifact::{Artifact, ArtifactError, Artifacts, Keep};

@@ -1,17 +1,20 @@
-//! A tape in; the values that the `jsonschema` crate walks out: its `Json` traits over received CBOR.
+//! A payload and its index in; the values that the `jsonschema` crate walks out: its `Json` traits over received CBOR.
 
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::panic::{self, AssertUnwindSafe};
 
-use jsonschema::JsonType;
+use capd_proto::cbor::Kind;
+use jsonschema::error::ValidationErrorKind;
 use jsonschema::json::{self, JsonNumber, NodeIdentity};
+use jsonschema::{JsonType, ValidationError};
 use jsonschema_value::LazyInstance;
 use serde_json::Value;
 
+use super::name::{Copies, Name, Tally};
 use super::number::Number;
-use super::tape::{Entry, Members, Values};
+use super::values::{Items, Members, Values};
 
 /// The representation: JSON values as CBOR has them. **Source:** PROTOCOL 10.
 pub(super) struct Cbor;
@@ -19,10 +22,13 @@ pub(super) struct Cbor;
 /// Values and, while errors are gathered, how many were made.
 pub(super) struct Document<'a> {
     values: Values<'a>,
-    /// Errors that may be made before containers look empty and the walk runs out; `None` is no bound.
-    errors_max: Option<u64>,
+    /// Errors that may be made before containers look empty and the walk runs out.
+    errors_max: Cell<u64>,
     errors: Cell<u64>,
     steps_left: Cell<u64>,
+    /// While errors are gathered, what is spent on names in them.
+    copies: Option<Copies>,
+    is_cut: Cell<bool>,
 }
 
 /// The walk took more steps than it may.
@@ -32,22 +38,29 @@ pub(super) struct Exhausted;
 #[derive(Clone, Copy)]
 pub(super) struct Node<'a> {
     document: &'a Document<'a>,
-    index: u32,
+    /// Where it stands in the payload.
+    at: u32,
 }
 
 impl<'a> Document<'a> {
-    /// A document whose verdict is asked for; it is walked to its end.
-    pub(super) fn new(values: Values<'a>) -> Self {
+    /// A document of `count` values whose verdict is asked for; it is walked to its end.
+    pub(super) fn new(values: Values<'a>, count: u64) -> Self {
         // Far above what a schema of honest size asks of each value.
         const STEPS_BASE: u64 = 1_000_000;
-        const STEPS_PER_ENTRY: u64 = 250;
-        let steps = STEPS_BASE + STEPS_PER_ENTRY * values.entries.len() as u64;
-        Self { values, errors_max: None, errors: Cell::new(0), steps_left: Cell::new(steps) }
+        const STEPS_PER_VALUE: u64 = 250;
+        Self::within(values, STEPS_BASE + STEPS_PER_VALUE * count)
     }
 
     /// A document that is walked as far as `steps` go.
     pub(super) fn within(values: Values<'a>, steps: u64) -> Self {
-        Self { values, errors_max: None, errors: Cell::new(0), steps_left: Cell::new(steps) }
+        Self {
+            values,
+            errors_max: Cell::new(u64::MAX),
+            errors: Cell::new(0),
+            steps_left: Cell::new(steps),
+            copies: None,
+            is_cut: Cell::new(false),
+        }
     }
 
     /// Steps that are left of those.
@@ -57,8 +70,8 @@ impl<'a> Document<'a> {
 
     /// A document known to be invalid: each error made on it carries its number, counted from 0, as its instance,
     /// and from `errors_max` on nothing further is looked at.
-    pub(super) fn bounded(values: Values<'a>, errors_max: u64) -> Self {
-        Self { errors_max: Some(errors_max), ..Self::new(values) }
+    pub(super) fn bounded(values: Values<'a>, count: u64, errors_max: u64, copies: Copies) -> Self {
+        Self { errors_max: Cell::new(errors_max), copies: Some(copies), ..Self::new(values, count) }
     }
 
     /// Runs a walk over the document and ends it when it takes more steps than it may.
@@ -83,11 +96,40 @@ impl<'a> Document<'a> {
 
     /// The value as a whole.
     pub(super) fn root(&'a self) -> Node<'a> {
-        Node { document: self, index: 0 }
+        Node { document: self, at: 0 }
     }
 
+    /// While errors are gathered, what is spent on names in them.
+    pub(super) fn copies(&self) -> Option<&Copies> {
+        self.copies.as_ref()
+    }
+
+    /// Ends the walk: no further name may be copied.
+    #[cold]
+    pub(super) fn cut(&self) {
+        if !self.is_spent() {
+            self.errors_max.set(self.errors.get());
+            self.is_cut.set(true);
+        }
+    }
+
+    /// Whether what an error says holds. From the last that may be made on containers look empty; the one that lists the
+    /// names for which the walk was cut lists those that were seen, unless it is a schema that says which belong there.
+    pub(super) fn holds(&self, error: &ValidationError<'_>) -> bool {
+        let is_list = match error.kind() {
+            ValidationErrorKind::AdditionalProperties { .. } => true,
+            ValidationErrorKind::UnevaluatedProperties { .. } => {
+                self.copies().is_some_and(|copies| !copies.is_value_first())
+            }
+            _ => false,
+        };
+        let further = u64::from(self.is_cut.get() && is_list);
+        error.instance().as_u64().is_some_and(|number| number < self.errors_max.get() + further)
+    }
+
+    /// Whether as many errors were made as may be.
     fn is_spent(&self) -> bool {
-        self.errors_max.is_some_and(|max| self.errors.get() >= max)
+        self.errors.get() >= self.errors_max.get()
     }
 }
 
@@ -101,70 +143,72 @@ impl json::Json for Cbor {
     }
 
     fn with_string_node<T>((): &mut (), string: &str, f: impl FnOnce(Node<'_>) -> T) -> T {
-        // A name is a key of a recorded object, whose length fits.
-        let length = u32::try_from(string.len()).unwrap_or(u32::MAX);
-        let entries = [Entry::Text { at: 0, length, joined: true }];
-        let values = Values { input: &[], entries: &entries, order: &[], joined: string };
-        f(Document::new(values).root())
+        f(Document::new(Values::bare(string), 1).root())
     }
 }
 
 impl<'a> Node<'a> {
-    fn values(self) -> Values<'a> {
-        self.document.values
+    fn values(self) -> &'a Values<'a> {
+        &self.document.values
     }
 
-    fn entry(self) -> Entry {
+    fn kind(self) -> Kind {
         self.document.step();
-        self.values().entries[self.index as usize]
+        self.values().kind(self.at)
     }
 
-    fn at(self, index: u32) -> Self {
-        Self { index, ..self }
+    fn at(self, at: u32) -> Self {
+        Self { at, ..self }
     }
 
     fn text(self) -> Cow<'a, str> {
-        // Checked input is UTF-8, so this borrows.
-        String::from_utf8_lossy(self.values().text(self.index))
+        self.values().text(self.at)
     }
 
     fn number(self) -> Option<Number> {
-        match self.entry() {
-            Entry::Unsigned(number) => Some(Number::Unsigned(number)),
-            Entry::Negative(number) => Some(Number::Negative(number)),
-            Entry::Float(number) => Some(Number::Float(number)),
-            Entry::Null
-            | Entry::Bool(_)
-            | Entry::Text { .. }
-            | Entry::Array { .. }
-            | Entry::Object { .. } => None,
+        let argument = || self.values().head(self.at).argument;
+        match self.kind() {
+            Kind::Unsigned => Some(Number::Unsigned(argument())),
+            Kind::Negative => i64::try_from(argument()).ok().map(|number| Number::Negative(-1 - number)),
+            Kind::Float => self.values().reader(self.at).float().ok().map(Number::Float),
+            _ => None,
         }
     }
 
-    fn items(self, count: u32) -> Elements<'a> {
-        Elements { next: self.at(self.index + 1), left: count }
+    fn boolean(self) -> bool {
+        self.values().reader(self.at).bool().unwrap_or_default()
     }
 
-    fn members(self, count: u32) -> Entries<'a> {
-        Entries { node: self, members: self.values().members(self.index, count) }
+    fn items(self) -> Elements<'a> {
+        Elements { node: self, items: self.values().items(self.at) }
+    }
+
+    fn members(self) -> Entries<'a> {
+        let begun = self.document.copies().map(Copies::begin).unwrap_or_default();
+        Entries { node: self, members: self.values().members(self.at), begun }
+    }
+
+    fn count(self) -> usize {
+        self.values().count(self.at)
     }
 
     /// Equality as JSON Schema has it: numbers by value, objects in any order.
     fn equals(self, other: Self) -> bool {
-        match (self.entry(), other.entry()) {
-            (Entry::Null, Entry::Null) => true,
-            (Entry::Bool(a), Entry::Bool(b)) => a == b,
-            (Entry::Text { .. }, Entry::Text { .. }) => {
-                self.values().text(self.index) == other.values().text(other.index)
+        let kinds = (self.kind(), other.kind());
+        if is_text(kinds.0) && is_text(kinds.1) {
+            return self.values().key(self.at) == other.values().key(other.at);
+        }
+        match kinds {
+            (Kind::Null, Kind::Null) => true,
+            (Kind::Bool, Kind::Bool) => self.boolean() == other.boolean(),
+            (Kind::Array, Kind::Array) => {
+                self.count() == other.count() && self.items().zip(other.items()).all(|(a, b)| a.equals(b))
             }
-            (Entry::Array { count: a, .. }, Entry::Array { count: b, .. }) => {
-                a == b && self.items(a).zip(other.items(b)).all(|(a, b)| a.equals(b))
-            }
-            (Entry::Object { count: a, .. }, Entry::Object { count: b, .. }) => {
-                a == b
-                    && self.values().members(self.index, a).all(|key| {
-                        let same = other.values().member(other.index, self.values().text(key));
-                        same.is_some_and(|same| self.at(key + 1).equals(other.at(same)))
+            (Kind::Map, Kind::Map) => {
+                self.count() == other.count()
+                    && self.values().members(self.at).all(|(key, value)| {
+                        let same = other.values().member(other.at, &self.values().key(key));
+                        same.is_some_and(|same| self.at(value).equals(other.at(same)))
                     })
             }
             _ => match (self.number(), other.number()) {
@@ -176,32 +220,37 @@ impl<'a> Node<'a> {
 
     /// Hashes so that equal values hash alike.
     fn hash_into(self, keys: &RandomState, state: &mut impl Hasher) {
-        match self.entry() {
-            Entry::Null => state.write_u8(0),
-            Entry::Bool(truth) => (1u8, truth).hash(state),
-            Entry::Text { .. } => (2u8, self.values().text(self.index)).hash(state),
-            Entry::Array { count, .. } => {
-                (3u8, count).hash(state);
-                self.items(count).for_each(|item| item.hash_into(keys, state));
+        match self.kind() {
+            Kind::Bool => (1u8, self.boolean()).hash(state),
+            Kind::Text | Kind::Bytes => (2u8, self.values().key(self.at)).hash(state),
+            Kind::Array => {
+                (3u8, self.count()).hash(state);
+                self.items().for_each(|item| item.hash_into(keys, state));
             }
-            Entry::Object { count, .. } => {
-                (4u8, count).hash(state);
-                let members = self.values().members(self.index, count).map(|key| {
+            Kind::Map => {
+                (4u8, self.count()).hash(state);
+                let members = self.values().members(self.at).map(|(key, value)| {
                     let mut state = keys.build_hasher();
-                    self.values().text(key).hash(&mut state);
-                    self.at(key + 1).hash_into(keys, &mut state);
+                    self.values().key(key).hash(&mut state);
+                    self.at(value).hash_into(keys, &mut state);
                     state.finish()
                 });
                 // The sum is the same in any order of the members.
                 state.write_u64(members.fold(0, u64::wrapping_add));
             }
-            Entry::Unsigned(_) | Entry::Negative(_) | Entry::Float(_) => {
+            Kind::Unsigned | Kind::Negative | Kind::Float => {
                 // Equal numbers are equal as floats; adding zero takes the sign from a negative zero.
                 let float = self.number().and_then(|number| number.as_f64()).unwrap_or_default() + 0.0;
                 (5u8, float.to_bits()).hash(state);
             }
+            Kind::Null | Kind::Tag | Kind::Undefined | Kind::Simple | Kind::Break => state.write_u8(0),
         }
     }
+}
+
+/// Whether JSON has it as a string.
+const fn is_text(kind: Kind) -> bool {
+    matches!(kind, Kind::Text | Kind::Bytes)
 }
 
 impl<'a> json::Node<'a, Cbor> for Node<'a> {
@@ -210,13 +259,11 @@ impl<'a> json::Node<'a, Cbor> for Node<'a> {
     type Number = Number;
 
     fn as_object(&self) -> Option<Container<'a>> {
-        let Entry::Object { count, .. } = self.entry() else { return None };
-        Some(Container { node: *self, count })
+        (self.kind() == Kind::Map).then_some(Container { node: *self })
     }
 
     fn as_array(&self) -> Option<Container<'a>> {
-        let Entry::Array { count, .. } = self.entry() else { return None };
-        Some(Container { node: *self, count })
+        (self.kind() == Kind::Array).then_some(Container { node: *self })
     }
 
     fn as_string(&self) -> Option<Cow<'a, str>> {
@@ -228,51 +275,50 @@ impl<'a> json::Node<'a, Cbor> for Node<'a> {
     }
 
     fn as_boolean(&self) -> Option<bool> {
-        let Entry::Bool(truth) = self.entry() else { return None };
-        Some(truth)
+        (self.kind() == Kind::Bool).then(|| self.boolean())
     }
 
     fn is_null(&self) -> bool {
-        matches!(self.entry(), Entry::Null)
+        self.kind() == Kind::Null
     }
 
     fn is_string(&self) -> bool {
-        matches!(self.entry(), Entry::Text { .. })
+        is_text(self.kind())
     }
 
     fn json_type(&self) -> JsonType {
-        match self.entry() {
-            Entry::Null => JsonType::Null,
-            Entry::Bool(_) => JsonType::Boolean,
-            Entry::Unsigned(_) | Entry::Negative(_) | Entry::Float(_) => JsonType::Number,
-            Entry::Text { .. } => JsonType::String,
-            Entry::Array { .. } => JsonType::Array,
-            Entry::Object { .. } => JsonType::Object,
+        match self.kind() {
+            Kind::Bool => JsonType::Boolean,
+            Kind::Unsigned | Kind::Negative | Kind::Float => JsonType::Number,
+            Kind::Text | Kind::Bytes => JsonType::String,
+            Kind::Array => JsonType::Array,
+            Kind::Map => JsonType::Object,
+            Kind::Null | Kind::Tag | Kind::Undefined | Kind::Simple | Kind::Break => JsonType::Null,
         }
     }
 
     fn string_length(&self) -> Option<u64> {
         // Every code point has one byte that continues no other.
         let starts = |bytes: &[u8]| bytes.iter().filter(|byte| **byte & 0xc0 != 0x80).count() as u64;
-        self.is_string().then(|| starts(self.values().text(self.index)))
+        self.is_string().then(|| starts(&self.values().key(self.at)))
     }
 
     fn equals_value(&self, expected: &Value) -> bool {
-        match (self.entry(), expected) {
-            (Entry::Null, Value::Null) => true,
-            (Entry::Bool(truth), Value::Bool(expected)) => truth == *expected,
-            (Entry::Text { .. }, Value::String(expected)) => {
-                self.values().text(self.index) == expected.as_bytes()
+        match (self.kind(), expected) {
+            (Kind::Null, Value::Null) => true,
+            (Kind::Bool, Value::Bool(expected)) => self.boolean() == *expected,
+            (Kind::Text | Kind::Bytes, Value::String(expected)) => {
+                *self.values().key(self.at) == *expected.as_bytes()
             }
-            (Entry::Array { count, .. }, Value::Array(expected)) => {
-                count as usize == expected.len()
-                    && self.items(count).zip(expected).all(|(item, expected)| item.equals_value(expected))
+            (Kind::Array, Value::Array(expected)) => {
+                self.count() == expected.len()
+                    && self.items().zip(expected).all(|(item, expected)| item.equals_value(expected))
             }
-            (Entry::Object { count, .. }, Value::Object(expected)) => {
-                count as usize == expected.len()
+            (Kind::Map, Value::Object(expected)) => {
+                self.count() == expected.len()
                     && expected.iter().all(|(key, expected)| {
-                        let found = self.values().member(self.index, key.as_bytes());
-                        found.is_some_and(|index| self.at(index).equals_value(expected))
+                        let found = self.values().member(self.at, key.as_bytes());
+                        found.is_some_and(|value| self.at(value).equals_value(expected))
                     })
             }
             (_, Value::Number(expected)) => self
@@ -284,21 +330,19 @@ impl<'a> json::Node<'a, Cbor> for Node<'a> {
     }
 
     fn to_value(&self) -> Cow<'a, Value> {
-        Cow::Owned(match self.entry() {
-            Entry::Null => Value::Null,
-            Entry::Bool(truth) => Value::Bool(truth),
-            Entry::Text { .. } => Value::String(self.text().into_owned()),
-            Entry::Array { count, .. } => {
-                Value::Array(self.items(count).map(|item| item.to_value().into_owned()).collect())
-            }
-            Entry::Object { count, .. } => Value::Object(
-                self.members(count)
-                    .map(|(name, value)| (name.into_owned(), value.to_value().into_owned()))
+        Cow::Owned(match self.kind() {
+            Kind::Bool => Value::Bool(self.boolean()),
+            Kind::Text | Kind::Bytes => Value::String(self.text().into_owned()),
+            Kind::Array => Value::Array(self.items().map(|item| item.to_value().into_owned()).collect()),
+            Kind::Map => Value::Object(
+                self.members()
+                    .map(|(name, value)| (Cow::from(name).into_owned(), value.to_value().into_owned()))
                     .collect(),
             ),
-            Entry::Unsigned(_) | Entry::Negative(_) | Entry::Float(_) => {
+            Kind::Unsigned | Kind::Negative | Kind::Float => {
                 self.number().map_or(Value::Null, |number| Value::Number(number.to_number().into_owned()))
             }
+            Kind::Null | Kind::Tag | Kind::Undefined | Kind::Simple | Kind::Break => Value::Null,
         })
     }
 
@@ -306,13 +350,15 @@ impl<'a> json::Node<'a, Cbor> for Node<'a> {
         // Messages never quote a payload, so an error carries its number in place of a copy of the value.
         let number = self.document.errors.get();
         self.document.errors.set(number.saturating_add(1));
+        if let Some(copies) = self.document.copies() {
+            copies.keep(self.at);
+        }
         LazyInstance::Ready(Cow::Owned(Value::from(number)))
     }
 
     fn identity(&self) -> Option<NodeIdentity> {
         self.document.step();
-        let entry: *const Entry = &self.values().entries[self.index as usize];
-        Some(NodeIdentity::new(entry.addr()))
+        Some(NodeIdentity::new(self.values().input().as_ptr().addr() + self.at as usize))
     }
 }
 
@@ -320,24 +366,23 @@ impl<'a> json::Node<'a, Cbor> for Node<'a> {
 #[derive(Clone, Copy)]
 pub(super) struct Container<'a> {
     node: Node<'a>,
-    count: u32,
 }
 
 impl<'a> json::Object<'a, Cbor> for Container<'a> {
     type Node = Node<'a>;
-    type MemberName = Cow<'a, str>;
+    type MemberName = Name<'a>;
     type MembersIter = Entries<'a>;
 
     fn len(&self) -> usize {
-        self.count as usize
+        self.node.count()
     }
 
     fn get(&self, key: &Box<[u8]>) -> Option<Node<'a>> {
-        self.node.values().member(self.node.index, key).map(|index| self.node.at(index))
+        self.node.values().member(self.node.at, key).map(|value| self.node.at(value))
     }
 
     fn members(&self) -> Entries<'a> {
-        self.node.members(self.count)
+        self.node.members()
     }
 }
 
@@ -346,18 +391,18 @@ impl<'a> json::Array<'a, Cbor> for Container<'a> {
     type ElementsIter = Elements<'a>;
 
     fn len(&self) -> usize {
-        self.count as usize
+        self.node.count()
     }
 
     fn elements(&self) -> Elements<'a> {
-        self.node.items(self.count)
+        self.node.items()
     }
 
     fn is_unique(&self) -> bool {
         // Comparing each with each is cheaper than hashing up to here.
-        const PAIRWISE_COUNT_MAX: u32 = 16;
-        let items = self.node.items(self.count);
-        if self.count <= PAIRWISE_COUNT_MAX {
+        const PAIRWISE_COUNT_MAX: usize = 16;
+        let (items, count) = (self.node.items(), self.node.count());
+        if count <= PAIRWISE_COUNT_MAX {
             let mut first = items;
             while let Some(item) = first.next() {
                 if first.clone().any(|later| item.equals(later)) {
@@ -366,42 +411,51 @@ impl<'a> json::Array<'a, Cbor> for Container<'a> {
             }
             return true;
         }
-        // Random keys: a peer cannot choose values whose hashes meet.
+        // Random keys: a peer cannot choose values whose hashes meet. One half of a hash says in which round a value is
+        // held against others, the other half tells it from most of them.
         let keys = RandomState::new();
-        let mut hashed: Vec<(u64, u32)> = items
-            .map(|item| {
+        let room = HASHES_BYTES_MIN + self.node.values().input().len() / 8;
+        let rounds = (count * size_of::<(u32, u32)>()).div_ceil(room) as u64;
+        let mut hashed: Vec<(u32, u32)> = Vec::new();
+        (0..rounds).all(|round| {
+            let hashes = items.clone().filter_map(|item| {
                 let mut state = keys.build_hasher();
                 item.hash_into(&keys, &mut state);
-                (state.finish(), item.index)
+                let hash = state.finish();
+                ((hash >> 32) % rounds == round).then_some((hash as u32, item.at))
+            });
+            hashed.clear();
+            hashed.extend(hashes);
+            hashed.sort_unstable();
+            hashed.chunk_by(|a, b| a.0 == b.0).all(|alike| {
+                let pairs = alike
+                    .iter()
+                    .enumerate()
+                    .flat_map(|(at, a)| alike[at + 1..].iter().map(move |b| (a.1, b.1)));
+                pairs.into_iter().all(|(a, b)| !self.node.at(a).equals(self.node.at(b)))
             })
-            .collect();
-        hashed.sort_unstable();
-        hashed.chunk_by(|a, b| a.0 == b.0).all(|alike| {
-            let pairs =
-                alike.iter().enumerate().flat_map(|(at, a)| alike[at + 1..].iter().map(move |b| (a.1, b.1)));
-            pairs.into_iter().all(|(a, b)| !self.node.at(a).equals(self.node.at(b)))
         })
     }
 }
 
+/// Bytes of hashes that are kept at once for the items of an array, and more by the payload's size.
+const HASHES_BYTES_MIN: usize = 8 * 1024;
+
 /// The elements of an array.
 #[derive(Clone)]
 pub(super) struct Elements<'a> {
-    next: Node<'a>,
-    left: u32,
+    node: Node<'a>,
+    items: Items<'a>,
 }
 
 impl<'a> Iterator for Elements<'a> {
     type Item = Node<'a>;
 
     fn next(&mut self) -> Option<Node<'a>> {
-        if self.next.document.is_spent() {
+        if self.node.document.is_spent() {
             return None;
         }
-        self.left = self.left.checked_sub(1)?;
-        let item = self.next;
-        self.next = item.at(item.values().after(item.index));
-        Some(item)
+        Some(self.node.at(self.items.next()?))
     }
 }
 
@@ -409,16 +463,25 @@ impl<'a> Iterator for Elements<'a> {
 pub(super) struct Entries<'a> {
     node: Node<'a>,
     members: Members<'a>,
+    begun: Tally,
 }
 
 impl<'a> Iterator for Entries<'a> {
-    type Item = (Cow<'a, str>, Node<'a>);
+    type Item = (Name<'a>, Node<'a>);
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.node.document.is_spent() {
             return None;
         }
-        let key = self.members.next()?;
-        Some((self.node.at(key).text(), self.node.at(key + 1)))
+        let (key, value) = self.members.next()?;
+        Some((Name::new(self.node.at(key).text(), self.node.document), self.node.at(value)))
+    }
+}
+
+impl Drop for Entries<'_> {
+    fn drop(&mut self) {
+        if let Some(copies) = self.node.document.copies() {
+            copies.end(self.node.at, self.begun);
+        }
     }
 }

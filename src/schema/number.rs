@@ -75,7 +75,7 @@ impl JsonNumber for Number {
         Cow::Owned(match self {
             Self::Unsigned(number) => (*number).into(),
             Self::Negative(number) => (*number).into(),
-            // The tape holds finite floats only.
+            // Floats that are not finite were refused before.
             Self::Float(number) => serde_json::Number::from_f64(*number).unwrap_or_else(|| 0.into()),
         })
     }

@@ -14,6 +14,8 @@ pub(super) struct Survey {
     pub(super) spread: usize,
     /// Schema levels that a walk may nest.
     pub(super) levels: Levels,
+    /// Whether members that nothing else looked at are held against a schema.
+    pub(super) has_unevaluated: bool,
 }
 
 /// Schema levels that a walk may nest.
@@ -48,7 +50,13 @@ impl Survey {
         };
         let mut spreads = Spreads { schema, known: HashMap::new(), widest: 0 };
         spreads.everywhere(schema, 0);
-        Self { depth: count.depth, patterns: count.patterns, spread: spreads.widest, levels }
+        Self {
+            depth: count.depth,
+            patterns: count.patterns,
+            spread: spreads.widest,
+            levels,
+            has_unevaluated: count.has_unevaluated,
+        }
     }
 }
 
@@ -57,6 +65,7 @@ struct Count {
     depth: usize,
     patterns: usize,
     objects: usize,
+    has_unevaluated: bool,
 }
 
 impl Count {
@@ -68,6 +77,7 @@ impl Count {
                 for (key, member) in members {
                     match key.as_str() {
                         "pattern" if member.is_string() => self.patterns += 1,
+                        "unevaluatedProperties" => self.has_unevaluated |= member.is_object(),
                         "patternProperties" => self.patterns += member.as_object().map_or(0, Map::len),
                         _ => {}
                     }

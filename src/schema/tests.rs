@@ -2,8 +2,8 @@ use capd_proto::cbor::json::from_json;
 use capd_proto::cbor::{self, Writer};
 use serde_json::{Value, json};
 
+use super::index::Index;
 use super::node::{Cbor, Document};
-use super::tape::Tape;
 use super::*;
 
 fn cbor(value: &Value) -> Vec<u8> {
@@ -38,9 +38,9 @@ fn fits(schema: &Value, payload: &[u8]) -> bool {
 #[test]
 fn the_representation_keeps_the_validating_crate_s_contract() {
     let payload = cbor(&jsonschema::json::conformance::document());
-    let mut tape = Tape::default();
-    tape.record(&payload).unwrap();
-    let document = Document::new(tape.values(&payload));
+    let mut index = Index::default();
+    index.record(&payload).unwrap();
+    let document = Document::new(index.values(&payload), index.count());
     jsonschema::json::conformance::assert_conformance::<Cbor>(&document.root());
 }
 
@@ -241,6 +241,68 @@ fn at_most_64_violations_are_told_and_the_work_for_them_is_bounded() {
     );
     let wide = json!({ "enum": (0..60_000).collect::<Vec<_>>().iter().step_by(2).collect::<Vec<_>>() });
     assert!(violations(&wide, &json!("x"))[0].len() < 700);
+}
+
+#[test]
+fn names_that_are_known_leave_room_for_what_is_told_of_others() {
+    let closed = json!({
+        "type": "object", "properties": { "a": {} }, "required": ["a"], "additionalProperties": false
+    });
+    let mut items = vec![json!({ "a": 1 }); 5_000];
+    items.push(json!({ "a": 1, "b": 2 }));
+    let told = violations(&json!({ "items": closed }), &json!(items));
+    assert_eq!(told, ["/5000/b additionalProperties: is not a declared property"]);
+
+    let patterns = json!({ "^x": { "type": "integer" }, "^..": { "minimum": 0 } });
+    let schema = json!({ "patternProperties": patterns, "additionalProperties": false });
+    let mut dictionary: serde_json::Map<String, Value> =
+        (0..5_000).map(|n| (format!("x{n}"), json!(n))).collect();
+    dictionary.insert("z".into(), json!(1));
+    let told = violations(&schema, &Value::Object(dictionary));
+    assert_eq!(told, ["/z additionalProperties: is not a declared property"]);
+}
+
+#[test]
+fn names_that_are_unknown_are_told_up_to_64_however_many_there_are() {
+    let names: serde_json::Map<String, Value> = (0..20_000).map(|n| (format!("n{n}"), json!(1))).collect();
+    for (schema, keyword) in [
+        (json!({ "properties": { "a": true }, "additionalProperties": false }), "additionalProperties"),
+        (
+            json!({ "patternProperties": { "^a": true }, "additionalProperties": false }),
+            "additionalProperties",
+        ),
+        (json!({ "properties": { "a": true }, "unevaluatedProperties": false }), "unevaluatedProperties"),
+    ] {
+        let told = violations(&schema, &Value::Object(names.clone()));
+        assert_eq!(told.len(), 64, "{schema}");
+        assert!(told.iter().all(|told| told.contains(keyword)), "{schema}: {told:?}");
+    }
+    // What is missing is told of no object whose names were not all seen.
+    let schema =
+        json!({ "properties": { "a": true, "zz": true }, "required": ["zz"], "additionalProperties": false });
+    let mut with_zz = names;
+    with_zz.insert("zz".into(), json!(1));
+    let told = violations(&schema, &Value::Object(with_zz));
+    assert!(told.len() == 64 && told.iter().all(|told| !told.contains("missing")), "{told:?}");
+}
+
+#[test]
+fn a_member_that_was_not_seen_to_its_end_is_not_told_as_a_violation() {
+    let known: serde_json::Map<String, Value> = (0..200).map(|n| (format!("k{n:03}"), json!(true))).collect();
+    let whole = json!({
+        "type": "object", "properties": known, "required": ["k199"], "additionalProperties": false
+    });
+    let schema = json!({ "properties": { "a": true }, "unevaluatedProperties": whole });
+    let told = violations(&schema, &json!({ "ok": known, "wrong": 1 }));
+    assert!(!told.is_empty() && told.iter().all(|told| !told.starts_with("/ok")), "{told:?}");
+}
+
+#[test]
+fn a_list_of_long_violations_ends_early() {
+    let name = |n: usize| format!("{n:03}{}", "k".repeat(900));
+    let payload: serde_json::Map<String, Value> = (0..64).map(|n| (name(n), json!("x"))).collect();
+    let told = violations(&json!({ "additionalProperties": { "type": "integer" } }), &Value::Object(payload));
+    assert!((8..64).contains(&told.len()), "{}", told.len());
 }
 
 #[test]

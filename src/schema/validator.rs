@@ -3,19 +3,19 @@
 use std::cell::Cell;
 
 use capd_proto::cbor::json::{from_json, to_json};
-use capd_proto::limits::VIOLATIONS_MAX;
 use jsonschema::error::ValidationErrorKind;
-use jsonschema::{Draft, PatternOptions, ValidationError};
+use jsonschema::{Draft, PatternOptions};
 use serde_json::Value;
 use thiserror::Error;
 
 use super::fault;
+use super::index::Index;
+use super::name::Copies;
 use super::node::{Cbor, Document, Exhausted};
 use super::profile::Profile;
 use super::stack;
 use super::survey::{Levels, Survey};
-use super::tape::Tape;
-use super::violation::{self, Violation};
+use super::violation::{self, List, Violation};
 
 /// Largest schema document, in bytes.
 pub const SCHEMA_BYTES_MAX: usize = 256 * 1024;
@@ -30,10 +30,16 @@ pub const PATTERN_BYTES_MAX: usize = 1024 * 1024;
 /// Bytes that a document's compiled regular expressions share, each the same part; compiling takes time by them.
 pub const PATTERNS_BYTES_MAX: usize = 12 * 1024 * 1024;
 
-/// Errors made on one payload before the rest of it is left unread; several may go into one violation.
-const ERRORS_MAX: usize = 1024;
-/// Bytes that the paths of those errors may take together; a peer's keys may be long, and each error has a path.
-const PATHS_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Errors made on the smallest payload before the rest of it is left unread, and bytes of a larger one for each further
+/// one. Most errors are a violation each, so these are mostly enough; an error takes some 400 bytes.
+const ERRORS_MIN: usize = 68;
+const ERROR_BYTES: usize = 1_200;
+/// Bytes that the paths of those errors may take together, besides a part of the payload's; a peer's keys may be long, and
+/// each error has its path twice.
+const PATHS_BYTES_MIN: usize = 6 * 1024;
+/// Bytes of text that violations may have together, besides a part of the payload's; what is told of them is copied into
+/// the audit log and into the answer.
+const LIST_BYTES_MIN: usize = 8 * 1024;
 
 /// Which of a capability's payloads is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,6 +102,7 @@ pub struct Validator {
     inner: jsonschema::Validator<Cbor>,
     levels: Levels,
     wants_object: bool,
+    has_unevaluated: bool,
 }
 
 impl CompileError {
@@ -116,6 +123,7 @@ pub(super) struct Loaded {
     draft: Draft,
     levels: Levels,
     patterns: usize,
+    has_unevaluated: bool,
 }
 
 /// Reads a document and holds it against the bounds, and against a profile if there is one.
@@ -141,7 +149,8 @@ pub(super) fn load(document: &[u8], profile: Option<Profile>) -> Result<Loaded, 
     if let Some(profile) = profile {
         profile.check_tree(&schema, draft, survey.patterns)?;
     }
-    Ok(Loaded { schema, draft, levels: survey.levels, patterns: survey.patterns })
+    let Survey { levels, patterns, has_unevaluated, .. } = survey;
+    Ok(Loaded { schema, draft, levels, patterns, has_unevaluated })
 }
 
 /// How each of `count` patterns of a document is compiled.
@@ -191,7 +200,8 @@ impl Validator {
         Ok((validator, loaded.schema, loaded.draft))
     }
 
-    fn of(Loaded { schema, draft, levels, patterns: count }: &Loaded) -> Result<Self, CompileError> {
+    fn of(loaded: &Loaded) -> Result<Self, CompileError> {
+        let Loaded { schema, draft, levels, patterns: count, has_unevaluated } = loaded;
         let inner = jsonschema::options_for::<Cbor>()
             .with_draft(*draft)
             .offline()
@@ -201,7 +211,8 @@ impl Validator {
             .with_format("uuid", is_uuid)
             .build(schema)
             .map_err(|error| invalid(&error))?;
-        Ok(Self { inner, levels: *levels, wants_object: wants_object(schema) })
+        let wants_object = wants_object(schema);
+        Ok(Self { inner, levels: *levels, wants_object, has_unevaluated: *has_unevaluated })
     }
 
     /// Checks one payload.
@@ -215,61 +226,64 @@ impl Validator {
             [CBOR_NULL] if side == Side::Request && self.wants_object => &[CBOR_EMPTY_MAP],
             payload => payload,
         };
-        let mut tape = TAPE.take();
-        let verdict = match tape.record(payload) {
-            Ok(()) => self.check(&tape, payload),
+        let mut index = INDEX.take();
+        let verdict = match index.record(payload) {
+            Ok(()) => self.check(&index, payload),
             Err(_) => Err(vec![not_json(payload)]),
         };
-        tape.trim();
-        TAPE.set(tape);
+        index.trim();
+        INDEX.set(index);
         verdict
     }
 
     /// Whether a JSON value fits, and the steps it took to tell, at most `steps`; `None` when it takes more, or more
     /// stack than a check may take.
     pub(super) fn judge(&self, value: &Value, steps: u64) -> (Option<bool>, u64) {
-        let (mut payload, mut tape) = (Vec::new(), Tape::default());
+        let (mut payload, mut index) = (Vec::new(), Index::default());
         from_json(value, &mut payload);
-        if tape.record(&payload).is_err() {
+        if index.record(&payload).is_err() {
             return (None, 1);
         }
         let walk = || {
-            let document = Document::within(tape.values(&payload), steps);
+            let document = Document::within(index.values(&payload), steps);
             (document.walk(|root| self.inner.is_valid(root)).ok(), steps - document.steps_left())
         };
-        stack::with_levels(self.levels.under(tape.height()), walk).unwrap_or((None, steps))
+        stack::with_levels(self.levels.under(index.height()), walk).unwrap_or((None, steps))
     }
 
-    fn check(&self, tape: &Tape, payload: &[u8]) -> Result<(), Vec<Violation>> {
-        let walk = || match Document::new(tape.values(payload)).walk(|root| self.inner.is_valid(root)) {
+    fn check(&self, index: &Index, payload: &[u8]) -> Result<(), Vec<Violation>> {
+        let walk = || match Document::new(index.values(payload), index.count())
+            .walk(|root| self.inner.is_valid(root))
+        {
             Ok(true) => Ok(()),
-            Ok(false) => Err(self.violations(tape, payload)),
+            Ok(false) => Err(self.violations(index, payload)),
             Err(Exhausted) => {
                 Err(vec![Violation::new("", "takes more steps to check than a check may take", "$ref")])
             }
         };
-        stack::with_levels(self.levels.under(tape.height()), walk).unwrap_or_else(|_| {
+        stack::with_levels(self.levels.under(index.height()), walk).unwrap_or_else(|_| {
             Err(vec![Violation::new("", "is nested too deeply for a schema of this size", "$ref")])
         })
     }
 
     #[cold]
-    fn violations(&self, tape: &Tape, payload: &[u8]) -> Vec<Violation> {
-        let errors_max = (PATHS_BYTES_MAX / (tape.path_bytes() + 1)).clamp(1, ERRORS_MAX);
-        let document = Document::bounded(tape.values(payload), errors_max as u64);
+    fn violations(&self, index: &Index, payload: &[u8]) -> Vec<Violation> {
+        // What is refused takes memory by its size, and the index has had a part of that.
+        let room = payload.len().saturating_sub(index.bytes());
+        let affordable = (PATHS_BYTES_MIN + room / 8) / (index.path_bytes() + 1);
+        let errors_max = affordable.min(ERRORS_MIN + room / ERROR_BYTES);
+        let copies = Copies::new(self.has_unevaluated);
+        let document = Document::bounded(index.values(payload), index.count(), errors_max as u64, copies);
         // What was found before the walk ran out of steps is lost with it.
         let errors = document.walk(|root| self.inner.iter_errors(root)).into_iter().flatten();
-        // From the last counted error on containers look empty, and what is said of them need not hold.
-        let is_counted = |error: &ValidationError<'_>| {
-            error.instance().as_u64().is_some_and(|number| number < errors_max as u64)
-        };
-        let errors: Vec<_> = errors.filter(is_counted).collect();
-        let mut violations = Vec::new();
+        let errors: Vec<_> = errors.filter(|error| document.holds(error)).collect();
+        let mut list = List::new(LIST_BYTES_MIN + payload.len() / 32);
         for error in fault::independent(&errors) {
-            if violations.len() < VIOLATIONS_MAX {
-                violation::push(error, &mut violations);
+            if !list.is_full() {
+                list.push(error);
             }
         }
+        let mut violations = list.into_violations();
         if violations.is_empty() {
             violations.push(Violation::new("", "does not fit, in more ways than can be listed", "schema"));
         }
@@ -278,7 +292,7 @@ impl Validator {
 }
 
 thread_local! {
-    static TAPE: Cell<Tape> = Cell::new(Tape::default());
+    static INDEX: Cell<Index> = Cell::new(Index::default());
 }
 
 const CBOR_NULL: u8 = 0xf6;

@@ -37,34 +37,64 @@ impl Violation {
     }
 }
 
-/// Adds what `error` says to `out`, which holds at most [`VIOLATIONS_MAX`] and nothing twice.
-pub(super) fn push(error: &ValidationError<'_>, out: &mut Vec<Violation>) {
-    let at = error.instance_path().as_str();
-    let keyword = error.kind().keyword();
-    let mut add = |violation: Violation| {
-        if out.len() < VIOLATIONS_MAX && !out.contains(&violation) {
-            out.push(violation);
-        }
-    };
-    match error.kind() {
-        // PROTOCOL 9: one entry each, at the property's own path, where whoever repairs it looks first.
-        ValidationErrorKind::Required { property } => {
-            let name = property.as_str().unwrap_or_default();
-            add(Violation::new(&member(at, name), "is required and missing", keyword));
-        }
-        ValidationErrorKind::AdditionalProperties { unexpected }
-        | ValidationErrorKind::UnevaluatedProperties { unexpected } => {
-            for name in unexpected.iter().take(VIOLATIONS_MAX) {
-                add(Violation::new(&member(at, name), "is not a declared property", keyword));
+/// Violations of one payload: at most [`VIOLATIONS_MAX`], nothing twice, and of a bounded length.
+pub(super) struct List {
+    violations: Vec<Violation>,
+    bytes_left: usize,
+}
+
+impl List {
+    /// A list of at most so many bytes of text, but of one violation at least.
+    pub(super) fn new(bytes_max: usize) -> Self {
+        Self { violations: Vec::new(), bytes_left: bytes_max }
+    }
+
+    /// Whether it takes no more.
+    pub(super) fn is_full(&self) -> bool {
+        self.violations.len() >= VIOLATIONS_MAX || self.bytes_left == 0
+    }
+
+    pub(super) fn into_violations(self) -> Vec<Violation> {
+        self.violations
+    }
+
+    /// Adds what `error` says.
+    pub(super) fn push(&mut self, error: &ValidationError<'_>) {
+        let at = error.instance_path().as_str();
+        let keyword = error.kind().keyword();
+        match error.kind() {
+            // PROTOCOL 9: one entry each, at the property's own path, where whoever repairs it looks first.
+            ValidationErrorKind::Required { property } => {
+                let name = property.as_str().unwrap_or_default();
+                self.add(Violation::new(&member(at, name), "is required and missing", keyword));
             }
+            ValidationErrorKind::AdditionalProperties { unexpected }
+            | ValidationErrorKind::UnevaluatedProperties { unexpected } => {
+                for name in unexpected.iter().take(VIOLATIONS_MAX) {
+                    self.add(Violation::new(&member(at, name), "is not a declared property", keyword));
+                }
+            }
+            kind => self.add(Violation::new(at, message(kind), keyword)),
         }
-        kind => add(Violation::new(at, message(kind), keyword)),
+    }
+
+    fn add(&mut self, violation: Violation) {
+        if self.is_full() || self.violations.contains(&violation) {
+            return;
+        }
+        let bytes = violation.path.len() + violation.message.len() + violation.keyword.len();
+        let left = self.bytes_left.checked_sub(bytes);
+        self.bytes_left = left.unwrap_or(0);
+        if left.is_some() || self.violations.is_empty() {
+            self.violations.push(violation);
+        }
     }
 }
 
 fn member(at: &str, name: &str) -> String {
     let mut path = at.to_owned();
-    push_token(&mut path, name);
+    // A key may be most of a payload, and what is cut off later need not be copied before.
+    push_token(&mut path, &name[..name.floor_char_boundary(PATH_BYTES_MAX)]);
     path
 }
 
@@ -121,9 +151,9 @@ fn branches(what: &str, context: &[Vec<ValidationError<'static>>]) -> String {
         context.iter().enumerate().filter(|(_, errors)| !errors.is_empty()).min_by_key(|(_, e)| e.len());
     let mut text = what.to_owned();
     if let Some((index, [first, ..])) = closest.map(|(index, errors)| (index, errors.as_slice())) {
-        let mut reasons = Vec::new();
-        push(first, &mut reasons);
-        if let Some(reason) = reasons.first() {
+        let mut reasons = List::new(usize::MAX);
+        reasons.push(first);
+        if let Some(reason) = reasons.violations.first() {
             let mut path = reason.path.clone();
             cut(&mut path, QUOTED_BYTES_MAX);
             let _ = write!(text, "; closest is number {}: {path} {}", index + 1, reason.message);

@@ -7,13 +7,25 @@ use std::str::FromStr;
 
 use capd_proto::envelope::MessageId;
 use capd_proto::message::SchemaSide;
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 /// One thing to be accounted for.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Record {
+    #[serde(skip)]
     ts_ms: u64,
+    #[serde(flatten)]
     fields: Map<String, Value>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    violations: Vec<Violation>,
+}
+
+/// One way in which a payload does not fit. A map of JSON values for each would take many times the room of its text.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Violation {
+    path: String,
+    message: String,
 }
 
 /// What a record is about.
@@ -107,7 +119,7 @@ impl Record {
         let mut fields = Map::new();
         fields.insert("kind".to_owned(), kind.as_str().into());
         fields.insert("ts".to_owned(), ts_ms.into());
-        Self { ts_ms, fields }
+        Self { ts_ms, fields, violations: Vec::new() }
     }
 
     /// Params or a result that do not fit: one record for an envelope, with all that is wrong in it, each a pointer and
@@ -117,9 +129,10 @@ impl Record {
         side: SchemaSide,
         violations: impl Iterator<Item = (&'a str, &'a str)>,
     ) -> Self {
-        let violations: Vec<_> =
-            violations.map(|(path, message)| json!({"path": path, "message": message})).collect();
-        Self::new(Kind::SchemaViolation, ts_ms).with("side", side.as_str()).with("violations", violations)
+        let violation =
+            |(path, message): (&str, &str)| Violation { path: path.to_owned(), message: message.to_owned() };
+        let record = Self::new(Kind::SchemaViolation, ts_ms).with("side", side.as_str());
+        Self { violations: violations.map(violation).collect(), ..record }
     }
 
     /// Contracts that disagree, with everything found; `code` is what the call was refused with. Of the findings the
@@ -166,7 +179,7 @@ impl Record {
     /// The record of a tenant, as its hash is over it. **Shape:** RFC 8785.
     pub(super) fn canonical(self, tenant: &str) -> String {
         let record = self.with("tenantId", tenant);
-        serde_json_canonicalizer::to_string(&record.fields)
+        serde_json_canonicalizer::to_string(&record)
             .expect("a map of JSON values has text keys and finite numbers")
     }
 }
