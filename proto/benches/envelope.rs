@@ -2,20 +2,21 @@
 //!
 //! The bar: decoding the envelope to the borrowed struct takes at most a quarter of ciborium into an owned one.
 
+mod sample;
+
 use std::hint::black_box;
 
 use bytes::{Bytes, BytesMut};
 use capd_proto::cbor;
-use capd_proto::envelope::{Draft, Envelope, Ext, MessageId, Recipients};
+use capd_proto::envelope::Envelope;
 use capd_proto::frame::{self, Decoder, FrameType};
-use capd_proto::identity::{Authcrypt, Identity, Keyring};
+use capd_proto::identity::{Authcrypt, Keyring};
 use capd_proto::limits::MSG_SIZE_BYTES_DEFAULT;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use ed25519_dalek::{Signer, SigningKey, Verifier};
+use sample::Sample;
 use serde::de::{DeserializeOwned, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-const NOW_MS: u64 = 1_790_000_000_123;
 
 /// The envelope as a program without this crate would declare it.
 #[derive(Serialize, Deserialize)]
@@ -83,51 +84,21 @@ impl<'de> Deserialize<'de> for ByteString {
     }
 }
 
-struct Sample {
-    alice: Identity,
-    bob: Identity,
-    body: Vec<u8>,
-}
-
-impl Sample {
-    fn new() -> Self {
-        let stations = [("NL-0001-A", 1), ("NL-0002-B", 25), ("NL-0003-C", 300)];
-        let body = Body {
-            id: "weather.forecast@1".into(),
-            params: Params {
-                city: "Amsterdam Noord, Buikslotermeerplein 12".into(),
-                days: 5,
-                units: "metric".into(),
-                stations: stations.map(|(id, w)| Station { w, id: id.into() }).into(),
-            },
-            timeout_ms: 5_000,
-        };
-        let mut encoded = Vec::new();
-        ciborium::into_writer(&body, &mut encoded).expect("a Vec takes every byte");
-        assert!(cbor::is_deterministic(&encoded));
-        Self { alice: Identity::from_seed([1; 32]), bob: Identity::from_seed([2; 32]), body: encoded }
-    }
-
-    fn draft(&self) -> Draft<'_> {
-        Draft {
-            id: MessageId::new(NOW_MS, [0xab; 8]),
-            typ: 0x22,
-            ts: NOW_MS,
-            ttl: 30_000,
-            from: self.alice.did(),
-            to: Recipients::one(self.bob.did()),
-            reply_to: None,
-            thread_id: None,
-            body: &self.body,
-            ext: Ext::None,
-        }
-    }
-
-    fn sealed(&self) -> Vec<u8> {
-        let mut out = Vec::new();
-        self.draft().seal(&self.alice, true, &mut out);
-        out
-    }
+fn sample() -> Sample {
+    let stations = [("NL-0001-A", 1), ("NL-0002-B", 25), ("NL-0003-C", 300)];
+    let body = Body {
+        id: "weather.forecast@1".into(),
+        params: Params {
+            city: "Amsterdam Noord, Buikslotermeerplein 12".into(),
+            days: 5,
+            units: "metric".into(),
+            stations: stations.map(|(id, w)| Station { w, id: id.into() }).into(),
+        },
+        timeout_ms: 5_000,
+    };
+    let mut encoded = Vec::new();
+    ciborium::into_writer(&body, &mut encoded).expect("a Vec takes every byte");
+    Sample::of(encoded)
 }
 
 fn ciborium_read<T: DeserializeOwned>(bytes: &[u8]) -> T {
@@ -135,7 +106,7 @@ fn ciborium_read<T: DeserializeOwned>(bytes: &[u8]) -> T {
 }
 
 fn decode(c: &mut Criterion) {
-    let bytes = Sample::new().sealed();
+    let bytes = sample().sealed(true);
     let mut group = c.benchmark_group(format!("envelope decode, {} bytes", bytes.len()));
     group.throughput(Throughput::Bytes(bytes.len() as u64));
     group.bench_function("borrowed struct, strict", |b| {
@@ -155,8 +126,8 @@ fn decode(c: &mut Criterion) {
 }
 
 fn encode(c: &mut Criterion) {
-    let sample = Sample::new();
-    let bytes = sample.sealed();
+    let sample = sample();
+    let bytes = sample.sealed(true);
     let owned: Owned<Params> = ciborium_read(&bytes);
     let mut out = Vec::with_capacity(1_024);
     let mut group = c.benchmark_group("envelope encode");
@@ -184,7 +155,7 @@ fn encode(c: &mut Criterion) {
 }
 
 fn frames(c: &mut Criterion) {
-    let payload = Sample::new().sealed();
+    let payload = sample().sealed(true);
     let mut framed = Vec::new();
     frame::encode(FrameType::AmpMessage, &payload, &mut framed).expect("the sample fits a frame");
     let received = Bytes::from(framed.repeat(64));
@@ -228,8 +199,8 @@ fn frames(c: &mut Criterion) {
 }
 
 fn signatures(c: &mut Criterion) {
-    let sample = Sample::new();
-    let bytes = sample.sealed();
+    let sample = sample();
+    let bytes = sample.sealed(true);
     let envelope = Envelope::decode(&bytes).expect("the sample is an envelope");
     let key = sample.alice.public_key();
     let mut scratch = Vec::new();
