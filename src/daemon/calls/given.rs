@@ -98,13 +98,12 @@ impl Gifts {
     /// may have kept all the same, where nothing else may need it.
     fn unwritten(&self, id: &MessageId, name: &str, row: Row) -> Option<Row> {
         let mut state = lock(&self.state);
-        state.reservations.unwritten(name, row);
-        let is_own = state.by_id.get(id).filter(|gift| gift.row == row).map(|gift| gift.is_own);
-        if is_own.is_some() {
+        let is_reservation = state.reservations.unwritten(name, row);
+        if state.by_id.get(id).is_some_and(|gift| gift.row == row) {
             state.remove(id);
         }
-        // A reservation that was kept may have taken the place of one that is relied on; it promises no more than it.
-        (is_own != Some(false)).then_some(row)
+        // A reservation that was kept may have taken the place of one that is relied on, for the same peer.
+        (!is_reservation).then_some(row)
     }
 
     /// Remembers that `call` goes to `peer`. **Errors:** 1003 when calls as old were forgotten, 5004 when there are too

@@ -128,13 +128,16 @@ impl Reservations {
         }
     }
 
-    /// The reservation in `row` could not be written.
-    pub(super) fn unwritten(&mut self, name: &str, row: Row) {
-        let Some(spans) = self.by_name.get_mut(name) else { return };
+    /// The reservation in `row` could not be written; whether there was one.
+    pub(super) fn unwritten(&mut self, name: &str, row: Row) -> bool {
+        let Some(spans) = self.by_name.get_mut(name) else { return false };
+        let before = spans.len();
         spans.retain(|span| span.reserved.row != row || span.is_durable);
+        let is_found = spans.len() < before;
         if spans.is_empty() {
             self.by_name.remove(name);
         }
+        is_found
     }
 
     /// Takes out what no call can use any more: rows, and the latest `ts + ttl` of their calls.
@@ -268,13 +271,14 @@ mod tests {
         let Cover::Reserve(first, None) = journal.cover('a', 1_000, 61_000) else { panic!() };
         assert_eq!(journal.cover('a', 1_001, 61_001), Cover::Own);
         assert_eq!(journal.cover('b', 90_000, 150_000), Cover::Own);
-        journal.reservations.unwritten(NAME, first.row);
+        assert!(journal.reservations.unwritten(NAME, first.row));
+        assert!(!journal.reservations.unwritten(NAME, first.row), "a call's own row is none");
         assert!(journal.reservations.by_name.is_empty());
         journal.reserve('a', 1_002, 61_002);
         // One that fails leaves the one that it was to replace.
         let Cover::Reserve(second, Some(Row(12))) = journal.cover('a', 20_000, 80_000) else { panic!() };
         assert_eq!(journal.cover('a', 20_001, 80_001), Cover::Own);
-        journal.reservations.unwritten(NAME, second.row);
+        assert!(journal.reservations.unwritten(NAME, second.row));
         assert_eq!(journal.cover('a', 11_002, 71_002), Cover::Covered(Row(12)));
         assert!(matches!(journal.cover('a', 11_003, 71_003), Cover::Reserve(_, Some(Row(12)))));
     }
