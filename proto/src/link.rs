@@ -299,7 +299,12 @@ impl Link {
 
     /// What to do next, until `None`.
     pub fn poll_output(&mut self) -> Option<Output> {
-        self.outputs.pop_front()
+        let output = self.outputs.pop_front();
+        if output.is_none() && self.outputs.capacity() > 0 {
+            // Most links are idle most of the time, and outputs are rare on an open one.
+            self.outputs = VecDeque::new();
+        }
+        output
     }
 
     /// When to come back with [`Input::Timeout`]. **Units:** milliseconds, on the clock of [`Link::handle`].

@@ -15,7 +15,6 @@ use super::executor::refused_artifact;
 use super::hashes;
 use super::inbound::Inbound;
 use super::node::{Node, Refusal, lock};
-use super::peers::Stay;
 use crate::net::{Link, Service as _};
 use crate::registry::snapshot::{Event, Origin};
 use crate::schema::{Artifact, Keep};
@@ -27,9 +26,9 @@ impl Node {
     pub(super) fn on_peer_open(&self, link: &Arc<Link>) {
         tracing::info!(peer = %link.principal(), remote = link.remote(), kind = %link.kind(), "peer connected");
         let Some(node) = self.shared() else { return };
-        if let Some(stay) = self.peers.add(link) {
+        if let Some(gone) = self.peers.add(link) {
             let peer = link.principal().clone();
-            self.spawn(async move { node.keep_asking(&peer, stay).await });
+            self.spawn(async move { node.keep_asking(&peer, &gone).await });
         }
     }
 
@@ -42,17 +41,12 @@ impl Node {
     }
 
     /// Asks a peer what it serves, now and then, for as long as it stays.
-    async fn keep_asking(&self, peer: &Did, stay: Stay) {
-        let mut changes = self.peers.watch();
-        while self.peers.stays(peer, stay) {
-            self.refresh(peer).await;
+    async fn keep_asking(&self, peer: &Did, gone: &CancellationToken) {
+        while !gone.is_cancelled() {
+            // Between two questions nothing of one is kept.
+            Box::pin(self.refresh(peer)).await;
             let pause = Duration::from_millis(self.rules.refresh_ms);
-            let until = tokio::time::Instant::now() + pause;
-            while self.peers.stays(peer, stay) {
-                if tokio::time::timeout_at(until, changes.changed()).await.is_err() {
-                    break;
-                }
-            }
+            gone.run_until_cancelled(tokio::time::sleep(pause)).await;
         }
     }
 
@@ -206,15 +200,8 @@ impl Node {
         let mut served: Vec<Arc<Descriptor>> = Vec::new();
         let mut cursor: Option<String> = None;
         for _ in 0..PAGES_MAX {
-            let query = Query {
-                capability: Some("*".into()),
-                limit: Some(capd_proto::limits::QUERY_LIMIT_MAX),
-                cursor: cursor.take().map(Into::into),
-                ..Query::default()
-            };
-            let mut body = Vec::new();
-            query.encode(&mut body);
-            let answer = match self.ask(link, Type::CapQuery, &body, ASK_MS).await {
+            let asked = self.ask(link, Type::CapQuery, &all_from(cursor.take()), ASK_MS)?;
+            let answer = match asked.answer().await {
                 Ok(answer) => answer,
                 // PROTOCOL 7.1: a peer that serves nothing says so with 4002.
                 Err(refusal) if refusal.code == Code::CAPABILITY_NOT_FOUND => return Ok(served),
@@ -267,7 +254,7 @@ impl Node {
         })?;
         let mut body = Vec::new();
         DocRequest { hash: hash.as_bytes().into() }.encode(&mut body);
-        let answer = self.ask(&link, Type::DocRequest, &body, ASK_MS).await?;
+        let answer = self.ask(&link, Type::DocRequest, &body, ASK_MS)?.answer().await?;
         // PROTOCOL 7.2: bytes missing or hash wrong are 5002, in whichever way the peer got them wrong.
         let unusable = |error: &dyn std::fmt::Display| Refusal::new(Code::UNAVAILABLE, error.to_string());
         let document = DocSend::decode(&answer.body).map_err(|error| unusable(&error))?;
@@ -279,6 +266,19 @@ impl Node {
         self.check_fetched(peer, &hash);
         Ok(artifact)
     }
+}
+
+/// The body of a question for everything that a peer serves, from `cursor` on.
+fn all_from(cursor: Option<String>) -> Vec<u8> {
+    let query = Query {
+        capability: Some("*".into()),
+        limit: Some(capd_proto::limits::QUERY_LIMIT_MAX),
+        cursor: cursor.map(Into::into),
+        ..Query::default()
+    };
+    let mut body = Vec::new();
+    query.encode(&mut body);
+    body
 }
 
 /// A fetch that is under way until it is dropped.

@@ -7,6 +7,7 @@ use capd_proto::code::Code;
 use capd_proto::envelope::{Draft, Ext, MessageId, Recipients};
 use capd_proto::identity::{Did, Identity, Keyring};
 use capd_proto::message::{ErrorBody, Type};
+use tokio_util::future::FutureExt as _;
 use tokio_util::sync::CancellationToken;
 
 use super::access::Access;
@@ -209,10 +210,8 @@ impl Node {
 
     /// Runs a task that ends at the latest when the daemon shuts down.
     pub(super) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
-        let shutdown = self.shutdown.clone();
-        self.tasks.spawn(async move {
-            shutdown.run_until_cancelled(work).await;
-        });
+        // Awaited inside another async block it would be kept there several times over.
+        self.tasks.spawn(work.with_cancellation_token_owned(self.shutdown.clone()));
     }
 
     /// A fresh id for a message made at `now_ms`.

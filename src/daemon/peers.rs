@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use capd_proto::capability::CapabilityId;
 use capd_proto::code::Code;
 use capd_proto::identity::{Did, PublicKey};
+use tokio_util::sync::CancellationToken;
 
 use super::changes::{Changes, Watch};
 use super::node::{Refusal, lock};
@@ -33,15 +34,11 @@ pub(super) struct Peers {
     changes: Changes,
 }
 
-/// The time from a peer's first link to its last.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stay(LinkId);
-
 struct Peer {
-    key: PublicKey,
+    /// One at least.
     links: Vec<Arc<Link>>,
-    /// Tells this stay of the peer from earlier ones.
-    stay: Stay,
+    /// Set when the last link is gone.
+    gone: CancellationToken,
     /// Whether the peer has answered a query since its first link opened.
     is_known: bool,
     /// Why what it said last cannot be read.
@@ -69,22 +66,21 @@ impl Peers {
         }
     }
 
-    /// Takes a link in; with the first one to a peer its stay begins.
-    pub(super) fn add(&self, link: &Arc<Link>) -> Option<Stay> {
-        let key = *link.key()?;
+    /// Takes a link in; with the first one to a peer it gives what is set when the last one is gone.
+    pub(super) fn add(&self, link: &Arc<Link>) -> Option<CancellationToken> {
+        link.key()?;
         let begun = {
             let mut state = lock(&self.state);
             let new = || Peer {
-                key,
                 links: Vec::new(),
-                stay: Stay(link.id()),
+                gone: CancellationToken::new(),
                 is_known: false,
                 fault: None,
                 contradictions: Vec::new(),
             };
             let peer = state.entry(link.principal().clone()).or_insert_with(new);
             peer.links.push(Arc::clone(link));
-            (peer.links.len() == 1).then_some(peer.stay)
+            (peer.links.len() == 1).then(|| peer.gone.clone())
         };
         self.changed();
         begun
@@ -98,6 +94,7 @@ impl Peers {
             peer.links.retain(|other| other.id() != link.id());
             let is_last = peer.links.is_empty();
             if is_last {
+                peer.gone.cancel();
                 state.remove(link.principal());
             }
             is_last
@@ -108,10 +105,8 @@ impl Peers {
 
     /// The peer's key, decompressed once.
     pub(super) fn key(&self, did: &Did) -> Option<PublicKey> {
-        if let Some(peer) = lock(&self.state).get(did) {
-            return Some(peer.key);
-        }
-        PublicKey::from_did(did.as_str()).ok()
+        let known = lock(&self.state).get(did).and_then(|peer| peer.links.first()?.key().copied());
+        known.or_else(|| PublicKey::from_did(did.as_str()).ok())
     }
 
     /// The open link to a peer with the fewest calls in flight.
@@ -119,11 +114,6 @@ impl Peers {
         let state = lock(&self.state);
         let usable = state.get(did)?.links.iter().filter(|link| !link.is_draining() && !link.is_closed());
         usable.min_by_key(|link| (link.in_flight(), link.id())).cloned()
-    }
-
-    /// Whether a peer's stay lasts.
-    pub(super) fn stays(&self, did: &Did, stay: Stay) -> bool {
-        lock(&self.state).get(did).is_some_and(|peer| peer.stay == stay)
     }
 
     /// Whether a link still stands.

@@ -67,6 +67,24 @@ pub(super) struct Answer {
     pub(super) body: Bytes,
 }
 
+/// A request of our own that is on its way.
+pub(super) struct Asked(oneshot::Receiver<Answer>);
+
+impl Asked {
+    /// Waits for the answer. **Errors:** the refusal that the peer or its absence gave.
+    pub(super) async fn answer(self) -> Result<Answer, Refusal> {
+        let answer = self.0.await.map_err(|_| {
+            Refusal::new(Code::TIMEOUT, "the peer did not answer in time, or its link closed")
+        })?;
+        if answer.typ == Type::Error {
+            let error = ErrorBody::decode(&answer.body)
+                .map_err(|error| Refusal::new(Code::INVALID_MESSAGE, error.to_string()))?;
+            return Err(Refusal::new(error.code, error.message.into_owned()));
+        }
+        Ok(answer)
+    }
+}
+
 impl Relay {
     pub(super) fn new(pending_max: usize) -> Self {
         Self {
@@ -274,14 +292,14 @@ impl Node {
         }
     }
 
-    /// Asks a peer on our own behalf. **Errors:** the refusal that it or its absence gave.
-    pub(super) async fn ask(
+    /// Asks a peer on our own behalf. **Errors:** why nothing was sent.
+    pub(super) fn ask(
         &self,
         link: &Arc<Link>,
         typ: Type,
         body: &[u8],
         time_ms: u64,
-    ) -> Result<Answer, Refusal> {
+    ) -> Result<Asked, Refusal> {
         let id = self.fresh_id(self.clock.wall_ms());
         let message = Outbound {
             id,
@@ -298,15 +316,7 @@ impl Node {
         let (sender, answered) = oneshot::channel();
         let deadline_ms = self.clock.monotonic_ms().saturating_add(time_ms);
         self.request(link, id, envelope, deadline_ms, Waiter::Us(sender))?;
-        let answer = answered.await.map_err(|_| {
-            Refusal::new(Code::TIMEOUT, "the peer did not answer in time, or its link closed")
-        })?;
-        if answer.typ == Type::Error {
-            let error = ErrorBody::decode(&answer.body)
-                .map_err(|error| Refusal::new(Code::INVALID_MESSAGE, error.to_string()))?;
-            return Err(Refusal::new(error.code, error.message.into_owned()));
-        }
-        Ok(answer)
+        Ok(Asked(answered))
     }
 
     /// PONG, CAP_DECLARE, DOC_SEND, RESPONSE: to whoever asked; nobody's are dropped.

@@ -71,25 +71,31 @@ where
 /// How opening a link ended.
 type Opened = Result<Arc<Link>, CloseReason>;
 
-async fn run(host: Arc<Host>, opening: Opening, ready: oneshot::Sender<Opened>) {
+/// Drives one link to its end.
+///
+/// An open link keeps this future for as long as it lasts, so it holds no more than that takes: what an async function is
+/// given it keeps beside what it makes of it, so the driver is made before; and the end is rare, and boxed.
+fn run(host: Arc<Host>, opening: Opening, ready: oneshot::Sender<Opened>) -> impl Future<Output = ()> {
     let (mut driver, mut sender) = Driver::new(host, opening, ready);
     let outbox = Arc::clone(&driver.control.outbox);
-    let mut writing = pin!(wire::write_all(&mut sender, &outbox));
-    let reason = tokio::select! {
-        // Reading stands first: what the service answers while frames are read leaves in one write behind them.
-        biased;
-        reason = driver.drive() => reason,
-        written = &mut writing => driver.gone(match written {
-            // The writer ends by itself only when the peer stops QUIC's control stream.
-            Ok(()) => CloseReason::PeerClosed,
-            Err(error) => broken(driver.connection.as_ref(), &error),
-        }),
-    };
-    driver.flow.set_draining();
-    if reason.is_ours() {
-        driver.finish(writing).await;
+    async move {
+        let mut writing = pin!(wire::write_all(&mut sender, &outbox));
+        let reason = tokio::select! {
+            // Reading stands first: what the service answers while frames are read leaves in one write behind them.
+            biased;
+            reason = driver.drive() => reason,
+            written = &mut writing => driver.gone(match written {
+                // The writer ends by itself only when the peer stops QUIC's control stream.
+                Ok(()) => CloseReason::PeerClosed,
+                Err(error) => broken(driver.connection.as_ref(), &error),
+            }),
+        };
+        driver.flow.set_draining();
+        if reason.is_ours() {
+            Box::pin(driver.finish(writing)).await;
+        }
+        Box::pin(driver.end(reason)).await;
     }
-    driver.end(reason).await;
 }
 
 /// One link, from its connection to its end.

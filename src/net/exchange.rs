@@ -60,7 +60,7 @@ impl Exchanges {
         let accepted = self.accepted.fetch_add(1, Ordering::Relaxed) + 1;
         let granted = self.granted.load(Ordering::Relaxed);
         if accepted > granted / 2 && granted < self.streams_max {
-            let more = granted.saturating_mul(2).min(self.streams_max);
+            let more = quic::streams_step(granted.saturating_mul(2), self.streams_max);
             self.granted.store(more, Ordering::Relaxed);
             quic::grant_streams(&self.connection, more);
         }

@@ -178,7 +178,13 @@ pub(super) fn grant_streams(connection: &Connection, streams: u32) {
 
 /// Streams that a peer may have open before it has used any.
 pub(super) fn streams_first(settings: &Settings) -> u32 {
-    settings.streams_max.min(STREAMS_FIRST)
+    streams_step(STREAMS_FIRST, settings.streams_max)
+}
+
+/// The next grant of about `streams`: all there are, unless as many again are left for another one. quinn tells a peer of
+/// a grant only when it is more than an eighth.
+pub(super) const fn streams_step(streams: u32, streams_max: u32) -> u32 {
+    if streams_max / 2 < streams { streams_max } else { streams }
 }
 
 fn transport(settings: &Settings) -> Arc<TransportConfig> {
@@ -277,4 +283,4 @@ const CONNECTION_ID_BYTES: usize = 8;
 /// Bytes a peer may have on the way to us before HELLO is done.
 const OPENING_WINDOW_BYTES: u32 = 2 * MSG_SIZE_BYTES_FLOOR;
 /// Streams that a peer may have open at first: more than our own sidecars open while messages are small.
-const STREAMS_FIRST: u32 = 16;
+const STREAMS_FIRST: u32 = 12;

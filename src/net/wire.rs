@@ -1,15 +1,18 @@
 //! Bytes of a receiving half in, frames out; batches in, bytes on a sending half out. The same for every transport.
 
+use std::future::poll_fn;
 use std::io::{self, IoSlice};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::{Poll, ready};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 use capd_proto::frame::{Decoder, Frame, FrameError};
 use capd_proto::limits::{FRAME_LENGTH_BYTES, QUIC_CODE_CANCEL};
 use quinn::VarInt;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::sync::{OwnedSemaphorePermit, TryAcquireError};
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -103,10 +106,10 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         } else {
             self.make_room().await;
         }
-        self.reserve();
         let bytes = if self.buffer.is_empty() {
-            self.receive.read_buf(&mut self.buffer).await?
+            self.read_some().await?
         } else {
+            self.reserve();
             match self.read_in_time().await? {
                 Some(bytes) => bytes,
                 None => return Ok(Filled::TooSlow),
@@ -119,6 +122,24 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
             tokio::task::yield_now().await;
         }
         Ok(if bytes > 0 { Filled::More } else { Filled::End })
+    }
+
+    /// Waits for the first bytes of a frame. On a quiet link no buffer waits with it: the bytes come by way of the stack.
+    async fn read_some(&mut self) -> io::Result<usize> {
+        if self.read_bytes > READ_BYTES_MIN {
+            self.buffer.reserve(self.read_bytes);
+            return self.receive.read_buf(&mut self.buffer).await;
+        }
+        // What is left of an earlier buffer would be kept through the silence.
+        self.buffer = BytesMut::new();
+        poll_fn(|context| {
+            let mut space = [0; READ_BYTES_MIN];
+            let mut read = ReadBuf::new(&mut space);
+            ready!(Pin::new(&mut self.receive).poll_read(context, &mut read))?;
+            self.buffer.extend_from_slice(read.filled());
+            Poll::Ready(Ok(read.filled().len()))
+        })
+        .await
     }
 
     /// Reads behind the beginning of a frame; `None` when the frame takes too long.
@@ -172,18 +193,22 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
     /// Makes room for the next read.
     ///
     /// Inside a large frame the buffer doubles, but not past the frame's end: at the end it holds the frame and no more,
-    /// so that what is refused costs no more than twice what came.
+    /// so that what is refused costs no more than twice what came. Small frames come many at a time.
     fn reserve(&mut self) {
         let length = self.buffer.len();
+        // The frame is not whole, or it would not stand here.
+        let whole = self
+            .buffer
+            .first_chunk()
+            .map_or(0, |header| (FRAME_LENGTH_BYTES + u32::from_be_bytes(*header) as usize).max(length + 1));
         if length < READ_BYTES_MAX {
-            return self.buffer.reserve(self.read_bytes);
+            let is_large = whole >= READ_BYTES_MAX / 2;
+            let read = if is_large { self.read_bytes.min(whole - length) } else { self.read_bytes };
+            return self.buffer.reserve(read);
         }
         if self.buffer.capacity() > length {
             return;
         }
-        let Some(header) = self.buffer.first_chunk() else { return };
-        // The frame is not whole, or it would not stand here.
-        let whole = (FRAME_LENGTH_BYTES + u32::from_be_bytes(*header) as usize).max(length + 1);
         let mut larger = BytesMut::with_capacity(whole.min(2 * length));
         larger.extend_from_slice(&self.buffer);
         self.buffer = larger;

@@ -39,13 +39,13 @@ impl Tasks {
         Self { tracker: TaskTracker::new(), spawner: self.spawner.clone() }
     }
 
-    /// Starts a task.
-    pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+    /// Starts a task; what it gives at its end is dropped.
+    pub fn spawn<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) {
         let work = self.tracker.track_future(work);
         match &self.spawner {
             // The tracker, not the handle, says when it has ended.
             None => drop(tokio::spawn(work)),
-            Some(spawner) => spawner.spawn(Box::pin(work)),
+            Some(spawner) => spawner.spawn(Box::pin(async { drop(work.await) })),
         }
     }
 
