@@ -180,7 +180,8 @@ impl Way {
 pub(super) struct Serving {
     handler: Arc<dyn Handler>,
     calls_max: usize,
-    declared: Mutex<Vec<Descriptor>>,
+    /// By name: a call is found among thousands of them as fast as among few.
+    declared: Mutex<HashMap<String, Vec<Descriptor>>>,
     calls: Arc<Mutex<HashMap<MessageId, CancellationToken>>>,
 }
 
@@ -190,7 +191,11 @@ impl Serving {
     }
 
     fn declare(&self, descriptors: &[Descriptor]) {
-        *lock(&self.declared) = descriptors.to_vec();
+        let mut declared: HashMap<_, Vec<_>> = HashMap::new();
+        for descriptor in descriptors {
+            declared.entry(descriptor.id.name.as_str().to_owned()).or_default().push(descriptor.clone());
+        }
+        *lock(&self.declared) = declared;
     }
 
     /// The link is gone, and with it everybody who waits for a result.
@@ -303,12 +308,8 @@ impl Serving {
     ) -> Result<(CapabilityId, Option<u64>), Code> {
         let found = |descriptor: &Descriptor| (descriptor.id.clone(), descriptor.timeout_ms);
         let declared = lock(&self.declared);
-        let of_name = declared.iter().filter(|descriptor| descriptor.id.name.as_str() == identity.name);
-        let of_name: Vec<_> = of_name.collect();
-        if of_name.is_empty() {
-            return Err(Code::CAPABILITY_NOT_FOUND);
-        }
-        let is_chosen = |descriptor: &&&Descriptor| chosen.is_some_and(|id| descriptor.id.to_string() == id);
+        let of_name = declared.get(&*identity.name).ok_or(Code::CAPABILITY_NOT_FOUND)?;
+        let is_chosen = |descriptor: &&Descriptor| chosen.is_some_and(|id| descriptor.id.to_string() == id);
         if let Some(chosen) = of_name.iter().find(is_chosen) {
             return Ok(found(chosen));
         }
@@ -322,7 +323,7 @@ impl Serving {
         };
         let served: Vec<_> = of_name.iter().map(|descriptor| &descriptor.served).collect();
         let choice = choose(want, &served).map_err(|_| Code::VERSION_MISMATCH)?;
-        Ok(found(of_name[choice.index]))
+        Ok(found(&of_name[choice.index]))
     }
 }
 
