@@ -17,6 +17,7 @@
 mod agents;
 mod disk;
 mod measure;
+mod number;
 mod report;
 mod world;
 

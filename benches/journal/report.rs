@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use crate::Args;
 use crate::agents::{REQUEST_BYTES, RESPONSE_BYTES, Round};
 use crate::measure::{APART, Figures, IN_FLIGHT, OTHERS_MAX};
+use crate::number::number;
 use crate::world::PROCESSES;
 
 /// Prints the section, and writes it where `args` want it.
@@ -80,19 +81,6 @@ fn replaced(page: &str, section: &str) -> String {
     let after = &page[begin + HEADING.len()..];
     let rest = after.find("\n## ").map_or("", |end| &after[end..]);
     format!("{}{section}{rest}", &page[..begin])
-}
-
-/// A whole number with commas.
-fn number(value: f64) -> String {
-    let digits = format!("{value:.0}");
-    let mut text = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at) % 3 == 0 {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 const HEADING: &str = "## Journaled calls";

@@ -1,0 +1,262 @@
+//! Rounds in alternation, so that whatever slows the machine slows all subjects, and the disk between them, in; figures out.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::Args;
+use crate::disk::Disk;
+use crate::fleet;
+use crate::large::{self, Large};
+use crate::load::{Load, Round};
+use crate::memory::{self, Cost};
+use crate::payload::REQUEST_BYTES;
+use crate::subject::{Fleet, Programs, Subject};
+use crate::world::{Machine, World, installed};
+
+/// Rounds of one subject.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Series {
+    /// With [`IN_FLIGHT`] calls.
+    pub(crate) many: Vec<Round>,
+    /// With one.
+    pub(crate) one: Vec<Round>,
+    /// CPU time of each process per call with many in flight. **Units:** microseconds.
+    pub(crate) cpu_us: Vec<(&'static str, f64)>,
+}
+
+/// Everything that is measured. What was not is not there.
+#[derive(Debug, Default)]
+pub(crate) struct Figures {
+    pub(crate) series: Vec<(Subject, Series)>,
+    /// Calls that are due at half the rate of [`Series::many`].
+    pub(crate) half: Vec<(Subject, Vec<Round>)>,
+    /// capd in channel mode, by bytes of the params.
+    pub(crate) sizes: Vec<(usize, Vec<Round>)>,
+    /// capd in channel mode with little and with much registered, in the same rounds.
+    pub(crate) fleet: Option<[Series; 2]>,
+    /// quinn alone and capd in channel mode with much in each call.
+    pub(crate) large: Option<[Large; 2]>,
+    /// What one more of something takes of the sidecars' memory.
+    pub(crate) memory: Vec<Cost>,
+    /// One commit of one change, between the rounds with one in flight. **Units:** microseconds.
+    pub(crate) commits_us: Vec<f64>,
+    /// The part of all cores' time that went to anything but the subjects of the table, while they were measured.
+    pub(crate) others: Option<f64>,
+    /// Rounds of each, and the length of one with many in flight.
+    pub(crate) rounds: usize,
+    pub(crate) seconds: f64,
+    /// What the second of [`Figures::fleet`] has.
+    pub(crate) registered: Fleet,
+    /// Whether there is a broker to measure.
+    pub(crate) has_nats: bool,
+}
+
+impl Figures {
+    /// The series of a subject, if it was measured.
+    pub(crate) fn of(&self, subject: Subject) -> Option<&Series> {
+        self.series.iter().find(|(of, _)| *of == subject).map(|(_, series)| series)
+    }
+}
+
+/// Everything that runs.
+struct Run {
+    rounds: usize,
+    ms: u64,
+    programs: Programs,
+    worlds: Vec<(Subject, World)>,
+}
+
+/// Measures what `args` ask for.
+pub(crate) fn measure(args: &Args) -> Figures {
+    let mut run = Run::prepare(args);
+    let (many, one) = (run.many(), run.one());
+    let mut figures = Figures {
+        rounds: run.rounds,
+        seconds: run.ms as f64 / 1_000.0,
+        registered: run.programs.fleet,
+        has_nats: run.programs.nats_server.is_some(),
+        ..Figures::default()
+    };
+    if !run.worlds.is_empty() {
+        let (machine, ours_us) = (Machine::watch(), run.ours_us());
+        run.table(&mut figures);
+        figures.others = Some(machine.others(run.ours_us() - ours_us));
+        run.half_load(&mut figures);
+        run.sizes(&mut figures);
+        // They would only be in the way from here on.
+        run.worlds.clear();
+    }
+    let has_no_part = !(args.fleet || args.large || args.memory);
+    let is_whole = has_no_part && args.only.is_empty();
+    if args.fleet || is_whole {
+        figures.fleet = Some(fleet::measure(&run.programs, run.rounds, &many, &one));
+    }
+    if args.large || is_whole {
+        figures.large = Some(large::measure(&run.programs, run.rounds, one));
+    }
+    if args.memory || is_whole {
+        let sizes = if args.test { memory::Sizes::TRIAL } else { memory::Sizes::WHOLE };
+        figures.memory = memory::measure(&run.programs, sizes, many);
+    }
+    figures
+}
+
+impl Run {
+    fn prepare(args: &Args) -> Self {
+        let capd = args.capd.clone().unwrap_or_else(built);
+        let nats_server = args.nats_server.clone().or_else(|| installed("nats-server"));
+        let fleet = if args.test { Fleet::TRIAL } else { Fleet::WHOLE };
+        let programs = Programs { capd, nats_server, fleet };
+        let is_wanted = |subject: &Subject| {
+            let only = |name: &String| subject.name().starts_with(name.as_str());
+            let is_named = args.only.iter().any(only);
+            (is_named || args.only.is_empty() && !(args.fleet || args.large || args.memory))
+                && (*subject != Subject::Nats || programs.nats_server.is_some())
+        };
+        let subjects = Subject::TABLE.into_iter().filter(is_wanted);
+        let worlds = subjects.map(|subject| (subject, subject.start(&programs))).collect();
+        let (rounds, seconds) = if args.test { (1, TEST_SECONDS) } else { (args.rounds, args.seconds) };
+        Self { rounds, ms: (seconds * 1_000.0) as u64, programs, worlds }
+    }
+
+    fn world(&mut self, subject: Subject) -> Option<&mut World> {
+        self.worlds.iter_mut().find(|(of, _)| *of == subject).map(|(_, world)| world)
+    }
+
+    fn ours_us(&self) -> f64 {
+        self.worlds.iter().flat_map(|(_, world)| world.cpu_us()).sum()
+    }
+
+    const fn many(&self) -> Load {
+        Load { bytes: REQUEST_BYTES, in_flight: IN_FLIGHT, rate: None, ms: self.ms }
+    }
+
+    const fn one(&self) -> Load {
+        Load { in_flight: 1, ms: self.ms / 2, ..self.many() }
+    }
+
+    fn table(&mut self, figures: &mut Figures) {
+        let (many, one) = (self.many(), self.one());
+        for (_, world) in &mut self.worlds {
+            world.round(&many);
+        }
+        let mut disk = Disk::new();
+        let mut all = vec![Series::default(); self.worlds.len()];
+        for number in 1..=self.rounds {
+            for ((subject, world), series) in self.worlds.iter_mut().zip(&mut all) {
+                series.add_many(world, &many);
+                let last = &series.many[number - 1];
+                println!("round {number}, {}: {:.0} calls/s", subject.name(), last.calls_per_s());
+            }
+            for ((subject, world), series) in self.worlds.iter_mut().zip(&mut all) {
+                series.one.push(world.round(&one));
+                if *subject == Subject::Journaled {
+                    figures.commits_us.push(disk.commit_us(COMMITS, APART));
+                }
+            }
+        }
+        all.iter_mut().for_each(Series::per_call);
+        figures.series = self.worlds.iter().map(|(subject, _)| *subject).zip(all).collect();
+    }
+
+    fn half_load(&mut self, figures: &mut Figures) {
+        let subjects = [Subject::Channel, Subject::Signed, Subject::Journaled];
+        let loads = subjects.map(|subject| {
+            let peak = figures.of(subject).map(|series| median(&series.many, Round::calls_per_s))?;
+            // In a trial on a busy machine a round may end before any call does.
+            let rate = Some((peak / 2.0).max(1.0));
+            Some((subject, Load { rate, in_flight: HALF_IN_FLIGHT_MAX, ..self.many() }))
+        });
+        for _ in 0..self.rounds {
+            for (subject, load) in loads.into_iter().flatten() {
+                let world = self.world(subject).expect("it has a peak");
+                let round = world.round(&load);
+                println!("half load, {}: {:.0} calls/s", subject.name(), round.calls_per_s());
+                match figures.half.iter_mut().find(|(of, _)| *of == subject) {
+                    Some((_, rounds)) => rounds.push(round),
+                    None => figures.half.push((subject, vec![round])),
+                }
+            }
+        }
+    }
+
+    fn sizes(&mut self, figures: &mut Figures) {
+        if self.world(Subject::Channel).is_none() {
+            return;
+        }
+        figures.sizes = SIZES.map(|bytes| (bytes, Vec::new())).to_vec();
+        for _ in 0..self.rounds {
+            for (bytes, rounds) in &mut figures.sizes {
+                let load = Load { bytes: *bytes, ..self.many() };
+                let world = self.world(Subject::Channel).expect("it was looked");
+                rounds.push(world.round(&load));
+                println!("{bytes} bytes: {:.0} calls/s", rounds[rounds.len() - 1].calls_per_s());
+            }
+        }
+    }
+}
+
+impl Series {
+    /// A round with many calls in flight.
+    pub(crate) fn add_many(&mut self, world: &mut World, load: &Load) {
+        let before = world.cpu_us();
+        self.many.push(world.round(load));
+        let names = world.processes.iter().map(|process| process.name);
+        self.cpu_us.resize(before.len(), ("", 0.0));
+        for (sum, ((after, before), name)) in
+            self.cpu_us.iter_mut().zip(world.cpu_us().iter().zip(before).zip(names))
+        {
+            *sum = (name, sum.1 + after - before);
+        }
+    }
+
+    /// Makes of the CPU time of all calls that of one.
+    pub(crate) fn per_call(&mut self) {
+        let calls: u64 = self.many.iter().map(|round| round.all).sum();
+        self.cpu_us.iter_mut().for_each(|(_, us)| *us /= calls as f64);
+    }
+}
+
+/// The median round's figure.
+pub(crate) fn median(rounds: &[Round], of: impl Fn(&Round) -> f64) -> f64 {
+    middle(rounds.iter().map(of).collect())
+}
+
+/// The value in the middle.
+pub(crate) fn middle(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// The sidecar, built as this program is: optimised, unless this is a trial.
+fn built() -> PathBuf {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.current_dir(ROOT).args(["build", "--bin", "capd", "--message-format", "json-render-diagnostics"]);
+    if !cfg!(debug_assertions) {
+        cargo.arg("--release");
+    }
+    let output = cargo.stderr(std::process::Stdio::inherit()).output().unwrap();
+    assert!(output.status.success(), "capd is not built");
+    let lines = String::from_utf8(output.stdout).unwrap();
+    let executable = lines.lines().rev().find_map(|line| {
+        let message: serde_json::Value = serde_json::from_str(line).ok()?;
+        message["executable"].as_str().map(PathBuf::from)
+    });
+    executable.expect("cargo says where capd is")
+}
+
+/// Calls in flight where many are.
+pub(crate) const IN_FLIGHT: usize = 64;
+/// Calls in flight where much travels.
+pub(crate) const LARGE_IN_FLIGHT: usize = 4;
+/// Bytes of the params, each twice the one before; the last ones have a stream of their own.
+const SIZES: [usize; 9] = [400, 800, 1_600, 3_200, 6_400, 12_800, 25_600, 51_200, 102_400];
+/// More than half of the load keeps in flight, unless it is no load that can be borne.
+const HALF_IN_FLIGHT_MAX: usize = 512;
+/// Commits of which the median counts, and the pause before each: a single call's commits have as much between them.
+const COMMITS: usize = 100;
+const APART: Duration = Duration::from_micros(300);
+const TEST_SECONDS: f64 = 0.2;
+/// The project's folder.
+pub(crate) const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
