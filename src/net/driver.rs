@@ -27,7 +27,7 @@ use super::meter::Limit;
 use super::outbox::SendError;
 use super::quic;
 use super::stream::{Flow, Stream};
-use super::wire::{self, BoxRead, Filled, FrameReader, Sender};
+use super::wire::{self, BoxRead, Filled, FrameReader, Sender, TURN_FRAMES};
 
 /// A connection that is to become a link.
 pub(super) struct Opening {
@@ -98,6 +98,16 @@ fn run(host: Arc<Host>, opening: Opening, ready: oneshot::Sender<Opened>) -> imp
     }
 }
 
+/// What came of handling frames.
+enum Settled {
+    /// All that had arrived whole are handled.
+    All,
+    /// A turn's are; there may be more.
+    Turn,
+    /// The link is to close.
+    Closing(CloseReason),
+}
+
 /// One link, from its connection to its end.
 struct Driver {
     host: Arc<Host>,
@@ -152,8 +162,14 @@ impl Driver {
         let mut armed = host.system.clock.far();
         let mut timer = pin!(sleep_until(armed));
         loop {
-            if let Some(reason) = self.settle(&route) {
-                return reason;
+            match self.settle(&route) {
+                Settled::All => {}
+                // What was answered leaves, and others have their turn, before the rest is handled.
+                Settled::Turn => {
+                    tokio::task::yield_now().await;
+                    continue;
+                }
+                Settled::Closing(reason) => return reason,
             }
             // A deadline that moved away is found out when the timer fires, which costs less than moving the timer.
             if self.deadline() < armed {
@@ -189,18 +205,19 @@ impl Driver {
         }
     }
 
-    /// Handles the frames that have arrived whole and does what the machine says; gives the reason if it is to close.
-    fn settle(&mut self, route: &Route) -> Option<CloseReason> {
-        loop {
+    /// Handles frames that have arrived whole, at most a turn's, and does what the machine says.
+    fn settle(&mut self, route: &Route) -> Settled {
+        for _ in 0..TURN_FRAMES {
             if let Some(reason) = self.outputs() {
-                return Some(reason);
+                return Settled::Closing(reason);
             }
             match self.reader.next() {
                 Ok(Some(frame)) => self.frame(frame, route),
-                Ok(None) => return None,
+                Ok(None) => return Settled::All,
                 Err(error) => self.malformed(error.into()),
             }
         }
+        Settled::Turn
     }
 
     fn frame(&mut self, Frame { frame_type, payload }: Frame, route: &Route) {

@@ -17,7 +17,7 @@ use super::outbox::{Outbox, SendError};
 use super::quic;
 use super::settings::Settings;
 use super::stream::{Flow, Stream};
-use super::wire::{self, CANCEL, Filled, FrameReader};
+use super::wire::{self, CANCEL, Filled, FrameReader, TURN_FRAMES};
 
 /// The exchange streams of one QUIC link. **Source:** PROTOCOL 4.
 pub(super) struct Exchanges {
@@ -235,9 +235,17 @@ async fn read(
     let mut reader = FrameReader::new(receive, link.flow().frame_length_max(), link.flow());
     let route = Route::uncounted(Arc::clone(&stream));
     loop {
-        if let Err(reason) = deliver(link, service, &stream, &route, &mut reader) {
-            link.close(reason);
-            return ReadEnd::Spent;
+        match deliver(link, service, &stream, &route, &mut reader) {
+            Ok(Delivered::All) => {}
+            // What was answered leaves, and others have their turn, before the rest is handed up.
+            Ok(Delivered::Turn) => {
+                tokio::task::yield_now().await;
+                continue;
+            }
+            Err(reason) => {
+                link.close(reason);
+                return ReadEnd::Spent;
+            }
         }
         let filled = tokio::select! {
             biased;
@@ -272,15 +280,24 @@ async fn read(
     }
 }
 
-/// Hands every frame that has arrived whole to the service.
+/// What came of handing frames up.
+enum Delivered {
+    /// All that had arrived whole are handed up.
+    All,
+    /// A turn's are; there may be more.
+    Turn,
+}
+
+/// Hands frames that have arrived whole to the service, at most a turn's.
 fn deliver(
     link: &Arc<Link>,
     service: &dyn Service,
     stream: &Stream,
     route: &Route,
     reader: &mut FrameReader<quinn::RecvStream>,
-) -> Result<(), CloseReason> {
-    while let Some(frame) = reader.next().map_err(Fault::from)? {
+) -> Result<Delivered, CloseReason> {
+    for _ in 0..TURN_FRAMES {
+        let Some(frame) = reader.next().map_err(Fault::from)? else { return Ok(Delivered::All) };
         match frame.frame_type {
             FrameType::AmpMessage => {
                 stream.received.fetch_add(1, Ordering::Relaxed);
@@ -296,7 +313,7 @@ fn deliver(
             }
         }
     }
-    Ok(())
+    Ok(Delivered::Turn)
 }
 
 /// Tells the service once that the peer cancelled the stream's call; on a stream of several it means nothing.

@@ -331,6 +331,9 @@ pub(super) fn is_cancelled_by_peer(error: &io::Error) -> bool {
 /// QUIC application error code that cancels a stream's single call. **Source:** PROTOCOL 4.
 pub(super) const CANCEL: VarInt = VarInt::from_u32(QUIC_CODE_CANCEL);
 
+/// Frames of one stream that are handled before what they caused is written and others have their turn: the next process
+/// on a call's way begins with the first of many while this one is at work on the last.
+pub(super) const TURN_FRAMES: usize = 8;
 /// Bytes made ready for a read on a quiet link.
 const READ_BYTES_MIN: usize = 1024;
 /// Bytes made ready for a read on a busy one.
