@@ -6,6 +6,7 @@
 //! cargo run --release -- --write         # the table into docs/performance.md as well
 //! cargo run --release -- --only channel,grpc --rounds 1
 //! cargo run --release -- --large         # or --memory, --fleet: only that part
+//! cargo run --release -- --steady 30     # memory, minute by minute
 //! cargo run --release -- --test          # every role once, for fractions of a second: nothing worth keeping
 //! ```
 //!
@@ -14,7 +15,7 @@
 //! sidecars, [`forward`] is what two proxies that only forward can do, over the connections of [`quic`], [`grpc`] is
 //! tonic, [`nats`] a broker. [`world`] starts the processes that carry one [`subject`], [`sidecar`] those that are
 //! `capd`, [`disk`] takes the time of a commit, [`measure`] alternates the rounds; [`fleet`], [`large`] and [`memory`] are
-//! the parts beside the table. [`bars`] holds the figures against what they must be, [`report`] makes the table.
+//! the parts beside the table, [`steady`] is a run of its own. [`bars`] holds the figures against what they must be, [`report`] makes the table.
 
 #![allow(clippy::unwrap_used, reason = "whatever fails here ends the benchmark")]
 #![allow(clippy::disallowed_methods, reason = "real processes are measured in real time")]
@@ -38,6 +39,7 @@ mod quic;
 mod report;
 mod role;
 mod sidecar;
+mod steady;
 mod subject;
 mod world;
 
@@ -75,6 +77,9 @@ pub(crate) struct Args {
     /// The part about many capabilities and peers.
     #[arg(long)]
     fleet: bool,
+    /// Only memory under calls that keep coming, for so many minutes.
+    #[arg(long, value_name = "MINUTES", conflicts_with_all = ["write", "only", "large", "memory", "fleet"], value_parser = clap::value_parser!(u16).range(1..))]
+    steady: Option<u16>,
     /// The sidecar's program; otherwise it is built, optimised.
     #[arg(long)]
     capd: Option<PathBuf>,
@@ -87,6 +92,7 @@ fn main() {
     let mut args = Args::parse();
     match args.role.take() {
         Some(role) => role.run(),
+        None if let Some(minutes) = args.steady => measure::steady(&args, minutes.into()),
         None => {
             let figures = measure::measure(&args);
             report::report(&args, &figures);

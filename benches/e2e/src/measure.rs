@@ -11,6 +11,7 @@ use crate::large::{self, Large};
 use crate::load::{Load, Round};
 use crate::memory::{self, Cost};
 use crate::payload::REQUEST_BYTES;
+use crate::steady;
 use crate::subject::{Fleet, Programs, Subject};
 use crate::world::{Machine, World, installed};
 
@@ -102,12 +103,21 @@ pub(crate) fn measure(args: &Args) -> Figures {
     figures
 }
 
+/// Watches what two sidecars hold for so many minutes, in a trial so many rounds.
+pub(crate) fn steady(args: &Args, minutes: usize) {
+    steady::measure(&programs(args), minutes, if args.test { TEST_MS } else { MINUTE_MS });
+}
+
+fn programs(args: &Args) -> Programs {
+    let capd = args.capd.clone().unwrap_or_else(built);
+    let nats_server = args.nats_server.clone().or_else(|| installed("nats-server"));
+    let fleet = if args.test { Fleet::TRIAL } else { Fleet::WHOLE };
+    Programs { capd, nats_server, fleet }
+}
+
 impl Run {
     fn prepare(args: &Args) -> Self {
-        let capd = args.capd.clone().unwrap_or_else(built);
-        let nats_server = args.nats_server.clone().or_else(|| installed("nats-server"));
-        let fleet = if args.test { Fleet::TRIAL } else { Fleet::WHOLE };
-        let programs = Programs { capd, nats_server, fleet };
+        let programs = programs(args);
         let is_wanted = |subject: &Subject| {
             let only = |name: &String| subject.name().starts_with(name.as_str());
             let is_named = args.only.iter().any(only);
@@ -258,5 +268,7 @@ const HALF_IN_FLIGHT_MAX: usize = 512;
 const COMMITS: usize = 100;
 const APART: Duration = Duration::from_micros(300);
 const TEST_SECONDS: f64 = 0.2;
+const TEST_MS: u64 = 300;
+const MINUTE_MS: u64 = 60_000;
 /// The project's folder.
 pub(crate) const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");

@@ -92,13 +92,13 @@ fn remembered(programs: &Programs, subject: Subject, least: u64, many: Load) -> 
 }
 
 /// What two sidecars take. **Units:** bytes.
-struct Taken {
-    resident: [f64; 2],
-    stored: [f64; 2],
+pub(crate) struct Taken {
+    pub(crate) resident: [f64; 2],
+    pub(crate) stored: [f64; 2],
 }
 
 impl Taken {
-    fn by(world: &World) -> Self {
+    pub(crate) fn by(world: &World) -> Self {
         let resident = world.resident_bytes();
         let of = |name| world.processes.iter().position(|process| process.name == name);
         Self {
