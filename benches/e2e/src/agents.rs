@@ -80,10 +80,10 @@ pub(crate) async fn idle(socket: &Path, links: usize) {
 }
 
 /// Calls one of them.
-pub(crate) async fn caller(socket: &Path, capability: &str) {
+pub(crate) async fn caller(socket: &Path, capability: &str, ttl_s: u64) {
     let client = client(socket).await;
     let target = Target::Id(capability.parse().unwrap());
-    let request = CallRequest::new(target).timeout(TIMEOUT).ttl(TTL);
+    let request = CallRequest::new(target).timeout(TIMEOUT).ttl(Duration::from_secs(ttl_s));
     let caller = Caller { client, request, bytes: 0 };
     served(&caller).await;
     rounds(&caller).await;
@@ -148,4 +148,4 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 const PATIENCE: Duration = Duration::from_secs(40);
 const TICK: Duration = Duration::from_millis(20);
 /// Longer than any run: what is forgotten in one round would be paid for in another.
-const TTL: Duration = Duration::from_secs(3_600);
+pub(crate) const TTL_S: u64 = 3_600;

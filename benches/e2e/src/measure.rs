@@ -5,6 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::Args;
+use crate::agents::TTL_S;
 use crate::disk::Disk;
 use crate::fleet;
 use crate::large::{self, Large};
@@ -105,14 +106,15 @@ pub(crate) fn measure(args: &Args) -> Figures {
 
 /// Watches what two sidecars hold for so many minutes, in a trial so many rounds.
 pub(crate) fn steady(args: &Args, minutes: usize) {
-    steady::measure(&programs(args), minutes, if args.test { TEST_MS } else { MINUTE_MS });
+    let programs = Programs { ttl_s: STEADY_TTL_S, ..programs(args) };
+    steady::measure(&programs, minutes, if args.test { TEST_MS } else { MINUTE_MS });
 }
 
 fn programs(args: &Args) -> Programs {
     let capd = args.capd.clone().unwrap_or_else(built);
     let nats_server = args.nats_server.clone().or_else(|| installed("nats-server"));
     let fleet = if args.test { Fleet::TRIAL } else { Fleet::WHOLE };
-    Programs { capd, nats_server, fleet }
+    Programs { capd, nats_server, fleet, ttl_s: TTL_S }
 }
 
 impl Run {
@@ -268,6 +270,8 @@ const HALF_IN_FLIGHT_MAX: usize = 512;
 const COMMITS: usize = 100;
 const APART: Duration = Duration::from_micros(300);
 const TEST_SECONDS: f64 = 0.2;
+/// What is remembered of a call is to be forgotten within the run.
+const STEADY_TTL_S: u64 = 120;
 const TEST_MS: u64 = 300;
 const MINUTE_MS: u64 = 60_000;
 /// The project's folder.

@@ -19,7 +19,12 @@ pub(crate) enum Role {
     /// Serves the capabilities of the benchmark to a sidecar.
     AgentProvider { socket: PathBuf, capabilities: usize },
     /// Calls one of them through a sidecar.
-    AgentCaller { socket: PathBuf, capability: String },
+    AgentCaller {
+        socket: PathBuf,
+        capability: String,
+        #[arg(long, default_value_t = agents::TTL_S)]
+        ttl_s: u64,
+    },
     /// Serves a capability whose calls it can hold.
     AgentHolder { socket: PathBuf },
     /// Has links to a sidecar and does nothing with them.
@@ -63,7 +68,9 @@ impl Role {
         runtime.block_on(async {
             match self {
                 Self::AgentProvider { socket, capabilities } => agents::provider(&socket, capabilities).await,
-                Self::AgentCaller { socket, capability } => agents::caller(&socket, &capability).await,
+                Self::AgentCaller { socket, capability, ttl_s } => {
+                    agents::caller(&socket, &capability, ttl_s).await
+                }
                 Self::AgentHolder { socket } => agents::holder(&socket).await,
                 Self::AgentIdle { socket, links } => agents::idle(&socket, links).await,
                 Self::ForwardProvider { files } => forward::ends::provider(&files).await,

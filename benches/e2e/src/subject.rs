@@ -122,6 +122,8 @@ pub(crate) struct Programs {
     pub(crate) capd: PathBuf,
     pub(crate) nats_server: Option<PathBuf>,
     pub(crate) fleet: Fleet,
+    /// How long capd's calls are good for, and so remembered. **Units:** seconds.
+    pub(crate) ttl_s: u64,
 }
 
 /// What [`Subject::Fleet`] has.
@@ -155,7 +157,8 @@ fn sidecars(programs: &Programs, dir: &Path, setup: Setup, capability: &str, cap
         Process::role(PROVIDER, &[&"agent-provider", &b.socket, &capabilities])
     };
     let a = start(SIDECAR_A, A_FOLDER, Some(&b));
-    let (caller, _) = Process::role(CALLER, &[&"agent-caller", &a.socket, &capability]);
+    let ttl_s = programs.ttl_s.to_string();
+    let (caller, _) = Process::role(CALLER, &[&"agent-caller", &a.socket, &capability, &"--ttl-s", &ttl_s]);
     (vec![caller, a.process, b.process, provider], Some(a.socket))
 }
 
