@@ -70,7 +70,7 @@ impl Field {
         let idle = self.median_call();
         self.newcomers_get_in();
         self.round(&mut attack);
-        let level = self.memory_kib();
+        let level = self.sidecar.memory_kib();
         let attacked = self.round(&mut attack);
         let left = self.memory_comes_back(level);
         println!(
@@ -164,7 +164,7 @@ impl Field {
     fn memory_comes_back(&self, level_kib: u64) -> u64 {
         let begin = Instant::now();
         loop {
-            let memory = self.memory_kib();
+            let memory = self.sidecar.memory_kib();
             if memory <= level_kib + MEMORY_ALLOWANCE_KIB {
                 return memory;
             }
@@ -174,15 +174,6 @@ impl Field {
             );
             std::thread::sleep(LOOK_AGAIN);
         }
-    }
-
-    /// Memory that the process made itself and that is resident, in KiB. Pages of the program file do not count: which
-    /// of them were touched says nothing about what an attack took.
-    pub fn memory_kib(&self) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.sidecar.pid())).unwrap();
-        let line =
-            status.lines().find_map(|line| line.strip_prefix("RssAnon:")).expect("Linux tells RssAnon");
-        line.trim().trim_end_matches(" kB").parse().unwrap()
     }
 
     fn open_files(&self) -> usize {

@@ -42,14 +42,14 @@ fn lengths_whose_bytes_never_come_cost_what_came() {
     let promised = u32::try_from(16 * MIB).unwrap().to_be_bytes();
     let begun = [&promised[..], &[1], &vec![0xa0; BYTES_COME]].concat();
     field.withstands("16 MiB promised on every link", |field| {
-        let before = field.memory_kib();
+        let before = field.sidecar.memory_kib();
         let mut links = links(field);
         for link in &mut links {
             link.send_raw(&begun);
         }
         // A newcomer's answer comes after what was sent before it was read, or soon enough to see a buffer grow.
         RawLink::open(&field.sidecar, Transport::Tcp).ping();
-        let during = field.memory_kib();
+        let during = field.sidecar.memory_kib();
         // 32 links of which each promised 16 MiB: half a GiB, of which at most a buffer's growth may be seen.
         assert!(during < before + 16 * 1024, "{before} KiB before, {during} KiB with half a GiB promised");
         links

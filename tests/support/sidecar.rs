@@ -193,6 +193,15 @@ impl Sidecar {
         rustix::process::prlimit(pid, rustix::process::Resource::Fsize, limit).unwrap();
     }
 
+    /// Memory that the process made itself and that is resident, in KiB. Pages of the program file do not count: which
+    /// of them were touched says nothing about what calls or an attack took.
+    pub fn memory_kib(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
+        let line =
+            status.lines().find_map(|line| line.strip_prefix("RssAnon:")).expect("Linux tells RssAnon");
+        line.trim().trim_end_matches(" kB").parse().unwrap()
+    }
+
     /// Ends it as if the machine had lost power.
     pub fn kill(&mut self) {
         // It may be dead already.
