@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use ed25519_dalek::{Signature, Signer, SigningKey, StreamVerifier, VerifyingKey};
+use aws_lc_rs::signature::Ed25519KeyPair;
+use ed25519_dalek::{Signature, SigningKey, StreamVerifier, VerifyingKey};
 use thiserror::Error;
 use zeroize::Zeroizing;
 
@@ -22,8 +23,12 @@ const MULTIBASE_BYTES_MAX: usize = 48;
 const DID_KEY_PREFIX: &str = "did:key:";
 
 /// An Ed25519 key pair and the DID it speaks for. The key is wiped when it is dropped and never printed.
+///
+/// Two libraries have it: AWS-LC signs in half the time that dalek takes, byte for byte the same, as Ed25519 signatures
+/// are a function of key and message; dalek has the key as a scalar, to agree on secrets with, and verifies.
 pub struct Identity {
-    signing: SigningKey,
+    signing: Ed25519KeyPair,
+    key: SigningKey,
     did: Did,
 }
 
@@ -31,9 +36,10 @@ impl Identity {
     /// The identity of a 32-byte seed; its DID is the key's `did:key`.
     pub fn from_seed(seed: [u8; 32]) -> Self {
         let seed = Zeroizing::new(seed);
-        let signing = SigningKey::from_bytes(&seed);
-        let did = did_key(signing.verifying_key().as_bytes());
-        Self { signing, did }
+        let key = SigningKey::from_bytes(&seed);
+        let signing = Ed25519KeyPair::from_seed_unchecked(seed.as_slice()).expect("32 bytes are a seed");
+        let did = did_key(key.verifying_key().as_bytes());
+        Self { signing, key, did }
     }
 
     /// The same key speaking for a DID of another method, whose document must name it.
@@ -50,17 +56,18 @@ impl Identity {
 
     /// The public half.
     pub fn public_key(&self) -> PublicKey {
-        PublicKey(self.signing.verifying_key())
+        PublicKey(self.key.verifying_key())
     }
 
     /// The Ed25519 signature of `message`.
     pub fn sign(&self, message: &[u8]) -> [u8; SIGNATURE_BYTES] {
-        self.signing.sign(message).to_bytes()
+        let signature = self.signing.sign(message);
+        signature.as_ref().try_into().expect("an Ed25519 signature has 64 bytes")
     }
 
     /// The X25519 secret that belongs to [`PublicKey::agreement_key`].
     pub fn agreement_secret(&self) -> AgreementSecret {
-        AgreementSecret::from_bytes(self.signing.to_scalar_bytes())
+        AgreementSecret::from_bytes(self.key.to_scalar_bytes())
     }
 }
 
