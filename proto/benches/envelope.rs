@@ -10,7 +10,7 @@ use bytes::{Bytes, BytesMut};
 use capd_proto::cbor;
 use capd_proto::envelope::Envelope;
 use capd_proto::frame::{self, Decoder, FrameType};
-use capd_proto::identity::{Authcrypt, Keyring};
+use capd_proto::identity::{Authcrypt, Claim, Keyring};
 use capd_proto::limits::MSG_SIZE_BYTES_DEFAULT;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use ed25519_dalek::{Signer, SigningKey, Verifier};
@@ -218,6 +218,16 @@ fn signatures(c: &mut Criterion) {
     group.bench_function("verify envelope, key by DID", |b| {
         b.iter(|| envelope.verify_from(&mut keyring, &mut scratch).expect("the signature fits"));
     });
+    for count in [2, 4, 8, 16] {
+        group.bench_function(format!("verify {count} envelopes together"), |b| {
+            b.iter(|| {
+                let claims: Vec<Claim> = (0..count)
+                    .map(|_| envelope.claim(black_box(&key), &mut scratch).expect("it is signed"))
+                    .collect();
+                assert!(Claim::check_all(&claims).iter().all(Result::is_ok));
+            });
+        });
+    }
     let verifying = signing.verifying_key();
     group.bench_function("baseline: dalek verify_strict", |b| {
         b.iter(|| verifying.verify_strict(black_box(&signed), &signature).expect("the signature fits"));

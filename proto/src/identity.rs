@@ -5,12 +5,14 @@ mod did;
 mod document;
 mod key;
 mod keyring;
+mod verify;
 
 pub use authcrypt::{AgreementKey, AgreementSecret, Authcrypt, DecryptionFailed, TAG_BYTES};
 pub use did::{Did, DidError};
 pub use document::{DidDocument, DocumentError};
-pub use key::{Identity, InvalidSignature, KeyError, PublicKey, Verifier};
+pub use key::{Identity, KeyError, PublicKey};
 pub use keyring::Keyring;
+pub use verify::{Claim, InvalidSignature, Verifier};
 
 #[cfg(test)]
 mod tests;

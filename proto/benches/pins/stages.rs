@@ -7,7 +7,7 @@ use capd_proto::cbor::{self, Writer};
 use capd_proto::cddl::bodies::bodies;
 use capd_proto::envelope::{Envelope, MessageId};
 use capd_proto::frame::{self, Decoder, FrameType};
-use capd_proto::identity::Keyring;
+use capd_proto::identity::{Claim, Keyring};
 use capd_proto::ledger::{
     Admission, Answerer, BodyDigest, Finish, Invoke as Call, Kept, Key, Ledger, Limits,
 };
@@ -29,6 +29,7 @@ pub(crate) const STAGES: &[Stage] = &[
     ("CDDL, CAP_INVOKE", match_cddl),
     ("CAP_INVOKE, decode", decode_invokes),
     ("signature, verify with the key at hand", verify),
+    ("signature, verify among eight", verify_together),
     ("negotiation among three versions", negotiate),
     ("digest of the body", digest),
     ("ledger, from admission to oblivion", remember),
@@ -83,6 +84,19 @@ fn verify(times: u32) {
     let (mut keyring, mut scratch) = (Keyring::new(64), Vec::new());
     for _ in 0..times {
         black_box(&envelope).verify_from(&mut keyring, &mut scratch).unwrap();
+    }
+}
+
+fn verify_together(times: u32) {
+    let sample = sample();
+    let bytes = sample.sealed(true);
+    let envelope = Envelope::decode(&bytes).unwrap();
+    let (key, mut scratch) = (sample.alice.public_key(), Vec::new());
+    let numbers: Vec<u32> = (0..times).collect();
+    for numbers in numbers.chunks(8) {
+        let claims: Vec<Claim> =
+            numbers.iter().map(|_| black_box(&envelope).claim(&key, &mut scratch).unwrap()).collect();
+        assert!(Claim::check_all(&claims).iter().all(Result::is_ok));
     }
 }
 

@@ -7,7 +7,7 @@ use super::id::MessageId;
 use super::recipients::Recipients;
 use super::{Envelope, Payload, SignedForm};
 use crate::cbor::{self, Writer};
-use crate::identity::{Keyring, PublicKey};
+use crate::identity::{Claim, InvalidSignature, Keyring, PublicKey};
 
 /// Names the protocol and its version inside every signature. **Source:** AMP 001 §8.1.
 const CONTEXT: &str = "AMP-v1";
@@ -94,12 +94,18 @@ impl Envelope<'_> {
     /// **Errors:** 1002 for one that is missing or does not fit, 3001 while the body is encrypted.
     /// **Source:** PROTOCOL 5, AMP 001 §8.2.
     pub fn verify(&self, key: &PublicKey, scratch: &mut Vec<u8>) -> Result<(), EnvelopeError> {
+        self.claim(key, scratch)?.check().map_err(|misfit| self.misfit(misfit))
+    }
+
+    /// The same up to the equation, which is left to be checked with others'.
+    ///
+    /// **Errors:** as [`verify`](Self::verify), for what fits no key.
+    pub fn claim(&self, key: &PublicKey, scratch: &mut Vec<u8>) -> Result<Claim, EnvelopeError> {
         let sig = self.sig.as_ref().ok_or(self.error(EnvelopeErrorKind::Unsigned))?;
         let Payload::Body(body) = &self.payload else {
             return Err(self.error(EnvelopeErrorKind::Decryption));
         };
-        let misfit = |_| self.error(EnvelopeErrorKind::Signature);
-        let mut verifier = key.verifier(sig).map_err(misfit)?;
+        let mut verifier = key.verifier(sig).map_err(|misfit| self.misfit(misfit))?;
         // PROTOCOL 5: a body that is not in deterministic form is re-encoded for verification only.
         let is_rewritten = self.signed == SignedForm::Deterministic && !cbor::is_deterministic(body);
         let cbor_error = |error| EnvelopeError::cbor(error, Some(self.id));
@@ -119,7 +125,14 @@ impl Envelope<'_> {
         } else {
             verifier.update(body);
         }
-        verifier.finish().map_err(misfit)
+        Ok(verifier.claim())
+    }
+
+    /// What [`verify`](Self::verify) says of a signature that does not fit.
+    ///
+    /// **Errors:** 1002.
+    pub const fn misfit(&self, _: InvalidSignature) -> EnvelopeError {
+        self.error(EnvelopeErrorKind::Signature)
     }
 
     /// Checks the signature with the key that `keyring` has for `from`.

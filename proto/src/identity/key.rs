@@ -3,12 +3,14 @@
 use std::fmt;
 
 use aws_lc_rs::signature::Ed25519KeyPair;
-use ed25519_dalek::{Signature, SigningKey, StreamVerifier, VerifyingKey};
+use curve25519_dalek::edwards::EdwardsPoint;
+use ed25519_dalek::{SigningKey, VerifyingKey};
 use thiserror::Error;
 use zeroize::Zeroizing;
 
 use super::authcrypt::{AgreementKey, AgreementSecret};
 use super::did::{Did, DidError};
+use super::verify::{InvalidSignature, Verifier};
 use crate::limits::SIGNATURE_BYTES;
 
 /// Bytes of a seed, of an Ed25519 public key and of an X25519 key.
@@ -56,7 +58,7 @@ impl Identity {
 
     /// The public half.
     pub fn public_key(&self) -> PublicKey {
-        PublicKey(self.key.verifying_key())
+        PublicKey { key: self.key.verifying_key(), is_of_prime_order: true }
     }
 
     /// The Ed25519 signature of `message`.
@@ -79,7 +81,11 @@ impl fmt::Debug for Identity {
 
 /// An Ed25519 public key, decompressed once.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct PublicKey(VerifyingKey);
+pub struct PublicKey {
+    key: VerifyingKey,
+    /// Whether it has no part of small order, as each key that was made of a seed.
+    is_of_prime_order: bool,
+}
 
 impl PublicKey {
     /// The key in its 32-byte encoding.
@@ -94,7 +100,7 @@ impl PublicKey {
         if key.is_weak() {
             return Err(KeyError::Weak);
         }
-        Ok(Self(key))
+        Ok(Self { key, is_of_prime_order: key.to_edwards().is_torsion_free() })
     }
 
     /// The key of a `did:key`; a fragment must name the same key.
@@ -121,54 +127,41 @@ impl PublicKey {
 
     /// The 32-byte encoding.
     pub fn as_bytes(&self) -> &[u8; 32] {
-        self.0.as_bytes()
+        self.key.as_bytes()
     }
 
     /// The key's `did:key`.
     pub fn did(&self) -> Did {
-        did_key(self.0.as_bytes())
+        did_key(self.key.as_bytes())
     }
 
     /// Checks a signature, strictly: canonical, and neither half of small order.
     ///
     /// **Errors:** 1002 INVALID_SIGNATURE.
     pub fn verify(&self, message: &[u8], signature: &[u8; SIGNATURE_BYTES]) -> Result<(), InvalidSignature> {
-        self.0.verify_strict(message, &Signature::from_bytes(signature)).map_err(|_| InvalidSignature)
+        let mut verifier = self.verifier(signature)?;
+        verifier.update(message);
+        verifier.finish()
     }
 
     /// The same check of a message that comes piece by piece.
     ///
     /// **Errors:** 1002 INVALID_SIGNATURE for bytes that are no signature of any message.
     pub fn verifier(&self, signature: &[u8; SIGNATURE_BYTES]) -> Result<Verifier, InvalidSignature> {
-        let (half, _) = signature.split_first_chunk().expect("a signature is longer than its first half");
-        let half = VerifyingKey::from_bytes(half).map_err(|_| InvalidSignature)?;
-        // The key itself was refused when it was read, if it is of small order.
-        if half.is_weak() {
-            return Err(InvalidSignature);
-        }
-        self.0.verify_stream(&Signature::from_bytes(signature)).map(Verifier).map_err(|_| InvalidSignature)
+        Verifier::new(*self, signature)
+    }
+
+    pub(super) fn point(&self) -> EdwardsPoint {
+        self.key.to_edwards()
+    }
+
+    pub(super) const fn is_of_prime_order(&self) -> bool {
+        self.is_of_prime_order
     }
 
     /// The X25519 key of the same party: the image of this one under the birational map (RFC 7748 4.1).
     pub fn agreement_key(&self) -> AgreementKey {
-        AgreementKey::of_point(self.0.to_montgomery().to_bytes())
-    }
-}
-
-/// A signature that is being checked.
-pub struct Verifier(StreamVerifier);
-
-impl Verifier {
-    /// The next piece of the message.
-    pub fn update(&mut self, piece: &[u8]) {
-        self.0.update(piece);
-    }
-
-    /// Whether the signature fits what came, as [`PublicKey::verify`] has it.
-    ///
-    /// **Errors:** 1002 INVALID_SIGNATURE.
-    pub fn finish(self) -> Result<(), InvalidSignature> {
-        self.0.finalize_and_verify().map_err(|_| InvalidSignature)
+        AgreementKey::of_point(self.key.to_montgomery().to_bytes())
     }
 }
 
@@ -177,13 +170,6 @@ impl fmt::Debug for PublicKey {
         write!(f, "PublicKey({})", self.did())
     }
 }
-
-/// A signature that does not fit the message and the key.
-///
-/// **Errors:** 1002 INVALID_SIGNATURE.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("signature does not fit")]
-pub struct InvalidSignature;
 
 /// Text or bytes that are no key we take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
