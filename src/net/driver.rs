@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use bytes::Bytes;
 use capd_proto::frame::{ErrorFrame, Frame, FrameType, Goaway};
 use capd_proto::limits::{EXT_CHANNEL_AUTH, MSG_SIZE_BYTES_FLOOR};
 use capd_proto::link::{self as machine, Input, Output, Role, Terms};
@@ -207,24 +208,45 @@ impl Driver {
 
     /// Handles frames that have arrived whole, at most a turn's, and does what the machine says.
     fn settle(&mut self, route: &Route) -> Settled {
+        let mut messages = Vec::new();
+        let settled = self.turn(route, &mut messages);
+        self.hand_up(route, &mut messages);
+        settled
+    }
+
+    /// The messages that came last are left in `messages`.
+    fn turn(&mut self, route: &Route, messages: &mut Vec<Bytes>) -> Settled {
         for _ in 0..TURN_FRAMES {
             if let Some(reason) = self.outputs() {
                 return Settled::Closing(reason);
             }
             match self.reader.next() {
-                Ok(Some(frame)) => self.frame(frame, route),
+                Ok(Some(Frame { frame_type: FrameType::AmpMessage, payload })) if self.link.is_some() => {
+                    messages.push(payload);
+                }
+                Ok(Some(frame)) => {
+                    self.hand_up(route, messages);
+                    self.frame(frame);
+                }
                 Ok(None) => return Settled::All,
-                Err(error) => self.malformed(error.into()),
+                Err(error) => {
+                    self.hand_up(route, messages);
+                    self.malformed(error.into());
+                }
             }
         }
         Settled::Turn
     }
 
-    fn frame(&mut self, Frame { frame_type, payload }: Frame, route: &Route) {
-        if let (FrameType::AmpMessage, Some(link)) = (frame_type, &self.link) {
-            self.host.service.on_message(link, route, payload);
-            return;
+    /// Gives the service the messages that came so far, before anything that came behind them.
+    fn hand_up(&self, route: &Route, messages: &mut Vec<Bytes>) {
+        if let (Some(link), false) = (&self.link, messages.is_empty()) {
+            self.host.service.on_messages(link, route, messages);
+            messages.clear();
         }
+    }
+
+    fn frame(&mut self, Frame { frame_type, payload }: Frame) {
         let input = match frame_type {
             FrameType::AmpMessage => self.greeter.read(&payload),
             FrameType::Handshake => self.greeter.read_handshake(&payload),

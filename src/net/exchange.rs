@@ -296,12 +296,28 @@ fn deliver(
     route: &Route,
     reader: &mut FrameReader<quinn::RecvStream>,
 ) -> Result<Delivered, CloseReason> {
+    let mut messages = Vec::new();
+    let delivered = turn(link, stream, reader, &mut messages);
+    // What came before a violation is handed up all the same.
+    if !messages.is_empty() {
+        service.on_messages(link, route, &messages);
+    }
+    delivered
+}
+
+/// The messages among a turn's frames, up to the first violation.
+fn turn(
+    link: &Link,
+    stream: &Stream,
+    reader: &mut FrameReader<quinn::RecvStream>,
+    messages: &mut Vec<Bytes>,
+) -> Result<Delivered, CloseReason> {
     for _ in 0..TURN_FRAMES {
         let Some(frame) = reader.next().map_err(Fault::from)? else { return Ok(Delivered::All) };
         match frame.frame_type {
             FrameType::AmpMessage => {
                 stream.received.fetch_add(1, Ordering::Relaxed);
-                service.on_message(link, route, frame.payload);
+                messages.push(frame.payload);
             }
             FrameType::Error => {
                 let error = ErrorFrame::decode(&frame.payload).map_err(Fault::from)?;

@@ -76,6 +76,11 @@ pub trait Service: Send + Sync + 'static {
     /// and answer there. `payload` is a view of a receive buffer of up to 64 KiB: what is kept for long is better copied.
     fn on_message(&self, link: &Arc<Link>, route: &Route, payload: Bytes);
 
+    /// Messages that arrived at once, in order, at least one: what is cheaper to do for several is done for them together.
+    fn on_messages(&self, link: &Arc<Link>, route: &Route, payloads: &[Bytes]) {
+        payloads.iter().for_each(|payload| self.on_message(link, route, payload.clone()));
+    }
+
     /// The peer cancelled the single call that a stream of its own carries, by resetting it. **Source:** PROTOCOL 4.
     fn on_reset(&self, link: &Arc<Link>, route: &Route);
 

@@ -90,6 +90,36 @@ fn bad_signatures_are_1002_each_time() {
     });
 }
 
+/// Those that arrive together are checked together.
+#[test]
+fn bad_signatures_among_good_ones_are_1002_and_the_others_are_answered() {
+    let mut field = Field::start();
+    let other = Identity::from_seed(fresh_seed());
+    field.withstands("bad signatures among good ones", |field| {
+        let mut links = links(field);
+        for link in &mut links {
+            for _ in 0..OF_EACH / BATCH {
+                let made: Vec<_> = (0..BATCH)
+                    .map(|number| {
+                        let (letter, is_bad) = (ping(link), number % 10 == 3);
+                        let payload = if is_bad { letter.seal(&other, true) } else { link.seal(&letter) };
+                        (letter, payload, is_bad)
+                    })
+                    .collect();
+                let frames: Vec<u8> =
+                    made.iter().flat_map(|(_, payload, _)| frame(AMP_MESSAGE, payload)).collect();
+                link.send_raw(&frames);
+                for (letter, _, is_bad) in &made {
+                    let answer = link.reply(&letter.id);
+                    let expected = if *is_bad { (ERROR, Some(1002)) } else { (PONG, None) };
+                    assert_eq!((answer.typ(), answer.code()), expected, "{link:?}: {answer:?}");
+                }
+            }
+        }
+        links
+    });
+}
+
 #[test]
 fn expired_and_future_envelopes_are_1003_each_time() {
     let mut field = Field::start();
