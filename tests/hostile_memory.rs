@@ -29,7 +29,7 @@ static MEMORY: PeakAlloc = PeakAlloc;
 /// What a refusal may take besides twice the message: buffers of a link, the ERROR, an audit record.
 const ALLOWANCE_BYTES: usize = 64 * 1024;
 /// Sizes of what each kind of message is filled with.
-const SIZES: [usize; 4] = [1_000, 60_000, 1_000_000, 8_000_000];
+const SIZES: [usize; 5] = [1_000, 60_000, 66_000, 1_000_000, 8_000_000];
 
 /// Bytes of keys that hold maps, as many as a message may have.
 const MAP_KEYS_BYTES_MAX: usize = capd_proto::limits::CBOR_MAP_KEYS_BYTES_MAX;

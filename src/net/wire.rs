@@ -34,6 +34,8 @@ pub(super) struct FrameReader<R> {
     buffer: BytesMut,
     /// Bytes made ready for the next read; follows what the peer sends, so that an idle link costs little.
     read_bytes: usize,
+    /// Whether the last frame was large, so that nothing waits for the first bytes of the next one.
+    is_after_large: bool,
     /// Set while a frame has begun and is not whole.
     begun: Option<Begun>,
     /// Room of the link's for a large frame that is not whole.
@@ -69,6 +71,7 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
             decoder: Decoder::new(frame_length_max),
             buffer: BytesMut::new(),
             read_bytes: READ_BYTES_MIN,
+            is_after_large: false,
             begun: None,
             room: None,
         }
@@ -86,9 +89,11 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
             Ok(Some(frame)) => {
                 self.begun = None;
                 self.room = None;
-                // An idle link would keep the room of its last large frame otherwise.
-                if frame.payload.len() >= READ_BYTES_MAX {
+                // An idle link would keep the room of its last large frame otherwise, and room for the next read would stand
+                // beside it while it is looked at.
+                if frame.payload.len() >= READ_BYTES_MAX / 2 {
                     self.buffer = BytesMut::from(&self.buffer[..]);
+                    self.is_after_large = true;
                 }
             }
             Err(FrameError::TooLong { .. }) => self.flow.metered().meter.refused(Limit::FrameBytes),
@@ -126,20 +131,22 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
 
     /// Waits for the first bytes of a frame. On a quiet link no buffer waits with it: the bytes come by way of the stack.
     async fn read_some(&mut self) -> io::Result<usize> {
-        if self.read_bytes > READ_BYTES_MIN {
+        if self.read_bytes > READ_BYTES_MIN && !self.is_after_large {
             self.buffer.reserve(self.read_bytes);
             return self.receive.read_buf(&mut self.buffer).await;
         }
         // What is left of an earlier buffer would be kept through the silence.
         self.buffer = BytesMut::new();
-        poll_fn(|context| {
+        let read = poll_fn(|context| {
             let mut space = [0; READ_BYTES_MIN];
             let mut read = ReadBuf::new(&mut space);
             ready!(Pin::new(&mut self.receive).poll_read(context, &mut read))?;
             self.buffer.extend_from_slice(read.filled());
             Poll::Ready(Ok(read.filled().len()))
         })
-        .await
+        .await;
+        self.is_after_large = false;
+        read
     }
 
     /// Reads behind the beginning of a frame; `None` when the frame takes too long.
@@ -201,15 +208,15 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
             .buffer
             .first_chunk()
             .map_or(0, |header| (FRAME_LENGTH_BYTES + u32::from_be_bytes(*header) as usize).max(length + 1));
-        if length < READ_BYTES_MAX {
-            let is_large = whole >= READ_BYTES_MAX / 2;
-            let read = if is_large { self.read_bytes.min(whole - length) } else { self.read_bytes };
-            return self.buffer.reserve(read);
+        if whole < READ_BYTES_MAX / 2 {
+            return self.buffer.reserve(self.read_bytes);
         }
-        if self.buffer.capacity() > length {
+        let read = self.read_bytes.min(whole - length);
+        let free = self.buffer.capacity() - length;
+        if free >= read || (free > 0 && length >= READ_BYTES_MAX) {
             return;
         }
-        let mut larger = BytesMut::with_capacity(whole.min(2 * length));
+        let mut larger = BytesMut::with_capacity(whole.min((2 * length).max(length + read)));
         larger.extend_from_slice(&self.buffer);
         self.buffer = larger;
     }
