@@ -4,9 +4,6 @@
 //! A whole sidecar runs in this process, on a thread of its own, behind an allocator that counts. The agent at the other
 //! end of the unix socket writes bytes that are made beforehand and reads into a buffer that is there already, so that
 //! whatever is allocated in between, the sidecar allocated. One test at a time may run here, so there is one.
-//!
-//! One kind is not held to the bound: an object of very many names under a schema whose `unevaluatedProperties` stands
-//! beside branches, for each of which the validating crate makes room before it looks at it.
 
 #![allow(clippy::unwrap_used, reason = "these are tests, though not all of it stands in a test function")]
 #![allow(clippy::disallowed_methods, reason = "envelopes are made in real time")]
@@ -511,6 +508,107 @@ fn refused_bodies() -> Vec<Kind> {
         ("params with many unknown keys of some length", 4004, |agent, size| {
             call(agent, "closed", named(size / 62, 60, &[0x00]))
         }),
+        ("params with many short keys beside anyOf", 4004, |agent, size| {
+            call(agent, "unevaluated-any", named(size / 6, 4, &[0x00]))
+        }),
+        ("params with many short keys beside oneOf, reached by its name", 4004, |agent, size| {
+            call(agent, "unevaluated-one", named(size / 6, 4, &[0x00]))
+        }),
+        ("params with many short keys beside if", 4004, |agent, size| {
+            call(agent, "unevaluated-if", named(size / 6, 4, &[0x00]))
+        }),
+        ("params with many short keys beside allOf", 4004, |agent, size| {
+            call(agent, "unevaluated-all", named(size / 6, 4, &[0x00]))
+        }),
+        ("params with many short keys beside $ref", 4004, |agent, size| {
+            call(agent, "unevaluated-ref", named(size / 6, 4, &[0x00]))
+        }),
+        ("params with many short keys beside $dynamicRef", 4004, |agent, size| {
+            call(agent, "unevaluated-dynamic", named(size / 6, 4, &[0x00]))
+        }),
+        ("params with many short keys beside dependentSchemas", 4004, |agent, size| {
+            call(agent, "unevaluated-dependent", named(size / 6, 4, &[0x00]))
+        }),
+        ("params with many short keys that a branch evaluates, and another fault", 4004, |agent, size| {
+            call(agent, "unevaluated-known", named(size / 6, 4, &[0x00]))
+        }),
+        ("params with as many short keys as one object may have beside branches", 4004, |agent, _| {
+            call(agent, "unevaluated-any", named(448, 4, &[0x00]))
+        }),
+        ("params with as many short keys, all of them evaluated, and another fault", 4004, |agent, _| {
+            call(agent, "unevaluated-known", named(448, 4, &[0x00]))
+        }),
+        ("params with as many short keys, and branches in branches", 4004, |agent, _| {
+            call(agent, "unevaluated-branches", named(448, 4, &[0x00]))
+        }),
+        ("params with few short keys, and branches in branches", 4004, |agent, _| {
+            call(agent, "unevaluated-branches", named(112, 4, &[0x00]))
+        }),
+        ("params of many objects beside branches", 4004, |agent, size| {
+            let count = (size / 2_700).clamp(1, 1_000);
+            call(agent, "unevaluated-list", container(0x9a, count, |_| named(448, 4, &[0x00])))
+        }),
+        ("params of objects in one another beside branches", 4004, |agent, size| {
+            call(agent, "unevaluated-tree", tree((size / 6 / 50).clamp(1, 9_000), 50))
+        }),
+        ("params of small objects in one another beside branches", 4004, |agent, _| {
+            call(agent, "unevaluated-tree", tree(8, 50))
+        }),
+        ("params with a large object beside one of many keys beside branches", 4004, |agent, size| {
+            let large = named(size / 6, 4, &[0x00]);
+            let narrow = named(448, 4, &[0x00]);
+            let params = body([("narrow", narrow), ("wide", large)]);
+            call(agent, "unevaluated-narrow", params)
+        }),
+        (
+            "params with many keys of a few bytes beside one of many keys beside branches",
+            4004,
+            |agent, size| {
+                // The least bytes for each of which the key's place is kept.
+                let large = container(0xba, (size / 16 * 3).clamp(3, 30_000), |number| {
+                    let name =
+                        [number >> 10, (number >> 5) & 31, number & 31].map(|digit| b'@' + digit as u8);
+                    let longer: &[u8] = if number % 3 == 0 { b"z" } else { b"" };
+                    [&[0x63 + longer.len() as u8][..], &name, longer, &[0x00]].concat()
+                });
+                let params = body([("narrow", named(448, 4, &[0x00])), ("wide", large)]);
+                call(agent, "unevaluated-narrow", params)
+            },
+        ),
+        ("params with a long key in chunks beside branches", 4004, |agent, size| {
+            let chunk = encode(&Value::from("a".repeat(size / 2)));
+            let name = |end: u8| [&[0x7f][..], &chunk, &[0x61, end, 0xff, 0x00]].concat();
+            call(agent, "unevaluated-known", [&[0xa2][..], &name(b'b'), &name(b'c')].concat())
+        }),
+        ("params with keys in chunks beside branches", 4004, |agent, size| {
+            let name = |number: usize| {
+                let name = named(number + 1, 40, &[]);
+                let name = &name[name.len() - 42..];
+                [&[0x7f][..], name, &[0xff, 0x00]].concat()
+            };
+            let count = (size / 45).clamp(1, 400);
+            call(agent, "unevaluated-known", container(0xba, count, name))
+        }),
+        ("params of items that no schema evaluates", 4004, |agent, size| {
+            call(agent, "unevaluated-items", container(0x9a, size.clamp(2, WIDEST), |_| vec![0x00]))
+        }),
+        ("params of large items that no schema evaluates", 4004, |agent, size| {
+            let item = container(0x9a, (size / 2).clamp(1, WIDEST), |_| vec![0x00]);
+            call(agent, "unevaluated-items", container(0x9a, 2 + (size / WIDEST).min(12), |_| item.clone()))
+        }),
+        ("params of items that are held against unevaluatedItems", 4004, |agent, size| {
+            call(agent, "unevaluated-items-typed", container(0x9a, size.clamp(2, WIDEST), |_| vec![0x00]))
+        }),
+        ("params of many lists with an item that no schema evaluates", 4004, |agent, size| {
+            let count = (size / 3).clamp(2, WIDEST);
+            call(agent, "unevaluated-items-list", container(0x9a, count, |_| vec![0x82, 0x00, 0x00]))
+        }),
+        ("params of items beside branches in branches", 4004, |agent, size| {
+            call(agent, "unevaluated-items-branches", container(0x9a, size.clamp(2, WIDEST), |_| vec![0x00]))
+        }),
+        ("params of few items beside branches in branches", 4004, |agent, _| {
+            call(agent, "unevaluated-items-branches", container(0x9a, 1_000, |_| vec![0x00]))
+        }),
         ("params of many objects with unknown keys", 4004, |agent, size| {
             // No more objects than their members are taken in one message.
             let count = (size / 6_000).clamp(1, 490);
@@ -589,8 +687,15 @@ fn named(count: usize, name_bytes: usize, value: &[u8]) -> Vec<u8> {
     })
 }
 
+/// Objects of so many members in one another, so many levels; the last member of each is the next one, or else a text.
+fn tree(count: usize, levels: usize) -> Vec<u8> {
+    let level = named(count, 4, &[0x01]);
+    let above = &level[..level.len() - 1];
+    [above.repeat(levels), vec![0x60]].concat()
+}
+
 /// Capabilities, and the schemas of their params.
-const SCHEMAS: [(&str, &str); 15] = [
+const SCHEMAS: [(&str, &str); 31] = [
     ("strict", r#"{"type":"integer"}"#),
     ("list", r#"{"type":"array","items":{"type":"integer"}}"#),
     ("closed", r#"{"type":"object","properties":{"a":true},"additionalProperties":false}"#),
@@ -613,6 +718,69 @@ const SCHEMAS: [(&str, &str); 15] = [
     (
         "unevaluated-typed",
         r#"{"type":"object","properties":{"a":true},"unevaluatedProperties":{"type":"string"}}"#,
+    ),
+    (
+        "unevaluated-any",
+        r#"{"anyOf":[{"properties":{"a":true}},{"required":["b"]}],"unevaluatedProperties":false}"#,
+    ),
+    (
+        "unevaluated-one",
+        r#"{"$ref":"https://schemas.example/one","$defs":{"one":{"$id":"https://schemas.example/one",
+            "oneOf":[{"properties":{"a":true}},{"required":["b"]}],"unevaluatedProperties":false}}}"#,
+    ),
+    (
+        "unevaluated-if",
+        r#"{"if":{"properties":{"a":true}},"then":{"properties":{"b":true}},"unevaluatedProperties":false}"#,
+    ),
+    ("unevaluated-all", r#"{"allOf":[{"properties":{"a":true}}],"unevaluatedProperties":false}"#),
+    (
+        "unevaluated-ref",
+        r##"{"$ref":"#/$defs/one","unevaluatedProperties":false,
+            "$defs":{"one":{"anyOf":[{"properties":{"a":true}},{"required":["b"]}]}}}"##,
+    ),
+    (
+        "unevaluated-dynamic",
+        r##"{"$dynamicRef":"#one","unevaluatedProperties":false,
+            "$defs":{"one":{"$dynamicAnchor":"one","properties":{"a":true}}}}"##,
+    ),
+    (
+        "unevaluated-dependent",
+        r#"{"dependentSchemas":{"a":{"properties":{"b":true}}},"dependentRequired":{"a":["b"]},
+            "unevaluatedProperties":false}"#,
+    ),
+    (
+        "unevaluated-known",
+        r##"{"anyOf":[{"additionalProperties":true}],"unevaluatedProperties":false,"$ref":"#/$defs/not",
+            "$defs":{"not":{"required":["A"]}}}"##,
+    ),
+    (
+        "unevaluated-branches",
+        r##"{"anyOf":[{"anyOf":[{"anyOf":[{"anyOf":[{"additionalProperties":true}],"unevaluatedProperties":{}}],
+            "unevaluatedProperties":{}}],"unevaluatedProperties":{}},{"required":["A"]}],
+            "unevaluatedProperties":{},"$ref":"#/$defs/not","$defs":{"not":{"required":["A"]}}}"##,
+    ),
+    (
+        "unevaluated-narrow",
+        r#"{"properties":{"narrow":{"anyOf":[{"additionalProperties":true}],"unevaluatedProperties":false},
+            "wide":{"minProperties":2}},"additionalProperties":{"type":"integer"},"oneOf":[{"required":["none"]}]}"#,
+    ),
+    (
+        "unevaluated-list",
+        r#"{"items":{"anyOf":[{"properties":{"a":true}},{"required":["b"]}],"unevaluatedProperties":false}}"#,
+    ),
+    (
+        "unevaluated-tree",
+        r##"{"anyOf":[{"properties":{"a":true}},{"required":["b"]}],"unevaluatedProperties":
+            {"anyOf":[{"type":"integer","minimum":1},{"type":"object","$ref":"#"}]}}"##,
+    ),
+    ("unevaluated-items", r#"{"prefixItems":[true],"unevaluatedItems":false}"#),
+    ("unevaluated-items-typed", r#"{"prefixItems":[true],"unevaluatedItems":{"type":"string"}}"#),
+    ("unevaluated-items-list", r#"{"items":{"prefixItems":[true],"unevaluatedItems":false}}"#),
+    (
+        "unevaluated-items-branches",
+        r##"{"anyOf":[{"anyOf":[{"anyOf":[{"anyOf":[{"prefixItems":[true]}],"unevaluatedItems":{}}],
+            "unevaluatedItems":{}}],"unevaluatedItems":{}}],"unevaluatedItems":false,"$ref":"#/$defs/not",
+            "$defs":{"not":{"type":"string"}}}"##,
     ),
     (
         "list-all",

@@ -18,6 +18,9 @@ mod name;
 mod node;
 mod number;
 pub mod profile;
+mod sets;
+#[cfg(test)]
+mod sets_tests;
 mod stack;
 pub mod subtype;
 mod survey;

@@ -120,6 +120,13 @@ impl Copies {
         self.last.set(Some((at, by_it)));
     }
 
+    /// An item is copied into a list that becomes an error; whether no further one may be.
+    pub(super) fn take_item(&self) -> bool {
+        self.pay(COPY_BYTES);
+        self.kept.set(self.kept.get() + COPY_BYTES);
+        self.spent.get() > COPIES_BYTES_MAX
+    }
+
     /// An error is made on the value at `at`.
     pub(super) fn keep(&self, at: u32) {
         if let Some((_, bytes)) = self.last.get().filter(|(last, _)| *last == at) {

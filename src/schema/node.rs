@@ -14,6 +14,7 @@ use serde_json::Value;
 
 use super::name::{Copies, Name, Tally};
 use super::number::Number;
+use super::sets::{Set, Sets, TooLarge};
 use super::values::{Items, Members, Values};
 
 /// The representation: JSON values as CBOR has them. **Source:** PROTOCOL 10.
@@ -29,10 +30,16 @@ pub(super) struct Document<'a> {
     /// While errors are gathered, what is spent on names in them.
     copies: Option<Copies>,
     is_cut: Cell<bool>,
+    sets: Sets,
 }
 
-/// The walk took more steps than it may.
-pub(super) struct Exhausted;
+/// Why a walk was ended.
+pub(super) enum Ended {
+    /// It took more steps than it may.
+    Steps,
+    /// It would have collected more than it may.
+    Sets(TooLarge),
+}
 
 /// One value of a document.
 #[derive(Clone, Copy)]
@@ -44,14 +51,14 @@ pub(super) struct Node<'a> {
 
 impl<'a> Document<'a> {
     /// A document of `count` values whose verdict is asked for; it is walked to its end.
-    pub(super) fn new(values: Values<'a>, count: u64) -> Self {
+    pub(super) fn new(values: Values<'a>, count: u64, sets: Sets) -> Self {
         // Far above what a schema of honest size asks of each value.
         const STEPS_BASE: u64 = 1_000_000;
         const STEPS_PER_VALUE: u64 = 250;
-        Self::within(values, STEPS_BASE + STEPS_PER_VALUE * count)
+        Self { sets, ..Self::within(values, STEPS_BASE + STEPS_PER_VALUE * count) }
     }
 
-    /// A document that is walked as far as `steps` go.
+    /// A document that is walked as far as `steps` go, whatever is collected.
     pub(super) fn within(values: Values<'a>, steps: u64) -> Self {
         Self {
             values,
@@ -60,6 +67,7 @@ impl<'a> Document<'a> {
             steps_left: Cell::new(steps),
             copies: None,
             is_cut: Cell::new(false),
+            sets: Sets::default(),
         }
     }
 
@@ -70,18 +78,24 @@ impl<'a> Document<'a> {
 
     /// A document known to be invalid: each error made on it carries its number, counted from 0, as its instance,
     /// and from `errors_max` on nothing further is looked at.
-    pub(super) fn bounded(values: Values<'a>, count: u64, errors_max: u64, copies: Copies) -> Self {
-        Self { errors_max: Cell::new(errors_max), copies: Some(copies), ..Self::new(values, count) }
+    pub(super) fn bounded(
+        values: Values<'a>,
+        count: u64,
+        sets: Sets,
+        errors_max: u64,
+        copies: Copies,
+    ) -> Self {
+        Self { errors_max: Cell::new(errors_max), copies: Some(copies), ..Self::new(values, count, sets) }
     }
 
-    /// Runs a walk over the document and ends it when it takes more steps than it may.
+    /// Runs a walk over the document and ends it when it takes or collects more than it may.
     ///
     /// A small schema can ask for a number of visits that doubles with each of its definitions. The validating
     /// crate has no way to stop, so the walk is unwound from the next value it looks at.
-    pub(super) fn walk<T>(&'a self, work: impl FnOnce(Node<'a>) -> T) -> Result<T, Exhausted> {
+    pub(super) fn walk<T>(&'a self, work: impl FnOnce(Node<'a>) -> T) -> Result<T, Ended> {
         // Nothing of the walk is used after it unwound.
         panic::catch_unwind(AssertUnwindSafe(|| work(self.root()))).or_else(|cause| match cause.downcast() {
-            Ok(exhausted) => Err(*exhausted),
+            Ok(ended) => Err(*ended),
             Err(other) => panic::resume_unwind(other),
         })
     }
@@ -90,7 +104,7 @@ impl<'a> Document<'a> {
         match self.steps_left.get().checked_sub(1) {
             Some(left) => self.steps_left.set(left),
             // No panic hook runs: this is an answer, not a fault.
-            None => panic::resume_unwind(Box::new(Exhausted)),
+            None => panic::resume_unwind(Box::new(Ended::Steps)),
         }
     }
 
@@ -114,10 +128,12 @@ impl<'a> Document<'a> {
     }
 
     /// Whether what an error says holds. From the last that may be made on containers look empty; the one that lists the
-    /// names for which the walk was cut lists those that were seen, unless it is a schema that says which belong there.
+    /// names or items for which the walk was cut lists those that were seen, unless it is a schema that says which names
+    /// belong there.
     pub(super) fn holds(&self, error: &ValidationError<'_>) -> bool {
         let is_list = match error.kind() {
-            ValidationErrorKind::AdditionalProperties { .. } => true,
+            ValidationErrorKind::AdditionalProperties { .. }
+            | ValidationErrorKind::UnevaluatedItems { .. } => true,
             ValidationErrorKind::UnevaluatedProperties { .. } => {
                 self.copies().is_some_and(|copies| !copies.is_value_first())
             }
@@ -143,7 +159,7 @@ impl json::Json for Cbor {
     }
 
     fn with_string_node<T>((): &mut (), string: &str, f: impl FnOnce(Node<'_>) -> T) -> T {
-        f(Document::new(Values::bare(string), 1).root())
+        f(Document::new(Values::bare(string), 1, Sets::default()).root())
     }
 }
 
@@ -259,11 +275,11 @@ impl<'a> json::Node<'a, Cbor> for Node<'a> {
     type Number = Number;
 
     fn as_object(&self) -> Option<Container<'a>> {
-        (self.kind() == Kind::Map).then_some(Container { node: *self })
+        (self.kind() == Kind::Map).then(|| Container::of(*self))
     }
 
     fn as_array(&self) -> Option<Container<'a>> {
-        (self.kind() == Kind::Array).then_some(Container { node: *self })
+        (self.kind() == Kind::Array).then(|| Container::of(*self))
     }
 
     fn as_string(&self) -> Option<Cow<'a, str>> {
@@ -330,6 +346,15 @@ impl<'a> json::Node<'a, Cbor> for Node<'a> {
     }
 
     fn to_value(&self) -> Cow<'a, Value> {
+        // While errors are gathered, `unevaluatedItems` alone asks: for each item that it refuses, of which the number is
+        // told.
+        if let Some(copies) = self.document.copies() {
+            let is_last = copies.take_item();
+            if is_last {
+                self.document.cut();
+            }
+            return Cow::Owned(Value::Bool(is_last));
+        }
         Cow::Owned(match self.kind() {
             Kind::Bool => Value::Bool(self.boolean()),
             Kind::Text | Kind::Bytes => Value::String(self.text().into_owned()),
@@ -363,9 +388,34 @@ impl<'a> json::Node<'a, Cbor> for Node<'a> {
 }
 
 /// An array or an object.
-#[derive(Clone, Copy)]
 pub(super) struct Container<'a> {
     node: Node<'a>,
+    /// What the crate collects from it for as long as it holds this.
+    set: Set,
+}
+
+impl<'a> Container<'a> {
+    fn of(node: Node<'a>) -> Self {
+        Self { node, set: Set::default() }
+    }
+
+    fn sets(&self) -> &'a Sets {
+        &self.node.document.sets
+    }
+
+    fn len(&self) -> usize {
+        let (at, count) = (self.node.at, self.node.count());
+        match self.set.measure(self.sets(), self.node.values(), at, count) {
+            Ok(()) => count,
+            Err(too_large) => panic::resume_unwind(Box::new(Ended::Sets(too_large))),
+        }
+    }
+}
+
+impl Drop for Container<'_> {
+    fn drop(&mut self) {
+        self.set.give_back(self.sets(), || self.node.values().kind(self.node.at) == Kind::Array);
+    }
 }
 
 impl<'a> json::Object<'a, Cbor> for Container<'a> {
@@ -374,14 +424,17 @@ impl<'a> json::Object<'a, Cbor> for Container<'a> {
     type MembersIter = Entries<'a>;
 
     fn len(&self) -> usize {
-        self.node.count()
+        self.len()
     }
 
     fn get(&self, key: &Box<[u8]>) -> Option<Node<'a>> {
+        self.set.look(self.sets());
+        self.sets().ask(self.node.values(), self.node.at, key);
         self.node.values().member(self.node.at, key).map(|value| self.node.at(value))
     }
 
     fn members(&self) -> Entries<'a> {
+        self.set.look(self.sets());
         self.node.members()
     }
 }
@@ -391,7 +444,7 @@ impl<'a> json::Array<'a, Cbor> for Container<'a> {
     type ElementsIter = Elements<'a>;
 
     fn len(&self) -> usize {
-        self.node.count()
+        self.len()
     }
 
     fn elements(&self) -> Elements<'a> {

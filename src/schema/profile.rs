@@ -7,6 +7,7 @@ use jsonschema::Draft;
 use serde_json::{Map, Value};
 
 use super::validator::{self, CompileError};
+pub(super) use keyword::each_schema;
 use keyword::{Holds, Keyword};
 use references::References;
 

@@ -16,6 +16,17 @@ pub(super) struct Survey {
     pub(super) levels: Levels,
     /// Whether members that nothing else looked at are held against a schema.
     pub(super) has_unevaluated: bool,
+    /// What may be collected to tell which of it nothing else looked at.
+    pub(super) collects: Collects,
+}
+
+/// What may be collected while a payload is walked.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Collects {
+    /// Names of objects.
+    pub(super) names: bool,
+    /// A flag for each item of an array.
+    pub(super) items: bool,
 }
 
 /// Schema levels that a walk may nest.
@@ -56,6 +67,7 @@ impl Survey {
             spread: spreads.widest,
             levels,
             has_unevaluated: count.has_unevaluated,
+            collects: count.collects,
         }
     }
 }
@@ -66,6 +78,7 @@ struct Count {
     patterns: usize,
     objects: usize,
     has_unevaluated: bool,
+    collects: Collects,
 }
 
 impl Count {
@@ -75,6 +88,9 @@ impl Count {
             Value::Object(members) => {
                 self.objects += 1;
                 for (key, member) in members {
+                    // `true` asks for nothing.
+                    self.collects.names |= key == "unevaluatedProperties" && *member != true;
+                    self.collects.items |= key == "unevaluatedItems" && *member != true;
                     match key.as_str() {
                         "pattern" if member.is_string() => self.patterns += 1,
                         "unevaluatedProperties" => self.has_unevaluated |= member.is_object(),

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::index::Index;
 use super::node::{Cbor, Document};
+use super::sets::Sets;
 use super::*;
 
 fn cbor(value: &Value) -> Vec<u8> {
@@ -40,7 +41,7 @@ fn the_representation_keeps_the_validating_crate_s_contract() {
     let payload = cbor(&jsonschema::json::conformance::document());
     let mut index = Index::default();
     index.record(&payload).unwrap();
-    let document = Document::new(index.values(&payload), index.count());
+    let document = Document::new(index.values(&payload), index.count(), Sets::default());
     jsonschema::json::conformance::assert_conformance::<Cbor>(&document.root());
 }
 

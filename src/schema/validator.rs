@@ -1,5 +1,6 @@
 //! A JSON Schema document in, compiled once; verdicts over payloads' CBOR bytes out.
 
+use std::borrow::Cow;
 use std::cell::Cell;
 
 use capd_proto::cbor::json::{from_json, to_json};
@@ -11,10 +12,11 @@ use thiserror::Error;
 use super::fault;
 use super::index::Index;
 use super::name::Copies;
-use super::node::{Cbor, Document, Exhausted};
+use super::node::{Cbor, Document, Ended};
 use super::profile::Profile;
+use super::sets::{self, Sets};
 use super::stack;
-use super::survey::{Levels, Survey};
+use super::survey::{Collects, Levels, Survey};
 use super::violation::{self, List, Violation};
 
 /// Largest schema document, in bytes.
@@ -29,6 +31,21 @@ pub const SCHEMA_SPREAD_MAX: usize = 4_096;
 pub const PATTERN_BYTES_MAX: usize = 1024 * 1024;
 /// Bytes that a document's compiled regular expressions share, each the same part; compiling takes time by them.
 pub const PATTERNS_BYTES_MAX: usize = 12 * 1024 * 1024;
+
+/// Most names of objects that stand in one another which are collected for `unevaluatedProperties` beside branches, whatever
+/// else the payload holds; more in most payloads.
+pub const UNEVALUATED_NAMES_MAX: usize = 448;
+
+/// Bytes that such sets may take at once on any payload, and on one that the index takes nothing of.
+pub(super) const SETS_BYTES_MIN: usize = 14 * 1024;
+const SETS_BYTES: usize = 56 * 1024;
+/// The same while a full list of errors is gathered. Where that does not do, so many errors are gathered, which leaves so
+/// many bytes less than a verdict has.
+const SETS_BYTES_LISTED: usize = 2 * 1024;
+const ERRORS_COLLECTED: usize = 8;
+const ERRORS_COLLECTED_BYTES: usize = 24 * 1024;
+/// Payloads from which a link holds a message once, so that as much again may be taken by its check.
+const HELD_ONCE_BYTES_MIN: usize = 64 * 1024;
 
 /// Errors made on the smallest payload before the rest of it is left unread, and bytes of a larger one for each further
 /// one. Most errors are a violation each, so these are mostly enough; an error takes some 400 bytes.
@@ -103,6 +120,7 @@ pub struct Validator {
     levels: Levels,
     wants_object: bool,
     has_unevaluated: bool,
+    collects: Collects,
 }
 
 impl CompileError {
@@ -124,6 +142,7 @@ pub(super) struct Loaded {
     levels: Levels,
     patterns: usize,
     has_unevaluated: bool,
+    collects: Collects,
 }
 
 /// Reads a document and holds it against the bounds, and against a profile if there is one.
@@ -149,8 +168,8 @@ pub(super) fn load(document: &[u8], profile: Option<Profile>) -> Result<Loaded, 
     if let Some(profile) = profile {
         profile.check_tree(&schema, draft, survey.patterns)?;
     }
-    let Survey { levels, patterns, has_unevaluated, .. } = survey;
-    Ok(Loaded { schema, draft, levels, patterns, has_unevaluated })
+    let Survey { levels, patterns, has_unevaluated, collects, .. } = survey;
+    Ok(Loaded { schema, draft, levels, patterns, has_unevaluated, collects })
 }
 
 /// How each of `count` patterns of a document is compiled.
@@ -201,7 +220,9 @@ impl Validator {
     }
 
     fn of(loaded: &Loaded) -> Result<Self, CompileError> {
-        let Loaded { schema, draft, levels, patterns: count, has_unevaluated } = loaded;
+        let Loaded { schema, draft, levels, patterns: count, has_unevaluated, collects } = loaded;
+        let guarded =
+            if collects.names { Cow::Owned(sets::guarded(schema, *draft)) } else { Cow::Borrowed(schema) };
         let inner = jsonschema::options_for::<Cbor>()
             .with_draft(*draft)
             .offline()
@@ -209,10 +230,15 @@ impl Validator {
             .should_validate_formats(true)
             // Draft-07 does not define it and would pass anything.
             .with_format("uuid", is_uuid)
-            .build(schema)
+            .build(&guarded)
             .map_err(|error| invalid(&error))?;
-        let wants_object = wants_object(schema);
-        Ok(Self { inner, levels: *levels, wants_object, has_unevaluated: *has_unevaluated })
+        Ok(Self {
+            inner,
+            levels: *levels,
+            wants_object: wants_object(schema),
+            has_unevaluated: *has_unevaluated,
+            collects: *collects,
+        })
     }
 
     /// Checks one payload.
@@ -252,13 +278,17 @@ impl Validator {
     }
 
     fn check(&self, index: &Index, payload: &[u8]) -> Result<(), Vec<Violation>> {
-        let walk = || match Document::new(index.values(payload), index.count())
-            .walk(|root| self.inner.is_valid(root))
-        {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(self.violations(index, payload)),
-            Err(Exhausted) => {
-                Err(vec![Violation::new("", "takes more steps to check than a check may take", "$ref")])
+        let walk = || {
+            let sets = self.sets(sets_bytes(index, payload));
+            match Document::new(index.values(payload), index.count(), sets)
+                .walk(|root| self.inner.is_valid(root))
+            {
+                Ok(true) => Ok(()),
+                Ok(false) => Err(self.violations(index, payload)),
+                Err(Ended::Steps) => {
+                    Err(vec![Violation::new("", "takes more steps to check than a check may take", "$ref")])
+                }
+                Err(Ended::Sets(too_large)) => Err(vec![too_large.violation(&index.values(payload))]),
             }
         };
         stack::with_levels(self.levels.under(index.height()), walk).unwrap_or_else(|_| {
@@ -266,16 +296,51 @@ impl Validator {
         })
     }
 
+    /// Sets of at most so many bytes at once.
+    fn sets(&self, bytes: usize) -> Sets {
+        Sets::within(bytes, self.collects)
+    }
+
     #[cold]
     fn violations(&self, index: &Index, payload: &[u8]) -> Vec<Violation> {
         // What is refused takes memory by its size, and the index has had a part of that.
-        let room = payload.len().saturating_sub(index.bytes());
+        let room = room(index, payload);
         let affordable = (PATHS_BYTES_MIN + room / 8) / (index.path_bytes() + 1);
         let errors_max = affordable.min(ERRORS_MIN + room / ERROR_BYTES);
+        let listed = if payload.len() < HELD_ONCE_BYTES_MIN { 0 } else { room / 4 } + SETS_BYTES_LISTED;
+        // Where much is collected, less is told.
+        let collected = sets_bytes(index, payload).saturating_sub(ERRORS_COLLECTED_BYTES + room / 4);
+        let list = self
+            .list(index, payload, errors_max, listed)
+            .or_else(|_| self.list(index, payload, errors_max.min(ERRORS_COLLECTED), collected.max(listed)));
+        let mut violations = match list {
+            Ok(violations) => violations,
+            // The verdict came to an end before such an object.
+            Err(Ended::Sets(too_large)) if too_large.count > UNEVALUATED_NAMES_MAX => {
+                vec![too_large.violation(&index.values(payload))]
+            }
+            // What was found before the walk ended is lost with it.
+            Err(Ended::Sets(_) | Ended::Steps) => vec![],
+        };
+        if violations.is_empty() {
+            violations.push(Violation::new("", "does not fit, in more ways than can be listed", "schema"));
+        }
+        violations
+    }
+
+    /// What violations are found with at most so many errors, and so many bytes collected at once.
+    fn list(
+        &self,
+        index: &Index,
+        payload: &[u8],
+        errors_max: usize,
+        sets_bytes: usize,
+    ) -> Result<Vec<Violation>, Ended> {
         let copies = Copies::new(self.has_unevaluated);
-        let document = Document::bounded(index.values(payload), index.count(), errors_max as u64, copies);
-        // What was found before the walk ran out of steps is lost with it.
-        let errors = document.walk(|root| self.inner.iter_errors(root)).into_iter().flatten();
+        let sets = self.sets(sets_bytes);
+        let values = index.values(payload);
+        let document = Document::bounded(values, index.count(), sets, errors_max as u64, copies);
+        let errors = document.walk(|root| self.inner.iter_errors(root))?;
         let errors: Vec<_> = errors.filter(|error| document.holds(error)).collect();
         let mut list = List::new(LIST_BYTES_MIN + payload.len() / 32);
         for error in fault::independent(&errors) {
@@ -283,12 +348,19 @@ impl Validator {
                 list.push(error);
             }
         }
-        let mut violations = list.into_violations();
-        if violations.is_empty() {
-            violations.push(Violation::new("", "does not fit, in more ways than can be listed", "schema"));
-        }
-        violations
+        Ok(list.into_violations())
     }
+}
+
+/// Bytes that sets may take while a payload's verdict is found.
+fn sets_bytes(index: &Index, payload: &[u8]) -> usize {
+    let held_once = if payload.len() < HELD_ONCE_BYTES_MIN { 0 } else { payload.len() };
+    (SETS_BYTES + held_once).saturating_sub(index.bytes()).max(SETS_BYTES_MIN)
+}
+
+/// Bytes of the payload that its index has not had.
+fn room(index: &Index, payload: &[u8]) -> usize {
+    payload.len().saturating_sub(index.bytes())
 }
 
 thread_local! {

@@ -78,7 +78,7 @@ impl<'a> Values<'a> {
 
     /// The offset behind the value at `at`.
     #[inline]
-    fn after(&self, at: u32) -> u32 {
+    pub(super) fn after(&self, at: u32) -> u32 {
         match self.input.get(at as usize).and_then(|first| short_bytes(*first)) {
             Some(bytes) => at + bytes as u32,
             None => self.after_any(at),

@@ -119,7 +119,9 @@ fn message(kind: &ValidationErrorKind) -> String {
         Kind::UniqueItems => "must have no two equal items".into(),
         Kind::Contains => "must have an item that fits `contains`".into(),
         Kind::UnevaluatedItems { unexpected } => {
-            format!("has {} items that no schema describes", unexpected.len())
+            // In place of the last item that may be listed stands `true`.
+            let or_more = if unexpected.last().is_some_and(|last| last == "true") { " or more" } else { "" };
+            format!("has {}{or_more} items that no schema describes", unexpected.len())
         }
         Kind::Pattern { pattern } => {
             format!("must match the pattern {}", quoted(&Value::from(pattern.as_str())))

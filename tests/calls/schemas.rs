@@ -107,6 +107,38 @@ fn a_schema_that_did_not_come_in_one_calls_time_is_asked_for_again_for_the_next(
 }
 
 #[test]
+fn an_object_of_too_many_names_beside_branches_is_refused_with_how_many_may_be() {
+    const CLOSED: &str = r#"{"properties":{"more":{"anyOf":[{"additionalProperties":{"type":"integer"}}],"unevaluatedProperties":false}}}"#;
+    let b = Sidecar::start();
+    let mut provider = Provider::of(&b, vec![with_schema(ECHO, "input_schema", CLOSED)]);
+    let mut caller = Caller::of(&b);
+    let names = |count: i64| Value::Map((0..count).map(|n| (format!("{n:x}").into(), n.into())).collect());
+    let id = caller.invoke(by_id(ECHO, map([("more", names(5_000))])));
+    let refusal = caller.error(&id);
+    assert_eq!((refusal.code(), side(&refusal)), (Some(4004), Some("request")));
+    let violations = field(of_error(&refusal, "details").unwrap(), "violations").and_then(Value::as_array);
+    let [violation] = &violations.unwrap()[..] else { panic!("{violations:?}") };
+    let told =
+        ["path", "keyword", "message"].map(|name| field(violation, name).and_then(Value::as_text).unwrap());
+    assert_eq!(
+        told,
+        [
+            "/more",
+            "unevaluatedProperties",
+            "has 5000 properties, too many to tell which of them the branches beside `unevaluatedProperties` know; \
+             accepted: at most 896 here",
+        ]
+    );
+    // As many as always may be, and as many as this payload was told.
+    for count in [448, 896] {
+        let id = caller.invoke(by_id(ECHO, map([("more", names(count))])));
+        let call = provider.taken();
+        provider.succeed(&call, Value::Null);
+        caller.result(&id);
+    }
+}
+
+#[test]
 fn the_providers_sidecar_checks_params_whoever_sent_them() {
     let b = Sidecar::start();
     let mut provider = Provider::of(&b, vec![with_schema(ECHO, "input_schema", COUNTED)]);

@@ -1,6 +1,7 @@
 //! A keyword's name in; where it may stand and what it holds out.
 
 use jsonschema::Draft;
+use serde_json::{Map, Value};
 
 use super::Profile;
 
@@ -71,6 +72,25 @@ impl Keyword {
     const fn beside_reference(self) -> Self {
         Self { beside_reference: true, ..self }
     }
+}
+
+/// Visits the members of every schema of a document whose depth is bounded, wherever a keyword holds one.
+pub(in crate::schema) fn each_schema(schema: &mut Value, visit: &mut impl FnMut(&mut Map<String, Value>)) {
+    let Value::Object(members) = schema else { return };
+    for (name, value) in members.iter_mut() {
+        let holds = Keyword::of(name).map_or(Holds::Value, |keyword| keyword.holds);
+        match (holds, value) {
+            (Holds::List | Holds::SchemaOrList, Value::Array(items)) => {
+                items.iter_mut().for_each(|item| each_schema(item, visit));
+            }
+            (Holds::Members, Value::Object(members)) => {
+                members.values_mut().for_each(|member| each_schema(member, visit));
+            }
+            (Holds::Schema | Holds::SchemaOrList, value) => each_schema(value, visit),
+            (Holds::Value | Holds::List | Holds::Members, _) => {}
+        }
+    }
+    visit(members);
 }
 
 impl Drafts {
