@@ -4,6 +4,9 @@
 //! A whole sidecar runs in this process, on a thread of its own, behind an allocator that counts. The agent at the other
 //! end of the unix socket writes bytes that are made beforehand and reads into a buffer that is there already, so that
 //! whatever is allocated in between, the sidecar allocated. One test at a time may run here, so there is one.
+//!
+//! One kind is not held to the bound: faults some forty levels down in a payload whose schema leads back to itself through
+//! several references on each of them (`SECURITY.md`).
 
 #![allow(clippy::unwrap_used, reason = "these are tests, though not all of it stands in a test function")]
 #![allow(clippy::disallowed_methods, reason = "envelopes are made in real time")]
@@ -609,6 +612,12 @@ fn refused_bodies() -> Vec<Kind> {
         ("params of few items beside branches in branches", 4004, |agent, _| {
             call(agent, "unevaluated-items-branches", container(0x9a, 1_000, |_| vec![0x00]))
         }),
+        ("params of lists that a schema leads back to", 4004, |agent, size| {
+            call(agent, "lists", lists(size))
+        }),
+        ("params of lists that a schema leads back to in several ways", 4004, |agent, size| {
+            call(agent, "lists-twice", lists(size))
+        }),
         ("params of many objects with unknown keys", 4004, |agent, size| {
             // No more objects than their members are taken in one message.
             let count = (size / 6_000).clamp(1, 490);
@@ -687,6 +696,15 @@ fn named(count: usize, name_bytes: usize, value: &[u8]) -> Vec<u8> {
     })
 }
 
+/// A list of some `size` bytes of short lists of numbers, as many as are taken; the last of them ends in a text.
+fn lists(size: usize) -> Vec<u8> {
+    let count = (size / 18).clamp(1, 54_000);
+    container(0x9a, count, |number| {
+        let last = if number + 1 == count { 0x60 } else { 0x00 };
+        [&[0x82, 0x00, 0x8f][..], &[0x00; 14], &[last]].concat()
+    })
+}
+
 /// Objects of so many members in one another, so many levels; the last member of each is the next one, or else a text.
 fn tree(count: usize, levels: usize) -> Vec<u8> {
     let level = named(count, 4, &[0x01]);
@@ -695,7 +713,7 @@ fn tree(count: usize, levels: usize) -> Vec<u8> {
 }
 
 /// Capabilities, and the schemas of their params.
-const SCHEMAS: [(&str, &str); 31] = [
+const SCHEMAS: [(&str, &str); 33] = [
     ("strict", r#"{"type":"integer"}"#),
     ("list", r#"{"type":"array","items":{"type":"integer"}}"#),
     ("closed", r#"{"type":"object","properties":{"a":true},"additionalProperties":false}"#),
@@ -763,6 +781,13 @@ const SCHEMAS: [(&str, &str); 31] = [
         "unevaluated-narrow",
         r#"{"properties":{"narrow":{"anyOf":[{"additionalProperties":true}],"unevaluatedProperties":false},
             "wide":{"minProperties":2}},"additionalProperties":{"type":"integer"},"oneOf":[{"required":["none"]}]}"#,
+    ),
+    ("lists", r##"{"anyOf":[{"type":"integer"},{"type":"array","items":{"$ref":"#"}}]}"##),
+    (
+        "lists-twice",
+        r##"{"allOf":[{"$ref":"#/$defs/a"}],"anyOf":[{"$ref":"#/$defs/a"},{"$ref":"#/$defs/b"}],
+            "$defs":{"a":{"type":["integer","array"],"items":{"$ref":"#/$defs/b"}},
+                "b":{"type":["integer","array"],"items":{"$ref":"#"}}}}"##,
     ),
     (
         "unevaluated-list",

@@ -14,6 +14,7 @@ pub mod drift;
 mod fault;
 pub mod hash;
 mod index;
+mod memo;
 mod name;
 mod node;
 mod number;

@@ -12,6 +12,7 @@ use jsonschema::{JsonType, ValidationError};
 use jsonschema_value::LazyInstance;
 use serde_json::Value;
 
+use super::memo::Memo;
 use super::name::{Copies, Name, Tally};
 use super::number::Number;
 use super::sets::{Set, Sets, TooLarge};
@@ -31,6 +32,7 @@ pub(super) struct Document<'a> {
     copies: Option<Copies>,
     is_cut: Cell<bool>,
     sets: Sets,
+    memo: Memo,
 }
 
 /// Why a walk was ended.
@@ -51,11 +53,11 @@ pub(super) struct Node<'a> {
 
 impl<'a> Document<'a> {
     /// A document of `count` values whose verdict is asked for; it is walked to its end.
-    pub(super) fn new(values: Values<'a>, count: u64, sets: Sets) -> Self {
+    pub(super) fn new(values: Values<'a>, count: u64, sets: Sets, memo: Memo) -> Self {
         // Far above what a schema of honest size asks of each value.
         const STEPS_BASE: u64 = 1_000_000;
         const STEPS_PER_VALUE: u64 = 250;
-        Self { sets, ..Self::within(values, STEPS_BASE + STEPS_PER_VALUE * count) }
+        Self { sets, memo, ..Self::within(values, STEPS_BASE + STEPS_PER_VALUE * count) }
     }
 
     /// A document that is walked as far as `steps` go, whatever is collected.
@@ -68,6 +70,7 @@ impl<'a> Document<'a> {
             copies: None,
             is_cut: Cell::new(false),
             sets: Sets::default(),
+            memo: Memo::default(),
         }
     }
 
@@ -81,11 +84,15 @@ impl<'a> Document<'a> {
     pub(super) fn bounded(
         values: Values<'a>,
         count: u64,
-        sets: Sets,
+        (sets, memo): (Sets, Memo),
         errors_max: u64,
         copies: Copies,
     ) -> Self {
-        Self { errors_max: Cell::new(errors_max), copies: Some(copies), ..Self::new(values, count, sets) }
+        Self {
+            errors_max: Cell::new(errors_max),
+            copies: Some(copies),
+            ..Self::new(values, count, sets, memo)
+        }
     }
 
     /// Runs a walk over the document and ends it when it takes or collects more than it may.
@@ -159,7 +166,7 @@ impl json::Json for Cbor {
     }
 
     fn with_string_node<T>((): &mut (), string: &str, f: impl FnOnce(Node<'_>) -> T) -> T {
-        f(Document::new(Values::bare(string), 1, Sets::default()).root())
+        f(Document::new(Values::bare(string), 1, Sets::default(), Memo::default()).root())
     }
 }
 
@@ -384,6 +391,13 @@ impl<'a> json::Node<'a, Cbor> for Node<'a> {
     fn identity(&self) -> Option<NodeIdentity> {
         self.document.step();
         Some(NodeIdentity::new(self.values().input().as_ptr().addr() + self.at as usize))
+    }
+
+    fn container_identity(&self) -> Option<NodeIdentity> {
+        let is_container = matches!(self.kind(), Kind::Array | Kind::Map);
+        let Memo { bytes_min } = self.document.memo;
+        let is_large = || bytes_min == 0 || (self.values().after(self.at) - self.at) as usize >= bytes_min;
+        if is_container && is_large() { self.identity() } else { None }
     }
 }
 

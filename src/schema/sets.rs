@@ -226,7 +226,8 @@ fn names_max(bytes: usize) -> usize {
 const SLOT_BYTES: usize = size_of::<Cow<'_, str>>() + 1;
 const TABLE_BYTES: usize = 16;
 /// As many names as an object may have whatever else a payload holds.
-const _: () = assert!((UNEVALUATED_NAMES_MAX * 8 / 7).is_power_of_two() && UNEVALUATED_NAMES_MAX % 7 == 0);
+const _: () =
+    assert!((UNEVALUATED_NAMES_MAX * 8 / 7).is_power_of_two() && UNEVALUATED_NAMES_MAX.is_multiple_of(7));
 const _: () = assert!(UNEVALUATED_NAMES_MAX * 8 / 7 * SLOT_BYTES + TABLE_BYTES <= SETS_BYTES_MIN);
 
 /// The JSON pointer of the value at `target`, as far as it is told.

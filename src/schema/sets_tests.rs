@@ -164,3 +164,18 @@ fn items_that_no_schema_describes_are_counted_as_far_as_they_are_listed() {
     let told = told(&schema, &json!(vec![1; 5_000]));
     assert!(told.len() == 1 && told[0].contains(" or more items that no schema describes"), "{told:?}");
 }
+
+#[test]
+fn a_large_tree_that_two_schemas_look_at_on_each_level_is_checked_to_its_end() {
+    let schema = json!({
+        "anyOf": [{ "properties": { "v": { "type": "integer" }, "kids": { "items": { "$ref": "#" } } } }],
+        "unevaluatedProperties": false
+    });
+    let tree = |leaf: Value| (0..6).fold(leaf, |inner, _| json!({ "v": 1, "kids": [inner, inner, inner, inner] }));
+    assert!(told(&schema, &tree(json!({ "v": 1 }))).is_empty());
+    assert!(!told(&schema, &tree(json!({ "v": "x" }))).is_empty());
+    let mut one_wrong = tree(json!({ "v": 1 }));
+    one_wrong["kids"][3]["kids"][3]["kids"][0]["v"] = json!("x");
+    let told = told(&schema, &one_wrong);
+    assert!(!told.iter().any(|told| told.contains("takes more steps")), "{told:?}");
+}

@@ -1,6 +1,6 @@
 //! A schema document in; what bounds the work of compiling it and of walking a payload with it out.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
@@ -16,6 +16,8 @@ pub(super) struct Survey {
     pub(super) levels: Levels,
     /// Whether members that nothing else looked at are held against a schema.
     pub(super) has_unevaluated: bool,
+    /// What references lead to, by how they say so.
+    pub(super) targets: usize,
     /// What may be collected to tell which of it nothing else looked at.
     pub(super) collects: Collects,
 }
@@ -49,6 +51,13 @@ impl Levels {
     }
 }
 
+impl Collects {
+    /// Whether anything is.
+    pub(super) fn any(self) -> bool {
+        self.names || self.items
+    }
+}
+
 impl Survey {
     /// Looks through a whole document.
     pub(super) fn of(schema: &Value) -> Self {
@@ -67,22 +76,24 @@ impl Survey {
             spread: spreads.widest,
             levels,
             has_unevaluated: count.has_unevaluated,
+            targets: count.targets.len(),
             collects: count.collects,
         }
     }
 }
 
 #[derive(Default)]
-struct Count {
+struct Count<'s> {
     depth: usize,
     patterns: usize,
     objects: usize,
     has_unevaluated: bool,
+    targets: HashSet<&'s str>,
     collects: Collects,
 }
 
-impl Count {
-    fn take(&mut self, value: &Value, depth: usize) {
+impl<'s> Count<'s> {
+    fn take(&mut self, value: &'s Value, depth: usize) {
         self.depth = self.depth.max(depth);
         match value {
             Value::Object(members) => {
@@ -91,6 +102,9 @@ impl Count {
                     // `true` asks for nothing.
                     self.collects.names |= key == "unevaluatedProperties" && *member != true;
                     self.collects.items |= key == "unevaluatedItems" && *member != true;
+                    if let ("$ref" | "$dynamicRef", Some(target)) = (key.as_str(), member.as_str()) {
+                        self.targets.insert(target);
+                    }
                     match key.as_str() {
                         "pattern" if member.is_string() => self.patterns += 1,
                         "unevaluatedProperties" => self.has_unevaluated |= member.is_object(),

@@ -3,6 +3,7 @@ use capd_proto::cbor::{self, Writer};
 use serde_json::{Value, json};
 
 use super::index::Index;
+use super::memo::Memo;
 use super::node::{Cbor, Document};
 use super::sets::Sets;
 use super::*;
@@ -41,7 +42,7 @@ fn the_representation_keeps_the_validating_crate_s_contract() {
     let payload = cbor(&jsonschema::json::conformance::document());
     let mut index = Index::default();
     index.record(&payload).unwrap();
-    let document = Document::new(index.values(&payload), index.count(), Sets::default());
+    let document = Document::new(index.values(&payload), index.count(), Sets::default(), Memo::default());
     jsonschema::json::conformance::assert_conformance::<Cbor>(&document.root());
 }
 

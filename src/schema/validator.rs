@@ -11,6 +11,7 @@ use thiserror::Error;
 
 use super::fault;
 use super::index::Index;
+use super::memo::Memo;
 use super::name::Copies;
 use super::node::{Cbor, Document, Ended};
 use super::profile::Profile;
@@ -36,12 +37,14 @@ pub const PATTERNS_BYTES_MAX: usize = 12 * 1024 * 1024;
 /// else the payload holds; more in most payloads.
 pub const UNEVALUATED_NAMES_MAX: usize = 448;
 
-/// Bytes that such sets may take at once on any payload, and on one that the index takes nothing of.
+/// Bytes that such sets may take at once on any payload.
 pub(super) const SETS_BYTES_MIN: usize = 14 * 1024;
-const SETS_BYTES: usize = 56 * 1024;
-/// The same while a full list of errors is gathered. Where that does not do, so many errors are gathered, which leaves so
-/// many bytes less than a verdict has.
+/// Bytes that the sets and the memo of a walk may take together, on a payload that the index takes nothing of.
+const WALK_BYTES: usize = 56 * 1024;
+/// What each may take while a full list of errors is gathered. Where that does not do for the sets, so many errors are
+/// gathered, which leaves so many bytes less than a verdict has.
 const SETS_BYTES_LISTED: usize = 2 * 1024;
+const MEMO_BYTES_LISTED: usize = 8 * 1024;
 const ERRORS_COLLECTED: usize = 8;
 const ERRORS_COLLECTED_BYTES: usize = 24 * 1024;
 /// Payloads from which a link holds a message once, so that as much again may be taken by its check.
@@ -121,6 +124,7 @@ pub struct Validator {
     wants_object: bool,
     has_unevaluated: bool,
     collects: Collects,
+    targets: usize,
 }
 
 impl CompileError {
@@ -143,6 +147,7 @@ pub(super) struct Loaded {
     patterns: usize,
     has_unevaluated: bool,
     collects: Collects,
+    targets: usize,
 }
 
 /// Reads a document and holds it against the bounds, and against a profile if there is one.
@@ -168,8 +173,8 @@ pub(super) fn load(document: &[u8], profile: Option<Profile>) -> Result<Loaded, 
     if let Some(profile) = profile {
         profile.check_tree(&schema, draft, survey.patterns)?;
     }
-    let Survey { levels, patterns, has_unevaluated, collects, .. } = survey;
-    Ok(Loaded { schema, draft, levels, patterns, has_unevaluated, collects })
+    let Survey { levels, patterns, has_unevaluated, collects, targets, .. } = survey;
+    Ok(Loaded { schema, draft, levels, patterns, has_unevaluated, collects, targets })
 }
 
 /// How each of `count` patterns of a document is compiled.
@@ -220,7 +225,7 @@ impl Validator {
     }
 
     fn of(loaded: &Loaded) -> Result<Self, CompileError> {
-        let Loaded { schema, draft, levels, patterns: count, has_unevaluated, collects } = loaded;
+        let Loaded { schema, draft, levels, patterns: count, has_unevaluated, collects, targets } = loaded;
         let guarded =
             if collects.names { Cow::Owned(sets::guarded(schema, *draft)) } else { Cow::Borrowed(schema) };
         let inner = jsonschema::options_for::<Cbor>()
@@ -238,6 +243,7 @@ impl Validator {
             wants_object: wants_object(schema),
             has_unevaluated: *has_unevaluated,
             collects: *collects,
+            targets: *targets,
         })
     }
 
@@ -279,8 +285,12 @@ impl Validator {
 
     fn check(&self, index: &Index, payload: &[u8]) -> Result<(), Vec<Violation>> {
         let walk = || {
-            let sets = self.sets(sets_bytes(index, payload));
-            match Document::new(index.values(payload), index.count(), sets)
+            let bytes = walk_bytes(index, payload);
+            let shares = self.collects.any() && matches!(self.levels, Levels::EachPayloadLevel(_));
+            let bytes = if shares { bytes / 2 } else { bytes };
+            let sets = self.sets(bytes.max(SETS_BYTES_MIN));
+            let memo = self.memo(bytes, index, payload);
+            match Document::new(index.values(payload), index.count(), sets, memo)
                 .walk(|root| self.inner.is_valid(root))
             {
                 Ok(true) => Ok(()),
@@ -301,18 +311,27 @@ impl Validator {
         Sets::within(bytes, self.collects)
     }
 
+    /// A memo of so many bytes.
+    fn memo(&self, bytes: usize, index: &Index, payload: &[u8]) -> Memo {
+        Memo::within(bytes, payload, index.count(), self.levels, self.targets)
+    }
+
     #[cold]
     fn violations(&self, index: &Index, payload: &[u8]) -> Vec<Violation> {
         // What is refused takes memory by its size, and the index has had a part of that.
         let room = room(index, payload);
         let affordable = (PATHS_BYTES_MIN + room / 8) / (index.path_bytes() + 1);
         let errors_max = affordable.min(ERRORS_MIN + room / ERROR_BYTES);
-        let listed = if payload.len() < HELD_ONCE_BYTES_MIN { 0 } else { room / 4 } + SETS_BYTES_LISTED;
-        // Where much is collected, less is told.
-        let collected = sets_bytes(index, payload).saturating_sub(ERRORS_COLLECTED_BYTES + room / 4);
-        let list = self
-            .list(index, payload, errors_max, listed)
-            .or_else(|_| self.list(index, payload, errors_max.min(ERRORS_COLLECTED), collected.max(listed)));
+        let more = if payload.len() < HELD_ONCE_BYTES_MIN { 0 } else { room / 8 };
+        let listed = SETS_BYTES_LISTED + more;
+        let memo = self.memo(MEMO_BYTES_LISTED + more, index, payload);
+        let mut list = self.list(index, payload, errors_max, listed, memo);
+        if let Err(Ended::Sets(_)) = list {
+            // Where much is collected, less is told.
+            let errors_max = errors_max.min(ERRORS_COLLECTED);
+            let collected = walk_bytes(index, payload).saturating_sub(ERRORS_COLLECTED_BYTES + room / 4);
+            list = self.list(index, payload, errors_max, collected.max(listed), memo);
+        }
         let mut violations = match list {
             Ok(violations) => violations,
             // The verdict came to an end before such an object.
@@ -335,11 +354,12 @@ impl Validator {
         payload: &[u8],
         errors_max: usize,
         sets_bytes: usize,
+        memo: Memo,
     ) -> Result<Vec<Violation>, Ended> {
         let copies = Copies::new(self.has_unevaluated);
         let sets = self.sets(sets_bytes);
         let values = index.values(payload);
-        let document = Document::bounded(values, index.count(), sets, errors_max as u64, copies);
+        let document = Document::bounded(values, index.count(), (sets, memo), errors_max as u64, copies);
         let errors = document.walk(|root| self.inner.iter_errors(root))?;
         let errors: Vec<_> = errors.filter(|error| document.holds(error)).collect();
         let mut list = List::new(LIST_BYTES_MIN + payload.len() / 32);
@@ -352,10 +372,10 @@ impl Validator {
     }
 }
 
-/// Bytes that sets may take while a payload's verdict is found.
-fn sets_bytes(index: &Index, payload: &[u8]) -> usize {
+/// Bytes that sets and memo may take while a payload's verdict is found.
+fn walk_bytes(index: &Index, payload: &[u8]) -> usize {
     let held_once = if payload.len() < HELD_ONCE_BYTES_MIN { 0 } else { payload.len() };
-    (SETS_BYTES + held_once).saturating_sub(index.bytes()).max(SETS_BYTES_MIN)
+    (WALK_BYTES + held_once).saturating_sub(index.bytes()).max(SETS_BYTES_MIN)
 }
 
 /// Bytes of the payload that its index has not had.
