@@ -4,9 +4,6 @@
 //! A whole sidecar runs in this process, on a thread of its own, behind an allocator that counts. The agent at the other
 //! end of the unix socket writes bytes that are made beforehand and reads into a buffer that is there already, so that
 //! whatever is allocated in between, the sidecar allocated. One test at a time may run here, so there is one.
-//!
-//! One kind is not held to the bound: faults some forty levels down in a payload whose schema leads back to itself through
-//! several references on each of them (`SECURITY.md`).
 
 #![allow(clippy::unwrap_used, reason = "these are tests, though not all of it stands in a test function")]
 #![allow(clippy::disallowed_methods, reason = "envelopes are made in real time")]
@@ -617,6 +614,10 @@ fn refused_bodies() -> Vec<Kind> {
         }),
         ("params of lists that a schema leads back to in several ways", 4004, |agent, size| {
             call(agent, "lists-twice", lists(size))
+        }),
+        ("params with faults far down that a schema leads back to in several ways", 4004, |agent, size| {
+            let faults = container(0x9a, size.clamp(1, 60_000), |_| vec![0x60]);
+            call(agent, "lists-twice", [vec![0x81; 40], faults].concat())
         }),
         ("params of many objects with unknown keys", 4004, |agent, size| {
             // No more objects than their members are taken in one message.

@@ -171,7 +171,8 @@ fn a_large_tree_that_two_schemas_look_at_on_each_level_is_checked_to_its_end() {
         "anyOf": [{ "properties": { "v": { "type": "integer" }, "kids": { "items": { "$ref": "#" } } } }],
         "unevaluatedProperties": false
     });
-    let tree = |leaf: Value| (0..6).fold(leaf, |inner, _| json!({ "v": 1, "kids": [inner, inner, inner, inner] }));
+    let tree =
+        |leaf: Value| (0..6).fold(leaf, |inner, _| json!({ "v": 1, "kids": [inner, inner, inner, inner] }));
     assert!(told(&schema, &tree(json!({ "v": 1 }))).is_empty());
     assert!(!told(&schema, &tree(json!({ "v": "x" }))).is_empty());
     let mut one_wrong = tree(json!({ "v": 1 }));

@@ -57,6 +57,11 @@ const ERROR_BYTES: usize = 1_200;
 /// Bytes that the paths of those errors may take together, besides a part of the payload's; a peer's keys may be long, and
 /// each error has its path twice.
 const PATHS_BYTES_MIN: usize = 6 * 1024;
+/// Bytes that the ways through a schema which leads back to itself may take in those errors together, besides a part of the
+/// payload's; and of one step on such a way, of which a level of the payload may have one for each schema it is held
+/// against.
+const LOCATIONS_BYTES_MIN: usize = 16 * 1024;
+const STEP_BYTES: usize = 24;
 /// Bytes of text that violations may have together, besides a part of the payload's; what is told of them is copied into
 /// the audit log and into the answer.
 const LIST_BYTES_MIN: usize = 8 * 1024;
@@ -125,6 +130,8 @@ pub struct Validator {
     has_unevaluated: bool,
     collects: Collects,
     targets: usize,
+    /// Schemas that one value is held against.
+    spread: usize,
 }
 
 impl CompileError {
@@ -148,6 +155,8 @@ pub(super) struct Loaded {
     has_unevaluated: bool,
     collects: Collects,
     targets: usize,
+    /// Schemas that one value is held against.
+    spread: usize,
 }
 
 /// Reads a document and holds it against the bounds, and against a profile if there is one.
@@ -173,8 +182,8 @@ pub(super) fn load(document: &[u8], profile: Option<Profile>) -> Result<Loaded, 
     if let Some(profile) = profile {
         profile.check_tree(&schema, draft, survey.patterns)?;
     }
-    let Survey { levels, patterns, has_unevaluated, collects, targets, .. } = survey;
-    Ok(Loaded { schema, draft, levels, patterns, has_unevaluated, collects, targets })
+    let Survey { levels, patterns, has_unevaluated, collects, targets, spread, .. } = survey;
+    Ok(Loaded { schema, draft, levels, patterns, has_unevaluated, collects, targets, spread })
 }
 
 /// How each of `count` patterns of a document is compiled.
@@ -225,7 +234,8 @@ impl Validator {
     }
 
     fn of(loaded: &Loaded) -> Result<Self, CompileError> {
-        let Loaded { schema, draft, levels, patterns: count, has_unevaluated, collects, targets } = loaded;
+        let Loaded { schema, draft, levels, patterns: count, has_unevaluated, collects, targets, spread } =
+            loaded;
         let guarded =
             if collects.names { Cow::Owned(sets::guarded(schema, *draft)) } else { Cow::Borrowed(schema) };
         let inner = jsonschema::options_for::<Cbor>()
@@ -244,6 +254,7 @@ impl Validator {
             has_unevaluated: *has_unevaluated,
             collects: *collects,
             targets: *targets,
+            spread: *spread,
         })
     }
 
@@ -321,7 +332,14 @@ impl Validator {
         // What is refused takes memory by its size, and the index has had a part of that.
         let room = room(index, payload);
         let affordable = (PATHS_BYTES_MIN + room / 8) / (index.path_bytes() + 1);
-        let errors_max = affordable.min(ERRORS_MIN + room / ERROR_BYTES);
+        let located = match self.levels {
+            Levels::Fixed(_) => usize::MAX,
+            Levels::EachPayloadLevel(_) => {
+                let location_bytes = (index.height() + 1) * self.spread * STEP_BYTES;
+                ((LOCATIONS_BYTES_MIN + room / 8) / location_bytes).max(1)
+            }
+        };
+        let errors_max = affordable.min(ERRORS_MIN + room / ERROR_BYTES).min(located);
         let more = if payload.len() < HELD_ONCE_BYTES_MIN { 0 } else { room / 8 };
         let listed = SETS_BYTES_LISTED + more;
         let memo = self.memo(MEMO_BYTES_LISTED + more, index, payload);
