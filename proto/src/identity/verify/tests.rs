@@ -38,8 +38,8 @@ fn crafted(secret: Scalar, key: [u8; 32], nonce: Scalar, part: usize, message: u
 fn crafted_signature_fits_as_dalek_verifies_strictly_alone_and_among_others() {
     let (secret, nonce) = (Scalar::from(0x5eed_u64), Scalar::from(0xace_u64));
     let mut counts = [0; 3];
-    for key_part in 0..8 {
-        let bytes = (EdwardsPoint::mul_base(&secret) + EIGHT_TORSION[key_part]).compress().0;
+    for (key_part, torsion) in EIGHT_TORSION.into_iter().enumerate() {
+        let bytes = (EdwardsPoint::mul_base(&secret) + torsion).compress().0;
         let key = PublicKey::from_bytes(&bytes).unwrap();
         let all: Vec<Signed> = [nonce, Scalar::ZERO]
             .into_iter()
