@@ -54,7 +54,9 @@ fn an_object_of_too_many_names_is_refused_where_it_stands() {
         );
         let [told] = &told[..] else { panic!("{schema}: {told:?}") };
         assert!(told.starts_with("/a~1b/1 unevaluatedProperties: has 20000 properties"), "{told}");
-        assert!(told.contains("know; accepted: at most "), "{told}");
+        // A schema that leads elsewhere may share its room.
+        let ends = [896, 1_792].map(|accepted| format!("know; accepted: at most {accepted} here"));
+        assert!(ends.iter().any(|end| told.ends_with(end.as_str())), "{told}");
     }
 }
 
@@ -172,7 +174,7 @@ fn a_large_tree_that_two_schemas_look_at_on_each_level_is_checked_to_its_end() {
         "unevaluatedProperties": false
     });
     let tree =
-        |leaf: Value| (0..6).fold(leaf, |inner, _| json!({ "v": 1, "kids": [inner, inner, inner, inner] }));
+        |leaf: Value| (0..7).fold(leaf, |inner, _| json!({ "v": 1, "kids": [inner, inner, inner, inner] }));
     assert!(told(&schema, &tree(json!({ "v": 1 }))).is_empty());
     assert!(!told(&schema, &tree(json!({ "v": "x" }))).is_empty());
     let mut one_wrong = tree(json!({ "v": 1 }));

@@ -34,7 +34,7 @@ pub const PATTERN_BYTES_MAX: usize = 1024 * 1024;
 pub const PATTERNS_BYTES_MAX: usize = 12 * 1024 * 1024;
 
 /// Most names of objects that stand in one another which are collected for `unevaluatedProperties` beside branches, whatever
-/// else the payload holds; more in most payloads.
+/// else the payload holds, unless they stand in a long array that is held against `unevaluatedItems`; more in most payloads.
 pub const UNEVALUATED_NAMES_MAX: usize = 448;
 
 /// Bytes that such sets may take at once on any payload.
