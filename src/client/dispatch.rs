@@ -116,9 +116,14 @@ impl Dispatch {
             return Err(ClientError::Closed(self.close_reason()));
         }
         let deadline_ms = self.system.clock.monotonic_ms().saturating_add(super::ms(wait));
-        let refused = self.pending().insert(id, deadline_ms, waiting);
+        let mut pending = self.pending();
+        let is_earliest = pending.next_deadline_ms().is_none_or(|earliest| deadline_ms < earliest);
+        let refused = pending.insert(id, deadline_ms, waiting);
+        drop(pending);
         refused.map_err(|_| ClientError::Unsent("too many requests are open, or this id is".to_owned()))?;
-        self.sooner.notify_one();
+        if is_earliest {
+            self.sooner.notify_one();
+        }
         Ok(())
     }
 
