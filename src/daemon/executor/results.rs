@@ -69,13 +69,10 @@ impl Node {
 
     /// The `details` of a result that breaks its output schema.
     fn violations(&self, key: &CallKey, result: &[u8]) -> Option<Vec<u8>> {
-        let (output, invocation) = {
-            let calls = lock(&self.executor.calls);
-            let running = calls.running.get(key)?;
-            (running.output.clone()?, running.invocation.clone())
-        };
+        let output = lock(&self.executor.calls).running.get(key)?.output.clone()?;
         // The schema compiled when the capability was declared.
         let violations = output.validator().ok()?.validate(result, Side::Response).err()?;
+        let invocation = lock(&self.executor.calls).running.get(key)?.invocation.clone();
         let envelope = Envelope::decode(&invocation.envelope).ok();
         let invoke = envelope.as_ref().and_then(Envelope::body).unwrap_or_default();
         let name = invocation.capability.name.as_str();
