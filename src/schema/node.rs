@@ -271,6 +271,15 @@ impl<'a> Node<'a> {
     }
 }
 
+/// How many code points are encoded in `utf8`.
+fn code_points(utf8: &[u8]) -> u64 {
+    if utf8.is_ascii() {
+        return utf8.len() as u64;
+    }
+    // Every code point has one byte that continues no other.
+    utf8.iter().filter(|byte| **byte & 0xc0 != 0x80).count() as u64
+}
+
 /// Whether JSON has it as a string.
 const fn is_text(kind: Kind) -> bool {
     matches!(kind, Kind::Text | Kind::Bytes)
@@ -321,9 +330,7 @@ impl<'a> json::Node<'a, Cbor> for Node<'a> {
     }
 
     fn string_length(&self) -> Option<u64> {
-        // Every code point has one byte that continues no other.
-        let starts = |bytes: &[u8]| bytes.iter().filter(|byte| **byte & 0xc0 != 0x80).count() as u64;
-        self.is_string().then(|| starts(&self.values().key(self.at)))
+        self.is_string().then(|| code_points(&self.values().key(self.at)))
     }
 
     fn equals_value(&self, expected: &Value) -> bool {
