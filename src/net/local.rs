@@ -24,6 +24,7 @@ use super::driver::{self, Opening};
 use super::greeting::End;
 use super::host::{Host, Permits};
 use super::link::{Kind, Link};
+use super::socket;
 use super::wire::Sender;
 
 /// The secret that opens a loopback TCP link; never printed.
@@ -80,7 +81,10 @@ pub fn listen_unix(host: &Arc<Host>, path: &Path) -> io::Result<()> {
                 .and_then(|peer| peer.pid())
                 .map_or_else(String::new, |pid| format!(" pid {pid}"));
             let end = End::local(Kind::LocalUnix, format!("unix{remote}"));
-            serve(&host, opening(Role::Server, end, stream.into_split(), deadline, Some(permits)));
+            match stream.into_std().and_then(socket::split) {
+                Ok(halves) => serve(&host, opening(Role::Server, end, halves, deadline, Some(permits))),
+                Err(error) => warn!(%error, "an agent's connection cannot be watched"),
+            }
         }
     });
     Ok(())
@@ -115,7 +119,10 @@ pub async fn listen_tcp(host: &Arc<Host>, address: SocketAddr, token: Token) -> 
             // The option only saves time; a socket that is already gone shows that when it is read.
             let _unset = stream.set_nodelay(true);
             let end = End::loopback(remote, token.clone());
-            serve(&host, opening(Role::Server, end, stream.into_split(), deadline, Some(permits)));
+            match stream.into_std().and_then(socket::split) {
+                Ok(halves) => serve(&host, opening(Role::Server, end, halves, deadline, Some(permits))),
+                Err(error) => warn!(%error, "an agent's connection cannot be watched"),
+            }
         }
     });
     Ok(bound)
@@ -155,7 +162,8 @@ pub async fn connect_unix(host: &Arc<Host>, path: &Path) -> Result<Arc<Link>, Co
         .await
         .map_err(|_elapsed| CloseReason::OpenTimedOut)??;
     let end = End::local(Kind::LocalUnix, path.display().to_string());
-    Ok(driver::open(host, opening(Role::Client, end, stream.into_split(), deadline, None)).await?)
+    let halves = socket::split(stream.into_std()?)?;
+    Ok(driver::open(host, opening(Role::Client, end, halves, deadline, None)).await?)
 }
 
 /// Opens a link to the sidecar at loopback `address`, showing `token`. **Errors:** [`ConnectError`].
@@ -170,7 +178,8 @@ pub async fn connect_tcp(
         .map_err(|_elapsed| CloseReason::OpenTimedOut)??;
     stream.set_nodelay(true)?;
     let end = End::loopback(address, token);
-    Ok(driver::open(host, opening(Role::Client, end, stream.into_split(), deadline, None)).await?)
+    let halves = socket::split(stream.into_std()?)?;
+    Ok(driver::open(host, opening(Role::Client, end, halves, deadline, None)).await?)
 }
 
 fn opening<R, W>(

@@ -25,6 +25,7 @@ mod meter;
 mod outbox;
 mod pace;
 mod settings;
+mod socket;
 mod stream;
 mod system;
 mod tls;

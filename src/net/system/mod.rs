@@ -4,7 +4,9 @@
 //! own parts in their places, and the rest of the code is none the wiser.
 
 mod clock;
+mod datagrams;
 mod random;
+mod readiness;
 mod tasks;
 mod udp;
 
@@ -15,6 +17,7 @@ use rustls::crypto::{CryptoProvider, ring};
 
 pub use clock::{Clock, WallClock};
 pub use random::Random;
+pub(in crate::net) use readiness::{Descriptor, WhenWritable, watch};
 pub use tasks::{Spawn, Task, Tasks};
 pub use udp::{Network, Udp};
 

@@ -8,6 +8,8 @@ use std::sync::Arc;
 use quinn::{AsyncUdpSocket, Endpoint, EndpointConfig, Runtime, ServerConfig, TokioRuntime};
 use socket2::SockRef;
 
+use super::datagrams::Datagrams;
+
 /// Sockets in the system's place, and what drives the endpoints on them.
 pub trait Network: Send + Sync + 'static {
     /// A socket bound to `address`; port 0 is any that is free. **Errors:** the address is taken.
@@ -51,7 +53,7 @@ impl Udp {
         // The system caps what it grants; a smaller buffer costs speed under bursts, never correctness.
         let _smaller = options.set_recv_buffer_size(buffer_bytes);
         let _smaller = options.set_send_buffer_size(buffer_bytes);
-        Endpoint::new(config, server, socket, Arc::new(TokioRuntime))
+        Endpoint::new_with_abstract_socket(config, server, Datagrams::new(socket)?, Arc::new(TokioRuntime))
     }
 }
 
