@@ -7,7 +7,11 @@ use capd_proto::cbor::json::from_json;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use serde_json::{Value, json};
 
-#[allow(dead_code, reason = "only what the bodies of a call are")]
+#[allow(
+    dead_code,
+    clippy::unwrap_used,
+    reason = "of the measurements between processes only the bodies are taken"
+)]
 #[path = "e2e/src/payload.rs"]
 mod payload;
 

@@ -629,10 +629,10 @@ fn encode(choices: &mut Choices<'_>, value: &Value, out: &mut Vec<u8>) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(4_000))]
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
 
     #[test]
-    fn of_plain_schemas_and_values_exactly_what_fits_is_decided(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn of_plain_schemas_and_values_exactly_what_fits_is_decided(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
         let mut choices = Choices(bytes.iter());
         let document = document_of(&mut choices, true);
         let validator = Validator::compile_any(document.to_string().as_bytes()).unwrap();
@@ -646,7 +646,7 @@ proptest! {
     }
 
     #[test]
-    fn whatever_is_decided_fits(bytes in prop::collection::vec(any::<u8>(), 0..200), (at, to) in any::<(usize, u8)>()) {
+    fn whatever_is_decided_fits(bytes in prop::collection::vec(any::<u8>(), 0..400), (at, to) in any::<(usize, u8)>()) {
         let mut choices = Choices(bytes.iter());
         let document = document_of(&mut choices, false);
         prop_assume!(Validator::compile_any(document.to_string().as_bytes()).is_ok());
