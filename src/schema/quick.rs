@@ -5,7 +5,9 @@
 //! cannot tell for certain is [`validator`](super::validator)'s to tell, with all violations. So each doubt, about the
 //! document or about the payload, is an early way out.
 
-use capd_proto::cbor::{Head, Kind, Reader, short_bytes};
+use std::cmp::Ordering;
+
+use capd_proto::cbor::{Kind, Reader, short_bytes};
 use capd_proto::limits::CBOR_DEPTH_MAX;
 
 mod compile;
@@ -47,7 +49,7 @@ struct Shape {
     item: u32,
     /// The shape of each member that is no property.
     additional: u32,
-    /// In order, as [`cmp_texts`] has it.
+    /// In order of their names.
     properties: Box<[Property]>,
     /// A bit for each property that must be there.
     required: u64,
@@ -55,17 +57,36 @@ struct Shape {
 
 #[derive(Debug)]
 struct Property {
-    name: Box<[u8]>,
+    name: Text,
     shape: u32,
     /// Its bit among those that must be there.
     required: u64,
 }
 
-/// Each in order, texts as names of properties are.
+/// Each in order.
 #[derive(Debug, Default)]
 struct Literals {
-    texts: Vec<Box<[u8]>>,
+    texts: Vec<Text>,
     integers: Vec<i128>,
+}
+
+impl Literals {
+    #[inline]
+    fn has(&self, text: &[u8]) -> bool {
+        // So few are found faster one by one.
+        if self.texts.len() <= 8 {
+            self.texts.iter().any(|one| one.is(text))
+        } else {
+            self.texts.binary_search_by(|one| one.cmp(text)).is_ok()
+        }
+    }
+}
+
+/// A text, and what of it is compared in one step.
+#[derive(Debug)]
+struct Text {
+    start: u64,
+    bytes: Box<[u8]>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -93,9 +114,34 @@ impl Counts {
     }
 }
 
-/// The order of deterministic CBOR (RFC 8949 4.2.1) for the texts' own bytes.
-fn cmp_texts(a: &[u8], b: &[u8]) -> std::cmp::Ordering {
-    a.len().cmp(&b.len()).then_with(|| a.cmp(b))
+impl Text {
+    fn of(text: &str) -> Self {
+        Self { start: start(text.as_bytes()), bytes: text.as_bytes().into() }
+    }
+
+    #[inline]
+    fn is(&self, text: &[u8]) -> bool {
+        self.bytes.len() == text.len()
+            && self.start == start(text)
+            && (text.len() <= size_of::<u64>() || *self.bytes == *text)
+    }
+
+    /// The order of keys in deterministic CBOR (RFC 8949 4.2.1): shorter ones first.
+    fn cmp(&self, text: &[u8]) -> Ordering {
+        self.bytes.len().cmp(&text.len()).then_with(|| (*self.bytes).cmp(text))
+    }
+}
+
+/// A number that no other text of this length has, if that is at most eight bytes.
+#[inline]
+fn start(text: &[u8]) -> u64 {
+    if let Some(first) = text.first_chunk() {
+        return u64::from_le_bytes(*first);
+    }
+    if let (Some(first), Some(last)) = (text.first_chunk(), text.last_chunk()) {
+        return u64::from(u32::from_le_bytes(*first)) << 32 | u64::from(u32::from_le_bytes(*last));
+    }
+    text.iter().fold(0, |start, byte| start << 8 | u64::from(*byte))
 }
 
 impl Shape {
@@ -127,8 +173,8 @@ impl Shape {
     fn property(&self, name: &[u8], next: &mut usize) -> Option<&Property> {
         // Both sides are mostly in one order.
         let at = match self.properties.get(*next) {
-            Some(property) if *property.name == *name => *next,
-            _ => self.properties.binary_search_by(|property| cmp_texts(&property.name, name)).ok()?,
+            Some(property) if property.name.is(name) => *next,
+            _ => self.properties.binary_search_by(|property| property.name.cmp(name)).ok()?,
         };
         *next = at + 1;
         self.properties.get(at)
@@ -168,11 +214,12 @@ impl<'a> Walk<'a> {
         }
     }
 
+    #[inline]
     fn integer(&mut self, shape: &Shape) -> Option<()> {
-        let head = self.head()?;
-        let integer = match head.major {
-            0 => i128::from(head.argument),
-            _ => i128::from(-1 - i64::try_from(head.argument).ok()?),
+        let (major, argument) = self.head()?;
+        let integer = match major {
+            0 => i128::from(argument),
+            _ => i128::from(-1 - i64::try_from(argument).ok()?),
         };
         let (least, greatest) = shape.integers;
         let is_listed = |literals: &Literals| literals.integers.binary_search(&integer).is_ok();
@@ -187,11 +234,11 @@ impl<'a> Walk<'a> {
         is_finite.then_some(())
     }
 
+    #[inline]
     fn string(&mut self, shape: &Shape) -> Option<()> {
         let text = self.text()?;
-        let is_listed =
-            |literals: &Literals| literals.texts.binary_search_by(|literal| cmp_texts(literal, text)).is_ok();
-        let fits = shape.chars.has_chars_of(text) && shape.literals.as_deref().is_none_or(is_listed);
+        let fits =
+            shape.chars.has_chars_of(text) && shape.literals.as_deref().is_none_or(|all| all.has(text));
         fits.then_some(())
     }
 
@@ -221,27 +268,39 @@ impl<'a> Walk<'a> {
     }
 
     /// Items or members of the container that is next.
+    #[inline]
     fn open(&mut self, counts: Counts, depth: usize) -> Option<u64> {
-        let count = self.head()?.argument;
+        let (_, count) = self.head()?;
         (depth <= CBOR_DEPTH_MAX && counts.has(count)).then_some(count)
     }
 
     /// The bytes of the text that is next, and in one piece.
     #[inline]
     fn text(&mut self) -> Option<&'a [u8]> {
-        let head = self.head().filter(|head| head.major == 3)?;
-        let end = self.at.checked_add(usize::try_from(head.argument).ok()?)?;
-        let text = self.input.get(self.at..end)?;
+        let (major, argument) = self.head()?;
+        let end = self.at.checked_add(usize::try_from(argument).ok()?)?;
+        let text = self.input.get(self.at..end).filter(|_| major == 3)?;
         self.at = end;
         Some(text)
     }
 
-    /// The head that is next, of definite length.
+    /// The major type and argument of the head that is next, of definite length.
     #[inline]
-    fn head(&mut self) -> Option<Head> {
+    fn head(&mut self) -> Option<(u8, u64)> {
+        let first = *self.input.get(self.at)?;
+        let argument = first & 0x1f;
+        if argument >= 24 {
+            return self.long_head();
+        }
+        self.at += 1;
+        Some((first >> 5, u64::from(argument)))
+    }
+
+    #[inline(never)]
+    fn long_head(&mut self) -> Option<(u8, u64)> {
         let head = self.reader().head().ok().filter(|head| !head.is_indefinite())?;
         self.at += head.head_bytes;
-        Some(head)
+        Some((head.major, head.argument))
     }
 
     #[inline]

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::{
     ANY, ARRAY, FALSE, FLOAT, INTEGER, Literals, NEVER, NULL, OBJECT, Property, Quick, STRING, Shape, TRUE,
-    cmp_texts,
+    Text,
 };
 
 impl Quick {
@@ -171,7 +171,7 @@ impl<'s> Compiler<'s> {
                 Value::Bool(false) => FALSE,
                 Value::Bool(true) => TRUE,
                 Value::String(text) => {
-                    literals.texts.push(text.as_bytes().into());
+                    literals.texts.push(Text::of(text));
                     STRING
                 }
                 Value::Number(_) => match integer(value) {
@@ -185,7 +185,7 @@ impl<'s> Compiler<'s> {
                 Value::Array(_) | Value::Object(_) => 0,
             };
         }
-        literals.texts.sort_unstable_by(|a, b| cmp_texts(a, b));
+        literals.texts.sort_unstable_by(|a, b| a.cmp(&b.bytes));
         literals.integers.sort_unstable();
         shape.types &= types;
         shape.literals = Some(Box::new(literals));
@@ -211,13 +211,10 @@ impl<'s> Compiler<'s> {
             shapes.insert(name, self.shape_of(schema));
         }
         let bit = |name: &str| required.iter().position(|one| *one == name).map_or(0, |at| 1 << at);
-        let property = |(name, shape): (&str, u32)| Property {
-            name: name.as_bytes().into(),
-            shape,
-            required: bit(name),
-        };
+        let property =
+            |(name, shape): (&str, u32)| Property { name: Text::of(name), shape, required: bit(name) };
         let mut properties: Vec<_> = shapes.into_iter().map(property).collect();
-        properties.sort_unstable_by(|a, b| cmp_texts(&a.name, &b.name));
+        properties.sort_unstable_by(|a, b| a.name.cmp(&b.name.bytes));
         shape.required = properties.iter().fold(0, |bits, property| bits | property.required);
         shape.properties = properties.into();
         Some(())
