@@ -7,6 +7,14 @@ use capd_proto::cbor::json::from_json;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use serde_json::{Value, json};
 
+#[allow(
+    dead_code,
+    clippy::unwrap_used,
+    reason = "of the measurements between processes only the bodies are taken"
+)]
+#[path = "e2e/src/payload.rs"]
+mod payload;
+
 fn schema() -> Value {
     json!({
         "type": "object",
@@ -81,5 +89,26 @@ fn checks(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, checks);
+/// Both bodies of a call, as it is measured between processes: most fit a table of shapes, which tells at once.
+fn bodies(criterion: &mut Criterion) {
+    let params = (payload::INPUT_SCHEMA, payload::request(payload::REQUEST_BYTES), Side::Request);
+    let result = (payload::OUTPUT_SCHEMA, payload::response(payload::REQUEST_BYTES), Side::Response);
+    for (schema, bytes, side) in [params, result] {
+        let mut group = criterion.benchmark_group(format!("schema/{side:?}, {}B", bytes.len()));
+        group.throughput(Throughput::Bytes(bytes.len() as u64));
+        // Without `if` this asserts nothing, and what has it is left to the validating crate.
+        let mut walked: Value = serde_json::from_str(schema).expect("it is JSON");
+        walked["then"] = true.into();
+        for (name, schema) in [("cbor bytes", schema.to_owned()), ("cbor bytes, walked", walked.to_string())]
+        {
+            let validator = Validator::compile(schema.as_bytes()).expect("the schema is valid");
+            group.bench_function(name, |bench| {
+                bench.iter(|| validator.validate(black_box(&bytes), side).expect("it fits"));
+            });
+        }
+        group.finish();
+    }
+}
+
+criterion_group!(benches, checks, bodies);
 criterion_main!(benches);

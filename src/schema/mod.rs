@@ -19,6 +19,7 @@ mod name;
 mod node;
 mod number;
 pub mod profile;
+mod quick;
 mod sets;
 #[cfg(test)]
 mod sets_tests;

@@ -16,15 +16,20 @@ const STACK_BYTES_MAX: usize = 256 * 1024 * 1024;
 #[derive(Debug)]
 pub(super) struct TooDeep;
 
+/// Whether a walk of so many levels may have the stack for them.
+pub(super) const fn holds(levels: usize) -> bool {
+    levels <= STACK_BYTES_MAX / LEVEL_STACK_BYTES
+}
+
 /// Runs `work`, which nests at most `levels` schema levels.
 pub(super) fn with_levels<T: Send>(levels: usize, work: impl FnOnce() -> T + Send) -> Result<T, TooDeep> {
     if levels <= INLINE_LEVELS_MAX {
         return Ok(work());
     }
-    let stack_bytes = levels.saturating_mul(LEVEL_STACK_BYTES);
-    if stack_bytes > STACK_BYTES_MAX {
+    if !holds(levels) {
         return Err(TooDeep);
     }
+    let stack_bytes = levels * LEVEL_STACK_BYTES;
     thread::scope(|scope| {
         let walk = thread::Builder::new().name("schema".into()).stack_size(stack_bytes);
         let walk = walk.spawn_scoped(scope, work).map_err(|_| TooDeep)?;

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::cell::Cell;
 
 use capd_proto::cbor::json::{from_json, to_json};
+use capd_proto::limits::CBOR_DEPTH_MAX;
 use jsonschema::error::ValidationErrorKind;
 use jsonschema::{Draft, PatternOptions};
 use serde_json::Value;
@@ -15,6 +16,7 @@ use super::memo::Memo;
 use super::name::Copies;
 use super::node::{Cbor, Document, Ended};
 use super::profile::Profile;
+use super::quick::Quick;
 use super::sets::{self, Sets};
 use super::stack;
 use super::survey::{Collects, Levels, Survey};
@@ -125,6 +127,8 @@ const DRAFT_2020_12: &str = "https://json-schema.org/draft/2020-12/schema";
 #[derive(Debug)]
 pub struct Validator {
     inner: jsonschema::Validator<Cbor>,
+    /// What tells of most payloads that they fit, unless it could of none.
+    quick: Option<Quick>,
     levels: Levels,
     wants_object: bool,
     has_unevaluated: bool,
@@ -247,8 +251,11 @@ impl Validator {
             .with_format("uuid", is_uuid)
             .build(&guarded)
             .map_err(|error| invalid(&error))?;
+        // A walk that may find no stack refuses what else fits.
+        let has_stack = stack::holds(levels.under(CBOR_DEPTH_MAX));
         Ok(Self {
             inner,
+            quick: has_stack.then(|| Quick::compile(schema, *draft)).flatten(),
             levels: *levels,
             wants_object: wants_object(schema),
             has_unevaluated: *has_unevaluated,
@@ -269,6 +276,15 @@ impl Validator {
             [CBOR_NULL] if side == Side::Request && self.wants_object => &[CBOR_EMPTY_MAP],
             payload => payload,
         };
+        if self.quick.as_ref().is_some_and(|quick| quick.fits(payload)) {
+            debug_assert_eq!(self.walk(payload), Ok(()), "it fits for certain");
+            return Ok(());
+        }
+        self.walk(payload)
+    }
+
+    /// Checks one payload with the `jsonschema` crate.
+    pub(super) fn walk(&self, payload: &[u8]) -> Result<(), Vec<Violation>> {
         let mut index = INDEX.take();
         let verdict = match index.record(payload) {
             Ok(()) => self.check(&index, payload),
