@@ -148,3 +148,85 @@ thread_local! {
 
 /// Most bytes of one read.
 const READ_BYTES_MAX: usize = 64 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Wakes(AtomicUsize);
+
+    impl Wake for Wakes {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn pair() -> (UnixStream, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        theirs.set_nonblocking(true).unwrap();
+        (ours, theirs)
+    }
+
+    #[tokio::test]
+    async fn more_than_a_socket_holds_arrives_whole_and_ends() {
+        let (ours, theirs) = pair();
+        let (_receiving, mut sending) = split(ours).unwrap();
+        let (mut receiving, _sending) = split(theirs).unwrap();
+        let sent: Vec<u8> = (0..4_000_000_u32).map(|at| (at % 251) as u8).collect();
+        let mut received = Vec::new();
+        let send = async {
+            sending.write_all(&sent).await.unwrap();
+            sending.shutdown().await.unwrap();
+        };
+        let (_, read) = tokio::join!(send, receiving.read_to_end(&mut received));
+        assert_eq!(read.unwrap(), sent.len());
+        assert!(received == sent);
+    }
+
+    #[tokio::test]
+    async fn a_half_that_is_dropped_ends_the_bytes_and_a_socket_that_is_gone_is_an_error() {
+        let (ours, theirs) = pair();
+        let (receiving, sending) = split(ours).unwrap();
+        let (mut their_receiving, mut their_sending) = split(theirs).unwrap();
+        drop(sending);
+        assert_eq!(their_receiving.read(&mut [0; 8]).await.unwrap(), 0);
+        drop(receiving);
+        let error = their_sending.write_all(b"nobody reads this").await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
+    }
+
+    #[tokio::test]
+    async fn a_reader_is_woken_for_bytes_and_not_for_a_write_that_was_taken() {
+        let (ours, theirs) = pair();
+        let (mut receiving, mut sending) = split(ours).unwrap();
+        let wakes = Arc::new(Wakes::default());
+        let waker = Arc::clone(&wakes).into();
+        let mut context = Context::from_waker(&waker);
+        let mut space = [0; 64];
+        let mut read = ReadBuf::new(&mut space);
+        assert!(Pin::new(&mut receiving).poll_read(&mut context, &mut read).is_pending());
+
+        sending.write_all(b"taken").await.unwrap();
+        assert_eq!(Read::read(&mut &theirs, &mut [0; 64]).unwrap(), 5);
+        // Another pair whose bytes arrive shows that the events so far are dealt with.
+        let (marker, far) = pair();
+        let (mut marked, _sending) = split(marker).unwrap();
+        Write::write_all(&mut &far, b"m").unwrap();
+        assert_eq!(marked.read(&mut [0; 8]).await.unwrap(), 1);
+        assert_eq!(wakes.0.load(Ordering::Relaxed), 0);
+
+        Write::write_all(&mut &theirs, b"news").unwrap();
+        Write::write_all(&mut &far, b"m").unwrap();
+        assert_eq!(marked.read(&mut [0; 8]).await.unwrap(), 1);
+        assert_eq!(wakes.0.load(Ordering::Relaxed), 1);
+        assert!(Pin::new(&mut receiving).poll_read(&mut context, &mut read).is_ready());
+        assert_eq!(read.filled(), b"news");
+    }
+}
