@@ -16,6 +16,7 @@ mod writer;
 pub use check::{Checker, TagPolicy, check};
 pub use deterministic::{deterministic, deterministic_len, deterministic_pieces, is_deterministic};
 pub use error::{Error, ErrorKind};
+pub(crate) use reader::short_end;
 pub use reader::{Head, Kind, Reader, short_bytes};
 pub use writer::Writer;
 

@@ -1,5 +1,7 @@
 //! Bytes and a position in, the head or the end of the item there out.
 
+use crate::cbor;
+
 /// The first bytes of an item. **Source:** RFC 8949 3.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Head {
@@ -74,9 +76,14 @@ pub(super) fn string_end(bytes: &[u8], head: &Head) -> Option<usize> {
 fn skip_nested(bytes: &[u8], mut at: usize) -> Option<usize> {
     let mut left: u64 = 1;
     while left > 0 {
+        left -= 1;
+        // Most items are small numbers and short strings, whose first byte tells where they end.
+        if let Some(end) = cbor::short_end(bytes, at) {
+            at = end;
+            continue;
+        }
         let head = head(bytes, at)?;
         at = head.next;
-        left -= 1;
         match head.major {
             0 | 1 | 7 => {}
             2 | 3 if head.is_indefinite() => at = chunks_end(bytes, at, head.major)?,
