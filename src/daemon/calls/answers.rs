@@ -39,14 +39,14 @@ impl Node {
             return self.on_agent_result(inbound, &id);
         }
         let result = CapResult::decode(inbound.body).map_err(Refusal::of)?;
-        let (error, retry_after_ms) = match &result.outcome {
-            message::Outcome::Success(_) => (None, None),
-            message::Outcome::Error(error) => (Some(error.code), error.details.and_then(retry_after_ms)),
+        let (ended, retry_after_ms) = match &result.outcome {
+            message::Outcome::Success(result) => (Ok(*result), None),
+            message::Outcome::Error(error) => (Err(error.code), error.details.and_then(retry_after_ms)),
         };
         match self.relay.take(&id, inbound.link.principal()).map(|waiting| waiting.who) {
             Some(Waiter::Call(call, generation)) => {
-                let input = Input::Result { generation, error, retry_after_ms };
-                self.drive_call(&call, Some(input), Handed::Result(inbound, error.map_or(Ok(()), Err)));
+                let input = Input::Result { generation, error: ended.err(), retry_after_ms };
+                self.drive_call(&call, Some(input), Handed::Result(inbound, ended));
                 Ok(())
             }
             // PROTOCOL 8: it matches nothing pending.

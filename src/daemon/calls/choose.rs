@@ -77,7 +77,8 @@ impl Node {
 
     /// Of the peers that serve just what was chosen, the one with the fewest requests in flight.
     fn least_loaded(&self, choice: &Choice<'_>) -> Option<Did> {
-        let same = |entry: &&&Entry| entry.descriptor == choice.entry.descriptor;
+        let chosen = &choice.entry.descriptor;
+        let same = |entry: &&&Entry| Arc::ptr_eq(&entry.descriptor, chosen) || entry.descriptor == *chosen;
         let peers = choice.alternatives.iter().filter(same).filter_map(|entry| match &entry.origin {
             Origin::Peer(peer) => Some(peer),
             Origin::Local(_) => None,

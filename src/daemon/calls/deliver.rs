@@ -7,7 +7,7 @@ use capd_proto::call::caller::Delivery;
 use capd_proto::cbor::Writer;
 use capd_proto::code::Code;
 use capd_proto::envelope::Ext;
-use capd_proto::message::{self, CallError, CapResult, ErrorBody, SchemaSide, Type};
+use capd_proto::message::{CallError, CapResult, ErrorBody, SchemaSide, Type};
 
 use super::{Handed, RelayedCall};
 use crate::daemon::access::End;
@@ -20,14 +20,16 @@ use crate::schema::Side;
 impl Node {
     pub(super) fn deliver_call(&self, call: &Arc<RelayedCall>, delivery: Delivery, handed: Handed<'_>) {
         match (delivery, handed) {
-            (Delivery::Result, Handed::Result(inbound, ended)) => match self.refused_result(call, inbound) {
-                Some(body) => self.end_call_with_result(call, &body),
-                None => {
-                    let envelope = self.towards_agent(call, inbound, Type::CapResult);
-                    let end = End::Result(inbound.body, ended);
-                    self.end_call(call, end, |node, link, route| node.send(link, route, envelope.clone()));
+            (Delivery::Result, Handed::Result(inbound, ended)) => {
+                if let Ok(result) = ended
+                    && let Some(body) = self.refused_result(call, inbound, result)
+                {
+                    return self.end_call_with_result(call, &body);
                 }
-            },
+                let envelope = self.towards_agent(call, inbound, Type::CapResult);
+                let end = End::Result(inbound.body, ended.map(drop));
+                self.end_call(call, end, |node, link, route| node.send(link, route, envelope.clone()));
+            }
             (Delivery::Error, Handed::Message(inbound, _)) => {
                 let envelope = self.towards_agent(call, inbound, Type::Error);
                 let code = ErrorBody::decode(inbound.body).map_or(Code::INVALID_MESSAGE, |error| error.code);
@@ -52,10 +54,13 @@ impl Node {
     }
 
     /// The error that takes the place of a result which breaks its schema, with the result in it. **Source:** PROTOCOL 7.4.
-    pub(super) fn refused_result(&self, call: &Arc<RelayedCall>, inbound: &Inbound<'_>) -> Option<Vec<u8>> {
+    fn refused_result(
+        &self,
+        call: &Arc<RelayedCall>,
+        inbound: &Inbound<'_>,
+        result: &[u8],
+    ) -> Option<Vec<u8>> {
         let output = lock(&call.progress).chosen.as_ref()?.output.clone()?;
-        let result = CapResult::decode(inbound.body).ok()?;
-        let message::Outcome::Success(result) = result.outcome else { return None };
         let violations = match output.validator() {
             Ok(validator) => validator.validate(result, Side::Response).err()?,
             Err(error) => return Some(self.own_error(call, error.code(), &error.to_string(), None)),

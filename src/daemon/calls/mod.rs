@@ -89,8 +89,8 @@ struct Chosen {
 enum Handed<'a> {
     Nothing,
     Message(&'a Inbound<'a>, Type),
-    /// A CAP_RESULT, and whether it is an error.
-    Result(&'a Inbound<'a>, Result<(), Code>),
+    /// A CAP_RESULT, and what it says: a result, which is CBOR, or an error of this code.
+    Result(&'a Inbound<'a>, Result<&'a [u8], Code>),
     Refusal(&'a Refusal),
 }
 
