@@ -249,16 +249,16 @@ impl Shelf {
     }
 
     fn touch(&mut self, hash: &ContentHash) -> Option<Arc<Artifact>> {
-        let slot = self.slots.get(hash)?;
-        let artifact = Arc::clone(&slot.artifact);
-        if let Some(used) = slot.used {
-            self.uses.remove(&used);
-            let used = self.tick(*hash);
-            if let Some(slot) = self.slots.get_mut(hash) {
-                slot.used = Some(used);
-            }
+        let slot = self.slots.get_mut(hash)?;
+        if let Some(used) = &mut slot.used
+            && *used != self.clock
+        {
+            self.uses.remove(used);
+            self.clock += 1;
+            self.uses.insert(self.clock, *hash);
+            *used = self.clock;
         }
-        Some(artifact)
+        Some(Arc::clone(&slot.artifact))
     }
 
     fn pin(&mut self, hash: &ContentHash) {

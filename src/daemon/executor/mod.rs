@@ -385,7 +385,9 @@ impl Node {
     fn candidates(&self, chosen: &Entry, all: &[&Entry]) -> Vec<Arc<dyn Provider>> {
         let mut providers: Vec<_> = all
             .iter()
-            .filter(|entry| entry.descriptor == chosen.descriptor)
+            .filter(|entry| {
+                Arc::ptr_eq(&entry.descriptor, &chosen.descriptor) || entry.descriptor == chosen.descriptor
+            })
             .filter_map(|entry| match &entry.origin {
                 Origin::Local(id) => self.providers.serving(*id),
                 Origin::Peer(_) => None,
