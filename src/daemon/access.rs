@@ -155,7 +155,7 @@ impl Node {
                 End::Refused(code) => Outcome::Refused(code),
             },
             time_ms: self.clock.monotonic_ms().saturating_sub(logged.started_ms),
-            params: Some(logged.params),
+            params: Some(logged.invoked.params()),
         });
     }
 

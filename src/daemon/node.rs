@@ -226,6 +226,11 @@ impl Node {
     }
 
     pub(super) fn seal_signed(&self, message: &Outbound<'_>, signed: bool) -> Bytes {
+        self.seal_around(message, signed).0
+    }
+
+    /// The same, and the body within.
+    pub(super) fn seal_around(&self, message: &Outbound<'_>, signed: bool) -> (Bytes, Bytes) {
         let reply_to = message.reply_to;
         let draft = Draft {
             id: message.id,
@@ -240,8 +245,10 @@ impl Node {
             ext: message.ext,
         };
         let mut out = Vec::with_capacity(message.body.len() + ENVELOPE_BYTES_TYPICAL);
-        draft.seal(&self.identity, signed, &mut out);
-        Bytes::from(out)
+        let body = draft.seal_around(&self.identity, signed, &mut out);
+        let out = Bytes::from(out);
+        let body = out.slice(body);
+        (out, body)
     }
 
     /// A short message of ours to the other side of `link`, which calls itself `to`.

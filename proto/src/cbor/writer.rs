@@ -16,6 +16,11 @@ impl<'a> Writer<'a> {
         Self { out }
     }
 
+    /// Bytes that stand in the output so far.
+    pub const fn written(&self) -> usize {
+        self.out.len()
+    }
+
     /// An unsigned integer.
     #[inline]
     pub fn uint(&mut self, value: u64) -> &mut Self {

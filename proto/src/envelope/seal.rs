@@ -1,6 +1,7 @@
 //! A draft and an identity in, the bytes of a sealed envelope out.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use super::id::MessageId;
 use super::recipients::Recipients;
@@ -105,9 +106,14 @@ impl<'a> Draft<'a> {
     /// Appends the envelope in deterministic encoding, with a signature or with an empty `sig`. Only a body or a raw
     /// `ext` that came otherwise stays otherwise.
     pub fn seal(&self, identity: &Identity, signed: bool, out: &mut Vec<u8>) {
+        let _body = self.seal_around(identity, signed, out);
+    }
+
+    /// The same; gives where in `out` the body stands.
+    pub fn seal_around(&self, identity: &Identity, signed: bool, out: &mut Vec<u8>) -> Range<usize> {
         debug_assert_eq!(cbor::check(self.body), Ok(()));
         let sig = signed.then(|| self.sign(&self.deterministic_body(), identity, out));
-        self.write(&Sealed { sig, enc: None }, out);
+        self.write(&Sealed { sig, enc: None }, out)
     }
 
     /// Appends the envelope with an empty `sig`, as an agent without a key writes it on its local link.
@@ -115,7 +121,7 @@ impl<'a> Draft<'a> {
     /// **Source:** PROTOCOL 2.
     pub fn write_unsigned(&self, out: &mut Vec<u8>) {
         debug_assert_eq!(cbor::check(self.body), Ok(()));
-        self.write(&Sealed { sig: None, enc: None }, out);
+        let _body = self.write(&Sealed { sig: None, enc: None }, out);
     }
 
     /// Appends the envelope with its body signed, then encrypted; a nonce must never serve twice between the same two
@@ -133,7 +139,7 @@ impl<'a> Draft<'a> {
         let sig = Some(self.sign(&body, identity, out));
         let mut ciphertext = Vec::new();
         shared.seal(nonce, &body, &mut ciphertext);
-        self.write(&Sealed { sig, enc: Some((nonce, &ciphertext)) }, out);
+        let _none = self.write(&Sealed { sig, enc: Some((nonce, &ciphertext)) }, out);
     }
 
     fn deterministic_body(&self) -> Cow<'a, [u8]> {
@@ -160,8 +166,8 @@ impl<'a> Draft<'a> {
         sig
     }
 
-    /// Appends the fields in the bytewise order of their encoded keys.
-    pub(super) fn write(&self, sealed: &Sealed<'_>, out: &mut Vec<u8>) {
+    /// Appends the fields in the bytewise order of their encoded keys. Gives where the body stands, if it does.
+    pub(super) fn write(&self, sealed: &Sealed<'_>, out: &mut Vec<u8>) -> Range<usize> {
         let optional =
             [!self.ext.is_none(), self.reply_to.is_some(), self.thread_id.is_some()].map(u64::from);
         let mut writer = Writer::new(out);
@@ -178,10 +184,13 @@ impl<'a> Draft<'a> {
         }
         writer.text("sig").bytes(sealed.sig.as_ref().map_or(&[], |sig| &sig[..]));
         writer.text("ttl").uint(self.ttl).text("typ").uint(self.typ);
+        let mut body = 0..0;
         if sealed.enc.is_none() {
-            writer.text("body").raw(self.body);
+            body.start = writer.text("body").written();
+            body.end = writer.raw(self.body).written();
         }
         writer.text("from").text(self.from);
         write_thread(&mut writer, self.reply_to, self.thread_id);
+        body
     }
 }

@@ -68,7 +68,7 @@ impl Node {
         };
         let (input, output) = held_against(requirement.as_deref(), &offered);
         // What does not fit its schema never goes on the wire.
-        check_params(&peer, input.as_deref(), &call.params)?;
+        check_params(&peer, input.as_deref(), call.invoked().params())?;
         if choice.is_deprecated {
             self.warn_deprecated(self.did(), &descriptor.id);
         }
@@ -140,7 +140,7 @@ impl Node {
                 Some(Ok(chosen)) => node.give(&call, chosen),
                 Some(Err(refusal)) => {
                     if refusal.code == Code::UNAUTHORIZED {
-                        node.audit_forbidden(call.audited(node.did()), &refusal);
+                        node.audit_forbidden(call.audited(&call.invoked(), node.did()), &refusal);
                     }
                     node.end_call(&call, End::Refused(refusal.code), |node, link, route| {
                         node.refuse(link, route, Some(call.id), &refusal);
@@ -192,12 +192,12 @@ impl Node {
                         Ok(())
                     }
                     Missing::Contract(shut) => {
-                        self.audit_drift(shut, call.audited(&shut.provider));
+                        self.audit_drift(shut, call.audited(&call.invoked(), &shut.provider));
                         Err(shut.refusal.clone())
                     }
                     Missing::Params(peer, violations) => {
-                        let thread_id = call.thread_id.as_deref();
-                        Err(self.refused_params(thread_id, call.audited(peer), violations))
+                        let (thread_id, invoked) = (call.thread_id.as_deref(), call.invoked());
+                        Err(self.refused_params(thread_id, call.audited(&invoked, peer), violations))
                     }
                     Missing::Provider(refusal) if !is_about_serving(refusal) => Err(refusal.clone()),
                     Missing::Provider(_) if !is_refreshed => {

@@ -66,7 +66,7 @@ impl Node {
             Err(error) => return Some(self.own_error(call, error.code(), &error.to_string(), None)),
         };
         let peer = inbound.link.principal();
-        self.audit_violations(SchemaSide::Response, call.audited(peer), &violations);
+        self.audit_violations(SchemaSide::Response, call.audited(&call.invoked(), peer), &violations);
         // The peer's schema may be another by this time.
         self.refresh_later(peer.clone());
         let details = raw_violation_details(SchemaSide::Response, &violations, result);

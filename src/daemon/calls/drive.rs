@@ -11,7 +11,7 @@ use capd_proto::message::{Request, Type};
 
 use super::answers::nothing_waits;
 use super::{Handed, RelayedCall};
-use crate::daemon::node::{ANSWER_TTL_MS, Node, Outbound, lock};
+use crate::daemon::node::{ANSWER_TTL_MS, Node, Outbound, lock, needs_signature};
 use crate::daemon::relay::Waiter;
 
 impl Node {
@@ -73,6 +73,7 @@ impl Node {
         let Some(link) = self.peers.link(&peer) else {
             return self.send_call_later(call, generation, until_ms);
         };
+        let invoked = call.invoked();
         let message = Outbound {
             id,
             typ: Type::CapInvoke,
@@ -80,10 +81,12 @@ impl Node {
             reply_to: None,
             thread_id: call.thread_id.as_deref(),
             ttl_ms: call.expires_at_ms.saturating_sub(id.ts_ms()),
-            body: &call.body,
+            body: &invoked.body,
             ext: call.ext.as_deref().map_or(Ext::None, Ext::Raw),
         };
-        let envelope = self.seal(&message, &link);
+        let (envelope, body) = self.seal_around(&message, needs_signature(&link));
+        call.keep(body);
+        drop(invoked);
         let sent = self.request(&link, id, envelope, until_ms, Waiter::Call(Arc::clone(call), generation));
         match sent {
             Ok(()) => {

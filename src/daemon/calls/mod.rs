@@ -13,6 +13,7 @@ mod listing;
 mod reserved;
 mod retry;
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
@@ -43,8 +44,7 @@ pub(super) use given::Gifts;
 pub(super) struct RelayedCall {
     /// The agent's id for it, which is also the id it first goes out under.
     id: MessageId,
-    body: Bytes,
-    params: Bytes,
+    invoked: Mutex<Invoked>,
     name: String,
     want: Want,
     to: Option<Did>,
@@ -61,6 +61,24 @@ pub(super) struct RelayedCall {
     /// Set with the agent's answer, so that nothing is sent that nobody waits for.
     ended: CancellationToken,
     progress: Mutex<Progress>,
+}
+
+/// A call's CAP_INVOKE body, and the params within.
+#[derive(Clone)]
+pub(super) struct Invoked {
+    body: Bytes,
+    params: Range<usize>,
+}
+
+impl Invoked {
+    fn new(body: &Bytes, invoke: &Invoke<'_>) -> Self {
+        let start = invoke.params.as_ptr().addr() - body.as_ptr().addr();
+        Self { body: body.clone(), params: start..start + invoke.params.len() }
+    }
+
+    pub(super) fn params(&self) -> &[u8] {
+        &self.body[self.params.clone()]
+    }
 }
 
 struct Progress {
@@ -227,7 +245,7 @@ impl Node {
     ) -> Result<(), Refusal> {
         let waiter = (Arc::clone(inbound.link), inbound.route.clone());
         if let Some(running) = self.relay.call(&inbound.envelope.id) {
-            if running.body != *inbound.body {
+            if lock(&running.invoked).body != *inbound.body {
                 return Err(Refusal::new(Code::BAD_REQUEST, "this id belongs to a call with another body"));
             }
             lock(&running.progress).waiters.push(waiter);
@@ -239,8 +257,7 @@ impl Node {
         let time_ms = invoke.timeout_ms.unwrap_or(self.rules.call_timeout_ms);
         let call = Arc::new(RelayedCall {
             id: inbound.envelope.id,
-            body: inbound.body.clone(),
-            params: inbound.body.slice_ref(invoke.params),
+            invoked: Mutex::new(Invoked::new(inbound.body, invoke)),
             name: name.to_owned(),
             want,
             to,
@@ -269,7 +286,7 @@ impl Node {
 /// What is logged of a call.
 pub(super) struct Logged<'a> {
     pub(super) name: &'a str,
-    pub(super) params: &'a [u8],
+    pub(super) invoked: Invoked,
     pub(super) trace: TraceId,
     /// **Units:** monotonic milliseconds.
     pub(super) started_ms: u64,
@@ -287,7 +304,7 @@ impl RelayedCall {
         let chosen = progress.chosen.as_ref();
         Logged {
             name: &self.name,
-            params: &self.params,
+            invoked: self.invoked(),
             trace: self.trace,
             started_ms: self.started_ms,
             peer: chosen.map(|chosen| chosen.peer.clone()),
@@ -295,8 +312,17 @@ impl RelayedCall {
         }
     }
 
+    fn invoked(&self) -> Invoked {
+        lock(&self.invoked).clone()
+    }
+
+    /// Keeps the body where it went out, in place of where it came in: a large one is held once.
+    fn keep(&self, sent: Bytes) {
+        lock(&self.invoked).body = sent;
+    }
+
     /// The call as it is accounted for, with the agent that it is, or was to be, given to.
-    fn audited<'a>(&'a self, peer: &'a Did) -> Audited<'a> {
-        Audited { capability: &self.name, peer: peer.as_str(), id: &self.id, invoke: &self.body }
+    fn audited<'a>(&'a self, invoked: &'a Invoked, peer: &'a Did) -> Audited<'a> {
+        Audited { capability: &self.name, peer: peer.as_str(), id: &self.id, invoke: &invoked.body }
     }
 }

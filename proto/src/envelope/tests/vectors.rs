@@ -125,7 +125,7 @@ fn every_vector_is_signed_and_encoded_byte_for_byte() {
             Payload::Enc(enc) => {
                 assert_eq!(enc.nonce, all.nonce());
                 let sig = Some(vector.signature[..].try_into().unwrap());
-                draft.write(&Sealed { sig, enc: Some((&enc.nonce, &enc.ciphertext)) }, &mut out);
+                let _none = draft.write(&Sealed { sig, enc: Some((&enc.nonce, &enc.ciphertext)) }, &mut out);
             }
         }
         assert_eq!(out[1..], vector.message, "{}", vector.name);
