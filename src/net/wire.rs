@@ -216,7 +216,10 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         if free >= read || (free > 0 && length >= READ_BYTES_MAX) {
             return;
         }
-        let mut larger = BytesMut::with_capacity(whole.min((2 * length).max(length + read)));
+        // One that ends a little behind is taken whole, in place of all its bytes being moved once more for those few.
+        let bytes = (2 * length).max(length + read);
+        let bytes = if bytes + SPARE_BYTES >= whole { whole } else { bytes };
+        let mut larger = BytesMut::with_capacity(bytes);
         larger.extend_from_slice(&self.buffer);
         self.buffer = larger;
     }
@@ -345,6 +348,8 @@ pub(super) const TURN_FRAMES: usize = 8;
 const READ_BYTES_MIN: usize = 1024;
 /// Bytes made ready for a read on a busy one.
 const READ_BYTES_MAX: usize = 64 * 1024;
+/// Bytes that the buffer of a large frame may have beyond twice what came of it.
+const SPARE_BYTES: usize = 8 * 1024;
 /// Bytes of a frame that need no room of the link's: a busy stream's buffer.
 const FREE_BYTES: usize = READ_BYTES_MAX;
 /// Pieces given to the system in one write.
