@@ -138,6 +138,32 @@ fn enumerations_are_of_texts_integers_and_simple_values() {
 }
 
 #[test]
+fn texts_are_one_where_each_byte_is() {
+    let texts: Vec<String> = (0..20).map(|length| "abcdefghijklmnopqrst"[..length].to_owned()).collect();
+    for text in &texts {
+        for at in 0..text.len() {
+            for byte in ["\0", "z"] {
+                let mut other = text.clone();
+                other.replace_range(at..=at, byte);
+                assert!(
+                    !Text::of(text).is(other.as_bytes()) && !Text::of(&other).is(text.as_bytes()),
+                    "{other:?}"
+                );
+            }
+        }
+        let longer = format!("{text}\0");
+        assert!(Text::of(text).is(text.as_bytes()) && !Text::of(text).is(longer.as_bytes()), "{text}");
+        assert!(!Text::of(&longer).is(text.as_bytes()), "{text}");
+    }
+    for count in 0..texts.len() {
+        let literals = json!({ "enum": texts[..count] });
+        for (at, text) in texts.iter().enumerate() {
+            assert_eq!(decides(&literals, &json!(text)), at < count, "{literals} on {text}");
+        }
+    }
+}
+
+#[test]
 fn members_and_items_are_counted_and_held_against_their_schemas() {
     let object = json!({
         "properties": { "a": { "type": "integer" }, "bb": true, "never": false },
