@@ -2,6 +2,7 @@
 //!
 //! [`profile`] refuses what would not be enforced. [`validator`] compiles a JSON Schema once and checks payloads
 //! straight over their received bytes: values are read where they stand, so nothing is copied into another tree.
+//! `quick` tells of most payloads that they fit before that, in one pass.
 //! [`artifact`] keeps documents by content hash, with their compiled form beside them. [`subtype`] proves that all values
 //! of one schema are values of another, or shows one that is not; [`drift`] asks that of a caller's and a provider's
 //! schemas, and [`compat`] what the one could do without to use the other. [`hash`] gives a contract a name that changes

@@ -428,7 +428,11 @@ fn the_deepest_walks_taken_stay_on_their_stack() {
 fn a_walk_that_no_stack_could_hold_is_refused() {
     let schema = circle(400, |next| json!({ "allOf": [next], "properties": { "a": {}, "b": {}, "c": {} } }));
     let payload = (0..63).fold(json!(1), |inner, _| json!([inner]));
-    assert_eq!(violations(&schema, &payload), ["/ $ref: is nested too deeply for a schema of this size"]);
+    let refused = ["/ $ref: is nested too deeply for a schema of this size"];
+    assert_eq!(violations(&schema, &payload), refused);
+    // Also where a table of shapes would have told in little.
+    let members: serde_json::Map<_, _> = (0..2_100).map(|n| (format!("p{n}"), json!({}))).collect();
+    assert_eq!(violations(&json!({ "properties": members, "items": { "$ref": "#" } }), &payload), refused);
 }
 
 #[test]

@@ -138,6 +138,32 @@ fn enumerations_are_of_texts_integers_and_simple_values() {
 }
 
 #[test]
+fn texts_are_one_where_each_byte_is() {
+    let texts: Vec<String> = (0..20).map(|length| "abcdefghijklmnopqrst"[..length].to_owned()).collect();
+    for text in &texts {
+        for at in 0..text.len() {
+            for byte in ["\0", "z"] {
+                let mut other = text.clone();
+                other.replace_range(at..=at, byte);
+                assert!(
+                    !Text::of(text).is(other.as_bytes()) && !Text::of(&other).is(text.as_bytes()),
+                    "{other:?}"
+                );
+            }
+        }
+        let longer = format!("{text}\0");
+        assert!(Text::of(text).is(text.as_bytes()) && !Text::of(text).is(longer.as_bytes()), "{text}");
+        assert!(!Text::of(&longer).is(text.as_bytes()), "{text}");
+    }
+    for count in 0..texts.len() {
+        let literals = json!({ "enum": texts[..count] });
+        for (at, text) in texts.iter().enumerate() {
+            assert_eq!(decides(&literals, &json!(text)), at < count, "{literals} on {text}");
+        }
+    }
+}
+
+#[test]
 fn members_and_items_are_counted_and_held_against_their_schemas() {
     let object = json!({
         "properties": { "a": { "type": "integer" }, "bb": true, "never": false },
@@ -396,17 +422,35 @@ fn a_large_document_has_a_table_of_bounded_size() {
 
 #[test]
 fn what_is_decided_takes_fewer_steps_than_a_check_may_take() {
-    let mixed: Vec<_> = (0..31).map(|n| json!(n + 1_000_000)).chain([json!(7)]).collect();
-    let mut defs: Map<_, _> = (1..15)
-        .map(|n| (format!("{n}"), json!({ "$ref": format!("#/$defs/{}", n + 1), "$comment": "x" })))
-        .collect();
-    defs.insert("15".to_owned(), json!({
-        "enum": mixed, "type": ["integer", "null"], "minimum": 0, "maximum": 9, "exclusiveMinimum": -1, "exclusiveMaximum": 10,
-        "minLength": 0, "maxLength": 9, "minItems": 0, "maxItems": 9, "items": {}, "minProperties": 0, "maxProperties": 9,
-        "properties": { "a": true }, "required": ["a"], "additionalProperties": { "$ref": "#" }
-    }));
-    let schema = json!({ "type": "array", "items": { "$ref": "#/$defs/1" }, "$defs": defs });
-    assert!(decides(&schema, &json!(vec![7; 65_000])));
+    let ends = |mut all: Value| {
+        let more = json!({
+            "minimum": 0, "maximum": 9, "exclusiveMinimum": -1, "exclusiveMaximum": 10, "minLength": 0, "maxLength": 9,
+            "minItems": 0, "maxItems": 9, "items": { "$ref": "#" }, "minProperties": 0, "maxProperties": 9,
+            "properties": { "a": { "$ref": "#/$defs/1" } }, "required": ["a"], "additionalProperties": { "$ref": "#" }
+        });
+        all.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        all
+    };
+    let chain =
+        (1..14).map(|n| (format!("{n}"), json!({ "$ref": format!("#/$defs/{}", n + 1), "title": "x" })));
+    let schema = |end: Value| {
+        let mut defs: Map<_, _> = chain.clone().collect();
+        defs.insert("14".to_owned(), ends(end));
+        json!({ "items": { "$ref": "#/$defs/1" }, "$defs": defs })
+    };
+    let mixed: Vec<_> = (1..32).map(|n| json!(n + 1_000_000)).chain([json!(7)]).collect();
+    for (end, value) in [
+        (json!({ "type": ["integer", "null"], "enum": mixed }), json!(7)),
+        (json!({ "type": ["object", "integer"] }), json!({ "a": { "a": { "a": 7 } } })),
+        (json!({ "type": ["string", "integer"] }), json!("a")),
+    ] {
+        let (schema, payload) = (schema(end), json!(vec![value; 1_000]));
+        assert!(decides(&schema, &payload), "{schema}");
+        let validator = Validator::compile(schema.to_string().as_bytes()).unwrap();
+        let (fits, steps) = validator.judge(&payload, u64::MAX);
+        // A check may take 250 for each value.
+        assert!(fits == Some(true) && steps < 150 * 1_000, "{steps}");
+    }
 }
 
 /// Choices out of bytes, so that a found case shrinks; none are left, and each is the first one.
