@@ -11,8 +11,8 @@ use capd_proto::link::Role;
 use quinn::crypto::HmacKey;
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn::{
-    AckFrequencyConfig, ClientConfig, Connection, ConnectionId, ConnectionIdGenerator, Endpoint,
-    EndpointConfig, IdleTimeout, Incoming, ServerConfig, TransportConfig, VarInt,
+    ClientConfig, Connection, ConnectionId, ConnectionIdGenerator, Endpoint, EndpointConfig, IdleTimeout,
+    Incoming, ServerConfig, TransportConfig, VarInt,
 };
 use ring::hmac;
 use rustls::pki_types::CertificateDer;
@@ -199,10 +199,6 @@ fn transport(settings: &Settings) -> Arc<TransportConfig> {
     config.stream_receive_window(settings.stream_window_bytes.into());
     config.receive_window(OPENING_WINDOW_BYTES.into());
     config.send_window(settings.link_window_bytes.into());
-    // Most packets are acknowledged by the answers to what was in them, so one for that alone is mostly one too many.
-    let mut acknowledgements = AckFrequencyConfig::default();
-    acknowledgements.ack_eliciting_threshold(UNACKNOWLEDGED_PACKETS_MAX.into());
-    config.ack_frequency_config(Some(acknowledgements));
     Arc::new(config)
 }
 
@@ -284,9 +280,6 @@ const fn unspecified(remote: SocketAddr) -> SocketAddr {
 const SERVER_NAME: &str = "capd.invalid";
 /// RFC 9000 5.1: long enough that ids never meet by chance.
 const CONNECTION_ID_BYTES: usize = 8;
-/// Packets that a peer may leave unacknowledged as long as it has nothing to say itself, and no longer than QUIC lets it
-/// (RFC 9000 13.2.1): all of a turn's.
-const UNACKNOWLEDGED_PACKETS_MAX: u32 = 10;
 /// Bytes a peer may have on the way to us before HELLO is done.
 const OPENING_WINDOW_BYTES: u32 = 2 * MSG_SIZE_BYTES_FLOOR;
 /// Streams that a peer may have open at first: more than our own sidecars open while messages are small.
