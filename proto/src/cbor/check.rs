@@ -77,7 +77,7 @@ impl<'a> Checker<'a> {
         if self.items_left > 0
             && let Some(end) = short_end(self.bytes, start)
             && let item = &self.bytes[start..end]
-            && (item[0] >> 5 != 3 || item.is_ascii())
+            && (item[0] >> 5 != 3 || is_short_ascii(item))
         {
             self.items_left -= 1;
             return Ok(end);
@@ -208,6 +208,21 @@ impl<'a> Checker<'a> {
     }
 }
 
+/// Whether no byte of a short item is above 127. They are looked at eight at a time, those at the end twice.
+#[inline]
+fn is_short_ascii(item: &[u8]) -> bool {
+    const HIGH: u64 = u64::from_ne_bytes([0x80; 8]);
+    if let (Some(first), Some(last)) = (item.first_chunk(), item.last_chunk()) {
+        let between = item.get(8..16).and_then(<[u8]>::first_chunk).copied().unwrap_or_default();
+        let all = u64::from_ne_bytes(*first) | u64::from_ne_bytes(between) | u64::from_ne_bytes(*last);
+        return all & HIGH == 0;
+    }
+    if let (Some(first), Some(last)) = (item.first_chunk(), item.last_chunk()) {
+        return u64::from(u32::from_ne_bytes(*first) | u32::from_ne_bytes(*last)) & HIGH == 0;
+    }
+    item.iter().fold(0, |all, byte| all | byte) < 0x80
+}
+
 /// Whether the value under an encoded key is payload.
 #[inline]
 fn is_payload_key(key: &[u8]) -> bool {
@@ -281,4 +296,23 @@ fn bounded(start: usize, count: usize) -> Result<usize, Error> {
         return Err(Error::new(start, ErrorKind::ContainerTooLarge));
     }
     Ok(count + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_byte_of_a_short_item_is_looked_at() {
+        // A short item has 24 bytes at most, its head among them.
+        for length in 0..=24 {
+            let mut item = vec![0x7f; length];
+            assert!(is_short_ascii(&item), "{length}");
+            for at in 0..length {
+                item[at] = 0x80;
+                assert!(!is_short_ascii(&item), "{length} {at}");
+                item[at] = 0x7f;
+            }
+        }
+    }
 }
