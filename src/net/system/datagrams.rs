@@ -97,6 +97,8 @@ impl UdpPoller for Poller {
     fn poll_writable(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
         if !this.datagrams.is_full.load(Ordering::Relaxed) {
+            // Another connection may have found out first; what this one watches would go on waking it.
+            this.when_writable = WhenWritable::default();
             return Poll::Ready(Ok(()));
         }
         ready!(this.when_writable.poll(this.datagrams.socket.get_ref(), context))?;
