@@ -272,7 +272,7 @@ impl<'a> Node<'a> {
 }
 
 /// How many code points are encoded in `utf8`.
-fn code_points(utf8: &[u8]) -> u64 {
+pub(super) fn code_points(utf8: &[u8]) -> u64 {
     if utf8.is_ascii() {
         return utf8.len() as u64;
     }

@@ -10,6 +10,8 @@ use std::cmp::Ordering;
 use capd_proto::cbor::{Kind, Reader, short_bytes};
 use capd_proto::limits::CBOR_DEPTH_MAX;
 
+use super::node::code_points;
+
 mod compile;
 #[cfg(test)]
 mod tests;
@@ -107,10 +109,8 @@ impl Counts {
         // Each takes one to four bytes, which mostly tells enough.
         let bytes = text.len() as u64;
         let least = bytes.div_ceil(4);
-        // Every code point has one byte that continues no other.
-        let starts = || text.iter().filter(|byte| **byte & 0xc0 != 0x80).count() as u64;
         (least >= self.min && bytes <= self.max)
-            || (bytes >= self.min && least <= self.max && self.has(starts()))
+            || (bytes >= self.min && least <= self.max && self.has(code_points(text)))
     }
 }
 
