@@ -14,7 +14,7 @@ mod signature;
 
 use std::borrow::Cow;
 
-use crate::cbor::{self, Checker, Reader, TagPolicy};
+use crate::cbor::{self, Checked, Checker, Reader, Span, TagPolicy};
 use crate::identity::{Authcrypt, Did};
 use crate::limits::{FUTURE_SKEW_MS_MAX, ID_TS_SKEW_MS_MAX, NONCE_BYTES, SIGNATURE_BYTES, TTL_MS_MAX};
 
@@ -51,6 +51,8 @@ pub struct Envelope<'a> {
     /// The raw map of untrusted extension fields: never for a decision.
     pub ext: Option<&'a [u8]>,
     signed: SignedForm,
+    /// The longest payload in the body.
+    walked: Span,
 }
 
 /// What an envelope carries: a body, or a body that is sealed.
@@ -98,6 +100,11 @@ impl<'a> Envelope<'a> {
             Payload::Body(body) => Some(body),
             Payload::Enc(_) => None,
         }
+    }
+
+    /// The body as decoders of messages take it, unless it is encrypted.
+    pub fn checked_body(&self) -> Option<Checked<'a>> {
+        self.body().map(|body| Checked::new(body, self.walked))
     }
 
     /// The id of the message that this one answers. A `reply_to` of another length than an id's is carried along and
@@ -158,7 +165,8 @@ impl<'a> Envelope<'a> {
         });
         match checked {
             Ok(()) => {
-                Ok(Envelope { payload: Payload::Body(plaintext), signed: SignedForm::AsSealed, ..self })
+                let (payload, walked) = (Payload::Body(plaintext), checker.payload());
+                Ok(Envelope { payload, signed: SignedForm::AsSealed, walked, ..self })
             }
             Err(error) => Err(EnvelopeError::cbor(error, Some(self.id))),
         }

@@ -270,16 +270,16 @@ impl Service for Dispatch {
         let Some(typ) = Type::from_code(envelope.typ) else {
             return self.refuse(route, Some(id), Code::UNKNOWN_TYPE, "unknown message type");
         };
-        let Some(body) = envelope.body() else {
+        let Some(checked) = envelope.checked_body() else {
             return self.refuse(route, Some(id), Code::UNAUTHORIZED, "not authorized");
         };
-        let message = match Message::decode(typ, body) {
+        let message = match Message::decode_checked(typ, checked) {
             Ok(message) => message,
             // An ERROR is never answered, or two sides could go on for ever.
             Err(_) if typ == Type::Error => return,
             Err(error) => return self.refuse(route, Some(id), error.code(), &error.to_string()),
         };
-        let body = payload.slice_ref(body);
+        let body = payload.slice_ref(checked.bytes());
         match message {
             Message::Ping(_) => {
                 let Some(did) = self.did.get() else { return };

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use capd_proto::cbor::Checked;
 use capd_proto::code::Code;
 use capd_proto::envelope::{Envelope, EnvelopeError, MessageId, Payload};
 use capd_proto::identity::{Authcrypt, Claim, Did, InvalidSignature, PublicKey};
@@ -26,7 +27,12 @@ pub(super) struct Inbound<'a> {
     pub(super) is_encrypted: bool,
 }
 
-impl Inbound<'_> {
+impl<'a> Inbound<'a> {
+    /// The body as decoders of messages take it.
+    pub(super) fn checked_body(&self) -> Checked<'a> {
+        self.envelope.checked_body().unwrap_or_else(|| Checked::from(&self.body[..]))
+    }
+
     /// Whether the message is for this sidecar's own agent, and not to be passed on to a peer.
     pub(super) fn is_for(&self, did: &Did) -> bool {
         self.envelope.to.names(did.as_str())

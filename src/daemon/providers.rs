@@ -301,7 +301,7 @@ impl Node {
 
     /// CAP_RESULT from an agent that serves. `false` when the agent serves no such call.
     pub(super) fn on_agent_result(&self, inbound: &Inbound<'_>, id: &MessageId) -> Result<(), Refusal> {
-        let result = CapResult::decode(inbound.body).map_err(Refusal::of)?;
+        let result = CapResult::decode_checked(inbound.checked_body()).map_err(Refusal::of)?;
         let ended = match result.outcome {
             message::Outcome::Success(result) => Ok(inbound.body.slice_ref(result)),
             message::Outcome::Error(error) => Err(error.code),

@@ -321,7 +321,7 @@ impl Node {
 
     /// PONG, CAP_DECLARE, DOC_SEND, RESPONSE: to whoever asked; nobody's are dropped.
     pub(super) fn on_answer(&self, inbound: &Inbound<'_>, typ: Type) -> Result<(), Refusal> {
-        let shape = Message::decode(typ, inbound.body).map(drop).map_err(Refusal::of);
+        let shape = Message::decode_checked(typ, inbound.checked_body()).map(drop).map_err(Refusal::of);
         let id = inbound.envelope.reply_id();
         let waiting = id.and_then(|id| self.relay.take(&id, inbound.link.principal()));
         match (waiting, &shape) {

@@ -1,5 +1,6 @@
 //! Untrusted bytes in, "one item that PROTOCOL 5 accepts" or the first offending byte out.
 
+use super::checked::Span;
 use super::error::{Error, ErrorKind};
 use super::keys::Keys;
 use super::reader::{Head, INDEFINITE, Reader, head_at, indefinite_string_end, short_end, string_end};
@@ -32,17 +33,29 @@ pub struct Checker<'a> {
     items_left: usize,
     map_keys_bytes_left: usize,
     tags: TagPolicy,
+    payload: Span,
 }
 
 impl<'a> Checker<'a> {
     /// A checker for the message in `bytes`.
     pub const fn new(bytes: &'a [u8], tags: TagPolicy) -> Self {
-        Self { bytes, items_left: CBOR_ITEMS_MAX, map_keys_bytes_left: CBOR_MAP_KEYS_BYTES_MAX, tags }
+        Self {
+            bytes,
+            items_left: CBOR_ITEMS_MAX,
+            map_keys_bytes_left: CBOR_MAP_KEYS_BYTES_MAX,
+            tags,
+            payload: Span::NONE,
+        }
     }
 
     /// Where tags may stand in the items checked from here on.
     pub const fn set_tags(&mut self, tags: TagPolicy) {
         self.tags = tags;
+    }
+
+    /// The longest value of `params`, `result`, `details` or `ext` that was checked, where tags may only stand in these.
+    pub(crate) const fn payload(&self) -> Span {
+        self.payload
     }
 
     /// Checks that the message is exactly one item.
@@ -54,7 +67,7 @@ impl<'a> Checker<'a> {
     /// Checks that the message is exactly one map, and hands each checked key, with the offset and the depth of its
     /// value, to `on_pair`, which checks the value and returns the offset behind it.
     pub(crate) fn whole_map(
-        mut self,
+        &mut self,
         on_pair: impl FnMut(&mut Self, &'a [u8], usize, usize) -> Result<usize, Error>,
     ) -> Result<(), Error> {
         let head = head_at(self.bytes, 0)?;
@@ -186,6 +199,9 @@ impl<'a> Checker<'a> {
             self.tags = TagPolicy::Anywhere;
             let end = self.item(at, depth);
             self.tags = TagPolicy::UnderPayloadKeys;
+            if let Ok(end) = end {
+                self.payload = self.payload.or_longer(Span::new(at, end));
+            }
             return end;
         }
         self.item(at, depth)

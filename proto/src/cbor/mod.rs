@@ -5,6 +5,7 @@
 //! shortest, so that its output is deterministic (RFC 8949 4.2.1) when its caller writes map keys in order.
 
 mod check;
+mod checked;
 mod deterministic;
 mod error;
 pub mod json;
@@ -14,6 +15,8 @@ mod reader;
 mod writer;
 
 pub use check::{Checker, TagPolicy, check};
+pub use checked::Checked;
+pub(crate) use checked::Span;
 pub use deterministic::{deterministic, deterministic_len, deterministic_pieces, is_deterministic};
 pub use error::{Error, ErrorKind};
 pub(crate) use reader::short_end;

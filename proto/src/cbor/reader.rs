@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use super::checked::{Checked, Span};
 use super::error::{Error, ErrorKind};
 use crate::limits::CBOR_DEPTH_MAX;
 
@@ -171,13 +172,21 @@ fn long_head_at(bytes: &[u8], offset: usize, major: u8, info: u8) -> Result<Head
 pub struct Reader<'a> {
     bytes: &'a [u8],
     position: usize,
+    /// An item whose end is known.
+    known: Span,
 }
 
 impl<'a> Reader<'a> {
     /// A reader at the first byte of `bytes`.
     #[inline]
     pub const fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, position: 0 }
+        Self { bytes, position: 0, known: Span::NONE }
+    }
+
+    /// A reader of an item that passes over its payload in one step.
+    #[inline]
+    pub const fn over(item: Checked<'a>) -> Self {
+        Self { bytes: item.bytes(), position: 0, known: item.payload() }
     }
 
     /// Offset of the next item, in bytes.
@@ -251,6 +260,19 @@ impl<'a> Reader<'a> {
                 Err(_) => Err(self.rewind(start, ErrorKind::InvalidUtf8)),
             },
         }
+    }
+
+    /// A key that is text, as its UTF-8: to be held against names, which takes less than reading [`text`](Self::text).
+    #[inline]
+    pub(crate) fn key(&mut self) -> Result<Cow<'a, [u8]>, Error> {
+        if let Some(0x60..0x78) = self.bytes.get(self.position)
+            && let Some(end) = short_end(self.bytes, self.position)
+        {
+            let start = self.position + 1;
+            self.position = end;
+            return Ok(Cow::Borrowed(&self.bytes[start..end]));
+        }
+        self.string(3, "text")
     }
 
     /// A byte string; borrowed when its length is definite.
@@ -362,7 +384,10 @@ impl<'a> Reader<'a> {
     #[inline]
     pub fn skip(&mut self) -> Result<&'a [u8], Error> {
         let start = self.position;
-        let end = skip_at(self.bytes, start, 0)?;
+        let end = match self.known.end_from(start) {
+            Some(end) => end,
+            None => skip_at(self.bytes, start, 0)?,
+        };
         self.position = end;
         Ok(&self.bytes[start..end])
     }

@@ -3,6 +3,7 @@
 use std::sync::OnceLock;
 
 use super::{Mismatch, Program, RuleId};
+use crate::cbor::Checked;
 
 /// The body schemas, as one CDDL text.
 const TEXT: &str = concat!(
@@ -113,8 +114,13 @@ impl Bodies {
     ///
     /// **Errors:** [`BodyError`].
     pub fn check(&self, typ: u64, body: &[u8]) -> Result<(), BodyError> {
+        self.check_over(typ, body.into())
+    }
+
+    /// The same, of a body whose payload the check has walked already.
+    pub(crate) fn check_over(&self, typ: u64, body: Checked<'_>) -> Result<(), BodyError> {
         let rule = self.rule(typ).ok_or(BodyError::UnknownType(typ))?;
-        Ok(self.program.run(rule, body)?)
+        Ok(self.program.run_over(rule, body)?)
     }
 
     /// Holds bytes that are no message body against their rule. The bytes have passed [`crate::cbor::check`].

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::regexp::Regexp;
 use super::{CompileError, Mismatch, compile, run};
+use crate::cbor::Checked;
 
 /// A compiled CDDL text.
 #[derive(Debug)]
@@ -43,7 +44,12 @@ impl Program {
     /// **Errors:** [`Mismatch`]; bytes that are not well-formed where the rule looks at them are one too, as are bytes
     /// that would need more work than their length allows.
     pub fn run(&self, rule: RuleId, bytes: &[u8]) -> Result<(), Mismatch> {
-        run::run(self, rule, bytes)
+        run::run(self, rule, bytes.into())
+    }
+
+    /// The same, of an item whose payload the check has walked already.
+    pub(crate) fn run_over(&self, rule: RuleId, item: Checked<'_>) -> Result<(), Mismatch> {
+        run::run(self, rule, item)
     }
 }
 

@@ -13,6 +13,7 @@ mod value;
 
 use super::Mismatch;
 use super::program::{Node, NodeId, Program, RuleId, TableId};
+use crate::cbor::{Checked, Span};
 use crate::limits::CBOR_DEPTH_MAX;
 use head::{Head, head, skip};
 
@@ -23,14 +24,15 @@ const STEPS_PER_BYTE: u64 = 128;
 /// Most calls of the group matchers within one another, over all depths of the data; bounds the stack.
 const FRAMES_MAX: u32 = 1_024;
 
-pub(super) fn run(program: &Program, rule: RuleId, bytes: &[u8]) -> Result<(), Mismatch> {
+pub(super) fn run(program: &Program, rule: RuleId, item: Checked<'_>) -> Result<(), Mismatch> {
+    let (bytes, walked) = (item.bytes(), item.payload());
     let steps = STEPS_BASE.saturating_add(STEPS_PER_BYTE.saturating_mul(bytes.len() as u64));
-    let mut run = Run { program, bytes, steps, frames: 0, rule: rule.0, quiet: 1, failure: None };
+    let mut run = Run { program, bytes, walked, steps, frames: 0, rule: rule.0, quiet: 1, failure: None };
     if run.quick(rule.0, 0, 0) == Ok(bytes.len()) {
         return Ok(());
     }
     // It may still match, by a way that the first pass does not know; if it does not, this one tells why.
-    run = Run { program, bytes, steps, frames: 0, rule: rule.0, quiet: 0, failure: None };
+    run = Run { program, bytes, walked, steps, frames: 0, rule: rule.0, quiet: 0, failure: None };
     match run.item(rule.0, 0, 0) {
         Ok(end) if end == bytes.len() => return Ok(()),
         Ok(end) => {
@@ -44,6 +46,8 @@ pub(super) fn run(program: &Program, rule: RuleId, bytes: &[u8]) -> Result<(), M
 struct Run<'p> {
     program: &'p Program,
     bytes: &'p [u8],
+    /// An item whose end is known.
+    walked: Span,
     steps: u64,
     frames: u32,
     /// The innermost named rule, as its node.
@@ -134,13 +138,19 @@ impl Run<'_> {
 
     #[inline]
     fn skip(&mut self, at: usize) -> Matched {
-        match skip(self.bytes, at) {
+        match self.end_of(at) {
             Some(end) => {
                 self.spend(at, (end - at) as u64 / 16)?;
                 Ok(end)
             }
             None => Err(self.stop(at, Expected::WellFormed)),
         }
+    }
+
+    /// The end of the item at `at`; `None` when it is not well-formed.
+    #[inline]
+    fn end_of(&self, at: usize) -> Option<usize> {
+        self.walked.end_from(at).or_else(|| skip(self.bytes, at))
     }
 
     #[inline]

@@ -9,11 +9,12 @@ use super::error::{EnvelopeError, EnvelopeErrorKind};
 use super::id::MessageId;
 use super::recipients::Recipients;
 use super::{ENC_ALG, ENC_MODE, Encrypted, Envelope, Payload, SignedForm};
-use crate::cbor::{self, Checker, Reader, TagPolicy};
+use crate::cbor::{self, Checker, Reader, Span, TagPolicy};
 use crate::limits::{MESSAGE_ID_BYTES, NONCE_BYTES, PROTOCOL_VERSION, RECIPIENTS_MAX, SIGNATURE_BYTES};
 
 pub(super) fn decode(bytes: &[u8]) -> Result<Envelope<'_>, EnvelopeError> {
-    let mut fields = Fields { bytes, starts: [0; FIELDS], body_end: 0, ext_end: 0, id: None };
+    let mut fields =
+        Fields { bytes, starts: [0; FIELDS], body_end: 0, ext_end: 0, walked: Span::NONE, id: None };
     fields.find().map_err(|error| EnvelopeError::cbor(error, scan_id(bytes)))?;
     // A version that we do not speak is told before any field that it may define otherwise.
     fields.id = fields.message_id().ok();
@@ -34,6 +35,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Envelope<'_>, EnvelopeError> {
         payload: fields.payload()?,
         ext: fields.ext()?,
         signed: SignedForm::Deterministic,
+        walked: fields.walked.within(fields.starts[Field::Body as usize], fields.body_end),
     })
 }
 
@@ -118,13 +120,16 @@ struct Fields<'a> {
     starts: [usize; FIELDS],
     body_end: usize,
     ext_end: usize,
+    /// The longest payload.
+    walked: Span,
     id: Option<MessageId>,
 }
 
 impl<'a> Fields<'a> {
     /// Checks all of the bytes and notes where the fields are.
     fn find(&mut self) -> Result<(), cbor::Error> {
-        Checker::new(self.bytes, TagPolicy::UnderPayloadKeys).whole_map(|checker, key, at, depth| {
+        let mut checker = Checker::new(self.bytes, TagPolicy::UnderPayloadKeys);
+        checker.whole_map(|checker, key, at, depth| {
             let Some(field) = field_of_key(key, at)? else {
                 return checker.item(at, depth);
             };
@@ -140,7 +145,9 @@ impl<'a> Fields<'a> {
                 self.ext_end = end;
             }
             Ok(end)
-        })
+        })?;
+        self.walked = checker.payload();
+        Ok(())
     }
 
     fn error(&self, field: Field, kind: EnvelopeErrorKind) -> EnvelopeError {

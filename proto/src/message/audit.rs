@@ -86,12 +86,12 @@ impl<'a> AuditRequest<'a> {
         let mut request = Self::default();
         read_map(&mut Reader::new(body), |key, reader| {
             match key {
-                "after" => request.after = Some(reader.uint()?),
-                "limit" => request.limit = Some(reader.uint()?),
-                "kind" => request.kind = Some(reader.text()?),
-                "since_ms" => request.since_ms = Some(reader.uint()?),
-                "capability" => request.capability = Some(reader.text()?),
-                "peer" => request.peer = Some(reader.text()?),
+                b"after" => request.after = Some(reader.uint()?),
+                b"limit" => request.limit = Some(reader.uint()?),
+                b"kind" => request.kind = Some(reader.text()?),
+                b"since_ms" => request.since_ms = Some(reader.uint()?),
+                b"capability" => request.capability = Some(reader.text()?),
+                b"peer" => request.peer = Some(reader.text()?),
                 _ => drop(reader.skip()?),
             }
             Ok(())
@@ -116,12 +116,12 @@ impl<'a> AuditPage<'a> {
         let mut page = Self::default();
         read_map(&mut Reader::new(body), |key, reader| {
             match key {
-                "rows" => rows = Some(read_array(reader, AuditRow::read)?),
-                "next" => page.next = Some(reader.uint()?),
-                "head" => head = Some(reader.uint()?),
-                "head_hash" => page.head_hash = Some(read_hash(reader, "head_hash")?),
-                "written" => written = Some(reader.uint()?),
-                "lost" => lost = Some(reader.uint()?),
+                b"rows" => rows = Some(read_array(reader, AuditRow::read)?),
+                b"next" => page.next = Some(reader.uint()?),
+                b"head" => head = Some(reader.uint()?),
+                b"head_hash" => page.head_hash = Some(read_hash(reader, "head_hash")?),
+                b"written" => written = Some(reader.uint()?),
+                b"lost" => lost = Some(reader.uint()?),
                 _ => drop(reader.skip()?),
             }
             Ok(())
@@ -173,10 +173,10 @@ impl<'a> AuditRow<'a> {
         let (mut seq, mut hash, mut record, mut prev_hash) = (None, None, None, None);
         read_map(reader, |key, reader| {
             match key {
-                "seq" => seq = Some(reader.uint()?),
-                "hash" => hash = Some(read_hash(reader, "hash")?),
-                "record" => record = Some(reader.text()?),
-                "prev_hash" => prev_hash = Some(read_hash(reader, "prev_hash")?),
+                b"seq" => seq = Some(reader.uint()?),
+                b"hash" => hash = Some(read_hash(reader, "hash")?),
+                b"record" => record = Some(reader.text()?),
+                b"prev_hash" => prev_hash = Some(read_hash(reader, "prev_hash")?),
                 _ => drop(reader.skip()?),
             }
             Ok(())
@@ -198,8 +198,8 @@ impl AuditPruneRequest {
         let (mut after, mut before_ms) = (None, None);
         read_map(&mut Reader::new(body), |key, reader| {
             match key {
-                "after" => after = Some(reader.uint()?),
-                "before_ms" => before_ms = Some(reader.uint()?),
+                b"after" => after = Some(reader.uint()?),
+                b"before_ms" => before_ms = Some(reader.uint()?),
                 _ => drop(reader.skip()?),
             }
             Ok(())
@@ -219,8 +219,8 @@ impl AuditPruned {
         let (mut pruned, mut next) = (None, None);
         read_map(&mut Reader::new(body), |key, reader| {
             match key {
-                "pruned" => pruned = Some(reader.uint()?),
-                "next" => next = Some(reader.uint()?),
+                b"pruned" => pruned = Some(reader.uint()?),
+                b"next" => next = Some(reader.uint()?),
                 _ => drop(reader.skip()?),
             }
             Ok(())

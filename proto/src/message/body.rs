@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::{Type, cursor::CursorError};
 use crate::{
     capability,
-    cbor::{self, Kind, Reader, Writer},
+    cbor::{self, Checked, Kind, Reader, Writer},
     cddl,
     code::Code,
 };
@@ -120,9 +120,9 @@ impl Contradiction {
 }
 
 /// Holds a body against the CDDL rule of its type.
-pub(super) fn check(typ: Type, body: &[u8]) -> Result<(), BodyError> {
+pub(super) fn check<'a>(typ: Type, body: impl Into<Checked<'a>>) -> Result<(), BodyError> {
     use cddl::bodies::{BodyError as Refused, bodies};
-    bodies().check(typ.code(), body).map_err(|refused| match refused {
+    bodies().check_over(typ.code(), body.into()).map_err(|refused| match refused {
         Refused::Mismatch(mismatch) => ShapeError::Rule(Box::new(mismatch)).into(),
         // Unreachable by the test that every type has a rule; refusing is right in any case.
         Refused::UnknownType(_) => ShapeError::Missing("the rule of this type").into(),
@@ -132,11 +132,11 @@ pub(super) fn check(typ: Type, body: &[u8]) -> Result<(), BodyError> {
 /// Reads a map whose keys are text: `field` is called behind each key and moves behind its value.
 pub(super) fn read_map<'a>(
     reader: &mut Reader<'a>,
-    mut field: impl FnMut(&str, &mut Reader<'a>) -> Result<(), BodyError>,
+    mut field: impl FnMut(&[u8], &mut Reader<'a>) -> Result<(), BodyError>,
 ) -> Result<(), BodyError> {
     let mut left = reader.map()?;
     while reader.has_next(&mut left) {
-        let key = reader.text()?;
+        let key = reader.key()?;
         field(&key, reader)?;
     }
     Ok(())

@@ -187,9 +187,9 @@ impl<'a> CallsRequest<'a> {
         let mut request = Self::default();
         read_map(&mut Reader::new(body), |key, reader| {
             match key {
-                "target" => request.target = Some(read_id(reader, "target")?),
-                "cursor" => request.cursor = Some(reader.bytes()?),
-                "limit" => request.limit = Some(reader.uint()?),
+                b"target" => request.target = Some(read_id(reader, "target")?),
+                b"cursor" => request.cursor = Some(reader.bytes()?),
+                b"limit" => request.limit = Some(reader.uint()?),
                 _ => drop(reader.skip()?),
             }
             Ok(())
@@ -213,9 +213,9 @@ impl<'a> CallsPage<'a> {
         let mut calls = None;
         read_map(&mut Reader::new(body), |key, reader| {
             match key {
-                "calls" => calls = Some(read_array(reader, ListedCall::read)?),
-                "cursor" => page.cursor = Some(reader.bytes()?),
-                "journal" => page.journal = Some(JournalCounters::read(reader)?),
+                b"calls" => calls = Some(read_array(reader, ListedCall::read)?),
+                b"cursor" => page.cursor = Some(reader.bytes()?),
+                b"journal" => page.journal = Some(JournalCounters::read(reader)?),
                 _ => drop(reader.skip()?),
             }
             Ok(())
@@ -293,21 +293,21 @@ impl<'a> ListedCall<'a> {
             Self::new(MessageId::new(0, [0; 8]), Cow::Borrowed(""), Role::Caller, CallState::Waiting, 0);
         read_map(reader, |key, reader| {
             match key {
-                "id" => id = Some(read_id(reader, "id")?),
-                "code" => call.code = Some(read_code(reader)?),
-                "from" => from = Some(reader.text()?),
-                "peer" => call.peer = Some(reader.text()?),
-                "role" => role = Some(Role::read(reader)?),
-                "status" => call.status = Some(ResultStatus::read(reader)?),
-                "bytes" => call.bytes = Some(reader.uint()?),
-                "state" => state = Some(CallState::read(reader)?),
-                "waiters" => waiters = Some(reader.uint()?),
-                "journaled" => journaled = Some(reader.bool()?),
-                "capability" => call.capability = Some(reader.text()?),
-                "expires_at_ms" => expires_at_ms = Some(reader.uint()?),
-                "started_at_ms" => call.started_at_ms = Some(reader.uint()?),
-                "deadline_at_ms" => call.deadline_at_ms = Some(reader.uint()?),
-                "finished_at_ms" => call.finished_at_ms = Some(reader.uint()?),
+                b"id" => id = Some(read_id(reader, "id")?),
+                b"code" => call.code = Some(read_code(reader)?),
+                b"from" => from = Some(reader.text()?),
+                b"peer" => call.peer = Some(reader.text()?),
+                b"role" => role = Some(Role::read(reader)?),
+                b"status" => call.status = Some(ResultStatus::read(reader)?),
+                b"bytes" => call.bytes = Some(reader.uint()?),
+                b"state" => state = Some(CallState::read(reader)?),
+                b"waiters" => waiters = Some(reader.uint()?),
+                b"journaled" => journaled = Some(reader.bool()?),
+                b"capability" => call.capability = Some(reader.text()?),
+                b"expires_at_ms" => expires_at_ms = Some(reader.uint()?),
+                b"started_at_ms" => call.started_at_ms = Some(reader.uint()?),
+                b"deadline_at_ms" => call.deadline_at_ms = Some(reader.uint()?),
+                b"finished_at_ms" => call.finished_at_ms = Some(reader.uint()?),
                 _ => drop(reader.skip()?),
             }
             Ok(())
@@ -349,9 +349,9 @@ impl JournalCounters {
         let (mut changes, mut commits, mut failures) = (None, None, None);
         read_map(reader, |key, reader| {
             match key {
-                "changes" => changes = Some(reader.uint()?),
-                "commits" => commits = Some(reader.uint()?),
-                "failures" => failures = Some(reader.uint()?),
+                b"changes" => changes = Some(reader.uint()?),
+                b"commits" => commits = Some(reader.uint()?),
+                b"failures" => failures = Some(reader.uint()?),
                 _ => drop(reader.skip()?),
             }
             Ok(())

@@ -55,9 +55,9 @@ impl<'a> Declare<'a> {
         let (mut capabilities, mut next_cursor, mut capabilities_version) = (None, None, None);
         read_map(&mut Reader::new(body), |key, reader| {
             match key {
-                "capabilities" => capabilities = Some(read_array(reader, read_raw)?),
-                "next_cursor" => next_cursor = Some(reader.text()?),
-                "capabilities_version" => capabilities_version = Some(reader.text()?),
+                b"capabilities" => capabilities = Some(read_array(reader, read_raw)?),
+                b"next_cursor" => next_cursor = Some(reader.text()?),
+                b"capabilities_version" => capabilities_version = Some(reader.text()?),
                 _ => drop(reader.skip()?),
             }
             Ok(())

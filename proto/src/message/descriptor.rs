@@ -123,7 +123,7 @@ impl Descriptor {
         let mut reader = Reader::new(&self.raw);
         read_map(&mut reader, |key, reader| {
             let value = reader.skip()?;
-            if key == name {
+            if key == name.as_bytes() {
                 found = Some(value);
             }
             Ok(())
@@ -167,31 +167,31 @@ impl<'a> Fields<'a> {
         Ok(fields)
     }
 
-    fn read_field(&mut self, key: &str, reader: &mut Reader<'a>) -> Result<(), BodyError> {
+    fn read_field(&mut self, key: &[u8], reader: &mut Reader<'a>) -> Result<(), BodyError> {
         match key {
-            "id" => self.id = Some(reader.text()?),
-            "name" => self.name = Some(reader.text()?),
-            "version" => self.version = Some(reader.text()?),
-            "input_schema" => self.input_schema = Some(SchemaSource::read(reader)?),
-            "output_schema" => self.output_schema = Some(SchemaSource::read(reader)?),
-            "supported_ranges" => self.supported_ranges = read_texts(reader)?,
-            "deprecated_ranges" => self.deprecated_ranges = read_texts(reader)?,
-            "deprecated_versions" => self.deprecated_versions = read_texts(reader)?,
-            "min_schema_version" => self.min_schema_version = Some(reader.text()?),
+            b"id" => self.id = Some(reader.text()?),
+            b"name" => self.name = Some(reader.text()?),
+            b"version" => self.version = Some(reader.text()?),
+            b"input_schema" => self.input_schema = Some(SchemaSource::read(reader)?),
+            b"output_schema" => self.output_schema = Some(SchemaSource::read(reader)?),
+            b"supported_ranges" => self.supported_ranges = read_texts(reader)?,
+            b"deprecated_ranges" => self.deprecated_ranges = read_texts(reader)?,
+            b"deprecated_versions" => self.deprecated_versions = read_texts(reader)?,
+            b"min_schema_version" => self.min_schema_version = Some(reader.text()?),
             // Kept in the raw bytes; nothing here looks at it.
-            "descriptor_sig" => drop(reader.bytes()?),
-            "instructions" => drop(read_texts(reader)?),
-            "validators" => read_validators(reader)?,
-            "description" => self.description = Some(reader.text()?),
-            "category" => self.category = Some(reader.text()?),
-            "since" => self.since = Some(reader.text()?),
-            "idempotent" => self.idempotent = reader.bool()?,
-            "timeout_ms" => self.timeout_ms = Some(reader.uint()?),
-            "permissions" => self.permissions = read_texts(reader)?,
-            "rate_limit" => self.rate_limit = Some(RateLimit::read(reader)?),
-            "retry_policy" => self.retry_policy = Some(RetryPolicy::read(reader)?),
-            "static_hash" => self.static_hash = Some(read_bytes(reader, "static_hash", "32 bytes")?),
-            "lineage" => self.lineage = Some(read_bytes(reader, "lineage", "32 bytes")?),
+            b"descriptor_sig" => drop(reader.bytes()?),
+            b"instructions" => drop(read_texts(reader)?),
+            b"validators" => read_validators(reader)?,
+            b"description" => self.description = Some(reader.text()?),
+            b"category" => self.category = Some(reader.text()?),
+            b"since" => self.since = Some(reader.text()?),
+            b"idempotent" => self.idempotent = reader.bool()?,
+            b"timeout_ms" => self.timeout_ms = Some(reader.uint()?),
+            b"permissions" => self.permissions = read_texts(reader)?,
+            b"rate_limit" => self.rate_limit = Some(RateLimit::read(reader)?),
+            b"retry_policy" => self.retry_policy = Some(RetryPolicy::read(reader)?),
+            b"static_hash" => self.static_hash = Some(read_bytes(reader, "static_hash", "32 bytes")?),
+            b"lineage" => self.lineage = Some(read_bytes(reader, "lineage", "32 bytes")?),
             _ => drop(reader.skip()?),
         }
         Ok(())
@@ -269,9 +269,9 @@ impl RateLimit {
         let (mut requests, mut period, mut burst) = (None, None, None);
         read_map(reader, |key, reader| {
             match key {
-                "requests" => requests = Some(reader.uint()?),
-                "period" => period = Some(reader.text()?.into_owned()),
-                "burst" => burst = Some(reader.uint()?),
+                b"requests" => requests = Some(reader.uint()?),
+                b"period" => period = Some(reader.text()?.into_owned()),
+                b"burst" => burst = Some(reader.uint()?),
                 _ => drop(reader.skip()?),
             }
             Ok(())
@@ -290,7 +290,7 @@ impl RateLimit {
 /// What checks a side that has no JSON Schema; nothing here looks at it.
 fn read_validators(reader: &mut Reader<'_>) -> Result<(), BodyError> {
     read_map(reader, |side, reader| match side {
-        "input" | "output" => read_validator(reader),
+        b"input" | b"output" => read_validator(reader),
         _ => Ok(reader.skip().map(|_| ())?),
     })
 }
@@ -299,8 +299,8 @@ fn read_validator(reader: &mut Reader<'_>) -> Result<(), BodyError> {
     let (mut vendor, mut version) = (None, None);
     read_map(reader, |key, reader| {
         match key {
-            "vendor" => vendor = Some(reader.text()?),
-            "version" => version = Some(reader.uint()?),
+            b"vendor" => vendor = Some(reader.text()?),
+            b"version" => version = Some(reader.uint()?),
             _ => drop(reader.skip()?),
         }
         Ok(())
@@ -324,14 +324,14 @@ impl RetryPolicy {
         read_map(reader, |key, reader| {
             let mut value = Reader::new(reader.skip()?);
             match key {
-                "max_attempts" => policy.max_attempts = value.uint().ok(),
-                "backoff_multiplier" => {
+                b"max_attempts" => policy.max_attempts = value.uint().ok(),
+                b"backoff_multiplier" => {
                     let whole = value.int().map(|whole| whole as f64);
                     policy.backoff_multiplier = whole.or_else(|_| value.float()).ok();
                 }
-                "initial_delay_ms" => policy.initial_delay_ms = value.uint().ok(),
-                "max_delay_ms" => policy.max_delay_ms = value.uint().ok(),
-                "retry_on" => {
+                b"initial_delay_ms" => policy.initial_delay_ms = value.uint().ok(),
+                b"max_delay_ms" => policy.max_delay_ms = value.uint().ok(),
+                b"retry_on" => {
                     let mut names = read_array(&mut value, read_retry_on).unwrap_or_default();
                     names.truncate(RETRY_ON_MAX);
                     policy.retry_on = names;

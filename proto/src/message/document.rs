@@ -27,7 +27,7 @@ impl<'a> DocRequest<'a> {
         let mut hash = None;
         read_map(&mut Reader::new(body), |key, reader| {
             match key {
-                "hash" => hash = Some(reader.bytes()?),
+                b"hash" => hash = Some(reader.bytes()?),
                 _ => drop(reader.skip()?),
             }
             Ok(())
@@ -91,11 +91,11 @@ impl<'a> DocSend<'a> {
         let (mut content_type, mut filename, mut size, mut hash, mut data) = (None, None, None, None, None);
         read_map(&mut Reader::new(body), |key, reader| {
             match key {
-                "content_type" => content_type = Some(reader.text()?),
-                "filename" => filename = Some(reader.text()?),
-                "size" => size = Some(reader.uint()?),
-                "hash" => hash = Some(reader.bytes()?),
-                "data" => data = Some(reader.bytes()?),
+                b"content_type" => content_type = Some(reader.text()?),
+                b"filename" => filename = Some(reader.text()?),
+                b"size" => size = Some(reader.uint()?),
+                b"hash" => hash = Some(reader.bytes()?),
+                b"data" => data = Some(reader.bytes()?),
                 _ => drop(reader.skip()?),
             }
             Ok(())

@@ -58,14 +58,14 @@ impl<'a> ErrorBody<'a> {
         let (mut details, mut retry) = (None, None);
         read_map(&mut Reader::new(body), |key, reader| {
             match key {
-                "code" => code = Some(read_code(reader)?),
-                "category" => match &*reader.text()? {
+                b"code" => code = Some(read_code(reader)?),
+                b"category" => match &*reader.text()? {
                     "protocol" | "routing" | "security" | "client" | "server" => category = Some(()),
                     _ => return Err(wrong_value(reader, "category", "one of the five categories")),
                 },
-                "message" => message = Some(reader.text()?),
-                "details" => details = Some(reader.skip()?),
-                "retry" => retry = Some(reader.bool()?),
+                b"message" => message = Some(reader.text()?),
+                b"details" => details = Some(reader.skip()?),
+                b"retry" => retry = Some(reader.bool()?),
                 _ => drop(reader.skip()?),
             }
             Ok(())
@@ -144,7 +144,7 @@ fn read_violations(details: &[u8]) -> Result<Vec<Violation<'_>>, BodyError> {
     let mut found = Vec::new();
     read_map(&mut Reader::new(details), |key, reader| {
         match key {
-            "violations" => found = read_array(reader, read_violation)?,
+            b"violations" => found = read_array(reader, read_violation)?,
             _ => drop(reader.skip()?),
         }
         Ok(())
@@ -157,9 +157,9 @@ fn read_violation<'a>(reader: &mut Reader<'a>) -> Result<Violation<'a>, BodyErro
     let (mut path, mut message, mut keyword) = (None, None, None);
     read_map(reader, |key, reader| {
         match key {
-            "path" => path = Some(reader.text()?),
-            "message" => message = Some(reader.text()?),
-            "keyword" => keyword = Some(reader.text()?),
+            b"path" => path = Some(reader.text()?),
+            b"message" => message = Some(reader.text()?),
+            b"keyword" => keyword = Some(reader.text()?),
             _ => drop(reader.skip()?),
         }
         Ok(())

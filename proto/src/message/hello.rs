@@ -42,9 +42,9 @@ impl<'a> Hello<'a> {
         let mut reader = Reader::new(body);
         read_map(&mut reader, |key, reader| {
             match key {
-                "versions" => versions = Some(read_texts(reader)?),
-                "extensions" => extensions = read_texts(reader)?,
-                "agent_info" => agent_info = Some(AgentInfo::read(reader)?),
+                b"versions" => versions = Some(read_texts(reader)?),
+                b"extensions" => extensions = read_texts(reader)?,
+                b"agent_info" => agent_info = Some(AgentInfo::read(reader)?),
                 _ => drop(reader.skip()?),
             }
             Ok(())
@@ -71,8 +71,8 @@ impl<'a> AgentInfo<'a> {
         let (mut name, mut implementation) = (None, None);
         read_map(reader, |key, reader| {
             match key {
-                "name" => name = Some(reader.text()?),
-                "implementation" => implementation = Some(reader.text()?),
+                b"name" => name = Some(reader.text()?),
+                b"implementation" => implementation = Some(reader.text()?),
                 _ => drop(reader.skip()?),
             }
             Ok(())
@@ -99,7 +99,7 @@ impl<'a> HelloAck<'a> {
         let mut selected = None;
         read_map(&mut Reader::new(body), |key, reader| {
             match key {
-                "selected" => selected = Some(reader.text()?),
+                b"selected" => selected = Some(reader.text()?),
                 _ => drop(reader.skip()?),
             }
             Ok(())
@@ -131,7 +131,7 @@ impl<'a> HelloReject<'a> {
         let mut reason = None;
         read_map(&mut Reader::new(body), |key, reader| {
             match key {
-                "reason" => reason = Some(reader.text()?),
+                b"reason" => reason = Some(reader.text()?),
                 _ => drop(reader.skip()?),
             }
             Ok(())

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     capability::{CapabilityId, CapabilityName},
-    cbor::Reader,
+    cbor::{Checked, Reader},
     limits::{ACCEPTABLE_MAX, SESSION_ID_BYTES},
     negotiate::{Negotiate, SessionId, Want},
 };
@@ -91,24 +91,29 @@ impl<'a> Invoke<'a> {
 
     /// Checks and reads the body. **Errors:** 1001.
     pub fn decode(body: &'a [u8]) -> Result<Self, BodyError> {
+        Self::decode_checked(body.into())
+    }
+
+    /// The same, of a body whose payload the check has walked already. **Errors:** 1001.
+    pub fn decode_checked(body: Checked<'a>) -> Result<Self, BodyError> {
         body::check(Type::CapInvoke, body)?;
         Self::read(body)
     }
 
-    pub(super) fn read(body: &'a [u8]) -> Result<Self, BodyError> {
+    pub(super) fn read(body: Checked<'a>) -> Result<Self, BodyError> {
         let mut invoke = Self::new(&[]);
         let mut params = None;
-        read_map(&mut Reader::new(body), |key, reader| {
+        read_map(&mut Reader::over(body), |key, reader| {
             match key {
-                "id" => invoke.id = Some(reader.text()?),
-                "capability" => invoke.capability = Some(reader.text()?),
-                "type" => invoke.alias = Some(reader.text()?),
-                "version" => invoke.version = Some(reader.text()?),
-                "negotiate" => invoke.negotiate = Some(Preferences::read(reader)?),
-                "params" => params = Some(reader.skip()?),
-                "timeout_ms" => invoke.timeout_ms = Some(reader.uint()?),
-                "session" => invoke.session = Some(SessionRef::read(reader)?),
-                "delegation" => invoke.delegation = Some(reader.skip()?),
+                b"id" => invoke.id = Some(reader.text()?),
+                b"capability" => invoke.capability = Some(reader.text()?),
+                b"type" => invoke.alias = Some(reader.text()?),
+                b"version" => invoke.version = Some(reader.text()?),
+                b"negotiate" => invoke.negotiate = Some(Preferences::read(reader)?),
+                b"params" => params = Some(reader.skip()?),
+                b"timeout_ms" => invoke.timeout_ms = Some(reader.uint()?),
+                b"session" => invoke.session = Some(SessionRef::read(reader)?),
+                b"delegation" => invoke.delegation = Some(reader.skip()?),
                 _ => drop(reader.skip()?),
             }
             Ok(())
@@ -192,9 +197,9 @@ impl<'a> Preferences<'a> {
         let mut preferences = Self::default();
         read_map(reader, |key, reader| {
             match key {
-                "preferred" => preferences.preferred = Some(reader.text()?),
-                "acceptable" => preferences.acceptable = read_texts(reader)?,
-                "range" => preferences.range = Some(reader.text()?),
+                b"preferred" => preferences.preferred = Some(reader.text()?),
+                b"acceptable" => preferences.acceptable = read_texts(reader)?,
+                b"range" => preferences.range = Some(reader.text()?),
                 _ => drop(reader.skip()?),
             }
             Ok(())
@@ -255,11 +260,11 @@ impl SessionRef {
         let (mut session_id, mut session_scope) = (None, false);
         read_map(reader, |key, reader| {
             match key {
-                "session_id" => {
+                b"session_id" => {
                     let id = read_bytes::<SESSION_ID_BYTES>(reader, "session_id", "16 bytes")?;
                     session_id = Some(SessionId(id));
                 }
-                "session_scope" => {
+                b"session_scope" => {
                     if !reader.bool()? {
                         return Err(wrong_value(reader, "session_scope", "true"));
                     }

@@ -74,7 +74,7 @@ impl<'a> Metrics<'a> {
         let mut families = None;
         read_map(&mut Reader::new(body), |key, reader| {
             match key {
-                "families" => families = Some(read_array(reader, MetricFamily::read)?),
+                b"families" => families = Some(read_array(reader, MetricFamily::read)?),
                 _ => drop(reader.skip()?),
             }
             Ok(())
@@ -112,10 +112,10 @@ impl<'a> MetricFamily<'a> {
         let (mut name, mut kind, mut help, mut samples) = (None, None, None, None);
         read_map(reader, |key, reader| {
             match key {
-                "help" => help = Some(reader.text()?),
-                "name" => name = Some(reader.text()?),
-                "type" => kind = Some(MetricKind::read(reader)?),
-                "samples" => samples = Some(read_array(reader, MetricSample::read)?),
+                b"help" => help = Some(reader.text()?),
+                b"name" => name = Some(reader.text()?),
+                b"type" => kind = Some(MetricKind::read(reader)?),
+                b"samples" => samples = Some(read_array(reader, MetricSample::read)?),
                 _ => drop(reader.skip()?),
             }
             Ok(())
@@ -146,8 +146,8 @@ impl<'a> MetricSample<'a> {
         let (mut labels, mut value) = (Vec::new(), None);
         read_map(reader, |key, reader| {
             match key {
-                "value" => value = Some(reader.uint()?),
-                "labels" => {
+                b"value" => value = Some(reader.uint()?),
+                b"labels" => {
                     let mut left = reader.map()?;
                     while reader.has_next(&mut left) {
                         labels.push((reader.text()?, reader.text()?));

@@ -59,8 +59,8 @@ impl<'a> PolicyWhyRequest<'a> {
         let (mut caller, mut capability) = (None, None);
         read_map(&mut Reader::new(body), |key, reader| {
             match key {
-                "caller" => caller = Some(reader.text()?),
-                "capability" => capability = Some(reader.text()?),
+                b"caller" => caller = Some(reader.text()?),
+                b"capability" => capability = Some(reader.text()?),
                 _ => drop(reader.skip()?),
             }
             Ok(())
@@ -80,7 +80,7 @@ impl<'a> PolicyWhy<'a> {
         let mut decisions = None;
         read_map(&mut Reader::new(body), |key, reader| {
             match key {
-                "decisions" => decisions = Some(read_array(reader, PolicyDecision::read)?),
+                b"decisions" => decisions = Some(read_array(reader, PolicyDecision::read)?),
                 _ => drop(reader.skip()?),
             }
             Ok(())
@@ -120,12 +120,12 @@ impl<'a> PolicyDecision<'a> {
         let (mut rules, mut missing) = (Vec::new(), Vec::new());
         read_map(reader, |key, reader| {
             match key {
-                "capability" => capability = Some(reader.text()?),
-                "action" => action = Some(reader.text()?),
-                "allowed" => allowed = Some(reader.bool()?),
-                "rules" => rules = read_texts(reader)?,
-                "missing" => missing = read_texts(reader)?,
-                "reason" => reason = Some(reader.text()?),
+                b"capability" => capability = Some(reader.text()?),
+                b"action" => action = Some(reader.text()?),
+                b"allowed" => allowed = Some(reader.bool()?),
+                b"rules" => rules = read_texts(reader)?,
+                b"missing" => missing = read_texts(reader)?,
+                b"reason" => reason = Some(reader.text()?),
                 _ => drop(reader.skip()?),
             }
             Ok(())
@@ -156,7 +156,7 @@ impl PolicyReloaded {
         let mut rules = None;
         read_map(&mut Reader::new(body), |key, reader| {
             match key {
-                "rules" => rules = Some(reader.uint()?),
+                b"rules" => rules = Some(reader.uint()?),
                 _ => drop(reader.skip()?),
             }
             Ok(())

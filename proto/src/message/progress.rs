@@ -32,9 +32,9 @@ impl<'a> Processing<'a> {
         let mut processing = Self::default();
         read_map(&mut Reader::new(body), |key, reader| {
             match key {
-                "status_text" => processing.status_text = Some(reader.text()?),
-                "eta_ms" => processing.eta_ms = Some(reader.uint()?),
-                "cancellable" => processing.cancellable = Some(reader.bool()?),
+                b"status_text" => processing.status_text = Some(reader.text()?),
+                b"eta_ms" => processing.eta_ms = Some(reader.uint()?),
+                b"cancellable" => processing.cancellable = Some(reader.bool()?),
                 _ => drop(reader.skip()?),
             }
             Ok(())
@@ -69,7 +69,7 @@ impl Progress {
         let mut progress_pct = None;
         read_map(&mut Reader::new(body), |key, reader| {
             match key {
-                "progress_pct" => {
+                b"progress_pct" => {
                     let percent = u8::try_from(reader.uint()?).ok().filter(|percent| *percent <= 100);
                     progress_pct =
                         Some(percent.ok_or_else(|| wrong_value(reader, "progress_pct", "0 to 100"))?);
@@ -111,9 +111,9 @@ impl<'a> InputRequired<'a> {
         let (mut prompt, mut options, mut timeout_ms) = (None, None, None);
         read_map(&mut Reader::new(body), |key, reader| {
             match key {
-                "prompt" => prompt = Some(reader.text()?),
-                "options" => options = Some(reader.skip()?),
-                "timeout_ms" => timeout_ms = Some(reader.uint()?),
+                b"prompt" => prompt = Some(reader.text()?),
+                b"options" => options = Some(reader.skip()?),
+                b"timeout_ms" => timeout_ms = Some(reader.uint()?),
                 _ => drop(reader.skip()?),
             }
             Ok(())

@@ -77,10 +77,10 @@ impl<'a> Query<'a> {
         let mut filter = None;
         read_map(&mut Reader::new(body), |key, reader| {
             match key {
-                "filter" => filter = Some(query.read_filter(reader)?),
-                "limit" => query.limit = Some(reader.uint()?),
-                "cursor" => query.cursor = Some(reader.text()?),
-                "order" => {
+                b"filter" => filter = Some(query.read_filter(reader)?),
+                b"limit" => query.limit = Some(reader.uint()?),
+                b"cursor" => query.cursor = Some(reader.text()?),
+                b"order" => {
                     query.order = Some(match &*reader.text()? {
                         "newest-first" => Order::NewestFirst,
                         "oldest-first" => Order::OldestFirst,
@@ -98,9 +98,9 @@ impl<'a> Query<'a> {
     fn read_filter(&mut self, reader: &mut Reader<'a>) -> Result<(), BodyError> {
         read_map(reader, |key, reader| {
             match key {
-                "capability" => self.capability = Some(reader.text()?),
-                "type" => self.alias = Some(reader.text()?),
-                "version" => self.version = Some(reader.text()?),
+                b"capability" => self.capability = Some(reader.text()?),
+                b"type" => self.alias = Some(reader.text()?),
+                b"version" => self.version = Some(reader.text()?),
                 _ => drop(reader.skip()?),
             }
             Ok(())

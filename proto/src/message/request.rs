@@ -108,10 +108,10 @@ impl<'a> Request<'a> {
         let mut capability = None;
         read_map(&mut Reader::new(body), |key, reader| {
             match key {
-                "capability" => capability = Some(reader.text()?),
-                "preferred_version" => request.preferred_version = Some(reader.text()?),
-                "acceptable_versions" => request.acceptable_versions = read_texts(reader)?,
-                "range" => request.range = Some(reader.text()?),
+                b"capability" => capability = Some(reader.text()?),
+                b"preferred_version" => request.preferred_version = Some(reader.text()?),
+                b"acceptable_versions" => request.acceptable_versions = read_texts(reader)?,
+                b"range" => request.range = Some(reader.text()?),
                 _ => drop(reader.skip()?),
             }
             Ok(())
@@ -255,12 +255,12 @@ impl<'a> Response<'a> {
         let (mut capability, mut agreed_version, mut session_id, mut expires_at) = (None, None, None, None);
         read_map(&mut Reader::new(body), |key, reader| {
             match key {
-                "capability" => capability = Some(reader.text()?),
-                "agreed_version" => agreed_version = Some(reader.text()?),
-                "session_id" => {
+                b"capability" => capability = Some(reader.text()?),
+                b"agreed_version" => agreed_version = Some(reader.text()?),
+                b"session_id" => {
                     session_id = Some(read_bytes::<SESSION_ID_BYTES>(reader, "session_id", "16 bytes")?);
                 }
-                "expires_at" => expires_at = Some(reader.uint()?),
+                b"expires_at" => expires_at = Some(reader.uint()?),
                 _ => drop(reader.skip()?),
             }
             Ok(())
@@ -305,7 +305,7 @@ fn read_op(body: &[u8]) -> Result<Cow<'_, str>, BodyError> {
     let mut op = None;
     read_map(&mut Reader::new(body), |key, reader| {
         match key {
-            "op" => op = Some(reader.text()?),
+            b"op" => op = Some(reader.text()?),
             _ => drop(reader.skip()?),
         }
         Ok(())
@@ -317,8 +317,8 @@ fn read_cancel(body: &[u8]) -> Result<(MessageId, Option<CancelState>), BodyErro
     let (mut target, mut state) = (None, None);
     read_map(&mut Reader::new(body), |key, reader| {
         match key {
-            "target" => target = Some(read_bytes::<MESSAGE_ID_BYTES>(reader, "target", "16 bytes")?),
-            "state" => state = Some(reader.skip()?),
+            b"target" => target = Some(read_bytes::<MESSAGE_ID_BYTES>(reader, "target", "16 bytes")?),
+            b"state" => state = Some(reader.skip()?),
             _ => drop(reader.skip()?),
         }
         Ok(())

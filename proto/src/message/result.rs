@@ -8,7 +8,7 @@ use super::{
     invoke::SessionRef,
 };
 use crate::{
-    cbor::{Kind, Reader},
+    cbor::{Checked, Kind, Reader},
     code::Code,
 };
 
@@ -73,28 +73,33 @@ impl<'a> CapResult<'a> {
 
     /// Checks and reads the body. **Errors:** 1001.
     pub fn decode(body: &'a [u8]) -> Result<Self, BodyError> {
+        Self::decode_checked(body.into())
+    }
+
+    /// The same, of a body whose payload the check has walked already. **Errors:** 1001.
+    pub fn decode_checked(body: Checked<'a>) -> Result<Self, BodyError> {
         body::check(Type::CapResult, body)?;
         Self::read(body)
     }
 
-    pub(super) fn read(body: &'a [u8]) -> Result<Self, BodyError> {
+    pub(super) fn read(body: Checked<'a>) -> Result<Self, BodyError> {
         let (mut is_success, mut result, mut error) = (None, None, None);
         let (mut session, mut execution_time_ms, mut cost_estimate) = (None, None, None);
-        let mut reader = Reader::new(body);
+        let mut reader = Reader::over(body);
         read_map(&mut reader, |key, reader| {
             match key {
-                "status" => {
+                b"status" => {
                     is_success = Some(match &*reader.text()? {
                         "success" => true,
                         "error" => false,
                         _ => return Err(wrong_value(reader, "status", "success or error")),
                     });
                 }
-                "result" => result = Some(reader.skip()?),
-                "error" => error = Some(reader.skip()?),
-                "session" => session = Some(SessionRef::read(reader)?),
-                "execution_time_ms" => execution_time_ms = Some(reader.uint()?),
-                "cost_estimate" => cost_estimate = Some(read_costs(reader)?),
+                b"result" => result = Some(reader.skip()?),
+                b"error" => error = Some(reader.skip()?),
+                b"session" => session = Some(SessionRef::read(reader)?),
+                b"execution_time_ms" => execution_time_ms = Some(reader.uint()?),
+                b"cost_estimate" => cost_estimate = Some(read_costs(reader)?),
                 _ => drop(reader.skip()?),
             }
             Ok(())
@@ -161,10 +166,10 @@ impl<'a> CallError<'a> {
         }
         read_map(&mut reader, |key, reader| {
             match key {
-                "code" => code = Some(read_code(reader)?),
-                "name" => name = Some(reader.text()?),
-                "message" => message = Some(reader.text()?),
-                "details" => details = Some(reader.skip()?),
+                b"code" => code = Some(read_code(reader)?),
+                b"name" => name = Some(reader.text()?),
+                b"message" => message = Some(reader.text()?),
+                b"details" => details = Some(reader.skip()?),
                 _ => drop(reader.skip()?),
             }
             Ok(())

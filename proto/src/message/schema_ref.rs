@@ -178,19 +178,19 @@ impl SchemaRef {
         let (mut hash_alg, mut hash, mut media_type, mut inline) = (None, None, None, None);
         read_map(reader, |key, reader| {
             match key {
-                "uri" => uri = Some(reader.text()?.into_owned()),
-                "bundle_id" => bundle_id = Some(reader.text()?.into_owned()),
-                "artifact_key" => artifact_key = Some(reader.text()?.into_owned()),
-                "hash_alg" => {
+                b"uri" => uri = Some(reader.text()?.into_owned()),
+                b"bundle_id" => bundle_id = Some(reader.text()?.into_owned()),
+                b"artifact_key" => artifact_key = Some(reader.text()?.into_owned()),
+                b"hash_alg" => {
                     hash_alg = Some(match &*reader.text()? {
                         "sha-256" => HashAlg::Sha256,
                         "sha-512" => HashAlg::Sha512,
                         _ => return Err(wrong_value(reader, "hash_alg", "sha-256 or sha-512")),
                     });
                 }
-                "hash" => hash = Some(reader.bytes()?),
-                "media_type" => media_type = Some(reader.text()?.into_owned()),
-                "inline" => inline = Some(reader.skip()?.to_vec()),
+                b"hash" => hash = Some(reader.bytes()?),
+                b"media_type" => media_type = Some(reader.text()?.into_owned()),
+                b"inline" => inline = Some(reader.skip()?.to_vec()),
                 _ => drop(reader.skip()?),
             }
             Ok(())

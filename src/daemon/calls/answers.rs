@@ -38,7 +38,7 @@ impl Node {
         if inbound.link.kind().is_local() {
             return self.on_agent_result(inbound, &id);
         }
-        let result = CapResult::decode(inbound.body).map_err(Refusal::of)?;
+        let result = CapResult::decode_checked(inbound.checked_body()).map_err(Refusal::of)?;
         let (ended, retry_after_ms) = match &result.outcome {
             message::Outcome::Success(result) => (Ok(*result), None),
             message::Outcome::Error(error) => (Err(error.code), error.details.and_then(retry_after_ms)),
@@ -94,7 +94,7 @@ impl Node {
 
     /// PROCESSING, PROGRESS, INPUT_REQUIRED: to whoever waits for the call. **Source:** PROTOCOL 7.6.
     pub(in crate::daemon) fn on_progress(&self, inbound: &Inbound<'_>, typ: Type) -> Result<(), Refusal> {
-        message::Message::decode(typ, inbound.body).map_err(Refusal::of)?;
+        message::Message::decode_checked(typ, inbound.checked_body()).map_err(Refusal::of)?;
         let Some(id) = inbound.envelope.reply_id() else { return Ok(()) };
         if inbound.link.kind().is_local() {
             self.on_agent_progress(inbound, &id, typ);

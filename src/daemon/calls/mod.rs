@@ -126,7 +126,7 @@ impl<'a> Handed<'a> {
 impl Node {
     /// CAP_INVOKE: from a peer it runs here; from the agent it runs wherever it is served. **Source:** PROTOCOL 7.3.
     pub(in crate::daemon) fn on_invoke(&self, inbound: &Inbound<'_>) -> Result<(), Refusal> {
-        let invoke = Invoke::decode(inbound.body).map_err(Refusal::of)?;
+        let invoke = Invoke::decode_checked(inbound.checked_body()).map_err(Refusal::of)?;
         let identity = invoke.identity().map_err(Refusal::of)?;
         let permit = self.permit_call(inbound, &identity.name)?;
         if invoke.delegation.is_some() {

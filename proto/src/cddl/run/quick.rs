@@ -164,7 +164,7 @@ impl Run<'_> {
             if *text == *key {
                 return Some(Some(value_at));
             }
-            position = super::skip(self.bytes, value_at)?;
+            position = self.end_of(value_at)?;
         }
         Some(None)
     }
