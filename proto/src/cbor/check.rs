@@ -3,7 +3,9 @@
 use super::checked::Span;
 use super::error::{Error, ErrorKind};
 use super::keys::Keys;
-use super::reader::{Head, INDEFINITE, Reader, head_at, indefinite_string_end, short_end, string_end};
+use super::reader::{
+    Head, INDEFINITE, Reader, head_at, indefinite_string_end, short_bytes, short_end, string_end,
+};
 use crate::limits::{CBOR_CONTAINER_ITEMS_MAX, CBOR_DEPTH_MAX, CBOR_ITEMS_MAX, CBOR_MAP_KEYS_BYTES_MAX};
 
 /// Where tags may stand. **Source:** PROTOCOL 5.
@@ -160,6 +162,15 @@ impl<'a> Checker<'a> {
     }
 
     fn map(&mut self, start: usize, head: Head, depth: usize) -> Result<usize, Error> {
+        let pairs_max = self.items_left.min(CBOR_CONTAINER_ITEMS_MAX) / 2;
+        if !head.is_indefinite()
+            && head.argument <= pairs_max as u64
+            && depth < CBOR_DEPTH_MAX
+            && let Some(end) = short_pairs_end(self.bytes, start + head.head_bytes, head.argument)
+        {
+            self.items_left -= 2 * head.argument as usize;
+            return Ok(end);
+        }
         self.pairs(start, head, depth, |checker, key, at, depth| checker.map_value(at, key, depth))
     }
 
@@ -223,6 +234,79 @@ impl<'a> Checker<'a> {
         Err(Error::new(if is_one_form { pair[1] } else { first }, ErrorKind::DuplicateKey))
     }
 }
+
+/// Where so many pairs end, if each is a short text and a short value, as most are that are nested most deeply, and the keys
+/// stand in ascending order. Others, and those at the end of the input, are to be looked at one by one.
+#[inline(never)]
+fn short_pairs_end(bytes: &[u8], start: usize, pairs: u64) -> Option<usize> {
+    let (mut at, mut last) = (start, 0);
+    for _ in 0..pairs {
+        let rest = bytes.get(at..)?;
+        let key = rest.first_chunk()?;
+        if !matches!(key[0], 0x60..0x78) {
+            return None;
+        }
+        let key_bytes = 1 + usize::from(key[0] & 0x1f);
+        // A key's first eight bytes as a number: of two different ones, that of the lower key is lower.
+        let order = word(key, 0) & LEADING_BYTES[key_bytes];
+        if order <= last || high_bits(key, key_bytes) != 0 {
+            return None;
+        }
+        let value = rest.get(key_bytes..)?;
+        let value_bytes = short_bytes(*value.first()?)?;
+        if value_bytes > value.len()
+            || value[0] >> 5 == 3 && high_bits(value.first_chunk()?, value_bytes) != 0
+        {
+            return None;
+        }
+        last = order;
+        at += key_bytes + value_bytes;
+    }
+    Some(at)
+}
+
+/// As many bytes as the longest item has whose first byte tells where it ends.
+type Window = [u8; SHORT_BYTES_MAX];
+
+#[inline]
+fn word(window: &Window, nth: usize) -> u64 {
+    u64::from_be_bytes(window.as_chunks().0[nth])
+}
+
+/// What there is of bytes above 127 among the first so many.
+#[inline]
+fn high_bits(window: &Window, bytes: usize) -> u64 {
+    let high = &HIGH_BITS[bytes];
+    word(window, 0) & high[0] | word(window, 1) & high[1] | word(window, 2) & high[2]
+}
+
+const SHORT_BYTES_MAX: usize = 24;
+
+/// The first so many bytes of a word.
+const LEADING_BYTES: [u64; SHORT_BYTES_MAX + 1] = {
+    let mut leading = [u64::MAX; SHORT_BYTES_MAX + 1];
+    let mut bytes = 0;
+    while bytes < 8 {
+        leading[bytes] = !(u64::MAX >> (8 * bytes));
+        bytes += 1;
+    }
+    leading
+};
+
+/// The high bits of the first so many bytes of a window.
+const HIGH_BITS: [[u64; SHORT_BYTES_MAX / 8]; SHORT_BYTES_MAX + 1] = {
+    let mut high = [[0; SHORT_BYTES_MAX / 8]; SHORT_BYTES_MAX + 1];
+    let mut bytes = 1;
+    while bytes < high.len() {
+        let mut at = 0;
+        while at < bytes {
+            high[bytes][at / 8] |= 0x80 << (56 - at % 8 * 8);
+            at += 1;
+        }
+        bytes += 1;
+    }
+    high
+};
 
 /// Whether no byte of a short item is above 127. They are looked at eight at a time, those at the end twice.
 #[inline]

@@ -319,6 +319,15 @@ fn head(major: u8, argument: u8, form: u8) -> Vec<u8> {
     }
 }
 
+/// Items whose first byte tells where they end, most of them text, and not all of it ASCII or even UTF-8.
+fn short_item() -> impl Strategy<Value = Vec<u8>> {
+    let byte = prop_oneof![8 => b'a'..=b'b', 1 => Just(0x80), 1 => Just(0xc3)];
+    let text = proptest::collection::vec(byte, 0..24)
+        .prop_map(|content| [&[0x60 + content.len() as u8][..], &content].concat());
+    let twin = (0..2u8).prop_map(|last| [&b"\x6astation_0"[..], &[b'0' + last]].concat());
+    prop_oneof![6 => text, 2 => twin, 1 => (0..24u8).prop_map(|number| vec![number]), 1 => Just(vec![0x19, 1, 0])]
+}
+
 /// A key without maps in any of its encodings, of few values, so that two of them often begin alike.
 fn loose_key() -> impl Strategy<Value = Vec<u8>> {
     let leaf = prop_oneof![
@@ -439,6 +448,23 @@ proptest! {
             let pairs: Vec<u8> = sorted.iter().flat_map(|key| [key, &[0x00][..]].concat()).collect();
             prop_assert_eq!(written(&given), [&[0xa0 | keys.len() as u8][..], &pairs].concat());
         }
+    }
+
+    #[test]
+    fn a_map_is_looked_at_alike_whether_or_not_its_length_stands_in_front(
+        pairs in proptest::collection::vec((short_item(), short_item()), 0..6),
+        behind in 0..30u8,
+        is_sorted in any::<bool>(),
+    ) {
+        let mut pairs: Vec<_> = pairs.into_iter().map(|(key, value)| [key, value].concat()).collect();
+        if is_sorted {
+            pairs.sort();
+        }
+        let head = [0xa0 + pairs.len() as u8];
+        let tail = [vec![0x58, behind], vec![0; behind.into()]].concat();
+        let definite = [&[0x82][..], &head, &pairs.concat(), &tail].concat();
+        let indefinite = [&[0x82, 0xbf][..], &pairs.concat(), &[0xff], &tail].concat();
+        prop_assert_eq!(check(&definite), check(&indefinite));
     }
 
     #[test]
