@@ -1,6 +1,6 @@
 //! Schema documents in, verified; the same documents by content hash out, each compiled at most once.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bytes::Bytes;
@@ -110,17 +110,16 @@ pub struct Artifacts {
 #[derive(Debug, Default)]
 struct Shelf {
     slots: HashMap<ContentHash, Slot>,
-    /// Cached documents by when they were last used.
-    uses: BTreeMap<u64, ContentHash>,
     uris: HashMap<String, ContentHash>,
     bytes: usize,
+    /// Counts the uses of cached documents.
     clock: u64,
 }
 
 #[derive(Debug)]
 struct Slot {
     artifact: Arc<Artifact>,
-    /// When a cached document was last used; `None` is kept.
+    /// When a cached document was last used, by the shelf's clock; `None` is kept.
     used: Option<u64>,
 }
 
@@ -209,15 +208,17 @@ impl Artifacts {
             }
             return Ok(artifact);
         }
-        while shelf.bytes + document.len() > self.bytes_max || shelf.slots.len() >= self.count_max {
-            if !shelf.forget_longest_unused() {
-                return Err(ArtifactError::Full {
-                    bytes: shelf.bytes,
-                    bytes_max: self.bytes_max,
-                    count: shelf.slots.len(),
-                    count_max: self.count_max,
-                });
-            }
+        let has_room = |shelf: &Shelf| {
+            shelf.bytes + document.len() <= self.bytes_max && shelf.slots.len() < self.count_max
+        };
+        shelf.forget_until(has_room);
+        if !has_room(&shelf) {
+            return Err(ArtifactError::Full {
+                bytes: shelf.bytes,
+                bytes_max: self.bytes_max,
+                count: shelf.slots.len(),
+                count_max: self.count_max,
+            });
         }
         // The store's own copy: the bytes may be a slice of a far larger frame.
         let document = Bytes::copy_from_slice(&document);
@@ -239,9 +240,10 @@ impl Default for Artifacts {
 impl Shelf {
     fn add(&mut self, artifact: Artifact, keep: Keep) -> Arc<Artifact> {
         let artifact = Arc::new(artifact);
+        self.clock += 1;
         let used = match keep {
             Keep::Own => None,
-            Keep::Cached => Some(self.tick(artifact.hash)),
+            Keep::Cached => Some(self.clock),
         };
         self.bytes += artifact.document.len();
         self.slots.insert(artifact.hash, Slot { artifact: Arc::clone(&artifact), used });
@@ -250,34 +252,35 @@ impl Shelf {
 
     fn touch(&mut self, hash: &ContentHash) -> Option<Arc<Artifact>> {
         let slot = self.slots.get_mut(hash)?;
-        if let Some(used) = &mut slot.used
-            && *used != self.clock
-        {
-            self.uses.remove(used);
+        if let Some(used) = &mut slot.used {
             self.clock += 1;
-            self.uses.insert(self.clock, *hash);
             *used = self.clock;
         }
         Some(Arc::clone(&slot.artifact))
     }
 
     fn pin(&mut self, hash: &ContentHash) {
-        if let Some(used) = self.slots.get_mut(hash).and_then(|slot| slot.used.take()) {
-            self.uses.remove(&used);
+        if let Some(slot) = self.slots.get_mut(hash) {
+            slot.used = None;
         }
     }
 
-    fn forget_longest_unused(&mut self) -> bool {
-        let Some((_, hash)) = self.uses.pop_first() else { return false };
-        if let Some(slot) = self.slots.remove(&hash) {
-            self.bytes -= slot.artifact.document.len();
+    /// Lets cached documents go, the longest unused first, until there is enough room or there are none.
+    fn forget_until(&mut self, has_room: impl Fn(&Self) -> bool) {
+        if has_room(self) {
+            return;
         }
-        true
-    }
-
-    fn tick(&mut self, hash: ContentHash) -> u64 {
-        self.clock += 1;
-        self.uses.insert(self.clock, hash);
-        self.clock
+        // Every call uses documents and few are ever forgotten, so it is here that they are put in order.
+        let used = |(hash, slot): (&ContentHash, &Slot)| slot.used.map(|used| (used, *hash));
+        let mut cached: Vec<_> = self.slots.iter().filter_map(used).collect();
+        cached.sort_unstable();
+        for (_, hash) in cached {
+            if has_room(self) {
+                return;
+            }
+            if let Some(slot) = self.slots.remove(&hash) {
+                self.bytes -= slot.artifact.document.len();
+            }
+        }
     }
 }
