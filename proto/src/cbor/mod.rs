@@ -12,6 +12,7 @@ pub mod json;
 mod keys;
 mod order;
 mod reader;
+mod short;
 mod writer;
 
 pub use check::{Checker, TagPolicy, check};
