@@ -160,7 +160,10 @@ fn moments(first: Instant, rate: f64, ends: Instant) -> mpsc::Receiver<Instant> 
             if due >= ends {
                 return;
             }
-            thread::sleep(due.saturating_duration_since(Instant::now()));
+            let wait = due.saturating_duration_since(Instant::now());
+            if !wait.is_zero() {
+                thread::sleep(wait.max(SLEEP_MIN));
+            }
             if sender.blocking_send(due).is_err() {
                 return;
             }
@@ -169,6 +172,9 @@ fn moments(first: Instant, rate: f64, ends: Instant) -> mpsc::Receiver<Instant> 
     receiver
 }
 
+/// What takes a core some tens of microseconds, each wake-up, is not done for every call: those that are due meanwhile are
+/// made together, and count from when they were due.
+const SLEEP_MIN: Duration = Duration::from_micros(100);
 /// Moments that may wait to be taken; more wait in the thread.
 const DUE_MAX: usize = 1_024;
 /// Times are told apart to a thousandth, from a microsecond to a minute.

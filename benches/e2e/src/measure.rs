@@ -241,12 +241,12 @@ pub(crate) fn middle(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// The sidecar, built as this program is: optimised, unless this is a trial.
+/// The sidecar, built as it is shipped, unless this is a trial.
 fn built() -> PathBuf {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.current_dir(ROOT).args(["build", "--bin", "capd", "--message-format", "json-render-diagnostics"]);
     if !cfg!(debug_assertions) {
-        cargo.arg("--release");
+        cargo.args(["--profile", "dist"]);
     }
     let output = cargo.stderr(std::process::Stdio::inherit()).output().unwrap();
     assert!(output.status.success(), "capd is not built");
