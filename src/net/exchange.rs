@@ -17,7 +17,7 @@ use super::outbox::{Outbox, SendError};
 use super::quic;
 use super::settings::Settings;
 use super::stream::{Flow, Stream};
-use super::wire::{self, CANCEL, Filled, FrameReader, TURN_FRAMES};
+use super::wire::{self, CANCEL, Filled, FrameReader, SIGNED_TURN_FRAMES, TURN_FRAMES};
 
 /// The exchange streams of one QUIC link. **Source:** PROTOCOL 4.
 pub(super) struct Exchanges {
@@ -312,7 +312,8 @@ fn turn(
     reader: &mut FrameReader<quinn::RecvStream>,
     messages: &mut Vec<Bytes>,
 ) -> Result<Delivered, CloseReason> {
-    for _ in 0..TURN_FRAMES {
+    let frames_max = if link.channel_auth() { TURN_FRAMES } else { SIGNED_TURN_FRAMES };
+    for _ in 0..frames_max {
         let Some(frame) = reader.next().map_err(Fault::from)? else { return Ok(Delivered::All) };
         match frame.frame_type {
             FrameType::AmpMessage => {
