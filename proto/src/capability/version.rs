@@ -158,6 +158,9 @@ impl FromStr for Version {
         }
         dot(text, &mut at)?;
         let patch = number(text, &mut at)?;
+        if at == text.len() {
+            return Ok(Self::new(major, minor, patch));
+        }
         let mut version = semver::Version::new(major, minor, patch);
         let (release, build) = match text[at..].split_once('+') {
             Some((release, build)) => (release, Some(build)),
