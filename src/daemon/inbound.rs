@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use capd_proto::cbor::Checked;
 use capd_proto::code::Code;
-use capd_proto::envelope::{Envelope, EnvelopeError, MessageId, Payload};
+use capd_proto::envelope::{Envelope, EnvelopeError, Payload};
 use capd_proto::identity::{Authcrypt, Claim, Did, InvalidSignature, PublicKey};
 use capd_proto::message::Type;
 
@@ -64,26 +64,28 @@ impl Service for Node {
     fn on_messages(&self, link: &Arc<Link>, route: &Route, payloads: &[Bytes]) {
         for payloads in payloads.chunks(CLAIMS_TOGETHER_MAX) {
             let mut claims = Vec::new();
-            let arrivals: Vec<_> =
-                payloads.iter().map(|payload| self.arrive(link, payload, &mut claims)).collect();
-            let mut checked = Claim::check_all(&claims).into_iter();
-            for (payload, arrival) in payloads.iter().zip(arrivals) {
-                let received = match arrival {
-                    Ok(mut arrival) => {
-                        if arrival.is_claimed {
-                            // There is one for each claim; were there none, the message would not be taken.
-                            let fits = checked.next().unwrap_or(Err(InvalidSignature));
-                            if let Err(misfit) = fits {
-                                arrival.admitted = Err(Refusal::of(arrival.envelope.misfit(misfit)));
-                            }
-                        }
-                        self.receive(link, route, payload, arrival)
-                    }
-                    Err(error) => Err((error.id, Refusal::of(error))),
-                };
-                if let Err((id, refusal)) = received {
-                    self.refuse(link, route, id, &refusal);
+            // Whatever came behind a signature that is not checked yet; mostly there is none.
+            let mut waiting = Vec::new();
+            for payload in payloads {
+                let arrival = self.arrive(link, payload, &mut claims);
+                if claims.is_empty() {
+                    self.settle(link, route, payload, arrival);
+                } else {
+                    waiting.push((payload, arrival));
                 }
+            }
+            let mut checked = Claim::check_all(&claims).into_iter();
+            for (payload, mut arrival) in waiting {
+                if let Ok(arrival) = &mut arrival
+                    && arrival.is_claimed
+                {
+                    // There is one for each claim; were there none, the message would not be taken.
+                    let fits = checked.next().unwrap_or(Err(InvalidSignature));
+                    if let Err(misfit) = fits {
+                        arrival.admitted = Err(Refusal::of(arrival.envelope.misfit(misfit)));
+                    }
+                }
+                self.settle(link, route, payload, arrival);
             }
         }
     }
@@ -193,15 +195,31 @@ impl Node {
         Ok(plaintext)
     }
 
+    /// Takes a message whose signature has been checked, or tells the sender why not.
+    fn settle(
+        &self,
+        link: &Arc<Link>,
+        route: &Route,
+        payload: &Bytes,
+        arrival: Result<Arrival<'_>, EnvelopeError>,
+    ) {
+        let (id, received) = match arrival {
+            Ok(arrival) => (Some(arrival.envelope.id), self.receive(link, route, payload, arrival)),
+            Err(error) => (error.id, Err(Refusal::of(error))),
+        };
+        if let Err(refusal) = received {
+            self.refuse(link, route, id, &refusal);
+        }
+    }
+
     fn receive(
         &self,
         link: &Arc<Link>,
         route: &Route,
         payload: &Bytes,
         arrival: Arrival<'_>,
-    ) -> Result<(), (Option<MessageId>, Refusal)> {
+    ) -> Result<(), Refusal> {
         let Arrival { envelope, admitted, is_claimed: _ } = arrival;
-        let id = Some(envelope.id);
         let is_error = envelope.typ == Type::Error.code();
         let is_invoke = envelope.typ == Type::CapInvoke.code();
         let taken = admitted.and_then(|sender| self.take(link, route, payload, &sender, envelope));
@@ -221,7 +239,7 @@ impl Node {
                 tracing::debug!(link = %link.id(), code = %refusal.code, reason = refusal.message, "an ERROR was not taken");
                 Ok(())
             }
-            outcome => outcome.map_err(|refusal| (id, refusal)),
+            outcome => outcome,
         }
     }
 

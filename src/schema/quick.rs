@@ -60,6 +60,7 @@ struct Shape {
 #[derive(Debug)]
 struct Property {
     name: Text,
+    key: Key,
     shape: u32,
     /// Its bit among those that must be there.
     required: u64,
@@ -89,6 +90,38 @@ impl Literals {
 struct Text {
     start: u64,
     bytes: Box<[u8]>,
+}
+
+/// A name as the item that it is where its length stands in the first byte, and what of it is compared in one step.
+#[derive(Debug)]
+struct Key {
+    start: u64,
+    mask: u64,
+    item: Box<[u8]>,
+}
+
+impl Key {
+    fn of(name: &str) -> Self {
+        if name.len() >= 24 {
+            // No first bytes are this one's.
+            return Self { start: 1, mask: 0, item: Box::default() };
+        }
+        let item = [&[0x60 | name.len() as u8], name.as_bytes()].concat();
+        let word = |byte_of: fn(u8) -> u8| {
+            let mut word = [0; size_of::<u64>()];
+            word.iter_mut().zip(&item).for_each(|(to, byte)| *to = byte_of(*byte));
+            u64::from_ne_bytes(word)
+        };
+        Self { start: word(|byte| byte), mask: word(|_| u8::MAX), item: item.into() }
+    }
+
+    /// Whether the item is at the start of `rest`, as long as that is no shorter than what is compared.
+    #[inline]
+    fn begins(&self, rest: &[u8]) -> bool {
+        let start = |first: &[u8; 8]| u64::from_ne_bytes(*first) & self.mask;
+        rest.first_chunk().is_some_and(|first| start(first) == self.start)
+            && (self.item.len() <= size_of::<u64>() || rest.starts_with(&self.item))
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -168,16 +201,9 @@ impl Shape {
         self.types & types != 0
     }
 
-    /// The property of that name; `next` is behind the one that was found last.
-    #[inline]
-    fn property(&self, name: &[u8], next: &mut usize) -> Option<&Property> {
-        // Both sides are mostly in one order.
-        let at = match self.properties.get(*next) {
-            Some(property) if property.name.is(name) => *next,
-            _ => self.properties.binary_search_by(|property| property.name.cmp(name)).ok()?,
-        };
-        *next = at + 1;
-        self.properties.get(at)
+    /// Where the property of that name stands.
+    fn property(&self, name: &[u8]) -> Option<usize> {
+        self.properties.binary_search_by(|property| property.name.cmp(name)).ok()
     }
 }
 
@@ -254,8 +280,23 @@ impl<'a> Walk<'a> {
         let count = self.open(shape.members, depth)?;
         let (mut next, mut found) = (0, 0);
         for _ in 0..count {
-            let name = self.text()?;
-            let member = match shape.property(name, &mut next) {
+            let rest = self.input.get(self.at..)?;
+            // Both sides are mostly in one order.
+            let property = match shape.properties.get(next) {
+                Some(property) if property.key.begins(rest) => {
+                    self.at += property.key.item.len();
+                    next += 1;
+                    Some(property)
+                }
+                _ => {
+                    let name = self.text()?;
+                    shape.property(name).map(|at| {
+                        next = at + 1;
+                        &shape.properties[at]
+                    })
+                }
+            };
+            let member = match property {
                 Some(property) => {
                     found |= property.required;
                     property.shape

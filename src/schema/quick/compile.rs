@@ -7,8 +7,8 @@ use jsonschema::Draft;
 use serde_json::{Map, Value};
 
 use super::{
-    ANY, ARRAY, FALSE, FLOAT, INTEGER, Literals, NEVER, NULL, OBJECT, Property, Quick, STRING, Shape, TRUE,
-    Text,
+    ANY, ARRAY, FALSE, FLOAT, INTEGER, Key, Literals, NEVER, NULL, OBJECT, Property, Quick, STRING, Shape,
+    TRUE, Text,
 };
 
 impl Quick {
@@ -211,8 +211,12 @@ impl<'s> Compiler<'s> {
             shapes.insert(name, self.shape_of(schema));
         }
         let bit = |name: &str| required.iter().position(|one| *one == name).map_or(0, |at| 1 << at);
-        let property =
-            |(name, shape): (&str, u32)| Property { name: Text::of(name), shape, required: bit(name) };
+        let property = |(name, shape): (&str, u32)| Property {
+            name: Text::of(name),
+            key: Key::of(name),
+            shape,
+            required: bit(name),
+        };
         let mut properties: Vec<_> = shapes.into_iter().map(property).collect();
         properties.sort_unstable_by(|a, b| a.name.cmp(&b.name.bytes));
         shape.required = properties.iter().fold(0, |bits, property| bits | property.required);

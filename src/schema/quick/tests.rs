@@ -205,7 +205,10 @@ fn as_many_names_are_required_as_there_are_bits() {
 
 #[test]
 fn members_are_found_in_any_order() {
-    let names = ["a", "b", "aa", "ab", "zzz", ""];
+    let long = ["n".repeat(23), "n".repeat(24), "n".repeat(300)];
+    let [short, longer, longest] = long.each_ref().map(String::as_str);
+    let short_ones = ["", "a", "b", "aa", "ab", "zzz", "seven_b", "eight_by", "station_1", "station_2"];
+    let names = [&short_ones[..], &[short, longer, longest]].concat();
     let properties: Map<_, _> =
         names.iter().enumerate().map(|(n, name)| (name.to_string(), json!({ "const": n }))).collect();
     let schema = json!({ "properties": properties, "required": names, "additionalProperties": false });
