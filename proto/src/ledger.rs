@@ -98,6 +98,11 @@ impl<W> Ledger<W> {
 
     /// Meets an invoke. Of several copies of one, the longest `ts + ttl` counts.
     pub fn admit(&mut self, invoke: Invoke, waiter: W) -> Admission<W> {
+        self.admit_with(invoke, Facts::default(), waiter)
+    }
+
+    /// The same, with what is known of the call should it be new.
+    pub fn admit_with(&mut self, invoke: Invoke, facts: Facts, waiter: W) -> Admission<W> {
         if self.is_blind {
             self.forget(&invoke.key);
         } else if let Some(call) =
@@ -113,7 +118,7 @@ impl<W> Ledger<W> {
         if let Err(bound) = self.make_room(&invoke) {
             return Admission::Full { bound, waiter };
         }
-        self.insert(invoke, VecDeque::from([waiter]));
+        self.insert(invoke, facts, VecDeque::from([waiter]));
         Admission::New
     }
 
@@ -153,7 +158,7 @@ impl<W> Ledger<W> {
             return false;
         }
         let key = invoke.key.clone();
-        self.insert(invoke, VecDeque::new());
+        self.insert(invoke, Facts::default(), VecDeque::new());
         matches!(self.finish(&key, kept, by), Finish::Recorded(_))
     }
 
@@ -171,12 +176,7 @@ impl<W> Ledger<W> {
 
     /// Where a call stands.
     pub fn status(&self, key: &Key) -> Status {
-        match self.call(key).map(|call| &call.state) {
-            None => Status::Unknown,
-            Some(_) if self.is_blind => Status::Unknown,
-            Some(CallState::Executing { .. }) => Status::Executing,
-            Some(CallState::Finished { .. }) => Status::Finished,
-        }
+        self.known(key).map_or(Status::Unknown, |(status, _)| status)
     }
 
     /// Those who wait for a running call's result, oldest first.
@@ -248,10 +248,10 @@ impl<W> Ledger<W> {
         self.peers.get(&key.from)?.calls.get(&key.id)
     }
 
-    fn insert(&mut self, invoke: Invoke, waiters: VecDeque<W>) {
+    fn insert(&mut self, invoke: Invoke, facts: Facts, waiters: VecDeque<W>) {
         let Invoke { key, body, expires_at_ms, idempotent } = invoke;
         let state = CallState::Executing { waiters };
-        let call = Call { body, expires_at_ms, idempotent, facts: Facts::default(), state };
+        let call = Call { body, expires_at_ms, idempotent, facts, state };
         self.peers.entry(key.from).or_default().calls.insert(key.id, call);
         self.calls += 1;
     }
@@ -323,6 +323,13 @@ impl<W> Ledger<W> {
 }
 
 impl<W> Call<W> {
+    const fn status(&self) -> Status {
+        match self.state {
+            CallState::Executing { .. } => Status::Executing,
+            CallState::Finished { .. } => Status::Finished,
+        }
+    }
+
     fn meet(&mut self, invoke: Invoke, waiter: W, expiry: &mut Order) -> Admission<W> {
         // PROTOCOL 8: the same id with a different body is 4001.
         if invoke.body != self.body {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::capability::CapabilityId;
 use crate::code::Code;
 
-use super::{Key, Ledger};
+use super::{Key, Ledger, Status};
 
 /// What a list says of a call besides where it stands. What is not known is left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -19,6 +19,12 @@ pub struct Facts {
 }
 
 impl<W> Ledger<W> {
+    /// Where a call stands, and the facts of it; `None` for one that is not known.
+    pub fn known(&self, key: &Key) -> Option<(Status, &Facts)> {
+        let call = self.call(key).filter(|_| !self.is_blind)?;
+        Some((call.status(), &call.facts))
+    }
+
     /// The facts of a call, to be filled in; `None` for one that is not known.
     pub fn facts_mut(&mut self, key: &Key) -> Option<&mut Facts> {
         let call = self.peers.get_mut(&key.from)?.calls.get_mut(&key.id)?;

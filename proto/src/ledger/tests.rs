@@ -214,6 +214,20 @@ fn list_pages_through_calls_in_the_order_of_their_keys() {
 }
 
 #[test]
+fn facts_are_those_of_the_call_that_was_new() {
+    let mut ledger = ledger();
+    let facts = |finished_at_ms| Facts { finished_at_ms: Some(finished_at_ms), ..Facts::default() };
+    assert_eq!(ledger.known(&key(1, 1)), None);
+    assert_eq!(ledger.admit_with(invoke(1, 1, true), facts(1), 0), Admission::New);
+    let _ = ledger.admit_with(invoke(1, 1, true), facts(2), 1);
+    assert_eq!(ledger.known(&key(1, 1)), Some((Status::Executing, &facts(1))));
+    let _ = ledger.finish(&key(1, 1), Kept::Held(Bytes::new()), Answerer::Provider);
+    assert_eq!(ledger.known(&key(1, 1)), Some((Status::Finished, &facts(1))));
+    ledger.set_blind(true);
+    assert_eq!(ledger.known(&key(1, 1)), None);
+}
+
+#[test]
 fn listed_call_shows_where_it_stands() {
     let mut ledger = ledger();
     let _ = ledger.admit(invoke(1, 1, true), 0);

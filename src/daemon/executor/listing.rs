@@ -53,13 +53,13 @@ impl Called {
 impl Calls {
     /// Leaves with the ledger what a list is to say of a call once it no longer runs.
     pub(super) fn note(&mut self, key: &CallKey, running: &Running) {
-        let Some(facts) = self.ledger.facts_mut(key) else { return };
-        if let Stage::Concluding { concluded, .. } = &running.stage {
-            // Its bytes are on disk from here on; those of other calls are at hand whenever a list is asked for.
+        // Its bytes are on disk from here on; those of other calls are at hand whenever a list is asked for.
+        if let Stage::Concluding { concluded, .. } = &running.stage
+            && let Some(facts) = self.ledger.facts_mut(key)
+        {
             facts.finished_at_ms = Some(concluded.finished_at_ms);
             facts.outcome = Some(concluded.ended);
         }
-        facts.capability = Some(self.called.shared(&running.invocation.capability));
     }
 
     fn listed(&self, call: &Listed<'_>, times: Times) -> ListedCall<'static> {

@@ -23,9 +23,9 @@ use capd_proto::code::Code;
 use capd_proto::envelope::MessageId;
 use capd_proto::identity::Did;
 use capd_proto::ledger::{
-    Admission, Answerer, BodyDigest, Bound as Full, Invoke as Admitted, Kept, Ledger, Status,
+    Admission, Answerer, BodyDigest, Bound as Full, Facts, Invoke as Admitted, Kept, Ledger, Status,
 };
-use capd_proto::message::{Invoke, SchemaSide};
+use capd_proto::message::{Descriptor, Invoke, SchemaSide};
 use capd_proto::negotiate::Want;
 use sha2::{Digest, Sha256};
 use tokio::sync::Notify;
@@ -197,9 +197,9 @@ impl Running {
 
 impl Calls {
     /// Where a call stands, and what it is a call of once it has ended.
-    fn known(&mut self, key: &CallKey) -> (Status, Option<Arc<CapabilityId>>) {
-        let called = self.ledger.facts_mut(key).and_then(|facts| facts.capability.clone());
-        (self.ledger.status(key), called)
+    fn known(&self, key: &CallKey) -> (Status, Option<Arc<CapabilityId>>) {
+        let known = self.ledger.known(key);
+        known.map_or((Status::Unknown, None), |(status, facts)| (status, facts.capability.clone()))
     }
 
     /// Takes a call in; `true` when its deadline is the earliest.
@@ -256,7 +256,9 @@ impl Node {
                 return Err(denied());
             }
             // PROTOCOL 8: a known id is joined or replayed whatever is served by now.
-            Status::Executing | Status::Finished => return self.meet(call, key, digest, false).map(drop),
+            Status::Executing | Status::Finished => {
+                return self.meet(call, key, digest, None).map(drop);
+            }
         }
         let may_call = |entry: &Entry| self.may_call(permit, entry);
         let choice = router::route(&permit.snapshot, call.name, &call.want, Scope::Local, may_call)
@@ -275,7 +277,7 @@ impl Node {
         let provider = others.pop().ok_or_else(left)?;
         let idempotent = descriptor.idempotent;
         self.room_for(call.from, &descriptor.id)?;
-        if !self.meet(call, key.clone(), digest, idempotent)? {
+        if !self.meet(call, key.clone(), digest, Some(descriptor))? {
             return Ok(());
         }
         if choice.is_deprecated {
@@ -344,17 +346,22 @@ impl Node {
             .with_details(violation_details(SchemaSide::Request, violations))
     }
 
-    /// Asks the ledger: `true` when the call is new and is to run.
+    /// Asks the ledger: `true` when the call is new and is to run, as one of what was chosen.
     fn meet(
         &self,
         call: &Incoming<'_>,
         key: CallKey,
         body: BodyDigest,
-        idempotent: bool,
+        chosen: Option<&Descriptor>,
     ) -> Result<bool, Refusal> {
         let waiter = Waiter { link: Arc::clone(call.link), route: call.route.clone() };
+        let idempotent = chosen.is_some_and(|chosen| chosen.idempotent);
         let invoke = Admitted { key, body, expires_at_ms: call.expires_at_ms, idempotent };
-        let admission = lock(&self.executor.calls).ledger.admit(invoke, waiter);
+        let admission = {
+            let mut calls = lock(&self.executor.calls);
+            let capability = chosen.map(|chosen| calls.called.shared(&chosen.id));
+            calls.ledger.admit_with(invoke, Facts { capability, ..Facts::default() }, waiter)
+        };
         match admission {
             Admission::New => Ok(true),
             Admission::Attached { displaced: _ } => Ok(false),

@@ -7,6 +7,7 @@ use capd_proto::call::executor::{self, Input, Surplus};
 use capd_proto::code::Code;
 use capd_proto::envelope::{Envelope, Ext};
 use capd_proto::ledger::{Answerer, Kept};
+use capd_proto::limits::MSG_SIZE_BYTES_FLOOR;
 use capd_proto::message::{CallError, CapResult, SchemaSide, Type};
 
 use super::drive::Driven;
@@ -96,8 +97,10 @@ impl Node {
         }
         let by = if answer.is_providers() { Answerer::Provider } else { Answerer::Sidecar };
         // PROTOCOL 8: a result that reaches everybody who waits for it.
-        let links = calls.ledger.waiters(key).map(|waiter| waiter.link.message_bytes_max());
-        let bytes_max = links.fold(self.rules.message_bytes_max, usize::min);
+        let bytes_max = || {
+            let links = calls.ledger.waiters(key).map(|waiter| waiter.link.message_bytes_max());
+            links.fold(self.rules.message_bytes_max, usize::min)
+        };
         let (concluded, body) = self.result(key, running, outcome, answer, bytes_max);
         self.log_executed(key, running, &body, concluded.ended);
         if running.row.is_some() {
@@ -115,14 +118,15 @@ impl Node {
         self.answer_waiters(key, finish, &envelope);
     }
 
-    /// The CAP_RESULT that ends a call, in at most `bytes_max` bytes, and its body.
+    /// The CAP_RESULT that ends a call, in at most `bytes_max` bytes, and its body. They are asked for
+    /// where it is larger than every side takes.
     fn result<'a>(
         &self,
         key: &CallKey,
         running: &Running,
         outcome: executor::Outcome,
         answer: Answer<'a>,
-        bytes_max: usize,
+        bytes_max: impl FnOnce() -> usize,
     ) -> (Concluded, Cow<'a, [u8]>) {
         let lost = "the provider's answer was lost";
         let failure = |code, message: &str, details| {
@@ -151,6 +155,10 @@ impl Node {
             }
         };
         let concluded = self.concluded(key, running, &body, ended);
+        if concluded.envelope.len() < MSG_SIZE_BYTES_FLOOR as usize {
+            return (concluded, body);
+        }
+        let bytes_max = bytes_max();
         if concluded.envelope.len() <= bytes_max {
             return (concluded, body);
         }
