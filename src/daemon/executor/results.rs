@@ -118,8 +118,8 @@ impl Node {
         self.answer_waiters(key, finish, &envelope);
     }
 
-    /// The CAP_RESULT that ends a call, in at most `bytes_max` bytes, and its body. They are asked for
-    /// where it is larger than every side takes.
+    /// The CAP_RESULT that ends a call, and its body. `bytes_max` is how large it may be, asked only of one that is larger than
+    /// what every side takes (PROTOCOL 3).
     fn result<'a>(
         &self,
         key: &CallKey,
