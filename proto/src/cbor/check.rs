@@ -2,8 +2,9 @@
 
 use super::checked::Span;
 use super::error::{Error, ErrorKind};
+use super::item::{Head, INDEFINITE, head_at, indefinite_string_end, short_end, string_end};
 use super::keys::Keys;
-use super::reader::{Head, INDEFINITE, Reader, head_at, indefinite_string_end, short_end, string_end};
+use super::reader::Reader;
 use super::short::{is_ascii, pairs_end};
 use crate::limits::{CBOR_CONTAINER_ITEMS_MAX, CBOR_DEPTH_MAX, CBOR_ITEMS_MAX, CBOR_MAP_KEYS_BYTES_MAX};
 

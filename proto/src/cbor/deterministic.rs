@@ -3,9 +3,10 @@
 use std::cmp::Ordering;
 
 use super::error::{Error, ErrorKind};
+use super::item::{Kind, skip_at};
 use super::keys::{self, Keys};
 use super::order;
-use super::reader::{Kind, Reader, skip_at};
+use super::reader::Reader;
 use super::writer::Writer;
 use crate::limits::CBOR_DEPTH_MAX;
 

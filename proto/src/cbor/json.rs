@@ -8,7 +8,8 @@ use serde_json::{Map, Number, Value};
 use thiserror::Error;
 
 use super::error::Error;
-use super::reader::{Kind, Reader};
+use super::item::Kind;
+use super::reader::Reader;
 use super::writer::Writer;
 use crate::limits::CBOR_DEPTH_MAX;
 

@@ -10,8 +10,9 @@ use std::hash::{BuildHasher as _, RandomState};
 
 use super::deterministic::{deterministic_at, is_deterministic};
 use super::error::Error;
+use super::item::{head_at, skip_at, string_end};
 use super::order::compare;
-use super::reader::{Reader, head_at, skip_at, string_end};
+use super::reader::Reader;
 
 /// Counts the pairs from `reader`'s position on, of which a head promised `left`, and says whether their keys stand in
 /// order already.

@@ -8,6 +8,7 @@ mod check;
 mod checked;
 mod deterministic;
 mod error;
+mod item;
 pub mod json;
 mod keys;
 mod order;
@@ -20,8 +21,9 @@ pub use checked::Checked;
 pub(crate) use checked::Span;
 pub use deterministic::{deterministic, deterministic_len, deterministic_pieces, is_deterministic};
 pub use error::{Error, ErrorKind};
-pub(crate) use reader::short_end;
-pub use reader::{Head, Kind, Reader, short_bytes};
+pub(crate) use item::short_end;
+pub use item::{Head, Kind, short_bytes};
+pub use reader::Reader;
 pub use writer::Writer;
 
 #[cfg(test)]

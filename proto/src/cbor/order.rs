@@ -7,7 +7,8 @@
 use std::cmp::Ordering;
 
 use super::error::Error;
-use super::reader::{Head, Reader, head_at, string_end};
+use super::item::{Head, head_at, string_end};
+use super::reader::Reader;
 use super::writer::shortest_float;
 
 /// Compares the keys that `a` and `b` begin with, in the bytewise order of their deterministic encodings.

@@ -1,6 +1,6 @@
 //! Items whose first byte tells where they end in, what the strict check wants to know of them out, in a few wide looks.
 
-use super::reader::short_bytes;
+use super::item::short_bytes;
 
 /// Where so many pairs end, if each is a short text and a short value, as most are that are nested most deeply, and the keys
 /// stand in ascending order. Others, and those at the end of the input, are to be looked at one by one.
