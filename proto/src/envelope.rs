@@ -6,6 +6,7 @@
 //! message layer's question. [`Draft::seal`] is the way back.
 
 mod decode;
+mod encoded;
 mod error;
 mod id;
 mod recipients;
@@ -18,6 +19,7 @@ use crate::cbor::{self, Checked, Checker, Reader, Span, TagPolicy};
 use crate::identity::{Authcrypt, Did};
 use crate::limits::{FUTURE_SKEW_MS_MAX, ID_TS_SKEW_MS_MAX, NONCE_BYTES, SIGNATURE_BYTES, TTL_MS_MAX};
 
+pub use encoded::Encoded;
 pub use error::{EnvelopeError, EnvelopeErrorKind};
 pub use id::{InvalidMessageId, MessageId};
 pub use recipients::Recipients;

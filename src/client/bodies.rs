@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use capd_proto::capability::CapabilityName;
-use capd_proto::cbor::{self, Checker, Reader, TagPolicy};
+use capd_proto::cbor::{self, Checker, Reader, TagPolicy, Writer};
 use capd_proto::code::Code;
-use capd_proto::envelope::{Envelope, MessageId};
+use capd_proto::envelope::{Encoded, Envelope, MessageId};
 use capd_proto::message::{
     AuditPage, AuditPruneRequest, AuditPruned, AuditRequest, CallError, CallsRequest, CancelState, CapResult,
     Declare, Descriptor, DocRequest, ErrorBody, InputRequired, Invoke, ListedCall, MetricFamily,
@@ -15,6 +15,7 @@ use capd_proto::message::{
 };
 use capd_proto::negotiate::Negotiate;
 
+use super::outgoing::Body;
 use super::{Answer, CallList, CallRequest, ClientError, Offer, Page, Query, Session, Target, WireError, ms};
 
 /// Containers around params and results: the envelope's map and the body's.
@@ -22,67 +23,73 @@ pub(super) const PAYLOAD_DEPTH: usize = 2;
 /// Containers around the details of an error result: the error's map too.
 pub(super) const DETAILS_DEPTH: usize = 3;
 
-/// A body without any field, for PING.
-pub(super) const EMPTY_MAP: &[u8] = &[0xa0];
+/// PING: a body without any field.
+pub(super) fn ping() -> Body {
+    written(|out| {
+        Writer::new(out).map(0);
+    })
+}
 
 /// CAP_INVOKE.
-pub(super) fn invoke(request: &CallRequest) -> Vec<u8> {
-    let mut invoke = Invoke::new(&request.params);
-    match &request.target {
-        Target::Id(id) => invoke.id = Some(id.to_string().into()),
-        Target::Name { name, version, negotiate } => {
-            invoke.capability = Some(name.as_str().into());
-            invoke.version = version.as_ref().map(|version| version.to_string().into());
-            invoke.negotiate = negotiate.as_ref().map(Preferences::from);
+pub(super) fn invoke(request: &CallRequest) -> Body {
+    written_around(&request.params, |params, out| {
+        let mut invoke = Invoke::new(params);
+        match &request.target {
+            Target::Id(id) => invoke.id = Some(id.to_string().into()),
+            Target::Name { name, version, negotiate } => {
+                invoke.capability = Some(name.as_str().into());
+                invoke.version = version.as_ref().map(|version| version.to_string().into());
+                invoke.negotiate = negotiate.as_ref().map(Preferences::from);
+            }
         }
-    }
-    invoke.timeout_ms = request.timeout.map(ms);
-    invoke.session = request.session.map(|session_id| SessionRef { session_id, session_scope: false });
-    written_around(&request.params, |out| invoke.encode(out))
+        invoke.timeout_ms = request.timeout.map(ms);
+        invoke.session = request.session.map(|session_id| SessionRef { session_id, session_scope: false });
+        invoke.encode_around(out)
+    })
 }
 
 /// REQUEST to cancel a call.
-pub(super) fn cancel(target: MessageId) -> Vec<u8> {
+pub(super) fn cancel(target: MessageId) -> Body {
     written(|out| Request::Cancel { target }.encode(out))
 }
 
 /// REQUEST for a list of calls.
-pub(super) fn calls(request: &CallsRequest<'_>) -> Vec<u8> {
+pub(super) fn calls(request: &CallsRequest<'_>) -> Body {
     written(|out| Request::Calls(request.clone()).encode(out))
 }
 
 /// REQUEST for a page of the audit log.
-pub(super) fn audit(request: &AuditRequest<'_>) -> Vec<u8> {
+pub(super) fn audit(request: &AuditRequest<'_>) -> Body {
     written(|out| Request::Audit(request.clone()).encode(out))
 }
 
 /// REQUEST to remove old records from the audit log.
-pub(super) fn audit_prune(request: AuditPruneRequest) -> Vec<u8> {
+pub(super) fn audit_prune(request: AuditPruneRequest) -> Body {
     written(|out| Request::AuditPrune(request).encode(out))
 }
 
 /// REQUEST for what a caller may do.
-pub(super) fn policy_why(request: PolicyWhyRequest<'_>) -> Vec<u8> {
+pub(super) fn policy_why(request: PolicyWhyRequest<'_>) -> Body {
     written(|out| Request::PolicyWhy(request).encode(out))
 }
 
 /// REQUEST for all metrics.
-pub(super) fn metrics() -> Vec<u8> {
+pub(super) fn metrics() -> Body {
     written(|out| Request::Metrics.encode(out))
 }
 
 /// REQUEST to read the policy anew.
-pub(super) fn policy_reload() -> Vec<u8> {
+pub(super) fn policy_reload() -> Body {
     written(|out| Request::PolicyReload.encode(out))
 }
 
 /// RESPONSE to a REQUEST to cancel.
-pub(super) fn cancel_response(target: MessageId, state: CancelState) -> Vec<u8> {
+pub(super) fn cancel_response(target: MessageId, state: CancelState) -> Body {
     written(|out| Response::Cancel { target, state }.encode(out))
 }
 
 /// REQUEST for a session.
-pub(super) fn negotiate(name: &CapabilityName, wanted: &Negotiate) -> Vec<u8> {
+pub(super) fn negotiate(name: &CapabilityName, wanted: &Negotiate) -> Body {
     let texts = Preferences::from(wanted);
     let request = NegotiateRequest {
         capability: name.as_str().into(),
@@ -94,7 +101,7 @@ pub(super) fn negotiate(name: &CapabilityName, wanted: &Negotiate) -> Vec<u8> {
 }
 
 /// CAP_QUERY.
-pub(super) fn query(query: &Query) -> Vec<u8> {
+pub(super) fn query(query: &Query) -> Body {
     let body = QueryBody {
         capability: Some(query.filter.to_string().into()),
         alias: None,
@@ -107,47 +114,51 @@ pub(super) fn query(query: &Query) -> Vec<u8> {
 }
 
 /// CAP_DECLARE.
-pub(super) fn declare(descriptors: &[Descriptor]) -> Vec<u8> {
+pub(super) fn declare(descriptors: &[Descriptor]) -> Body {
     let raw = descriptors.iter().map(Descriptor::as_bytes).collect();
     written(|out| Declare::new(raw, None).encode(out))
 }
 
 /// DOC_REQUEST.
-pub(super) fn doc_request(hash: &[u8]) -> Vec<u8> {
+pub(super) fn doc_request(hash: &[u8]) -> Body {
     written(|out| DocRequest { hash: hash.into() }.encode(out))
 }
 
 /// ERROR.
-pub(super) fn error(code: Code, why: &str) -> Vec<u8> {
+pub(super) fn error(code: Code, why: &str) -> Body {
     written(|out| ErrorBody::new(code, why).encode(out))
 }
 
 /// PROCESSING.
-pub(super) fn processing(status_text: Option<&str>, eta_ms: Option<u64>) -> Vec<u8> {
+pub(super) fn processing(status_text: Option<&str>, eta_ms: Option<u64>) -> Body {
     let body = Processing { status_text: status_text.map(Into::into), eta_ms, cancellable: Some(true) };
     written(|out| body.encode(out))
 }
 
 /// PROGRESS.
-pub(super) fn progress(pct: u8) -> Vec<u8> {
+pub(super) fn progress(pct: u8) -> Body {
     written(|out| Progress { progress_pct: pct }.encode(out))
 }
 
 /// INPUT_REQUIRED.
-pub(super) fn input_required(prompt: &str) -> Vec<u8> {
+pub(super) fn input_required(prompt: &str) -> Body {
     let body = InputRequired { prompt: prompt.into(), options: None, timeout_ms: None };
     written(|out| body.encode(out))
 }
 
 /// CAP_RESULT.
-pub(super) fn result(outcome: &Result<Bytes, WireError>, took: Duration) -> Vec<u8> {
-    let mut body = match outcome {
-        Ok(result) => CapResult::success(result),
-        Err(error) => CapResult::error(CallError::new(error.code, &error.message, error.details.as_deref())),
+pub(super) fn result(outcome: &Result<Bytes, WireError>, took: Duration) -> Body {
+    let timed = |mut body: CapResult<'_>, out: &mut Vec<u8>| {
+        body.execution_time_ms = Some(ms(took));
+        body.encode_around(out)
     };
-    body.execution_time_ms = Some(ms(took));
-    let item = outcome.as_deref().unwrap_or_default();
-    written_around(item, |out| body.encode(out))
+    match outcome {
+        Ok(result) => written_around(result, |result, out| timed(CapResult::success(result), out)),
+        Err(error) => written(|out| {
+            let error = CallError::new(error.code, &error.message, error.details.as_deref());
+            timed(CapResult::error(error), out);
+        }),
+    }
 }
 
 /// What a CAP_RESULT, read from `body`, says. **Errors:** [`ClientError::Result`] when it is an error.
@@ -284,15 +295,19 @@ pub(super) fn unusable(error: impl std::fmt::Display) -> ClientError {
     ClientError::Answer(error.to_string())
 }
 
-fn written(encode: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
-    written_around(&[], encode)
+fn written(encode: impl FnOnce(&mut Vec<u8>)) -> Body {
+    let mut bytes = Vec::with_capacity(FIELDS_BYTES);
+    encode(&mut bytes);
+    Body { bytes, apart: None }
 }
 
-/// A body of which `item` is the most part.
-fn written_around(item: &[u8], encode: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
-    let mut out = Vec::with_capacity(item.len() + FIELDS_BYTES);
-    encode(&mut out);
-    out
+/// A body around `item`: `encode` writes what it is given of it and says where that ends.
+fn written_around(item: &Bytes, encode: impl FnOnce(&[u8], &mut Vec<u8>) -> usize) -> Body {
+    let (written, apart): (&[u8], _) =
+        if item.len() >= Encoded::APART_BYTES_MIN { (&[], Some(item.clone())) } else { (item, None) };
+    let mut bytes = Vec::with_capacity(written.len() + FIELDS_BYTES);
+    let at = encode(written, &mut bytes);
+    Body { bytes, apart: apart.map(|item| (at, item)) }
 }
 
 /// Bytes to begin with for the other fields of a body.

@@ -283,6 +283,7 @@ impl Service for Dispatch {
         match message {
             Message::Ping(_) => {
                 let Some(did) = self.did.get() else { return };
+                let body = body.to_vec().into();
                 let pong = Outgoing { reply_to: Some(id), ..Outgoing::new(Type::Pong, did, &body) };
                 self.reply(route, &pong);
             }

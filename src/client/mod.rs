@@ -223,7 +223,8 @@ impl Client {
     /// **Errors:** [`ClientError`]; [`ClientError::Timeout`] after `wait`.
     pub async fn ping(&self, to: &Did, wait: Duration) -> Result<Duration, ClientError> {
         let sent = Instant::now();
-        let message = Outgoing { to, ..Outgoing::new(Type::Ping, &self.core.did, bodies::EMPTY_MAP) };
+        let body = bodies::ping();
+        let message = Outgoing { to, ..Outgoing::new(Type::Ping, &self.core.did, &body) };
         self.request(&message, Type::Pong, wait).await?;
         Ok(sent.elapsed())
     }

@@ -1,7 +1,7 @@
 //! A type and a body in, the bytes of an envelope for a local link out.
 
 use bytes::Bytes;
-use capd_proto::envelope::{Draft, Ext, MessageId, Recipients};
+use capd_proto::envelope::{Draft, Encoded, Ext, MessageId, Recipients};
 use capd_proto::identity::Did;
 use capd_proto::message::Type;
 
@@ -19,19 +19,33 @@ pub(super) struct Outgoing<'a> {
     pub(super) reply_to: Option<MessageId>,
     pub(super) thread_id: Option<&'a [u8]>,
     pub(super) ttl_ms: u64,
-    /// Written by `capd_proto::message`.
-    pub(super) body: &'a [u8],
+    pub(super) body: &'a Body,
+}
+
+/// A body, written by `capd_proto::message`.
+#[derive(Debug)]
+pub(super) struct Body {
+    /// Its bytes, but for an item that lies apart.
+    pub(super) bytes: Vec<u8>,
+    /// A large item, and where in `bytes` it belongs.
+    pub(super) apart: Option<(usize, Bytes)>,
+}
+
+impl From<Vec<u8>> for Body {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self { bytes, apart: None }
+    }
 }
 
 impl<'a> Outgoing<'a> {
     /// A message of the agent `did` to itself, which is how it speaks to its sidecar.
-    pub(super) const fn new(typ: Type, did: &'a Did, body: &'a [u8]) -> Self {
+    pub(super) const fn new(typ: Type, did: &'a Did, body: &'a Body) -> Self {
         let ttl_ms = TTL_MS_DEFAULT;
         Self { id: None, typ, from: did, to: did, reply_to: None, thread_id: None, ttl_ms, body }
     }
 
     /// The envelope, and its id. **Errors:** no randomness.
-    pub(super) fn seal(&self, system: &System) -> Result<(MessageId, Bytes), ClientError> {
+    pub(super) fn seal(&self, system: &System) -> Result<(MessageId, Encoded), ClientError> {
         let (id, ts) = match self.id {
             // The id's time must be within a second of `ts`, so a repeated message keeps its time.
             Some(id) => (id, id.ts_ms()),
@@ -51,11 +65,14 @@ impl<'a> Outgoing<'a> {
             to: Recipients::one(self.to),
             reply_to: self.reply_to.as_ref().map(|id| id.as_bytes().as_slice()),
             thread_id: self.thread_id,
-            body: self.body,
+            body: &self.body.bytes,
             ext: Ext::None,
         };
-        let mut bytes = Vec::with_capacity(ENVELOPE_BYTES + self.body.len());
         // PROTOCOL 2: on a local link `sig` may be empty; the sidecar signs what leaves it.
+        if let Some((at, item)) = &self.body.apart {
+            return Ok((id, draft.write_apart(*at, item.clone())));
+        }
+        let mut bytes = Vec::with_capacity(ENVELOPE_BYTES + self.body.bytes.len());
         draft.write_unsigned(&mut bytes);
         Ok((id, bytes.into()))
     }

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::dispatch::Waiting;
-use super::outgoing::{self, Outgoing};
+use super::outgoing::{self, Body, Outgoing};
 use super::{Client, ClientError, WireError, bodies};
 use crate::net::{Route, System};
 
@@ -163,7 +163,7 @@ impl Way {
         }
     }
 
-    fn send(&self, typ: Type, body: &[u8]) -> Result<(), ClientError> {
+    fn send(&self, typ: Type, body: &Body) -> Result<(), ClientError> {
         let message = Outgoing {
             to: &self.to,
             reply_to: Some(self.id),

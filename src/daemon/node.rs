@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use bytes::Bytes;
 use capd_proto::code::Code;
-use capd_proto::envelope::{Draft, Ext, MessageId, Recipients};
+use capd_proto::envelope::{Draft, Encoded, Ext, MessageId, Recipients};
 use capd_proto::identity::{Did, Identity, Keyring};
 use capd_proto::message::{ErrorBody, Type};
 use tokio_util::future::FutureExt as _;
@@ -157,6 +157,24 @@ pub(super) struct Outbound<'a> {
     pub(super) ext: Ext<'a>,
 }
 
+impl<'a> Outbound<'a> {
+    /// The envelope that the agent `did` makes of it.
+    pub(super) fn draft(&'a self, did: &'a Did) -> Draft<'a> {
+        Draft {
+            id: self.id,
+            typ: self.typ.code(),
+            ts: self.id.ts_ms(),
+            ttl: self.ttl_ms,
+            from: did.as_str(),
+            to: Recipients::one(self.to),
+            reply_to: self.reply_to.as_ref().map(|id| id.as_bytes().as_slice()),
+            thread_id: self.thread_id,
+            body: self.body,
+            ext: self.ext,
+        }
+    }
+}
+
 impl Node {
     pub(super) fn new(parts: Parts) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
@@ -226,25 +244,22 @@ impl Node {
     }
 
     pub(super) fn seal_signed(&self, message: &Outbound<'_>, signed: bool) -> Bytes {
-        self.seal_around(message, signed).0
+        self.seal_around(&message.draft(self.did()), signed).0
     }
 
-    /// The same, and the body within.
-    pub(super) fn seal_around(&self, message: &Outbound<'_>, signed: bool) -> (Bytes, Bytes) {
-        let reply_to = message.reply_to;
-        let draft = Draft {
-            id: message.id,
-            typ: message.typ.code(),
-            ts: message.id.ts_ms(),
-            ttl: message.ttl_ms,
-            from: self.did().as_str(),
-            to: Recipients::one(message.to),
-            reply_to: reply_to.as_ref().map(|id| id.as_bytes().as_slice()),
-            thread_id: message.thread_id,
-            body: message.body,
-            ext: message.ext,
-        };
-        let mut out = Vec::with_capacity(message.body.len() + ENVELOPE_BYTES_TYPICAL);
+    /// The bytes of an envelope of ours around a body that came, which is not copied if it is large. Gives the body where
+    /// it is from here on, too.
+    pub(super) fn pass_on(&self, draft: Draft<'_>, body: &Bytes, signed: bool) -> (Encoded, Bytes) {
+        // What is signed has to stand in one piece.
+        if signed || body.len() < Encoded::APART_BYTES_MIN {
+            let (envelope, body) = self.seal_around(&Draft { body, ..draft }, signed);
+            return (envelope.into(), body);
+        }
+        (Draft { body: &[], ..draft }.write_apart(0, body.clone()), body.clone())
+    }
+
+    fn seal_around(&self, draft: &Draft<'_>, signed: bool) -> (Bytes, Bytes) {
+        let mut out = Vec::with_capacity(draft.body.len() + ENVELOPE_BYTES_TYPICAL);
         let body = draft.seal_around(&self.identity, signed, &mut out);
         let out = Bytes::from(out);
         let body = out.slice(body);
@@ -282,7 +297,7 @@ impl Node {
 
     /// Sends an answer. An answer that does not fit the link's queue is lost with the link: whoever asks again finds
     /// it in the ledger.
-    pub(super) fn send(&self, link: &Arc<Link>, route: &Route, envelope: Bytes) {
+    pub(super) fn send(&self, link: &Arc<Link>, route: &Route, envelope: impl Into<Encoded>) {
         match route.send(envelope) {
             Ok(()) | Err(SendError::Closed | SendError::Draining) => {}
             Err(error @ SendError::Full) => {

@@ -7,10 +7,9 @@ use std::sync::{Arc, Mutex, Weak};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use bytes::Bytes;
 use capd_proto::cbor::Writer;
 use capd_proto::code::Code;
-use capd_proto::envelope::{Draft, Envelope, Ext, MessageId};
+use capd_proto::envelope::{Draft, Encoded, Envelope, Ext, MessageId};
 use capd_proto::limits::EXT_CAPABILITY_ID;
 use capd_proto::message::{
     self, CapResult, ContentHash, Declare, Descriptor, DescriptorDraft, ErrorBody, HashAlg, RateLimit,
@@ -289,14 +288,13 @@ impl Node {
     }
 
     /// A call's envelope with the chosen capability id in `ext`: an agent that serves several versions learns it there.
-    fn with_chosen_id(&self, invocation: &Invocation) -> Option<Bytes> {
+    fn with_chosen_id(&self, invocation: &Invocation) -> Option<Encoded> {
         let envelope = Envelope::decode(&invocation.envelope).ok()?;
         let chosen = text(&invocation.capability.to_string());
         let ext = with_fields(envelope.ext.unwrap_or(EMPTY_MAP), &[(EXT_CAPABILITY_ID, &chosen)]);
         let draft = Draft { ext: Ext::Raw(&ext), ..Draft::of(&envelope)? };
-        let mut out = Vec::with_capacity(invocation.envelope.len() + ext.len());
-        draft.seal(&self.identity, false, &mut out);
-        Some(Bytes::from(out))
+        let body = invocation.envelope.slice_ref(draft.body);
+        Some(self.pass_on(draft, &body, false).0)
     }
 
     /// CAP_RESULT from an agent that serves. `false` when the agent serves no such call.

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use capd_proto::call::caller::Generation;
 use capd_proto::code::Code;
-use capd_proto::envelope::{Draft, Ext, MessageId};
+use capd_proto::envelope::{Draft, Encoded, Ext, MessageId};
 use capd_proto::identity::Did;
 use capd_proto::message::{Declare, ErrorBody, Message, Type};
 use tokio::sync::{Notify, oneshot};
@@ -261,7 +261,7 @@ impl Node {
         &self,
         link: &Arc<Link>,
         id: MessageId,
-        envelope: Bytes,
+        envelope: impl Into<Encoded>,
         deadline_ms: u64,
         who: Waiter,
     ) -> Result<(), Refusal> {

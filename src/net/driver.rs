@@ -317,7 +317,7 @@ impl Driver {
                 }
                 Output::Close(reason) => return Some(self.reason(reason)),
                 output => match self.greeter.write(output) {
-                    Some((frame_type, payload)) => self.control.send_frame(frame_type, &payload),
+                    Some((frame_type, payload)) => self.control.send_frame(frame_type, &payload.into()),
                     None => Ok(()),
                 },
             };

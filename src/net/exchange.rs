@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use bytes::Bytes;
+use capd_proto::envelope::Encoded;
 use capd_proto::frame::{ErrorFrame, FrameType};
 use quinn::VarInt;
 use tokio_util::sync::CancellationToken;
@@ -67,14 +68,14 @@ impl Exchanges {
     }
 
     /// Queues `payload` on the stream that fits it. **Errors:** [`SendError`].
-    pub(super) fn request(&self, link: &Arc<Link>, payload: Bytes) -> Result<Route, SendError> {
+    pub(super) fn request(&self, link: &Arc<Link>, payload: &Encoded) -> Result<Route, SendError> {
         if link.is_closed() {
             return Err(SendError::Closed);
         }
         if payload.len() > self.shared_message_bytes_max {
             let stream = Stream::single(link.flow());
             let route = Route::counted(&stream);
-            stream.send(&payload)?;
+            stream.send(payload)?;
             // The peer sees the end of the stream behind the request: it carries a single call.
             stream.outbox.close();
             self.open(link, stream);
@@ -82,7 +83,7 @@ impl Exchanges {
         }
         let stream = self.quietest(link);
         let route = Route::counted(&stream);
-        stream.send(&payload)?;
+        stream.send(payload)?;
         Ok(route)
     }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
+use capd_proto::envelope::Encoded;
 use capd_proto::frame::FrameType;
 use capd_proto::identity::{Did, PublicKey};
 use capd_proto::link::Role;
@@ -167,7 +168,7 @@ impl Link {
     /// calls in flight and a large one a stream of its own, which ends with the answer (PROTOCOL 4).
     ///
     /// **Errors:** [`SendError`]; nothing was sent then.
-    pub fn request(self: &Arc<Self>, payload: Bytes) -> Result<Route, SendError> {
+    pub fn request(self: &Arc<Self>, payload: impl Into<Encoded>) -> Result<Route, SendError> {
         if self.is_closed() {
             return Err(SendError::Closed);
         }
@@ -176,19 +177,19 @@ impl Link {
         }
         let Some(exchanges) = &self.exchanges else {
             let route = Route::counted(&self.control);
-            self.control.send(&payload)?;
+            self.control.send(&payload.into())?;
             return Ok(route);
         };
-        exchanges.request(self, payload)
+        exchanges.request(self, &payload.into())
     }
 
     /// Sends a message that begins no call, on a stream as [`Link::request`] would choose it; allowed while draining.
     ///
     /// **Errors:** [`SendError`]; nothing was sent then.
-    pub fn notify(self: &Arc<Self>, payload: Bytes) -> Result<(), SendError> {
+    pub fn notify(self: &Arc<Self>, payload: impl Into<Encoded>) -> Result<(), SendError> {
         match &self.exchanges {
-            None => self.control.send(&payload),
-            Some(exchanges) => exchanges.request(self, payload).map(drop),
+            None => self.control.send(&payload.into()),
+            Some(exchanges) => exchanges.request(self, &payload.into()).map(drop),
         }
     }
 
@@ -196,7 +197,7 @@ impl Link {
     /// otherwise wait for the next keep-alive. **Source:** RFC 9000 10.3.
     pub fn probe(&self) {
         // A full queue leaves on its own, and is as good a probe.
-        let _queued = self.control.send_frame(FrameType::Ping, &Bytes::from_static(PROBE));
+        let _queued = self.control.send_frame(FrameType::Ping, &Bytes::from_static(PROBE).into());
     }
 
     /// Says GOAWAY, lets calls in flight end, then closes the link. **Source:** PROTOCOL 4.
@@ -266,8 +267,8 @@ impl Route {
     /// Sends a message on this stream: an answer to the request that came on it.
     ///
     /// **Errors:** [`SendError`]; nothing was sent then.
-    pub fn send(&self, payload: Bytes) -> Result<(), SendError> {
-        self.stream.send(&payload)
+    pub fn send(&self, payload: impl Into<Encoded>) -> Result<(), SendError> {
+        self.stream.send(&payload.into())
     }
 
     /// Cancels the call by resetting its stream (code 0x4901), if it has one of its own; the answer is not waited for.

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::{BufMut, Bytes, BytesMut};
+use capd_proto::envelope::Encoded;
 use capd_proto::limits::FRAME_HEADER_BYTES;
 use tokio::sync::Notify;
 
@@ -85,6 +86,27 @@ struct Queue {
     closed: bool,
 }
 
+impl Queue {
+    /// Adds short pieces, behind each other.
+    fn copy(&mut self, pieces: &[&[u8]]) {
+        let bytes = pieces.iter().map(|piece| piece.len()).sum();
+        if self.tail.capacity() - self.tail.len() < bytes {
+            let room = self.taken_bytes.clamp(TAIL_BYTES_MIN, TAIL_BYTES_MAX);
+            self.tail.reserve(room.max(bytes));
+        }
+        for piece in pieces {
+            self.tail.put_slice(piece);
+        }
+    }
+
+    /// Adds a long piece as it is.
+    fn put(&mut self, piece: &Bytes) {
+        let before = self.tail.split().freeze();
+        self.chunks.push(before);
+        self.chunks.push(piece.clone());
+    }
+}
+
 /// Everything that was queued at one wake-up. Its bytes count against the budget until it is dropped.
 pub(super) struct Batch {
     /// The bytes to write, in order.
@@ -106,7 +128,7 @@ impl Outbox {
     }
 
     /// Queues one frame. **Errors:** [`SendError::Full`] and [`SendError::Closed`].
-    pub(super) fn push(&self, header: [u8; FRAME_HEADER_BYTES], payload: &Bytes) -> Result<(), SendError> {
+    pub(super) fn push(&self, header: [u8; FRAME_HEADER_BYTES], payload: &Encoded) -> Result<(), SendError> {
         let bytes = header.len() + payload.len();
         let mut queue = self.queue();
         if queue.closed {
@@ -120,19 +142,17 @@ impl Outbox {
         }
         queue.frames += 1;
         queue.bytes += bytes;
-        let is_copied = payload.len() <= COPIED_BYTES_MAX;
-        let tail_bytes = if is_copied { bytes } else { header.len() };
-        if queue.tail.capacity() - queue.tail.len() < tail_bytes {
-            let room = queue.taken_bytes.clamp(TAIL_BYTES_MIN, TAIL_BYTES_MAX);
-            queue.tail.reserve(tail_bytes.max(room));
-        }
-        queue.tail.put_slice(&header);
-        if is_copied {
-            queue.tail.put_slice(payload);
-        } else {
-            let head = queue.tail.split().freeze();
-            queue.chunks.push(head);
-            queue.chunks.push(payload.clone());
+        match payload {
+            Encoded::Whole(payload) if payload.len() <= COPIED_BYTES_MAX => queue.copy(&[&header, payload]),
+            Encoded::Whole(payload) => {
+                queue.copy(&[&header]);
+                queue.put(payload);
+            }
+            Encoded::Apart { fields, at, item } => {
+                queue.copy(&[&header, &fields[..*at]]);
+                queue.put(item);
+                queue.copy(&[&fields[*at..]]);
+            }
         }
         drop(queue);
         self.wake.notify_one();
@@ -237,10 +257,10 @@ mod tests {
     async fn small_frames_leave_as_one_piece_and_large_payloads_uncopied() {
         let outbox = outbox(1 << 20, 10);
         let large = Bytes::from(vec![7; COPIED_BYTES_MAX + 1]);
-        outbox.push(HEADER, &Bytes::from_static(b"a")).unwrap();
-        outbox.push(HEADER, &Bytes::from_static(b"b")).unwrap();
-        outbox.push(HEADER, &large).unwrap();
-        outbox.push(HEADER, &Bytes::from_static(b"c")).unwrap();
+        outbox.push(HEADER, &Bytes::from_static(b"a").into()).unwrap();
+        outbox.push(HEADER, &Bytes::from_static(b"b").into()).unwrap();
+        outbox.push(HEADER, &large.clone().into()).unwrap();
+        outbox.push(HEADER, &Bytes::from_static(b"c").into()).unwrap();
         let batch = outbox.batch().await.unwrap();
         let lengths: Vec<_> = batch.chunks.iter().map(Bytes::len).collect();
         assert_eq!(lengths, [6 + 6 + 5, large.len(), 6]);
@@ -250,7 +270,7 @@ mod tests {
     #[tokio::test]
     async fn bytes_count_until_their_batch_is_written() {
         let outbox = outbox(12, 10);
-        let payload = Bytes::from_static(b"a");
+        let payload = Bytes::from_static(b"a").into();
         outbox.push(HEADER, &payload).unwrap();
         let batch = outbox.batch().await.unwrap();
         outbox.push(HEADER, &payload).unwrap();
@@ -262,7 +282,7 @@ mod tests {
     #[tokio::test]
     async fn one_frame_above_the_budget_fits_an_empty_queue() {
         let outbox = outbox(8, 10);
-        let payload = Bytes::from_static(b"more than eight");
+        let payload = Bytes::from_static(b"more than eight").into();
         outbox.push(HEADER, &payload).unwrap();
         assert_eq!(outbox.push(HEADER, &payload), Err(SendError::Full));
         drop(outbox.batch().await);
@@ -272,7 +292,7 @@ mod tests {
     #[tokio::test]
     async fn a_full_queue_says_so_and_recovers() {
         let outbox = outbox(1 << 20, 2);
-        let payload = Bytes::from_static(b"a");
+        let payload = Bytes::from_static(b"a").into();
         outbox.push(HEADER, &payload).unwrap();
         outbox.push(HEADER, &payload).unwrap();
         assert_eq!(outbox.push(HEADER, &payload), Err(SendError::Full));
@@ -283,15 +303,15 @@ mod tests {
     #[tokio::test]
     async fn a_closed_queue_is_written_to_its_end_and_an_aborted_one_is_not() {
         let closed = outbox(1 << 20, 2);
-        closed.push(HEADER, &Bytes::new()).unwrap();
+        closed.push(HEADER, &Bytes::new().into()).unwrap();
         closed.close();
-        assert_eq!(closed.push(HEADER, &Bytes::new()), Err(SendError::Closed));
+        assert_eq!(closed.push(HEADER, &Bytes::new().into()), Err(SendError::Closed));
         assert!(closed.batch().await.is_some());
         assert!(closed.batch().await.is_none());
 
         let budget = Arc::new(budget(1 << 20));
         let aborted = Outbox::new(Arc::clone(&budget), 2);
-        aborted.push(HEADER, &Bytes::new()).unwrap();
+        aborted.push(HEADER, &Bytes::new().into()).unwrap();
         aborted.abort();
         assert!(aborted.batch().await.is_none());
         assert_eq!(budget.metered.traffic.queued_bytes.load(Ordering::Relaxed), 0);

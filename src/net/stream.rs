@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bytes::Bytes;
+use capd_proto::envelope::Encoded;
 use capd_proto::frame::{self, FrameType};
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
@@ -72,7 +72,7 @@ impl Stream {
     }
 
     /// Queues one message. **Errors:** [`SendError`].
-    pub(super) fn send(&self, payload: &Bytes) -> Result<(), SendError> {
+    pub(super) fn send(&self, payload: &Encoded) -> Result<(), SendError> {
         let bytes_max = self.flow.message_bytes_max();
         if payload.len() > bytes_max {
             return Err(SendError::TooLarge { bytes: payload.len(), bytes_max });
@@ -81,7 +81,7 @@ impl Stream {
     }
 
     /// Queues one frame of any type. **Errors:** [`SendError::Full`], [`SendError::Closed`].
-    pub(super) fn send_frame(&self, frame_type: FrameType, payload: &Bytes) -> Result<(), SendError> {
+    pub(super) fn send_frame(&self, frame_type: FrameType, payload: &Encoded) -> Result<(), SendError> {
         let header = frame::encode_header(frame_type, payload.len()).map_err(|_| SendError::TooLarge {
             bytes: payload.len(),
             bytes_max: self.flow.message_bytes_max(),

@@ -47,7 +47,7 @@ impl Service for Probe {
         if payload.starts_with(b"?") && !self.is_holding.load(Ordering::Relaxed) {
             let mut answer = payload.to_vec();
             answer[0] = b'!';
-            route.send(answer.into()).unwrap();
+            route.send(answer).unwrap();
             return;
         }
         self.report(Event::Message(payload, route.clone()));

@@ -132,7 +132,7 @@ fn remember(times: u32) {
             idempotent: true,
         };
         assert!(matches!(ledger.admit(call, at), Admission::New));
-        let finish = ledger.finish(&key, Kept::Held(result.clone()), Answerer::Provider);
+        let finish = ledger.finish(&key, Kept::Held(result.clone().into()), Answerer::Provider);
         assert!(matches!(finish, Finish::Recorded(_)));
         ledger.sweep(now_ms, &mut rows);
     }

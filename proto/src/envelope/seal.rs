@@ -3,6 +3,9 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
+use bytes::Bytes;
+
+use super::encoded::Encoded;
 use super::id::MessageId;
 use super::recipients::Recipients;
 use super::signature::{SignedFields, deterministic, write_thread};
@@ -124,6 +127,17 @@ impl<'a> Draft<'a> {
         let _body = self.write(&Sealed { sig: None, enc: None }, out);
     }
 
+    /// The envelope with an empty `sig` and with `item`, which `body` lacks at `at`, apart from the other bytes.
+    ///
+    /// **Source:** PROTOCOL 2.
+    pub fn write_apart(&self, at: usize, item: Bytes) -> Encoded {
+        let mut fields = Vec::with_capacity(self.body.len() + FIELDS_BYTES_TYPICAL);
+        let body = self.write(&Sealed { sig: None, enc: None }, &mut fields);
+        let encoded = Encoded::Apart { fields: fields.into(), at: body.start + at, item };
+        debug_assert_eq!(cbor::check(&encoded.clone().into_bytes()), Ok(()));
+        encoded
+    }
+
     /// Appends the envelope with its body signed, then encrypted; a nonce must never serve twice between the same two
     /// parties.
     ///
@@ -194,3 +208,6 @@ impl<'a> Draft<'a> {
         body
     }
 }
+
+/// Bytes of an envelope around its body, for one allocation that fits.
+const FIELDS_BYTES_TYPICAL: usize = 320;

@@ -2,9 +2,7 @@
 
 use std::ops::Bound::{Excluded, Included, Unbounded};
 
-use bytes::Bytes;
-
-use crate::envelope::MessageId;
+use crate::envelope::{Encoded, MessageId};
 use crate::identity::Did;
 
 use super::{Answerer, Call, CallState, Facts, Kept, Key, Ledger, Status};
@@ -31,7 +29,7 @@ pub struct Listed<'a> {
     /// Where in the journal the recorded envelope is, if it is there.
     pub row: Option<u64>,
     /// The recorded envelope, if it is held in memory.
-    pub held: Option<&'a Bytes>,
+    pub held: Option<&'a Encoded>,
     /// What else is known of it.
     pub facts: &'a Facts,
 }

@@ -1,8 +1,6 @@
 //! What the ledger is told: which call, what became of it, how much to hold.
 
-use bytes::Bytes;
-
-use crate::envelope::MessageId;
+use crate::envelope::{Encoded, MessageId};
 use crate::identity::Did;
 use crate::limits::{
     LEDGER_CALLS_DEFAULT, LEDGER_CALLS_PER_PEER_DEFAULT, LEDGER_IDEMPOTENT_BYTES_DEFAULT,
@@ -39,7 +37,7 @@ pub struct Invoke {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kept {
     /// In the ledger.
-    Held(Bytes),
+    Held(Encoded),
     /// In the journal. Its call is never pushed out by others, whether idempotent or not.
     Journaled {
         /// Where in the journal.

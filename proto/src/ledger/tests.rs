@@ -32,7 +32,7 @@ fn bytes(length: usize) -> Bytes {
 }
 
 fn held(length: usize) -> Kept {
-    Kept::Held(bytes(length))
+    Kept::Held(bytes(length).into())
 }
 
 fn sweep(ledger: &mut Ledger<u32>, now_ms: u64) -> usize {
@@ -50,7 +50,7 @@ fn duplicate_attaches_while_running_and_replays_the_bytes_after() {
     let mut ledger = ledger();
     assert_eq!(ledger.admit(invoke(1, 1, false), 10), Admission::New);
     assert_eq!(ledger.admit(invoke(1, 1, false), 11), Admission::Attached { displaced: None });
-    let kept = Kept::Held(Bytes::from_static(b"the envelope"));
+    let kept = Kept::Held(Bytes::from_static(b"the envelope").into());
     assert_eq!(ledger.finish(&key(1, 1), kept.clone(), Answerer::Provider), Finish::Recorded(vec![10, 11]));
     assert_eq!(ledger.admit(invoke(1, 1, false), 12), Admission::Replay { kept, waiter: 12 });
 }
@@ -221,7 +221,7 @@ fn facts_are_those_of_the_call_that_was_new() {
     assert_eq!(ledger.admit_with(invoke(1, 1, true), facts(1), 0), Admission::New);
     let _ = ledger.admit_with(invoke(1, 1, true), facts(2), 1);
     assert_eq!(ledger.known(&key(1, 1)), Some((Status::Executing, &facts(1))));
-    let _ = ledger.finish(&key(1, 1), Kept::Held(Bytes::new()), Answerer::Provider);
+    let _ = ledger.finish(&key(1, 1), Kept::Held(Bytes::new().into()), Answerer::Provider);
     assert_eq!(ledger.known(&key(1, 1)), Some((Status::Finished, &facts(1))));
     ledger.set_blind(true);
     assert_eq!(ledger.known(&key(1, 1)), None);
@@ -265,7 +265,7 @@ fn listed_call_shows_where_it_stands() {
     assert_eq!(ledger.find(key(0, 1).id).collect::<Vec<_>>(), [running, finished]);
     assert_eq!(ledger.find(key(0, 2).id).count(), 0);
     let _ = ledger.finish(&key(1, 1), held(3), Answerer::Provider);
-    assert_eq!(ledger.find(key(1, 1).id).next().and_then(|call| call.held), Some(&bytes(3)));
+    assert_eq!(ledger.find(key(1, 1).id).next().and_then(|call| call.held), Some(&bytes(3).into()));
 }
 
 #[test]

@@ -266,7 +266,12 @@ impl<'a> MapWriter<'a> {
         }
     }
 
-    /// Writes a value that is one encoded item already.
+    /// Writes a value that is one encoded item already; gives where it ends in the buffer.
+    pub(super) fn raw(&mut self, key: &'static str, value: &[u8]) -> usize {
+        self.key(key).raw(value).written()
+    }
+
+    /// The same where there is a value.
     pub(super) fn raw_if(&mut self, key: &'static str, value: Option<&[u8]>) {
         if let Some(value) = value {
             self.key(key).raw(value);

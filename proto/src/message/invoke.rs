@@ -175,10 +175,15 @@ impl<'a> Invoke<'a> {
 
     /// Appends the body.
     pub fn encode(&self, out: &mut Vec<u8>) {
+        let _params = self.encode_around(out);
+    }
+
+    /// The same; gives where in `out` the params end.
+    pub fn encode_around(&self, out: &mut Vec<u8>) -> usize {
         let mut map = MapWriter::new(out);
         map.text_if("id", self.id.as_deref());
         map.text_if("type", self.alias.as_deref());
-        map.raw_if("params", Some(self.params));
+        let params_end = map.raw("params", self.params);
         if let Some(session) = &self.session {
             session.encode(map.key_then("session"));
         }
@@ -189,6 +194,7 @@ impl<'a> Invoke<'a> {
         map.text_if("capability", self.capability.as_deref());
         map.raw_if("delegation", self.delegation);
         map.uint_if("timeout_ms", self.timeout_ms);
+        params_end
     }
 }
 

@@ -114,16 +114,19 @@ impl<'a> CapResult<'a> {
 
     /// Appends the body.
     pub fn encode(&self, out: &mut Vec<u8>) {
+        let _item = self.encode_around(out);
+    }
+
+    /// The same; gives where in `out` the `result`, or the `error`, ends.
+    pub fn encode_around(&self, out: &mut Vec<u8>) -> usize {
         let mut map = MapWriter::new(out);
-        if let Outcome::Error(error) = &self.outcome {
-            error.encode(map.key_then("error"));
-        }
-        let status = match &self.outcome {
-            Outcome::Success(result) => {
-                map.raw_if("result", Some(result));
-                "success"
+        let (item_end, status) = match &self.outcome {
+            Outcome::Success(result) => (map.raw("result", result), "success"),
+            Outcome::Error(error) => {
+                let out = map.key_then("error");
+                error.encode(out);
+                (out.len(), "error")
             }
-            Outcome::Error(_) => "error",
         };
         map.text("status", status);
         if let Some(session) = &self.session {
@@ -131,6 +134,7 @@ impl<'a> CapResult<'a> {
         }
         map.raw_if("cost_estimate", self.cost_estimate);
         map.uint_if("execution_time_ms", self.execution_time_ms);
+        item_end
     }
 }
 

@@ -81,10 +81,10 @@ impl Node {
             reply_to: None,
             thread_id: call.thread_id.as_deref(),
             ttl_ms: call.expires_at_ms.saturating_sub(id.ts_ms()),
-            body: &invoked.body,
+            body: &[],
             ext: call.ext.as_deref().map_or(Ext::None, Ext::Raw),
         };
-        let (envelope, body) = self.seal_around(&message, needs_signature(&link));
+        let (envelope, body) = self.pass_on(message.draft(self.did()), &invoked.body, needs_signature(&link));
         call.keep(body);
         drop(invoked);
         let sent = self.request(&link, id, envelope, until_ms, Waiter::Call(Arc::clone(call), generation));

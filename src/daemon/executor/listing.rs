@@ -73,7 +73,8 @@ impl Calls {
         };
         let of_running = |time: fn(&Running) -> u64| running.map(|running| times.wall_ms(time(running)));
         let capability = running.map(|running| running.invocation.capability.to_string());
-        let recorded = call.held.and_then(|envelope| recorded(envelope)).unwrap_or_default();
+        let recorded =
+            call.held.and_then(|envelope| recorded(&envelope.clone().into_bytes())).unwrap_or_default();
         let Facts { capability: called, finished_at_ms, outcome } = call.facts;
         let outcome = outcome.or(recorded.outcome);
         ListedCall {

@@ -20,7 +20,7 @@ use bytes::Bytes;
 use capd_proto::call::executor::{Executor as Machine, Input};
 use capd_proto::capability::CapabilityId;
 use capd_proto::code::Code;
-use capd_proto::envelope::MessageId;
+use capd_proto::envelope::{Encoded, MessageId};
 use capd_proto::identity::Did;
 use capd_proto::ledger::{
     Admission, Answerer, BodyDigest, Bound as Full, Facts, Invoke as Admitted, Kept, Ledger, Status,
@@ -112,7 +112,7 @@ enum Stage {
 /// A call's one result, made and not yet known to whoever waits for it.
 struct Concluded {
     /// Its CAP_RESULT.
-    envelope: Bytes,
+    envelope: Encoded,
     /// **Units:** milliseconds since the Unix epoch.
     finished_at_ms: u64,
     ended: Result<(), Code>,

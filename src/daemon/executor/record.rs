@@ -5,7 +5,7 @@
 
 use capd_proto::call::executor::{Input, Surplus};
 use capd_proto::code::Code;
-use capd_proto::envelope::MessageId;
+use capd_proto::envelope::{Encoded, MessageId};
 use capd_proto::ledger::{Answerer, Finish, Kept};
 
 use super::results::Answer;
@@ -125,7 +125,7 @@ impl Node {
             let (Stage::Concluding { concluded, .. }, Some(row)) = (&running.stage, running.row) else {
                 return;
             };
-            let result = concluded.envelope.clone();
+            let result = concluded.envelope.clone().into_bytes();
             Change::Finish { row, result, finished_at_ms: self.clock.wall_ms() }
         };
         if self.journal.submit(Work::Write(change), Written::Finished(key.clone())).is_err() {
@@ -186,7 +186,7 @@ impl Node {
     }
 
     /// Sends the one result to everybody who waits for it.
-    pub(super) fn answer_waiters(&self, key: &CallKey, finish: Finish<Waiter>, envelope: &bytes::Bytes) {
+    pub(super) fn answer_waiters(&self, key: &CallKey, finish: Finish<Waiter>, envelope: &Encoded) {
         match finish {
             Finish::Recorded(waiters) => {
                 for waiter in waiters {

@@ -1,8 +1,8 @@
 //! A provider's outcome in; the call's one CAP_RESULT, checked and recorded, out.
 
-use std::borrow::Cow;
 use std::sync::MutexGuard;
 
+use bytes::Bytes;
 use capd_proto::call::executor::{self, Input, Surplus};
 use capd_proto::code::Code;
 use capd_proto::envelope::{Envelope, Ext};
@@ -120,31 +120,31 @@ impl Node {
 
     /// The CAP_RESULT that ends a call, and its body. `bytes_max` is how large it may be, asked only of one that is larger than
     /// what every side takes (PROTOCOL 3).
-    fn result<'a>(
+    fn result(
         &self,
         key: &CallKey,
         running: &Running,
         outcome: executor::Outcome,
-        answer: Answer<'a>,
+        answer: Answer<'_>,
         bytes_max: impl FnOnce() -> usize,
-    ) -> (Concluded, Cow<'a, [u8]>) {
+    ) -> (Concluded, Bytes) {
         let lost = "the provider's answer was lost";
         let failure = |code, message: &str, details| {
-            (Cow::Owned(self.failure_body(running, code, message, details)), Err(code))
+            (Bytes::from(self.failure_body(running, code, message, details)), Err(code))
         };
         let (body, ended) = match (outcome, answer) {
             (executor::Outcome::Provider, Answer::Body(AgentResult { body, ended, is_timed })) => {
                 let body = match is_timed {
-                    true => Cow::Borrowed(&**body),
+                    true => body.clone(),
                     false => {
                         let time_ms = uint(self.execution_time_ms(running));
-                        Cow::Owned(with_fields(body, &[("execution_time_ms", &time_ms)]))
+                        Bytes::from(with_fields(body, &[("execution_time_ms", &time_ms)]))
                     }
                 };
                 (body, ended.as_ref().map(drop).map_err(|code| *code))
             }
             (executor::Outcome::Provider, Answer::Success(result)) => {
-                (Cow::Owned(self.success_body(running, result)), Ok(()))
+                (self.success_body(running, result).into(), Ok(()))
             }
             (executor::Outcome::Error(code), Answer::Failure { message, details, .. }) => {
                 failure(code, message, details)
@@ -167,7 +167,13 @@ impl Node {
         (self.concluded(key, running, &body, ended), body)
     }
 
-    fn concluded(&self, key: &CallKey, running: &Running, body: &[u8], ended: Result<(), Code>) -> Concluded {
+    fn concluded(
+        &self,
+        key: &CallKey,
+        running: &Running,
+        body: &Bytes,
+        ended: Result<(), Code>,
+    ) -> Concluded {
         let now_ms = self.clock.wall_ms();
         let message = Outbound {
             id: self.fresh_id(now_ms),
@@ -177,10 +183,10 @@ impl Node {
             thread_id: None,
             // PROTOCOL 8: it is good for as long as the invoke is.
             ttl_ms: running.expires_at_ms.saturating_sub(now_ms),
-            body,
+            body: &[],
             ext: Ext::Fields { traceparent: None, deprecated: running.is_deprecated },
         };
-        let envelope = self.seal_signed(&message, running.signed);
+        let (envelope, _) = self.pass_on(message.draft(self.did()), body, running.signed);
         Concluded { envelope, finished_at_ms: now_ms, ended }
     }
 

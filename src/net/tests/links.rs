@@ -107,7 +107,7 @@ async fn a_hundred_requests_at_once_are_all_answered() {
         let mut pair = Pair::open(kind).await;
         let requests: Vec<_> = (0..100).map(|n| format!("?{n}")).collect();
         let routes: Vec<_> =
-            requests.iter().map(|request| pair.link.request(request.clone().into()).unwrap()).collect();
+            requests.iter().map(|request| pair.link.request(request.clone().into_bytes()).unwrap()).collect();
         assert_eq!(pair.link.in_flight(), 100);
         let mut answers = Vec::new();
         for _ in 0..100 {
@@ -129,8 +129,8 @@ async fn requests_of_all_sizes_cross_both_ways() {
         for n in 0..300_usize {
             let mut request = vec![n as u8; 1 + n * n % 90_001];
             request[0] = b'?';
-            routes.push(pair.link.request(request.clone().into()).unwrap());
-            routes.push(pair.served.request(request.into()).unwrap());
+            routes.push(pair.link.request(request.clone()).unwrap());
+            routes.push(pair.served.request(request).unwrap());
         }
         let mut bytes = [0; 2];
         for _ in 0..300 {
@@ -170,7 +170,7 @@ async fn a_large_request_has_a_stream_of_its_own_that_ends_with_the_answer() {
     let mut large = vec![b'.'; 1 << 20];
     large[0] = b'?';
     let small = pair.link.request(Bytes::from_static(b"?small")).unwrap();
-    let route = pair.link.request(large.clone().into()).unwrap();
+    let route = pair.link.request(large.clone()).unwrap();
     assert!(!route.is_same(&small));
     let mut received = [pair.server.message().await, pair.server.message().await];
     received.sort_by_key(|(payload, _)| payload.len());
@@ -192,7 +192,7 @@ async fn a_large_request_crosses_every_transport() {
         let mut pair = Pair::open(kind).await;
         let mut large: Vec<u8> = (0..3 << 20).map(|n: u32| (n >> 3) as u8).collect();
         large[0] = b'?';
-        let route = pair.link.request(large.clone().into()).unwrap();
+        let route = pair.link.request(large.clone()).unwrap();
         large[0] = b'!';
         assert!(pair.client.message().await.0 == large, "{kind}");
         drop(route);
