@@ -263,7 +263,11 @@ impl Client {
     ) -> Result<MessageId, ClientError> {
         let (id, bytes) = message.seal(&self.core.system)?;
         self.core.dispatch.expect(id, waiting, wait)?;
-        let mut sent = self.core.link.request(bytes).map_err(outgoing::unsent);
+        let link = &self.core.link;
+        // A cancel must not arrive before its call.
+        let sent =
+            if message.typ == Type::Request { link.request_in_order(bytes) } else { link.request(bytes) };
+        let mut sent = sent.map_err(outgoing::unsent);
         if self.core.link.is_closed() {
             // Every wait has been ended, so none may begin.
             sent = Err(ClientError::Closed(self.core.dispatch.close_reason()));

@@ -25,7 +25,7 @@ use super::greeting::{End, Greeter, config};
 use super::host::{Host, Permits};
 use super::link::{Identification, Link, Route};
 use super::meter::Limit;
-use super::outbox::SendError;
+use super::outbox::{Precedence, SendError};
 use super::quic;
 use super::stream::{Flow, Stream};
 use super::wire::{self, BoxRead, Filled, FrameReader, Sender, TURN_FRAMES};
@@ -317,7 +317,9 @@ impl Driver {
                 }
                 Output::Close(reason) => return Some(self.reason(reason)),
                 output => match self.greeter.write(output) {
-                    Some((frame_type, payload)) => self.control.send_frame(frame_type, &payload.into()),
+                    Some((frame_type, payload)) => {
+                        self.control.send_frame(frame_type, &payload.into(), precedence_of(frame_type))
+                    }
                     None => Ok(()),
                 },
             };
@@ -462,6 +464,16 @@ fn lost(error: &ConnectionError) -> CloseReason {
         ConnectionError::ApplicationClosed(_) => CloseReason::PeerClosed,
         ConnectionError::TimedOut => CloseReason::Silent,
         error => CloseReason::Broken(error.to_string()),
+    }
+}
+
+/// PING and PONG measure the link, not what waits on it; whatever else the machine says belongs where it said it.
+const fn precedence_of(frame_type: FrameType) -> Precedence {
+    match frame_type {
+        FrameType::Ping | FrameType::Pong => Precedence::BySize,
+        FrameType::AmpMessage | FrameType::Handshake | FrameType::Goaway | FrameType::Error => {
+            Precedence::InOrder
+        }
     }
 }
 

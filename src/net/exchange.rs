@@ -14,7 +14,7 @@ use tracing::{debug, warn};
 use super::Service;
 use super::close::{CloseReason, Fault};
 use super::link::{Link, Route};
-use super::outbox::{Outbox, SendError};
+use super::outbox::{Outbox, Precedence, SendError};
 use super::quic;
 use super::settings::Settings;
 use super::stream::{Flow, Stream};
@@ -68,14 +68,19 @@ impl Exchanges {
     }
 
     /// Queues `payload` on the stream that fits it. **Errors:** [`SendError`].
-    pub(super) fn request(&self, link: &Arc<Link>, payload: &Encoded) -> Result<Route, SendError> {
+    pub(super) fn request(
+        &self,
+        link: &Arc<Link>,
+        payload: &Encoded,
+        precedence: Precedence,
+    ) -> Result<Route, SendError> {
         if link.is_closed() {
             return Err(SendError::Closed);
         }
         if payload.len() > self.shared_message_bytes_max {
             let stream = Stream::single(link.flow());
             let route = Route::counted(&stream);
-            stream.send(payload)?;
+            stream.send(payload, precedence)?;
             // The peer sees the end of the stream behind the request: it carries a single call.
             stream.outbox.close();
             self.open(link, stream);
@@ -83,7 +88,7 @@ impl Exchanges {
         }
         let stream = self.quietest(link);
         let route = Route::counted(&stream);
-        stream.send(payload)?;
+        stream.send(payload, precedence)?;
         Ok(route)
     }
 

@@ -15,7 +15,7 @@ use capd_proto::link::Role;
 
 use super::close::CloseReason;
 use super::exchange::Exchanges;
-use super::outbox::SendError;
+use super::outbox::{Precedence, SendError};
 use super::stream::{Flow, Stream};
 
 /// Names a link within this process, for logs and tables.
@@ -165,10 +165,22 @@ impl Link {
     /// Sends a request and returns its route, which counts the call as in flight until dropped.
     ///
     /// On a byte stream it takes that stream. On QUIC a small message takes the shared exchange stream with the fewest
-    /// calls in flight and a large one a stream of its own, which ends with the answer (PROTOCOL 4).
+    /// calls in flight and a large one a stream of its own, which ends with the answer (PROTOCOL 4). Small ones leave before
+    /// larger ones that wait on the same stream.
     ///
     /// **Errors:** [`SendError`]; nothing was sent then.
     pub fn request(self: &Arc<Self>, payload: impl Into<Encoded>) -> Result<Route, SendError> {
+        self.request_by(&payload.into(), Precedence::BySize)
+    }
+
+    /// The same behind everything that waits on the stream: a request about one that was sent before.
+    ///
+    /// **Errors:** [`SendError`]; nothing was sent then.
+    pub fn request_in_order(self: &Arc<Self>, payload: impl Into<Encoded>) -> Result<Route, SendError> {
+        self.request_by(&payload.into(), Precedence::InOrder)
+    }
+
+    fn request_by(self: &Arc<Self>, payload: &Encoded, precedence: Precedence) -> Result<Route, SendError> {
         if self.is_closed() {
             return Err(SendError::Closed);
         }
@@ -177,19 +189,20 @@ impl Link {
         }
         let Some(exchanges) = &self.exchanges else {
             let route = Route::counted(&self.control);
-            self.control.send(&payload.into())?;
+            self.control.send(payload, precedence)?;
             return Ok(route);
         };
-        exchanges.request(self, &payload.into())
+        exchanges.request(self, payload, precedence)
     }
 
-    /// Sends a message that begins no call, on a stream as [`Link::request`] would choose it; allowed while draining.
+    /// Sends a message that begins no call, on a stream as [`Link::request`] would choose it and behind everything that waits
+    /// there; allowed while draining.
     ///
     /// **Errors:** [`SendError`]; nothing was sent then.
     pub fn notify(self: &Arc<Self>, payload: impl Into<Encoded>) -> Result<(), SendError> {
         match &self.exchanges {
-            None => self.control.send(&payload.into()),
-            Some(exchanges) => exchanges.request(self, &payload.into()).map(drop),
+            None => self.control.send(&payload.into(), Precedence::InOrder),
+            Some(exchanges) => exchanges.request(self, &payload.into(), Precedence::InOrder).map(drop),
         }
     }
 
@@ -197,7 +210,8 @@ impl Link {
     /// otherwise wait for the next keep-alive. **Source:** RFC 9000 10.3.
     pub fn probe(&self) {
         // A full queue leaves on its own, and is as good a probe.
-        let _queued = self.control.send_frame(FrameType::Ping, &Bytes::from_static(PROBE).into());
+        let _queued =
+            self.control.send_frame(FrameType::Ping, &Bytes::from_static(PROBE).into(), Precedence::BySize);
     }
 
     /// Says GOAWAY, lets calls in flight end, then closes the link. **Source:** PROTOCOL 4.
@@ -264,11 +278,11 @@ impl Route {
         Self { stream, is_counted: false }
     }
 
-    /// Sends a message on this stream: an answer to the request that came on it.
+    /// Sends a message on this stream: an answer to the request that came on it. It may leave before larger ones.
     ///
     /// **Errors:** [`SendError`]; nothing was sent then.
     pub fn send(&self, payload: impl Into<Encoded>) -> Result<(), SendError> {
-        self.stream.send(&payload.into())
+        self.stream.send(&payload.into(), Precedence::BySize)
     }
 
     /// Cancels the call by resetting its stream (code 0x4901), if it has one of its own; the answer is not waited for.

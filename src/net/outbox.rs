@@ -1,8 +1,11 @@
 //! Frames in from anywhere, batches out to one writer: the bounded queue in front of each stream's sending half.
 //!
-//! The writer takes everything that is queued at one wake-up, so frames queued while it was busy leave together.
-//! Small frames are copied behind each other into one buffer; a large payload is queued as it is.
+//! The writer takes everything small that is queued at one wake-up, so frames queued while it was busy leave together:
+//! they are copied behind each other into one buffer. Large ones are queued as they are and leave one by one, so that what is
+//! small waits for one of them at most.
 
+use std::borrow::Cow;
+use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -75,39 +78,94 @@ pub(super) struct Outbox {
 
 #[derive(Debug, Default)]
 struct Queue {
-    /// Finished pieces, in order.
-    chunks: Vec<Bytes>,
-    /// The piece that small frames are still added to; it comes after all of `chunks`.
-    tail: BytesMut,
-    frames: usize,
-    bytes: usize,
-    /// What the writer took last: about as much as the next tail will have.
+    /// Small frames, behind each other.
+    small: BytesMut,
+    small_frames: usize,
+    /// Frames that leave one by one, in order.
+    large: VecDeque<Large>,
+    /// How much was small when the writer came last: about as much as the next time.
     taken_bytes: usize,
     closed: bool,
 }
 
+/// A frame that is not copied, or one that stays behind such a frame.
+#[derive(Debug)]
+struct Large {
+    pieces: [Bytes; 3],
+}
+
+/// Which of the frames that wait leaves first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Precedence {
+    /// The smaller: nothing that was queued before has to be known when it is read.
+    BySize,
+    /// The one queued first: a call and then its cancel, messages and then a farewell.
+    InOrder,
+}
+
 impl Queue {
-    /// Adds short pieces, behind each other.
-    fn copy(&mut self, pieces: &[&[u8]]) {
-        let bytes = pieces.iter().map(|piece| piece.len()).sum();
-        if self.tail.capacity() - self.tail.len() < bytes {
-            let room = self.taken_bytes.clamp(TAIL_BYTES_MIN, TAIL_BYTES_MAX);
-            self.tail.reserve(room.max(bytes));
-        }
-        for piece in pieces {
-            self.tail.put_slice(piece);
-        }
+    fn frames(&self) -> usize {
+        self.small_frames + self.large.len()
     }
 
-    /// Adds a long piece as it is.
-    fn put(&mut self, piece: &Bytes) {
-        let before = self.tail.split().freeze();
-        self.chunks.push(before);
-        self.chunks.push(piece.clone());
+    fn bytes(&self) -> usize {
+        self.small.len() + self.large.iter().map(Large::len).sum::<usize>()
+    }
+
+    fn push(&mut self, header: [u8; FRAME_HEADER_BYTES], payload: &Encoded, precedence: Precedence) {
+        if payload.len() > COPIED_BYTES_MAX {
+            let [first, second, third] = payload.pieces();
+            self.large.push_back(match payload {
+                Encoded::Whole(_) => Large { pieces: [joined(&[&header]), first, second] },
+                Encoded::Apart { .. } => Large { pieces: [joined(&[&header, &first]), second, third] },
+            });
+            return;
+        }
+        let whole = match payload {
+            Encoded::Whole(payload) => Cow::Borrowed(payload),
+            apart @ Encoded::Apart { .. } => Cow::Owned(apart.clone().into_bytes()),
+        };
+        if precedence == Precedence::InOrder && !self.large.is_empty() {
+            self.large.push_back(Large { pieces: [joined(&[&header, &whole]), Bytes::new(), Bytes::new()] });
+            return;
+        }
+        let bytes = header.len() + whole.len();
+        if self.small.capacity() - self.small.len() < bytes {
+            let room = self.taken_bytes.clamp(ROOM_BYTES_MIN, ROOM_BYTES_MAX);
+            self.small.reserve(room.max(bytes));
+        }
+        self.small.put_slice(&header);
+        self.small.put_slice(&whole);
+        self.small_frames += 1;
+    }
+
+    /// What leaves next: all that is small, and one frame that is not. A large frame never waits for more than what is
+    /// small by then, and what is small for one large frame.
+    fn take(&mut self) -> Vec<Bytes> {
+        let mut chunks = Vec::new();
+        if !self.small.is_empty() {
+            self.taken_bytes = self.small.len();
+            chunks.push(self.small.split().freeze());
+            self.small_frames = 0;
+        }
+        if let Some(large) = self.large.pop_front() {
+            chunks.extend(large.pieces.into_iter().filter(|piece| !piece.is_empty()));
+        }
+        chunks
     }
 }
 
-/// Everything that was queued at one wake-up. Its bytes count against the budget until it is dropped.
+impl Large {
+    fn len(&self) -> usize {
+        self.pieces.iter().map(Bytes::len).sum()
+    }
+}
+
+fn joined(pieces: &[&[u8]]) -> Bytes {
+    pieces.concat().into()
+}
+
+/// What leaves at one wake-up. Its bytes count against the budget until it is dropped.
 pub(super) struct Batch {
     /// The bytes to write, in order.
     pub(super) chunks: Vec<Bytes>,
@@ -128,32 +186,23 @@ impl Outbox {
     }
 
     /// Queues one frame. **Errors:** [`SendError::Full`] and [`SendError::Closed`].
-    pub(super) fn push(&self, header: [u8; FRAME_HEADER_BYTES], payload: &Encoded) -> Result<(), SendError> {
-        let bytes = header.len() + payload.len();
+    pub(super) fn push(
+        &self,
+        header: [u8; FRAME_HEADER_BYTES],
+        payload: &Encoded,
+        precedence: Precedence,
+    ) -> Result<(), SendError> {
         let mut queue = self.queue();
         if queue.closed {
             return Err(SendError::Closed);
         }
-        if queue.frames == self.frames_max {
+        if queue.frames() == self.frames_max {
             return Err(self.full(Limit::QueueFrames));
         }
-        if !self.budget.take(bytes) {
+        if !self.budget.take(header.len() + payload.len()) {
             return Err(self.full(Limit::QueueBytes));
         }
-        queue.frames += 1;
-        queue.bytes += bytes;
-        match payload {
-            Encoded::Whole(payload) if payload.len() <= COPIED_BYTES_MAX => queue.copy(&[&header, payload]),
-            Encoded::Whole(payload) => {
-                queue.copy(&[&header]);
-                queue.put(payload);
-            }
-            Encoded::Apart { fields, at, item } => {
-                queue.copy(&[&header, &fields[..*at]]);
-                queue.put(item);
-                queue.copy(&[&fields[*at..]]);
-            }
-        }
+        queue.push(header, payload, precedence);
         drop(queue);
         self.wake.notify_one();
         Ok(())
@@ -174,10 +223,9 @@ impl Outbox {
     pub(super) fn abort(&self) {
         let forgotten = {
             let mut queue = self.queue();
-            queue.closed = true;
-            self.take_all(&mut queue)
+            std::mem::replace(&mut *queue, Queue { closed: true, ..Queue::default() })
         };
-        drop(forgotten);
+        self.budget.give_back(forgotten.bytes());
         self.wake.notify_one();
     }
 
@@ -191,31 +239,18 @@ impl Outbox {
         loop {
             {
                 let mut queue = self.queue();
-                if queue.frames > 0 {
-                    let batch = self.take_all(&mut queue);
+                let chunks = queue.take();
+                if !chunks.is_empty() {
+                    let bytes = chunks.iter().map(Bytes::len).sum();
                     let sent_bytes = &self.budget.metered.traffic.sent_bytes;
-                    sent_bytes.fetch_add(batch.bytes as u64, Ordering::Relaxed);
-                    return Some(batch);
+                    sent_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+                    return Some(Batch { chunks, bytes, budget: Arc::clone(&self.budget) });
                 }
                 if queue.closed {
                     return None;
                 }
             }
             self.wake.notified().await;
-        }
-    }
-
-    fn take_all(&self, queue: &mut Queue) -> Batch {
-        if !queue.tail.is_empty() {
-            let tail = queue.tail.split().freeze();
-            queue.chunks.push(tail);
-        }
-        queue.frames = 0;
-        queue.taken_bytes = queue.bytes;
-        Batch {
-            chunks: std::mem::take(&mut queue.chunks),
-            bytes: std::mem::take(&mut queue.bytes),
-            budget: Arc::clone(&self.budget),
         }
     }
 
@@ -234,8 +269,8 @@ impl Drop for Outbox {
 /// Largest payload that is copied behind others; from here on a piece of its own costs less than the copy.
 const COPIED_BYTES_MAX: usize = 16 * 1024;
 /// Bytes the buffer for small frames grows by at least.
-const TAIL_BYTES_MIN: usize = 256;
-const TAIL_BYTES_MAX: usize = 2 * 1024;
+const ROOM_BYTES_MIN: usize = 256;
+const ROOM_BYTES_MAX: usize = 2 * 1024;
 
 #[cfg(test)]
 mod tests {
@@ -253,65 +288,99 @@ mod tests {
         Outbox::new(Arc::new(budget(bytes_max)), frames_max)
     }
 
+    /// What the writer gets, batch by batch: the lengths of the pieces.
+    async fn batches(outbox: &Outbox) -> Vec<Vec<usize>> {
+        outbox.close();
+        let mut batches = Vec::new();
+        while let Some(batch) = outbox.batch().await {
+            batches.push(batch.chunks.iter().map(Bytes::len).collect());
+        }
+        batches
+    }
+
     #[tokio::test]
     async fn small_frames_leave_as_one_piece_and_large_payloads_uncopied() {
         let outbox = outbox(1 << 20, 10);
         let large = Bytes::from(vec![7; COPIED_BYTES_MAX + 1]);
-        outbox.push(HEADER, &Bytes::from_static(b"a").into()).unwrap();
-        outbox.push(HEADER, &Bytes::from_static(b"b").into()).unwrap();
-        outbox.push(HEADER, &large.clone().into()).unwrap();
-        outbox.push(HEADER, &Bytes::from_static(b"c").into()).unwrap();
+        outbox.push(HEADER, &Bytes::from_static(b"a").into(), Precedence::BySize).unwrap();
+        outbox.push(HEADER, &Bytes::from_static(b"b").into(), Precedence::BySize).unwrap();
+        outbox.push(HEADER, &large.clone().into(), Precedence::BySize).unwrap();
         let batch = outbox.batch().await.unwrap();
         let lengths: Vec<_> = batch.chunks.iter().map(Bytes::len).collect();
-        assert_eq!(lengths, [6 + 6 + 5, large.len(), 6]);
-        assert_eq!(batch.chunks[1].as_ptr(), large.as_ptr());
+        assert_eq!(lengths, [6 + 6, 5, large.len()]);
+        assert_eq!(batch.chunks[2].as_ptr(), large.as_ptr());
+    }
+
+    #[tokio::test]
+    async fn what_is_small_overtakes_what_is_large_unless_its_order_is_kept() {
+        let outbox = outbox(1 << 20, 10);
+        let large = |length| Encoded::from(vec![7; length]);
+        outbox.push(HEADER, &large(20_000), Precedence::BySize).unwrap();
+        outbox.push(HEADER, &large(30_000), Precedence::BySize).unwrap();
+        outbox.push(HEADER, &large(2), Precedence::InOrder).unwrap();
+        outbox.push(HEADER, &large(40_000), Precedence::InOrder).unwrap();
+        outbox.push(HEADER, &large(1), Precedence::BySize).unwrap();
+        assert_eq!(batches(&outbox).await, [vec![6, 5, 20_000], vec![5, 30_000], vec![7], vec![5, 40_000]]);
+    }
+
+    #[tokio::test]
+    async fn an_item_apart_stands_where_it_belongs_and_is_not_copied() {
+        let outbox = outbox(1 << 20, 10);
+        let item = Bytes::from(vec![7; COPIED_BYTES_MAX + 1]);
+        let apart = |item: &Bytes| Encoded::Apart { fields: "headtail".into(), at: 4, item: item.clone() };
+        outbox.push(HEADER, &apart(&item), Precedence::BySize).unwrap();
+        outbox.push(HEADER, &apart(&Bytes::from_static(b" ")), Precedence::BySize).unwrap();
+        let batch = outbox.batch().await.unwrap();
+        let small = [&HEADER, &b"head tail"[..]].concat();
+        assert_eq!(batch.chunks, [&small, &[&HEADER, &b"head"[..]].concat()[..], &item, b"tail"]);
+        assert_eq!(batch.chunks[2].as_ptr(), item.as_ptr());
     }
 
     #[tokio::test]
     async fn bytes_count_until_their_batch_is_written() {
         let outbox = outbox(12, 10);
         let payload = Bytes::from_static(b"a").into();
-        outbox.push(HEADER, &payload).unwrap();
+        outbox.push(HEADER, &payload, Precedence::BySize).unwrap();
         let batch = outbox.batch().await.unwrap();
-        outbox.push(HEADER, &payload).unwrap();
-        assert_eq!(outbox.push(HEADER, &payload), Err(SendError::Full));
+        outbox.push(HEADER, &payload, Precedence::BySize).unwrap();
+        assert_eq!(outbox.push(HEADER, &payload, Precedence::BySize), Err(SendError::Full));
         drop(batch);
-        assert_eq!(outbox.push(HEADER, &payload), Ok(()));
+        assert_eq!(outbox.push(HEADER, &payload, Precedence::BySize), Ok(()));
     }
 
     #[tokio::test]
     async fn one_frame_above_the_budget_fits_an_empty_queue() {
         let outbox = outbox(8, 10);
         let payload = Bytes::from_static(b"more than eight").into();
-        outbox.push(HEADER, &payload).unwrap();
-        assert_eq!(outbox.push(HEADER, &payload), Err(SendError::Full));
+        outbox.push(HEADER, &payload, Precedence::BySize).unwrap();
+        assert_eq!(outbox.push(HEADER, &payload, Precedence::BySize), Err(SendError::Full));
         drop(outbox.batch().await);
-        assert_eq!(outbox.push(HEADER, &payload), Ok(()));
+        assert_eq!(outbox.push(HEADER, &payload, Precedence::BySize), Ok(()));
     }
 
     #[tokio::test]
     async fn a_full_queue_says_so_and_recovers() {
         let outbox = outbox(1 << 20, 2);
         let payload = Bytes::from_static(b"a").into();
-        outbox.push(HEADER, &payload).unwrap();
-        outbox.push(HEADER, &payload).unwrap();
-        assert_eq!(outbox.push(HEADER, &payload), Err(SendError::Full));
+        outbox.push(HEADER, &payload, Precedence::BySize).unwrap();
+        outbox.push(HEADER, &payload, Precedence::BySize).unwrap();
+        assert_eq!(outbox.push(HEADER, &payload, Precedence::BySize), Err(SendError::Full));
         drop(outbox.batch().await);
-        assert_eq!(outbox.push(HEADER, &payload), Ok(()));
+        assert_eq!(outbox.push(HEADER, &payload, Precedence::BySize), Ok(()));
     }
 
     #[tokio::test]
     async fn a_closed_queue_is_written_to_its_end_and_an_aborted_one_is_not() {
         let closed = outbox(1 << 20, 2);
-        closed.push(HEADER, &Bytes::new().into()).unwrap();
+        closed.push(HEADER, &Bytes::new().into(), Precedence::BySize).unwrap();
         closed.close();
-        assert_eq!(closed.push(HEADER, &Bytes::new().into()), Err(SendError::Closed));
+        assert_eq!(closed.push(HEADER, &Bytes::new().into(), Precedence::BySize), Err(SendError::Closed));
         assert!(closed.batch().await.is_some());
         assert!(closed.batch().await.is_none());
 
         let budget = Arc::new(budget(1 << 20));
         let aborted = Outbox::new(Arc::clone(&budget), 2);
-        aborted.push(HEADER, &Bytes::new().into()).unwrap();
+        aborted.push(HEADER, &Bytes::new().into(), Precedence::BySize).unwrap();
         aborted.abort();
         assert!(aborted.batch().await.is_none());
         assert_eq!(budget.metered.traffic.queued_bytes.load(Ordering::Relaxed), 0);

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::close::CloseReason;
 use super::meter::{Limit, Metered};
-use super::outbox::{Budget, Outbox, SendError};
+use super::outbox::{Budget, Outbox, Precedence, SendError};
 use super::pace::Pace;
 use super::settings::Settings;
 use super::system::{Clock, Tasks};
@@ -72,21 +72,26 @@ impl Stream {
     }
 
     /// Queues one message. **Errors:** [`SendError`].
-    pub(super) fn send(&self, payload: &Encoded) -> Result<(), SendError> {
+    pub(super) fn send(&self, payload: &Encoded, precedence: Precedence) -> Result<(), SendError> {
         let bytes_max = self.flow.message_bytes_max();
         if payload.len() > bytes_max {
             return Err(SendError::TooLarge { bytes: payload.len(), bytes_max });
         }
-        self.send_frame(FrameType::AmpMessage, payload)
+        self.send_frame(FrameType::AmpMessage, payload, precedence)
     }
 
     /// Queues one frame of any type. **Errors:** [`SendError::Full`], [`SendError::Closed`].
-    pub(super) fn send_frame(&self, frame_type: FrameType, payload: &Encoded) -> Result<(), SendError> {
+    pub(super) fn send_frame(
+        &self,
+        frame_type: FrameType,
+        payload: &Encoded,
+        precedence: Precedence,
+    ) -> Result<(), SendError> {
         let header = frame::encode_header(frame_type, payload.len()).map_err(|_| SendError::TooLarge {
             bytes: payload.len(),
             bytes_max: self.flow.message_bytes_max(),
         })?;
-        self.outbox.push(header, payload)
+        self.outbox.push(header, payload, precedence)
     }
 }
 
