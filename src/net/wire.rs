@@ -31,6 +31,8 @@ pub(super) struct FrameReader<R> {
     receive: R,
     flow: Arc<Flow>,
     decoder: Decoder,
+    /// The beginning of a large frame, of which less than half has come; `buffer` goes on behind it.
+    parts: Vec<BytesMut>,
     buffer: BytesMut,
     /// Bytes made ready for the next read; follows what the peer sends, so that an idle link costs little.
     read_bytes: usize,
@@ -69,6 +71,7 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
             receive,
             flow: Arc::clone(flow),
             decoder: Decoder::new(frame_length_max),
+            parts: Vec::new(),
             buffer: BytesMut::new(),
             read_bytes: READ_BYTES_MIN,
             is_after_large: false,
@@ -84,6 +87,9 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
 
     /// The next frame that has arrived whole. **Errors:** the bytes are not frames (PROTOCOL 3).
     pub(super) fn next(&mut self) -> Result<Option<Frame>, FrameError> {
+        if !self.parts.is_empty() {
+            return Ok(None);
+        }
         let next = self.decoder.decode(&mut self.buffer);
         match &next {
             Ok(Some(frame)) => {
@@ -106,19 +112,19 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
     ///
     /// PROTOCOL 3: the buffer grows with the bytes that arrived, never by what a header promises.
     pub(super) async fn fill(&mut self) -> io::Result<Filled> {
-        if self.buffer.is_empty() {
-            self.begun = None;
-        } else {
+        if self.is_cut() {
             self.make_room().await;
-        }
-        let bytes = if self.buffer.is_empty() {
-            self.read_some().await?
         } else {
+            self.begun = None;
+        }
+        let bytes = if self.is_cut() {
             self.reserve();
             match self.read_in_time().await? {
                 Some(bytes) => bytes,
                 None => return Ok(Filled::TooSlow),
             }
+        } else {
+            self.read_some().await?
         };
         self.flow.metered().traffic.received_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         if bytes >= self.read_bytes {
@@ -173,11 +179,11 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
     /// Takes of the link's room what the rest of a large frame needs, before its bytes are there: many streams together
     /// hold no more of them than one link may.
     async fn make_room(&mut self) {
-        let Some(header) = self.buffer.first_chunk() else { return };
-        if self.room.is_some() || self.buffer.len() < FREE_BYTES {
+        let Some(whole) = self.whole_bytes() else { return };
+        if self.room.is_some() || self.begun_bytes() < FREE_BYTES {
             return;
         }
-        let bytes = (u32::from_be_bytes(*header) as usize).saturating_sub(FREE_BYTES);
+        let bytes = whole.saturating_sub(FRAME_LENGTH_BYTES + FREE_BYTES);
         let kib = self.flow.receive_kib(bytes);
         let permit = match Arc::clone(&self.flow.receive_room).try_acquire_many_owned(kib) {
             Ok(permit) => permit,
@@ -197,36 +203,50 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         self.room = Some(Room { traffic, bytes, _permit: permit });
     }
 
-    /// Makes room for the next read.
+    /// Bytes that came of the frame that is not whole, and of what came behind it.
+    fn begun_bytes(&self) -> usize {
+        self.parts.iter().map(BytesMut::len).sum::<usize>() + self.buffer.len()
+    }
+
+    /// Bytes of the frame that is not whole, once its header says so.
+    fn whole_bytes(&self) -> Option<usize> {
+        let header = self.parts.first().unwrap_or(&self.buffer).first_chunk()?;
+        Some(FRAME_LENGTH_BYTES + u32::from_be_bytes(*header) as usize)
+    }
+
+    /// Makes room for the next read. Small frames come many at a time.
     ///
-    /// Inside a large frame the buffer doubles, but not past the frame's end: at the end it holds the frame and no more,
-    /// so that what is refused costs no more than twice what came. Small frames come many at a time.
+    /// A large frame gets a buffer of its length once half of it is there, or all but one read: what is refused costs no more
+    /// than twice its bytes. Until then it stands in parts, none larger than a read, which serve one frame after the other.
     fn reserve(&mut self) {
-        let length = self.buffer.len();
+        let length = self.begun_bytes();
         // The frame is not whole, or it would not stand here.
-        let whole = self
-            .buffer
-            .first_chunk()
-            .map_or(0, |header| (FRAME_LENGTH_BYTES + u32::from_be_bytes(*header) as usize).max(length + 1));
+        let whole = self.whole_bytes().map_or(0, |whole| whole.max(length + 1));
         if whole < READ_BYTES_MAX / 2 {
             return self.buffer.reserve(self.read_bytes);
         }
         let read = self.read_bytes.min(whole - length);
-        let free = self.buffer.capacity() - length;
+        let free = self.buffer.capacity() - self.buffer.len();
         if free >= read || (free > 0 && length >= READ_BYTES_MAX) {
             return;
         }
-        // One that ends a little behind is taken whole, in place of all its bytes being moved once more for those few.
-        let bytes = (2 * length).max(length + read);
-        let bytes = if bytes + SPARE_BYTES >= whole { whole } else { bytes };
-        let mut larger = BytesMut::with_capacity(bytes);
-        larger.extend_from_slice(&self.buffer);
-        self.buffer = larger;
+        if 2 * length + SPARE_BYTES >= whole || length + read == whole {
+            let mut all = BytesMut::with_capacity(whole);
+            for part in self.parts.drain(..) {
+                all.extend_from_slice(&part);
+            }
+            all.extend_from_slice(&self.buffer);
+            self.buffer = all;
+        } else {
+            let bytes = length.clamp(read, READ_BYTES_MAX);
+            let part = std::mem::replace(&mut self.buffer, BytesMut::with_capacity(bytes));
+            self.parts.push(part);
+        }
     }
 
     /// Whether the bytes ended inside a frame.
     pub(super) fn is_cut(&self) -> bool {
-        !self.buffer.is_empty()
+        self.begun_bytes() > 0
     }
 
     /// Reads and forgets what still comes, for a while: a byte stream that is closed with bytes unread is reset, and
@@ -235,6 +255,7 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         let drained = async {
             for _ in 0..LINGER_READS_MAX {
                 self.buffer.clear();
+                self.parts.clear();
                 if !matches!(self.fill().await, Ok(Filled::More)) {
                     break;
                 }

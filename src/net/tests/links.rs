@@ -122,6 +122,29 @@ async fn a_hundred_requests_at_once_are_all_answered() {
 }
 
 #[tokio::test]
+async fn large_requests_arrive_as_they_were_whatever_their_length() {
+    let round = [32, 64, 128, 192, 256, 1_024, 3_000].map(|kib| kib * 1_024);
+    for kind in KINDS {
+        let mut pair = Pair::open(kind).await;
+        for length in round.iter().flat_map(|length| [length - 6, length - 5, *length, length + 8_191]) {
+            // Two at once, and a small one between: on a byte stream they follow each other.
+            let request =
+                |seed: usize| -> Vec<u8> { (0..length).map(|at| (at * 31 / 7 + seed) as u8 | 1).collect() };
+            let sent = [request(1), vec![b'.'; 3], request(2)];
+            let routes = sent.clone().map(|request| pair.link.request(request).unwrap());
+            let mut received = Vec::new();
+            for _ in &sent {
+                received.push(pair.server.message().await.0.to_vec());
+            }
+            received.sort_by_key(|request| sent.iter().position(|sent| sent == request));
+            assert!(received == sent, "{kind:?}, {length} bytes");
+            drop(routes);
+        }
+        pair.end().await;
+    }
+}
+
+#[tokio::test]
 async fn requests_of_all_sizes_cross_both_ways() {
     for kind in KINDS {
         let mut pair = Pair::open(kind).await;
