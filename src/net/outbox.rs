@@ -117,13 +117,13 @@ impl Queue {
             let [first, second, third] = payload.pieces();
             self.large.push_back(match payload {
                 Encoded::Whole(_) => Large { pieces: [joined(&[&header]), first, second] },
-                Encoded::Apart { .. } => Large { pieces: [joined(&[&header, &first]), second, third] },
+                Encoded::Apart(_) => Large { pieces: [joined(&[&header, &first]), second, third] },
             });
             return;
         }
         let whole = match payload {
             Encoded::Whole(payload) => Cow::Borrowed(payload),
-            apart @ Encoded::Apart { .. } => Cow::Owned(apart.clone().into_bytes()),
+            apart @ Encoded::Apart(_) => Cow::Owned(apart.clone().into_bytes()),
         };
         if precedence == Precedence::InOrder && !self.large.is_empty() {
             self.large.push_back(Large { pieces: [joined(&[&header, &whole]), Bytes::new(), Bytes::new()] });
@@ -327,7 +327,7 @@ mod tests {
     async fn an_item_apart_stands_where_it_belongs_and_is_not_copied() {
         let outbox = outbox(1 << 20, 10);
         let item = Bytes::from(vec![7; COPIED_BYTES_MAX + 1]);
-        let apart = |item: &Bytes| Encoded::Apart { fields: "headtail".into(), at: 4, item: item.clone() };
+        let apart = |item: &Bytes| Encoded::apart("headtail".into(), 4, item.clone());
         outbox.push(HEADER, &apart(&item), Precedence::BySize).unwrap();
         outbox.push(HEADER, &apart(&Bytes::from_static(b" ")), Precedence::BySize).unwrap();
         let batch = outbox.batch().await.unwrap();

@@ -1,5 +1,7 @@
 //! The bytes of an envelope on their way out, and a large item among them that nobody has copied.
 
+use std::sync::Arc;
+
 use bytes::{Bytes, BytesMut};
 
 /// An encoded envelope: its bytes, of which one large item may lie apart, as it came.
@@ -9,31 +11,39 @@ use bytes::{Bytes, BytesMut};
 pub enum Encoded {
     /// All of it, one piece.
     Whole(Bytes),
-    /// The fields, and the item that belongs at an offset of them.
-    Apart {
-        /// Everything but the item.
-        fields: Bytes,
-        /// Where in `fields` the item belongs. **Units:** bytes; no more than there are.
-        at: usize,
-        /// The item.
-        item: Bytes,
-    },
+    /// The fields, and an item. Shared, so that the many that are whole are no larger for it.
+    Apart(Arc<Apart>),
+}
+
+/// An encoded envelope and an item that it lacks.
+#[derive(Clone, Debug)]
+pub struct Apart {
+    /// Everything but the item.
+    fields: Bytes,
+    /// Where in `fields` the item belongs.
+    at: usize,
+    item: Bytes,
 }
 
 impl Encoded {
     /// Length of an item from which on it lies apart: what is smaller may pin a buffer much larger than itself.
     pub const APART_BYTES_MIN: usize = 64 * 1024;
 
+    /// `fields` with `item` at an offset of them, which is no larger than their length.
+    pub fn apart(fields: Bytes, at: usize, item: Bytes) -> Self {
+        Self::Apart(Arc::new(Apart { fields, at, item }))
+    }
+
     /// Its length. **Units:** bytes.
-    pub const fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         match self {
             Self::Whole(bytes) => bytes.len(),
-            Self::Apart { fields, item, .. } => fields.len() + item.len(),
+            Self::Apart(apart) => apart.fields.len() + apart.item.len(),
         }
     }
 
     /// Whether there is nothing of it.
-    pub const fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
@@ -41,7 +51,10 @@ impl Encoded {
     pub fn pieces(&self) -> [Bytes; 3] {
         match self {
             Self::Whole(bytes) => [bytes.clone(), Bytes::new(), Bytes::new()],
-            Self::Apart { fields, at, item } => [fields.slice(..*at), item.clone(), fields.slice(*at..)],
+            Self::Apart(apart) => {
+                let Apart { fields, at, item } = &**apart;
+                [fields.slice(..*at), item.clone(), fields.slice(*at..)]
+            }
         }
     }
 
@@ -49,9 +62,10 @@ impl Encoded {
     pub fn into_bytes(self) -> Bytes {
         match self {
             Self::Whole(bytes) => bytes,
-            Self::Apart { fields, at, item } => {
+            Self::Apart(apart) => {
+                let Apart { fields, at, item } = &*apart;
                 let mut bytes = BytesMut::with_capacity(fields.len() + item.len());
-                for piece in [&fields[..at], &item, &fields[at..]] {
+                for piece in [&fields[..*at], item, &fields[*at..]] {
                     bytes.extend_from_slice(piece);
                 }
                 bytes.freeze()

@@ -133,7 +133,7 @@ impl<'a> Draft<'a> {
     pub fn write_apart(&self, at: usize, item: Bytes) -> Encoded {
         let mut fields = Vec::with_capacity(self.body.len() + FIELDS_BYTES_TYPICAL);
         let body = self.write(&Sealed { sig: None, enc: None }, &mut fields);
-        let encoded = Encoded::Apart { fields: fields.into(), at: body.start + at, item };
+        let encoded = Encoded::apart(fields.into(), body.start + at, item);
         debug_assert_eq!(cbor::check(&encoded.clone().into_bytes()), Ok(()));
         encoded
     }

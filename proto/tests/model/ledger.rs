@@ -2,7 +2,6 @@
 
 use std::fmt::Debug;
 
-use bytes::Bytes;
 use capd_proto::envelope::MessageId;
 use capd_proto::identity::Did;
 use capd_proto::ledger::{Answerer, BodyDigest, Invoke, Kept, Key, Ledger, Limits};
@@ -181,7 +180,7 @@ impl Both {
         if journaled {
             Kept::Journaled { row, bytes }
         } else {
-            Kept::Held(Bytes::from(vec![row.to_be_bytes()[7]; bytes]))
+            Kept::Held(vec![row.to_be_bytes()[7]; bytes].into())
         }
     }
 

@@ -120,7 +120,7 @@ impl Sidecar {
             Admission::Attached { .. } => Ok(()),
             Admission::Replay { kept, waiter: () } => {
                 let envelope = match kept {
-                    Kept::Held(envelope) => envelope,
+                    Kept::Held(envelope) => envelope.into_bytes(),
                     Kept::Journaled { row, .. } => {
                         let row = self.journal.get(&row).and_then(|row| row.result.clone());
                         row.ok_or("a call's row is gone before the call")?
@@ -202,7 +202,7 @@ impl Sidecar {
             return self.crash();
         }
         let running = self.running.remove(key).ok_or("a call that does not run finished")?;
-        let mut kept = Kept::Held(envelope.clone());
+        let mut kept = Kept::Held(envelope.clone().into());
         if let Some((row, entry)) = running.row.and_then(|row| Some((row, self.journal.get_mut(&row)?))) {
             entry.result = Some(envelope.clone());
             kept = Kept::Journaled { row, bytes: envelope.len() };
