@@ -264,9 +264,9 @@ impl Client {
         let (id, bytes) = message.seal(&self.core.system)?;
         self.core.dispatch.expect(id, waiting, wait)?;
         let link = &self.core.link;
-        // A cancel must not arrive before its call.
-        let sent =
-            if message.typ == Type::Request { link.request_in_order(bytes) } else { link.request(bytes) };
+        // A cancel must not arrive before its call, nor a declaration before an earlier one; calls may overtake each other.
+        let is_call = message.typ == Type::CapInvoke;
+        let sent = if is_call { link.request(bytes) } else { link.request_in_order(bytes) };
         let mut sent = sent.map_err(outgoing::unsent);
         if self.core.link.is_closed() {
             // Every wait has been ended, so none may begin.

@@ -305,7 +305,9 @@ impl Node {
             message::Outcome::Error(error) => Err(error.code),
         };
         let is_timed = result.execution_time_ms.is_some();
-        let result = AgentResult { body: inbound.body.clone(), ended, is_timed };
+        // The ledger counts what it keeps of it.
+        let body = Encoded::item_of(inbound.payload, inbound.body);
+        let result = AgentResult { body, ended, is_timed };
         let answered = self.providers.agent(inbound.link).map(|agent| agent.provider.on_result(id, result));
         match answered {
             Some(Answered::Taken) => Ok(()),

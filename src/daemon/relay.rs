@@ -265,8 +265,8 @@ impl Node {
         deadline_ms: u64,
         who: Waiter,
     ) -> Result<(), Refusal> {
-        // A cancel must not arrive before its call.
-        let is_in_order = matches!(who, Waiter::Cancel(_));
+        // A cancel must not arrive before its call; calls may overtake each other.
+        let is_call = matches!(who, Waiter::Call(..));
         let waiting = Waiting { peer: link.principal().clone(), who, link: link.id(), route: None };
         if !self.relay.wait(id, deadline_ms, waiting) {
             self.meter.refused(CallLimit::RequestsWaiting);
@@ -275,7 +275,7 @@ impl Node {
                 "too many requests wait for an answer, or this id does already",
             ));
         }
-        let sent = if is_in_order { link.request_in_order(envelope) } else { link.request(envelope) };
+        let sent = if is_call { link.request(envelope) } else { link.request_in_order(envelope) };
         match sent {
             Ok(route) => {
                 if let Some(waiting) = lock(&self.relay.pending).peek(&id) {

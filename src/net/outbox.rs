@@ -150,6 +150,10 @@ impl Queue {
         }
         if let Some(large) = self.large.pop_front() {
             chunks.extend(large.pieces.into_iter().filter(|piece| !piece.is_empty()));
+            if self.large.is_empty() {
+                // An idle stream would keep the room of its longest queue otherwise.
+                self.large = VecDeque::new();
+            }
         }
         chunks
     }

@@ -34,6 +34,15 @@ impl Encoded {
         Self::Apart(Arc::new(Apart { fields, at, item }))
     }
 
+    /// `item` of `message` to be kept or passed on: copied where it would keep a large message that is mostly something else.
+    pub fn item_of(message: &Bytes, item: &Bytes) -> Bytes {
+        if message.len() >= Self::APART_BYTES_MIN && item.len() < message.len() / 2 {
+            Bytes::copy_from_slice(item)
+        } else {
+            item.clone()
+        }
+    }
+
     /// Its length. **Units:** bytes.
     pub fn len(&self) -> usize {
         match self {
@@ -95,3 +104,35 @@ impl PartialEq for Encoded {
 }
 
 impl Eq for Encoded {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_envelope_in_pieces_is_the_envelope() {
+        let item = Bytes::from(vec![7; 3]);
+        let whole = Encoded::from([&b"head"[..], &item, b"tail"].concat());
+        let apart = Encoded::apart("headtail".into(), 4, item.clone());
+        assert_eq!(apart, whole);
+        assert_eq!((apart.len(), apart.is_empty()), (11, false));
+        assert_eq!(apart.pieces()[1].as_ptr(), item.as_ptr());
+        assert_eq!(apart.into_bytes(), whole.clone().into_bytes());
+        assert_ne!(whole, Encoded::apart("headtail".into(), 3, item));
+    }
+
+    #[test]
+    fn an_item_keeps_no_large_message_that_is_mostly_something_else() {
+        let message = Bytes::from(vec![7; Encoded::APART_BYTES_MIN]);
+        let is_copied = |length| {
+            let item = message.slice(..length);
+            let kept = Encoded::item_of(&message, &item);
+            assert_eq!(kept, item);
+            kept.as_ptr() != item.as_ptr()
+        };
+        assert!(is_copied(message.len() / 2 - 1));
+        assert!(!is_copied(message.len() / 2));
+        let small = message.slice(..message.len() - 1);
+        assert_eq!(Encoded::item_of(&small, &small.slice(..9)).as_ptr(), small.as_ptr());
+    }
+}

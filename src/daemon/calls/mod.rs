@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use capd_proto::call::caller::Caller;
 use capd_proto::code::Code;
-use capd_proto::envelope::MessageId;
+use capd_proto::envelope::{Encoded, MessageId};
 use capd_proto::identity::Did;
 use capd_proto::message::{Descriptor, Invoke, Type};
 use capd_proto::negotiate::Want;
@@ -71,9 +71,10 @@ pub(super) struct Invoked {
 }
 
 impl Invoked {
-    fn new(body: &Bytes, invoke: &Invoke<'_>) -> Self {
-        let start = invoke.params.as_ptr().addr() - body.as_ptr().addr();
-        Self { body: body.clone(), params: start..start + invoke.params.len() }
+    fn new(inbound: &Inbound<'_>, invoke: &Invoke<'_>) -> Self {
+        let start = invoke.params.as_ptr().addr() - inbound.body.as_ptr().addr();
+        let body = Encoded::item_of(inbound.payload, inbound.body);
+        Self { body, params: start..start + invoke.params.len() }
     }
 
     pub(super) fn params(&self) -> &[u8] {
@@ -257,7 +258,7 @@ impl Node {
         let time_ms = invoke.timeout_ms.unwrap_or(self.rules.call_timeout_ms);
         let call = Arc::new(RelayedCall {
             id: inbound.envelope.id,
-            invoked: Mutex::new(Invoked::new(inbound.body, invoke)),
+            invoked: Mutex::new(Invoked::new(inbound, invoke)),
             name: name.to_owned(),
             want,
             to,
