@@ -370,7 +370,7 @@ pub(super) const SIGNED_TURN_FRAMES: usize = 32;
 /// Bytes made ready for a read on a quiet link.
 const READ_BYTES_MIN: usize = 1024;
 /// Bytes made ready for a read on a busy one: what one stream copies before others have their turn, too.
-const READ_BYTES_MAX: usize = 32 * 1024;
+const READ_BYTES_MAX: usize = 64 * 1024;
 /// Bytes that the buffer of a large frame may have beyond twice what came of it.
 const SPARE_BYTES: usize = 8 * 1024;
 /// Bytes of a frame that need no room of the link's.
