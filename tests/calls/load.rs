@@ -3,7 +3,7 @@
 use capd::net::Settings;
 use ciborium::Value;
 
-use crate::agents::{CAP_INVOKE, Caller, Provider, by_id, loose, of_error, success};
+use crate::agents::{CAP_INVOKE, Caller, Provider, by_id, idempotent, loose, of_error, success};
 use crate::peer::Peer;
 use crate::support::{Setup, Sidecar, field, map};
 
@@ -26,6 +26,27 @@ fn a_mebibyte_passes_both_ways_over_quic_and_tcp() {
             let id = caller.invoke(by_id(ECHO, params.clone()));
             provider.echo();
             assert!(success(&caller.result(&id)) == &params, "the result is what was sent");
+        }
+    }
+}
+
+#[test]
+fn a_mebibyte_that_nobody_signs_passes_both_ways_and_is_answered_again_byte_for_byte() {
+    let unsigned = || Setup::new().set("peer.signatures", "channel");
+    let b = unsigned().start();
+    for a in [unsigned().peer(&b).start(), unsigned().peer_over_tcp(&b).start()] {
+        for descriptor in [loose(ECHO), idempotent(ECHO)] {
+            let mut provider = Provider::of(&b, vec![descriptor]);
+            let mut caller = Caller::of(&a);
+            let params = bytes(MIB);
+            let envelope = caller.link.envelope(CAP_INVOKE, by_id(ECHO, params.clone()));
+            let id = caller.link.send_envelope(&envelope);
+            provider.echo();
+            let first = caller.result(&id);
+            assert!(success(&first) == &params, "the result is what was sent");
+            caller.link.send_envelope(&envelope);
+            assert!(caller.result(&id).bytes == first.bytes, "it is the recorded result");
+            provider.heard_nothing_more();
         }
     }
 }
