@@ -12,7 +12,7 @@ use quinn::crypto::HmacKey;
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn::{
     ClientConfig, Connection, ConnectionId, ConnectionIdGenerator, Endpoint, EndpointConfig, IdleTimeout,
-    Incoming, ServerConfig, TransportConfig, VarInt,
+    Incoming, MtuDiscoveryConfig, ServerConfig, TransportConfig, VarInt,
 };
 use ring::hmac;
 use rustls::pki_types::CertificateDer;
@@ -28,7 +28,7 @@ use super::key_file::Seed;
 use super::link::{Kind, Link};
 use super::meter::Limit;
 use super::settings::Settings;
-use super::system::Random;
+use super::system::{DATAGRAM_BYTES_MAX, Random};
 use super::tls;
 use super::wire::Sender;
 
@@ -199,6 +199,9 @@ fn transport(settings: &Settings) -> Arc<TransportConfig> {
     config.stream_receive_window(settings.stream_window_bytes.into());
     config.receive_window(OPENING_WINDOW_BYTES.into());
     config.send_window(settings.link_window_bytes.into());
+    let mut packets = MtuDiscoveryConfig::default();
+    packets.upper_bound(DATAGRAM_BYTES_MAX);
+    config.mtu_discovery_config(Some(packets));
     Arc::new(config)
 }
 
@@ -206,6 +209,7 @@ fn bind(address: SocketAddr, config: Option<ServerConfig>, host: &Host) -> io::R
     let random = &host.system.random;
     let mut endpoint =
         host.reset_key().map_or_else(EndpointConfig::default, |key| key.endpoint(random.clone()));
+    endpoint.max_udp_payload_size(DATAGRAM_BYTES_MAX).map_err(io::Error::other)?;
     endpoint.rng_seed(Some(random.bytes().map_err(io::Error::other)?));
     host.system.udp.endpoint(address, host.settings.udp_buffer_bytes, endpoint, config)
 }

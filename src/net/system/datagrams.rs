@@ -33,6 +33,21 @@ impl Datagrams {
         let socket = watch(socket, Interest::READABLE)?;
         Ok(Arc::new(Self { socket, state, is_full: AtomicBool::new(false) }))
     }
+
+    /// quinn puts ten datagrams together, however long they are; the system takes no more than an IP packet has room
+    /// for, and quinn would take the rest for lost. What is sent twice, since a later part found no room, is dropped by
+    /// the other side.
+    fn send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
+        let socket = || self.socket.get_ref().into();
+        let Some(bytes) = transmit.segment_size.filter(|_| UDP_BYTES_MAX < transmit.contents.len()) else {
+            return self.state.send(socket(), transmit);
+        };
+        let step = (UDP_BYTES_MAX / bytes).max(1) * bytes;
+        transmit.contents.chunks(step).try_for_each(|contents| {
+            let Transmit { destination, ecn, segment_size, src_ip, .. } = *transmit;
+            self.state.send(socket(), &Transmit { destination, ecn, contents, segment_size, src_ip })
+        })
+    }
 }
 
 impl AsyncUdpSocket for Datagrams {
@@ -41,7 +56,7 @@ impl AsyncUdpSocket for Datagrams {
     }
 
     fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
-        let sent = self.state.send(self.socket.get_ref().into(), transmit);
+        let sent = self.send(transmit);
         if sent.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
             self.is_full.store(true, Ordering::Relaxed);
         }
@@ -54,6 +69,8 @@ impl AsyncUdpSocket for Datagrams {
         buffers: &mut [IoSliceMut<'_>],
         metas: &mut [RecvMeta],
     ) -> Poll<io::Result<usize>> {
+        let room = buffers.len().min(BUFFERS_MAX);
+        let (buffers, metas) = (&mut buffers[..room], &mut metas[..room]);
         loop {
             let mut readable = ready!(self.socket.poll_read_ready(context))?;
             let Ok(received) =
@@ -78,7 +95,8 @@ impl AsyncUdpSocket for Datagrams {
     }
 
     fn max_receive_segments(&self) -> usize {
-        self.state.gro_segments()
+        // Room for all that the system puts together, whatever the length of its parts.
+        self.state.gro_segments().min(UDP_BYTES_MAX.div_ceil(usize::from(DATAGRAM_BYTES_MAX)))
     }
 
     fn may_fragment(&self) -> bool {
@@ -104,5 +122,55 @@ impl UdpPoller for Poller {
         ready!(this.when_writable.poll(this.datagrams.socket.get_ref(), context))?;
         this.datagrams.is_full.store(false, Ordering::Relaxed);
         Poll::Ready(Ok(()))
+    }
+}
+
+/// Longest datagram that a link sends or takes: what a jumbo frame of Ethernet (9,000 bytes) has room for, less the heads
+/// of IPv6 and UDP. What a path takes is found out by probing it (RFC 9000 14.3).
+pub(in crate::net) const DATAGRAM_BYTES_MAX: u16 = 8_952;
+/// What UDP over IPv4 takes at once, heads aside.
+const UDP_BYTES_MAX: usize = 65_507;
+/// Most of quinn's buffers that are used, of 64 KiB each: they stay with the process once they were.
+const BUFFERS_MAX: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    fn loopback() -> Arc<Datagrams> {
+        Datagrams::new(UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap()).unwrap()
+    }
+
+    async fn received(datagrams: &Datagrams) -> Vec<Vec<u8>> {
+        let bytes = usize::from(DATAGRAM_BYTES_MAX) * datagrams.max_receive_segments();
+        let mut room = vec![0; bytes * quinn::udp::BATCH_SIZE];
+        let mut buffers: Vec<_> = room.chunks_mut(bytes).map(IoSliceMut::new).collect();
+        let mut metas = [RecvMeta::default(); quinn::udp::BATCH_SIZE];
+        let count = poll_fn(|context| datagrams.poll_recv(context, &mut buffers, &mut metas)).await.unwrap();
+        let each = metas[..count].iter().zip(&buffers);
+        each.flat_map(|(meta, buffer)| buffer[..meta.len].chunks(meta.stride).map(<[u8]>::to_vec)).collect()
+    }
+
+    #[tokio::test]
+    async fn more_than_the_system_takes_at_once_arrives_whole() {
+        let (from, to) = (loopback(), loopback());
+        let bytes = usize::from(DATAGRAM_BYTES_MAX);
+        for (datagrams, last) in [(10, 1), (10, bytes), (8, bytes), (7, bytes), (2, 1), (1, bytes)] {
+            let contents: Vec<u8> = (0..(datagrams - 1) * bytes + last).map(|at| (at % 251) as u8).collect();
+            let segment_size = (1 < datagrams).then_some(bytes);
+            let destination = to.local_addr().unwrap();
+            let transmit =
+                Transmit { destination, ecn: None, contents: &contents, segment_size, src_ip: None };
+            from.try_send(&transmit).unwrap();
+            let mut arrived = Vec::new();
+            while arrived.len() < datagrams {
+                arrived.extend(received(&to).await);
+            }
+            let sent: Vec<_> = contents.chunks(bytes).map(<[u8]>::to_vec).collect();
+            assert_eq!(arrived, sent, "{datagrams} datagrams, the last of {last} bytes");
+        }
     }
 }
