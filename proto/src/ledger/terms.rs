@@ -16,7 +16,7 @@ pub struct Key {
     pub id: MessageId,
 }
 
-/// What tells one invoke body from another: its SHA-256.
+/// What tells one invoke body from another: a digest that follows from the body alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BodyDigest(pub [u8; 32]);
 

@@ -240,13 +240,23 @@ impl Calls {
     }
 }
 
+/// What tells this body from another. BLAKE3 takes a quarter of SHA-256's time for a large one, and twice it for a small
+/// one.
+fn digest(body: &[u8]) -> BodyDigest {
+    BodyDigest(if body.len() < LARGE_BODY_BYTES {
+        Sha256::digest(body).into()
+    } else {
+        blake3::hash(body).into()
+    })
+}
+
 impl Node {
     /// Runs a call with one of our own providers, joins it to itself, or replays its result.
     ///
     /// **Errors:** the refusal, in the order of PROTOCOL 7.3.
     pub(in crate::daemon) fn execute(&self, call: &Incoming<'_>) -> Result<(), Refusal> {
         let key = CallKey { from: call.from.clone(), id: call.id };
-        let digest = BodyDigest(Sha256::digest(call.body).into());
+        let digest = digest(call.body);
         let permit = &call.permit;
         let (status, called) = lock(&self.executor.calls).known(&key);
         match status {
@@ -408,3 +418,6 @@ impl Node {
 pub(super) fn refused_artifact(error: crate::schema::ArtifactError) -> Refusal {
     Refusal::new(error.code(), error.to_string())
 }
+
+/// From here on a body's digest is BLAKE3.
+const LARGE_BODY_BYTES: usize = 4 * 1024;
