@@ -131,9 +131,17 @@ fn main() -> ExitCode {
     }
 }
 
+/// Has glibc keep what is freed for the next messages: by default it gives back to the system whatever is free beyond
+/// twice the largest block that it ever took by itself, and each page of the next large message would be made anew
+/// (mallopt(3), `M_MMAP_THRESHOLD`). Nothing of the block is touched.
+fn keep_freed_memory() {
+    std::hint::black_box(Vec::<u8>::with_capacity(LARGEST_BLOCK_BYTES));
+}
+
 fn run(sources: SourceArgs, announce: bool, stop_with_stdin: bool) -> Result<(), Failure> {
     let config = sources.load()?;
     log_to_stderr(&config);
+    keep_freed_memory();
     let runtime = runtime()?;
     let outcome = runtime.block_on(async move {
         // Before the announcement: whoever reads it may send a signal.
@@ -233,3 +241,6 @@ fn key_value(text: &str) -> Result<(String, String), String> {
         _ => Err(format!("{text:?} is not KEY=VALUE")),
     }
 }
+
+/// Larger than most messages, and not so large that a sidecar would keep much: it keeps twice as much.
+const LARGEST_BLOCK_BYTES: usize = 8 * 1024 * 1024;
