@@ -71,7 +71,22 @@ struct Line<'a> {
     version: Option<&'a Version>,
     outcome: Outcome<'a>,
     time_ms: u64,
-    params: Option<&'a [u8]>,
+    params: Option<Payload<'a>>,
+}
+
+/// Params or a result.
+#[derive(Clone, Copy)]
+pub(super) struct Payload<'a> {
+    /// Its length.
+    pub(super) bytes: usize,
+    /// **Shape:** one CBOR item; one of more than [`PAYLOAD_BYTES_MAX`] may be gone by now.
+    pub(super) shown: &'a [u8],
+}
+
+impl<'a> From<&'a [u8]> for Payload<'a> {
+    fn from(item: &'a [u8]) -> Self {
+        Self { bytes: item.len(), shown: item }
+    }
 }
 
 enum Outcome<'a> {
@@ -92,7 +107,7 @@ impl Node {
         if !self.rules.access.is_on {
             return;
         }
-        let (trace, invocation, started_ms) = running.logged();
+        let (trace, invocation, params, started_ms) = running.logged();
         self.log(&Line {
             role: Role::Executor,
             id: &key.id,
@@ -103,7 +118,7 @@ impl Node {
             version: Some(&invocation.capability.version),
             outcome: Outcome::Result(body, ended),
             time_ms: self.clock.monotonic_ms().saturating_sub(started_ms),
-            params: Some(&invocation.params),
+            params: Some(params),
         });
     }
 
@@ -113,7 +128,7 @@ impl Node {
         if !self.rules.access.is_on {
             return;
         }
-        let (trace, invocation, started_ms) = running.logged();
+        let (trace, invocation, params, started_ms) = running.logged();
         self.log(&Line {
             role: Role::Executor,
             id: &key.id,
@@ -124,7 +139,7 @@ impl Node {
             version: Some(&invocation.capability.version),
             outcome: Outcome::Refused(code),
             time_ms: self.clock.monotonic_ms().saturating_sub(started_ms),
-            params: Some(&invocation.params),
+            params: Some(params),
         });
     }
 
@@ -155,7 +170,7 @@ impl Node {
                 End::Refused(code) => Outcome::Refused(code),
             },
             time_ms: self.clock.monotonic_ms().saturating_sub(logged.started_ms),
-            params: Some(logged.invoked.params()),
+            params: Some(logged.invoked.params().into()),
         });
     }
 
@@ -183,19 +198,19 @@ impl Node {
             version: None,
             outcome: Outcome::Refused(refusal.code),
             time_ms: 0,
-            params: invoke.as_ref().map(|invoke| invoke.params),
+            params: invoke.as_ref().map(|invoke| invoke.params.into()),
         });
     }
 
     fn log(&self, line: &Line<'_>) {
         let (outcome, code, result) = match line.outcome {
             Outcome::Refused(code) => ("refused", Some(code), None),
-            Outcome::Result(body, Err(code)) => ("error", Some(code), Some(body)),
-            Outcome::Result(body, Ok(())) => ("success", None, Some(body)),
+            Outcome::Result(body, Err(code)) => ("error", Some(code), Some(Payload::from(body))),
+            Outcome::Result(body, Ok(())) => ("success", None, Some(Payload::from(body))),
         };
         let is_shown =
             self.rules.access.payloads_of.as_deref().is_some_and(|name| line.capability == Some(name));
-        let shown = |payload: Option<&[u8]>| payload.filter(|_| is_shown).map(payload_text);
+        let shown = |payload: Option<Payload<'_>>| payload.filter(|_| is_shown).map(payload_text);
         tracing::info!(
             target: "access",
             role = line.role.as_str(),
@@ -208,8 +223,8 @@ impl Node {
             outcome,
             code = code.map(|code| code.0),
             time_ms = line.time_ms,
-            bytes_in = line.params.map(|params| params.len() as u64),
-            bytes_out = result.map(|body| body.len() as u64),
+            bytes_in = line.params.map(|params| params.bytes as u64),
+            bytes_out = result.map(|body| body.bytes as u64),
             params = shown(line.params),
             result = shown(result),
             "call"
@@ -218,9 +233,9 @@ impl Node {
 }
 
 /// A payload as JSON text, cut at a bound; what is too large or no JSON is told by its size.
-fn payload_text(payload: &[u8]) -> String {
-    let json = if payload.len() <= PAYLOAD_BYTES_MAX { to_json(payload).ok() } else { None };
-    let Some(json) = json else { return format!("({} bytes)", payload.len()) };
+fn payload_text(payload: Payload<'_>) -> String {
+    let json = if payload.bytes <= PAYLOAD_BYTES_MAX { to_json(payload.shown).ok() } else { None };
+    let Some(json) = json else { return format!("({} bytes)", payload.bytes) };
     let mut text = json.to_string();
     if text.len() > PAYLOAD_TEXT_BYTES_MAX {
         text.truncate(text.floor_char_boundary(PAYLOAD_TEXT_BYTES_MAX));
@@ -230,7 +245,7 @@ fn payload_text(payload: &[u8]) -> String {
 }
 
 /// Largest payload that is shown at all.
-const PAYLOAD_BYTES_MAX: usize = 64 * 1024;
+pub(super) const PAYLOAD_BYTES_MAX: usize = 64 * 1024;
 /// Most bytes of a payload's text in a line.
 const PAYLOAD_TEXT_BYTES_MAX: usize = 4 * 1024;
 
@@ -263,10 +278,10 @@ mod tests {
             capd_proto::cbor::Writer::new(&mut out).text(text);
             out
         };
-        assert_eq!(payload_text(&cbor("a\u{1b}")), "\"a\\u001b\"");
-        let long = payload_text(&cbor(&"ü".repeat(5_000)));
+        assert_eq!(payload_text(cbor("a\u{1b}").as_slice().into()), "\"a\\u001b\"");
+        let long = payload_text(cbor(&"ü".repeat(5_000)).as_slice().into());
         assert!(long.len() <= PAYLOAD_TEXT_BYTES_MAX + 3 && long.ends_with('…'));
-        assert_eq!(payload_text(&cbor(&"a".repeat(70_000))), "(70005 bytes)");
-        assert_eq!(payload_text(&[0xf7]), "(1 bytes)");
+        assert_eq!(payload_text(cbor(&"a".repeat(70_000)).as_slice().into()), "(70005 bytes)");
+        assert_eq!(payload_text([0xf7].as_slice().into()), "(1 bytes)");
     }
 }

@@ -15,6 +15,7 @@ use capd_proto::code::Code;
 use capd_proto::envelope::{Envelope, MessageId};
 use capd_proto::ledger::Answerer;
 use capd_proto::message::{Invoke, Query, Request, SchemaSide, Type};
+use capd_proto::negotiate::SessionId;
 use sha2::{Digest, Sha256};
 
 use super::node::{Node, Refusal};
@@ -34,15 +35,14 @@ pub(super) struct Audited<'a> {
     pub(super) peer: &'a str,
     /// The invoke's id.
     pub(super) id: &'a MessageId,
-    /// The CAP_INVOKE's body, which may name a session.
-    pub(super) invoke: &'a [u8],
+    /// The session that the invoke names.
+    pub(super) session: Option<SessionId>,
 }
 
 impl Audited<'_> {
     /// The record with what is known of the call.
     pub(super) fn of(&self, record: Record) -> Record {
-        let session = Invoke::decode(self.invoke).ok().and_then(|invoke| invoke.session);
-        let session = session.as_ref().map(|session| session.session_id.0.as_slice());
+        let session = self.session.as_ref().map(|session| session.0.as_slice());
         record.capability(self.capability).peer(self.peer).correlation(self.id).session(session)
     }
 }

@@ -100,6 +100,27 @@ fn refusals_and_failures_are_logged_with_their_code() {
 }
 
 #[test]
+fn large_payloads_are_logged_by_their_length() {
+    let b = logging().set("log.payloads_of", "org.example.echo").start();
+    let mut provider = Provider::of(&b, vec![loose(ECHO), idempotent("org.example.echo:1.1.0")]);
+    let mut caller = Caller::of(&b);
+    for id in [ECHO, "org.example.echo:1.1.0"] {
+        let call = caller.invoke(by_id(id, Value::Bytes(vec![7; 100_000])));
+        provider.echo();
+        caller.result(&call);
+    }
+    for line in lines(&b) {
+        assert_eq!(
+            (&line["bytes_in"], &line["params"]),
+            (&100_005.into(), &"(100005 bytes)".into()),
+            "{line}"
+        );
+        assert_eq!(line["outcome"], "success", "{line}");
+    }
+    assert_eq!(lines(&b).len(), 2);
+}
+
+#[test]
 fn payloads_are_logged_of_the_one_capability_that_the_owner_names() {
     let other = "org.example.other:1.0.0";
     let b = logging().set("log.payloads_of", "org.example.echo").start();

@@ -239,23 +239,26 @@ fn a_provider_that_leaves_with_a_call_that_is_not_idempotent_is_5002() {
 fn an_idempotent_call_goes_on_with_another_provider() {
     let b = Sidecar::start();
     let a = Setup::new().peer(&b).start();
-    let mut one = Provider::of(&b, vec![idempotent(ECHO)]);
-    let mut caller = Caller::of(&a);
-    let first = caller.invoke(by_id(ECHO, "call".into()));
-    let _held = one.taken();
-    let mut two = Provider::of(&b, vec![idempotent(ECHO)]);
-    let second = caller.invoke(by_id(ECHO, "call".into()));
-    // The second provider is the less loaded one; then it leaves.
-    assert_eq!(two.taken().id(), second);
-    drop(two);
-    let call = one.taken();
-    assert_eq!(call.id(), second);
-    one.succeed(&call, "done".into());
-    assert_eq!(success(&caller.result(&second)), &Value::from("done"));
-    // With nobody left it is lost.
-    drop(one);
-    assert_eq!(failure(&caller.result(&first)), 5002);
-    caller.heard_nothing_more();
+    for params in [Value::from("call"), Value::Bytes(vec![7; 200_000])] {
+        let mut one = Provider::of(&b, vec![idempotent(ECHO)]);
+        let mut caller = Caller::of(&a);
+        let first = caller.invoke(by_id(ECHO, params.clone()));
+        let _held = one.taken();
+        let mut two = Provider::of(&b, vec![idempotent(ECHO)]);
+        let second = caller.invoke(by_id(ECHO, params.clone()));
+        // The second provider is the less loaded one; then it leaves.
+        assert_eq!(two.taken().id(), second);
+        drop(two);
+        let call = one.taken();
+        assert_eq!(call.id(), second);
+        assert!(field(call.body(), "params") == Some(&params), "the call is given on as it was");
+        one.succeed(&call, "done".into());
+        assert_eq!(success(&caller.result(&second)), &Value::from("done"));
+        // With nobody left it is lost.
+        drop(one);
+        assert_eq!(failure(&caller.result(&first)), 5002);
+        caller.heard_nothing_more();
+    }
 }
 
 #[test]

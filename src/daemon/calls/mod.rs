@@ -203,7 +203,8 @@ impl Node {
             return Ok(Some(None));
         }
         let (peer, id) = (self.did().as_str(), &inbound.envelope.id);
-        let about = Audited { capability: name, peer, id, invoke: inbound.body };
+        let session = invoke.session.map(|session| session.session_id);
+        let about = Audited { capability: name, peer, id, session };
         let passed = self
             .offered(descriptor)
             .and_then(|offered| Ok((self.pass(descriptor, &offered, self.did())?, offered)));
@@ -324,6 +325,8 @@ impl RelayedCall {
 
     /// The call as it is accounted for, with the agent that it is, or was to be, given to.
     fn audited<'a>(&'a self, invoked: &'a Invoked, peer: &'a Did) -> Audited<'a> {
-        Audited { capability: &self.name, peer: peer.as_str(), id: &self.id, invoke: &invoked.body }
+        let invoke = Invoke::decode(&invoked.body).ok();
+        let session = invoke.and_then(|invoke| invoke.session).map(|session| session.session_id);
+        Audited { capability: &self.name, peer: peer.as_str(), id: &self.id, session }
     }
 }

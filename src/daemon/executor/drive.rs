@@ -41,7 +41,7 @@ impl Node {
                             running.provider = other;
                         }
                         running.machine.handle(Input::Start, self.clock.monotonic_ms());
-                        handed = Some((Arc::clone(&running.provider), running.invocation.clone()));
+                        handed = Some((Arc::clone(&running.provider), running.hand_over()));
                     }
                     Output::Relay => driven.is_relayed = true,
                     Output::CancelProvider => told = Some(Arc::clone(&running.provider)),

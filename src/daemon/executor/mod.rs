@@ -26,11 +26,11 @@ use capd_proto::ledger::{
     Admission, Answerer, BodyDigest, Bound as Full, Facts, Invoke as Admitted, Kept, Ledger, Status,
 };
 use capd_proto::message::{Descriptor, Invoke, SchemaSide};
-use capd_proto::negotiate::Want;
+use capd_proto::negotiate::{SessionId, Want};
 use sha2::{Digest, Sha256};
 use tokio::sync::Notify;
 
-use super::access::TraceId;
+use super::access::{PAYLOAD_BYTES_MAX, Payload, TraceId};
 use super::audit::Audited;
 use super::meter::CallLimit;
 use super::node::{Node, Refusal, lock, needs_signature};
@@ -87,6 +87,9 @@ pub(super) struct Running {
     /// Its row in the journal; a call that may run again has none.
     row: Option<Row>,
     invocation: Invocation,
+    /// How long its params are, or were.
+    params_bytes: usize,
+    session: Option<SessionId>,
     trace: TraceId,
     provider: Arc<dyn Provider>,
     /// Other providers of the same capability, for an idempotent call whose provider is lost.
@@ -190,8 +193,19 @@ impl Executor {
 
 impl Running {
     /// What is logged of it, and when it started in monotonic milliseconds.
-    pub(super) const fn logged(&self) -> (TraceId, &Invocation, u64) {
-        (self.trace, &self.invocation, self.started_ms)
+    pub(super) fn logged(&self) -> (TraceId, &Invocation, Payload<'_>, u64) {
+        let params = Payload { bytes: self.params_bytes, shown: &self.invocation.params };
+        (self.trace, &self.invocation, params, self.started_ms)
+    }
+
+    /// What its provider is to be given. Large params that nobody else could be given are kept no longer than that takes.
+    fn hand_over(&mut self) -> Invocation {
+        let invocation = self.invocation.clone();
+        if self.others.is_empty() && PAYLOAD_BYTES_MAX < self.params_bytes {
+            self.invocation.envelope.clear();
+            self.invocation.params.clear();
+        }
+        invocation
     }
 }
 
@@ -310,6 +324,8 @@ impl Node {
             stage: if row.is_some() { Stage::Recording { waiting: None } } else { Stage::Executing },
             row,
             invocation,
+            params_bytes: call.invoke.params.len(),
+            session: call.invoke.session.map(|session| session.session_id),
             trace: call.trace,
             provider,
             others,
@@ -347,7 +363,8 @@ impl Node {
     /// The refusal of params that do not fit: our own agent is told what it may repair, a peer's sidecar should have known.
     fn unfit_params(&self, call: &Incoming<'_>, violations: &[Violation]) -> Refusal {
         let (capability, peer) = (call.name, call.from.as_str());
-        let about = Audited { capability, peer, id: &call.id, invoke: call.body };
+        let session = call.invoke.session.map(|session| session.session_id);
+        let about = Audited { capability, peer, id: &call.id, session };
         if call.link.kind().is_local() {
             return self.refused_params(call.thread_id, about, violations);
         }

@@ -5,7 +5,7 @@ use std::sync::MutexGuard;
 use bytes::Bytes;
 use capd_proto::call::executor::{self, Input, Surplus};
 use capd_proto::code::Code;
-use capd_proto::envelope::{Envelope, Ext};
+use capd_proto::envelope::Ext;
 use capd_proto::ledger::{Answerer, Kept};
 use capd_proto::limits::MSG_SIZE_BYTES_FLOOR;
 use capd_proto::message::{CallError, CapResult, SchemaSide, Type};
@@ -73,11 +73,12 @@ impl Node {
         let output = lock(&self.executor.calls).running.get(key)?.output.clone()?;
         // The schema compiled when the capability was declared.
         let violations = output.validator().ok()?.validate(result, Side::Response).err()?;
-        let invocation = lock(&self.executor.calls).running.get(key)?.invocation.clone();
-        let envelope = Envelope::decode(&invocation.envelope).ok();
-        let invoke = envelope.as_ref().and_then(Envelope::body).unwrap_or_default();
-        let name = invocation.capability.name.as_str();
-        let call = Audited { capability: name, peer: key.from.as_str(), id: &key.id, invoke };
+        let (capability, session) = {
+            let calls = lock(&self.executor.calls);
+            let running = calls.running.get(key)?;
+            (running.invocation.capability.name.clone(), running.session)
+        };
+        let call = Audited { capability: capability.as_str(), peer: key.from.as_str(), id: &key.id, session };
         self.audit_violations(SchemaSide::Response, call, &violations);
         self.audit_raw_result(call, result);
         Some(violation_details(SchemaSide::Response, &violations))
