@@ -5,7 +5,7 @@
 //! of resetting N streams. `flood` answers `RATE SECONDS` with how many calls had their result, sent at that rate.
 
 use std::io::{self, BufRead as _, Write as _};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use capd_proto::identity::Identity;
 use ciborium::Value;
 use quinn::crypto::rustls::QuicClientConfig;
-use quinn::{Connection, Endpoint, RecvStream, SendStream};
+use quinn::{Connection, Endpoint, EndpointConfig, RecvStream, SendStream, TokioRuntime};
 use rustls::pki_types::ServerName;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpSocket, TcpStream};
@@ -95,14 +95,21 @@ async fn idle(target: &Target, count: usize) {
 }
 
 async fn quic_links(target: &Target, count: usize) -> Vec<QuicLink> {
-    let endpoints: Vec<_> =
-        (0..count.div_ceil(LINKS_PER_ADDRESS)).map(|at| Endpoint::client(source(at)).unwrap()).collect();
+    let endpoints: Vec<_> = (0..count.div_ceil(LINKS_PER_ADDRESS)).map(|at| endpoint(source(at))).collect();
     let target = target.clone();
     many(count, move |number| {
         let (target, endpoint) = (target.clone(), endpoints[number / LINKS_PER_ADDRESS].clone());
         async move { quic_link(&target, &endpoint, number).await }
     })
     .await
+}
+
+/// One that takes packets as long as a sidecar's.
+fn endpoint(source: SocketAddr) -> Endpoint {
+    let mut config = EndpointConfig::default();
+    config.max_udp_payload_size(8_952).unwrap();
+    let socket = UdpSocket::bind(source).unwrap();
+    Endpoint::new(config, None, socket, Arc::new(TokioRuntime)).unwrap()
 }
 
 async fn quic_link(target: &Target, endpoint: &Endpoint, number: usize) -> io::Result<QuicLink> {

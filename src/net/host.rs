@@ -222,6 +222,12 @@ impl Host {
         opening >= self.settings.links_unvalidated_max
     }
 
+    /// Whether peers have opened so many links that further ones shall be lean.
+    pub(super) fn has_many_links(&self) -> bool {
+        let (links, _) = self.peers.used();
+        links > self.settings.links_max / 8
+    }
+
     /// The key of stateless resets; an agent's host has none, and opens no QUIC socket.
     pub(super) fn reset_key(&self) -> Option<&ResetKey> {
         match &self.owner {

@@ -38,10 +38,13 @@ use super::wire::Sender;
 /// **Errors:** the address cannot be bound, or the host has no identity.
 pub fn listen(host: &Arc<Host>, address: SocketAddr) -> io::Result<SocketAddr> {
     let crypto = QuicServerConfig::try_from(host.credentials()?.server()).map_err(io::Error::other)?;
-    let mut config = ServerConfig::with_crypto(Arc::new(crypto));
-    config.transport_config(transport(&host.settings));
-    config.max_incoming(host.settings.links_opening_max);
-    let endpoint = bind(address, Some(config), host)?;
+    let mut few = ServerConfig::with_crypto(Arc::new(crypto));
+    few.transport_config(transport(&host.settings, DATAGRAM_BYTES_MAX));
+    few.max_incoming(host.settings.links_opening_max);
+    let mut many = few.clone();
+    many.transport_config(transport(&host.settings, DATAGRAM_BYTES_MAX_OF_MANY));
+    let (few, many) = (Arc::new(few), Arc::new(many));
+    let endpoint = bind(address, Some(ServerConfig::clone(&many)), host)?;
     let bound = endpoint.local_addr()?;
     host.quic().push(endpoint.clone());
     let host = Arc::clone(host);
@@ -71,11 +74,12 @@ pub fn listen(host: &Arc<Host>, address: SocketAddr) -> io::Result<SocketAddr> {
                 }
             };
             let host = Arc::clone(&host);
+            let config = Arc::clone(if host.has_many_links() { &many } else { &few });
             let tasks = host.tasks.clone();
             tasks.spawn(async move {
                 let remote = incoming.remote_address();
                 // A link that is open by then drains by itself.
-                let served = host.shutdown.run_until_cancelled(serve(&host, incoming, permits)).await;
+                let served = host.shutdown.run_until_cancelled(serve(&host, incoming, config, permits)).await;
                 if let Some(Err(reason)) = served {
                     debug!(%remote, %reason, "no link");
                 }
@@ -98,7 +102,7 @@ pub async fn connect(
     let (config, pinned) = host.credentials()?.client(pin).map_err(io::Error::other)?;
     let crypto = QuicClientConfig::try_from(config).map_err(io::Error::other)?;
     let mut config = ClientConfig::new(Arc::new(crypto));
-    config.transport_config(transport(&host.settings));
+    config.transport_config(transport(&host.settings, DATAGRAM_BYTES_MAX));
     let random = host.system.random.clone();
     config.initial_dst_cid_provider(Arc::new(move || random_id(&random)));
     let endpoint = dialler(host, address)?;
@@ -123,10 +127,15 @@ fn turn_away(incoming: Incoming) {
     }
 }
 
-async fn serve(host: &Arc<Host>, incoming: Incoming, permits: Permits) -> Result<Arc<Link>, ConnectError> {
+async fn serve(
+    host: &Arc<Host>,
+    incoming: Incoming,
+    config: Arc<ServerConfig>,
+    permits: Permits,
+) -> Result<Arc<Link>, ConnectError> {
     let deadline = Instant::now() + host.settings.handshake_timeout;
     let accepting = async {
-        let connection = incoming.accept()?.await?;
+        let connection = incoming.accept_with(config)?.await?;
         let control = connection.accept_bi().await?;
         Ok((connection, control))
     };
@@ -187,7 +196,7 @@ pub(super) const fn streams_step(streams: u32, streams_max: u32) -> u32 {
     if streams_max / 2 < streams { streams_max } else { streams }
 }
 
-fn transport(settings: &Settings) -> Arc<TransportConfig> {
+fn transport(settings: &Settings, datagram_bytes_max: u16) -> Arc<TransportConfig> {
     let mut config = TransportConfig::default();
     // A duration beyond QUIC's range is one that never passes.
     config.max_idle_timeout(IdleTimeout::try_from(settings.idle_timeout).ok());
@@ -200,7 +209,7 @@ fn transport(settings: &Settings) -> Arc<TransportConfig> {
     config.receive_window(OPENING_WINDOW_BYTES.into());
     config.send_window(settings.link_window_bytes.into());
     let mut packets = MtuDiscoveryConfig::default();
-    packets.upper_bound(DATAGRAM_BYTES_MAX);
+    packets.upper_bound(datagram_bytes_max);
     config.mtu_discovery_config(Some(packets));
     Arc::new(config)
 }
@@ -286,5 +295,8 @@ const SERVER_NAME: &str = "capd.invalid";
 const CONNECTION_ID_BYTES: usize = 8;
 /// Bytes a peer may have on the way to us before HELLO is done.
 const OPENING_WINDOW_BYTES: u32 = 2 * MSG_SIZE_BYTES_FLOOR;
+/// Longest datagram on links that a sidecar with many of them takes: one of usual Ethernet over IPv6. quinn keeps on every
+/// link what it once needed for the longest packet that it tried there.
+const DATAGRAM_BYTES_MAX_OF_MANY: u16 = 1_452;
 /// Streams that a peer may have open at first: more than our own sidecars open while messages are small.
 const STREAMS_FIRST: u32 = 12;

@@ -1,9 +1,11 @@
 //! What a link does between two ends, alike on every transport.
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use capd_proto::link::Role;
+use tokio::net::UdpSocket;
 
 use super::super::dial::{self, Address, Transport};
 use super::super::local::{self, Token};
@@ -368,4 +370,54 @@ async fn shutting_down_drains_every_link() {
     assert_eq!(pair.server.closed().await, CloseReason::Drained);
     assert!(matches!(pair.client.closed().await, CloseReason::Drained | CloseReason::PeerClosed));
     pair.client.shut_down().await;
+}
+
+/// What forwards datagrams between one client and `server`; its address, and the longest that came from the server.
+async fn relay(server: SocketAddr) -> (SocketAddr, Arc<AtomicUsize>) {
+    let (front, back) = (UdpSocket::bind(LOOPBACK).await.unwrap(), UdpSocket::bind(LOOPBACK).await.unwrap());
+    back.connect(server).await.unwrap();
+    let (address, longest) = (front.local_addr().unwrap(), Arc::new(AtomicUsize::new(0)));
+    let seen = Arc::clone(&longest);
+    tokio::spawn(async move {
+        let (mut there, mut here, mut client) = (vec![0; 65_536], vec![0; 65_536], None);
+        loop {
+            tokio::select! {
+                from_client = front.recv_from(&mut there) => {
+                    let (bytes, address) = from_client.unwrap();
+                    client = Some(address);
+                    back.send(&there[..bytes]).await.unwrap();
+                }
+                from_server = back.recv(&mut here) => {
+                    let Ok(bytes) = from_server else { return };
+                    seen.fetch_max(bytes, Ordering::Relaxed);
+                    front.send_to(&here[..bytes], client.unwrap()).await.unwrap();
+                }
+            }
+        }
+    });
+    (address, longest)
+}
+
+#[tokio::test]
+async fn packets_are_as_long_as_the_path_takes_but_on_links_beyond_an_eighth_of_what_may_be() {
+    let mut server = End::sidecar_with(1, Settings { links_max: 8, ..settings() });
+    let bound = quic::listen(&server.host, LOOPBACK).unwrap();
+    let mut clients = Vec::new();
+    for (seed, expected) in [(2, 8_952), (3, 1_452)] {
+        let (address, longest) = relay(bound).await;
+        let mut client = End::sidecar_with(seed, settings());
+        let link = quic::connect(&client.host, address, Some(&server.did())).await.unwrap();
+        client.opened().await;
+        let served = server.opened().await;
+        while longest.load(Ordering::Relaxed) < expected {
+            drop(served.request(vec![b'.'; 10_000]).unwrap());
+            client.message().await;
+        }
+        assert_eq!(longest.load(Ordering::Relaxed), expected);
+        clients.push((client, link, served));
+    }
+    for (client, ..) in clients {
+        client.shut_down().await;
+    }
+    server.shut_down().await;
 }
