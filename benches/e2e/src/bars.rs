@@ -104,7 +104,7 @@ fn beside(figures: &Figures) -> Vec<Bar> {
             unit: "×",
         },
     ];
-    if let Some([quic, capd]) = &figures.large {
+    if let Some([quic, _, capd]) = &figures.large {
         bars.extend(large(quic, capd));
     }
     bars

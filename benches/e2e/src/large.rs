@@ -1,7 +1,7 @@
-//! quinn alone and two capds in; what each lets through of 1 MiB both ways, what it holds of it, and what that does to
-//! small calls beside it, out.
+//! quinn alone, by its defaults and in long packets, and two capds in; what each lets through of 1 MiB both ways, what it
+//! holds of it, and what that does to small calls beside it, out.
 //!
-//! Both have a second caller, a process of its own, which makes one small call at a time: with capd over the same peer
+//! All have a second caller, a process of its own, which makes one small call at a time: with capd over the same peer
 //! link, with quinn over a connection of its own, so that what quinn's small calls lose is what the machine takes.
 
 use crate::load::{Load, Round};
@@ -23,14 +23,14 @@ pub(crate) struct Large {
     pub(crate) held: Vec<(&'static str, f64)>,
 }
 
-/// Measures `rounds` of both in alternation, quinn first. `one` is a round of small calls.
-pub(crate) fn measure(programs: &Programs, rounds: usize, one: Load) -> [Large; 2] {
+/// Measures `rounds` of quinn, of quinn in long packets and of capd, in alternation. `one` is a round of small calls.
+pub(crate) fn measure(programs: &Programs, rounds: usize, one: Load) -> [Large; 3] {
     let load = Load { bytes: LARGE_BYTES, in_flight: LARGE_IN_FLIGHT, ..one };
-    let mut worlds = [Subject::Quic, Subject::Large].map(|subject| subject.start(programs));
-    let mut both =
-        worlds.each_mut().map(|world| Large { held: held(world, &one, &load), ..Large::default() });
+    let mut worlds =
+        [Subject::Quic, Subject::QuicLong, Subject::Large].map(|subject| subject.start(programs));
+    let mut all = worlds.each_mut().map(|world| Large { held: held(world, &one, &load), ..Large::default() });
     for _ in 0..rounds {
-        for (large, world) in both.iter_mut().zip(&mut worlds) {
+        for (large, world) in all.iter_mut().zip(&mut worlds) {
             large.alone.add_many(world, &load);
             large.small.push(world.second_round(&one));
             let [_, small] = world.rounds_beside(&load, &one);
@@ -44,8 +44,8 @@ pub(crate) fn measure(programs: &Programs, rounds: usize, one: Load) -> [Large; 
             );
         }
     }
-    both.iter_mut().for_each(|large| large.alone.per_call());
-    both
+    all.iter_mut().for_each(|large| large.alone.per_call());
+    all
 }
 
 /// The most that each process holds beyond what small calls left it with.

@@ -1,6 +1,6 @@
 //! Rounds in alternation, so that whatever slows the machine slows all subjects, and the disk between them, in; figures out.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ pub(crate) struct Figures {
     /// capd in channel mode with little and with much registered, in the same rounds.
     pub(crate) fleet: Option<[Series; 2]>,
     /// quinn alone and capd in channel mode with much in each call.
-    pub(crate) large: Option<[Large; 2]>,
+    pub(crate) large: Option<[Large; 3]>,
     /// What one more of something takes of the sidecars' memory.
     pub(crate) memory: Vec<Cost>,
     /// One commit of one change, between the rounds with one in flight. **Units:** microseconds.
@@ -243,11 +243,14 @@ pub(crate) fn middle(mut values: Vec<f64>) -> f64 {
 
 /// The sidecar, built as it is shipped, unless this is a trial.
 fn built() -> PathBuf {
+    if !cfg!(debug_assertions) {
+        let build =
+            Command::new("deploy/build.sh").current_dir(ROOT).stdout(std::io::stderr()).status().unwrap();
+        assert!(build.success(), "capd is not built");
+        return Path::new(ROOT).join("target/shipped/capd");
+    }
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.current_dir(ROOT).args(["build", "--bin", "capd", "--message-format", "json-render-diagnostics"]);
-    if !cfg!(debug_assertions) {
-        cargo.args(["--profile", "dist"]);
-    }
     let output = cargo.stderr(std::process::Stdio::inherit()).output().unwrap();
     assert!(output.status.success(), "capd is not built");
     let lines = String::from_utf8(output.stdout).unwrap();

@@ -12,8 +12,8 @@ use bytes::Bytes;
 use clap::ValueEnum;
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn::{
-    ClientConfig, Connection, Endpoint, EndpointConfig, RecvStream, ServerConfig, TokioRuntime,
-    TransportConfig, VarInt,
+    ClientConfig, Connection, Endpoint, EndpointConfig, MtuDiscoveryConfig, RecvStream, ServerConfig,
+    TokioRuntime, TransportConfig, VarInt,
 };
 use rustls::RootCertStore;
 use rustls::crypto::{CryptoProvider, ring};
@@ -44,8 +44,17 @@ pub(crate) fn certify(files: &Path) {
     }
 }
 
+/// How long packets may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Packets {
+    /// As quinn has them.
+    Usual,
+    /// The longest of which quinn's own socket sends ten at once, as it does.
+    Long,
+}
+
 /// An endpoint that lets in whoever has the client's certificate.
-pub(crate) fn listen(files: &Path) -> Endpoint {
+pub(crate) fn listen(files: &Path, packets: Packets) -> Endpoint {
     let (certificate, key) = identity(files, SERVER);
     let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots(files, CLIENT)), crypto())
         .build()
@@ -58,12 +67,12 @@ pub(crate) fn listen(files: &Path) -> Endpoint {
         .unwrap();
     tls.alpn_protocols = vec![ALPN.to_vec()];
     let mut config = ServerConfig::with_crypto(Arc::new(QuicServerConfig::try_from(tls).unwrap()));
-    config.transport_config(transport());
-    endpoint(Some(config))
+    config.transport_config(transport(packets));
+    endpoint(Some(config), packets)
 }
 
 /// A connection to such an endpoint. The endpoint goes along, since it must outlive the connection.
-pub(crate) async fn connect(files: &Path, to: &str) -> (Endpoint, Connection) {
+pub(crate) async fn connect(files: &Path, to: &str, packets: Packets) -> (Endpoint, Connection) {
     let (certificate, key) = identity(files, CLIENT);
     let mut tls = rustls::ClientConfig::builder_with_provider(crypto())
         .with_protocol_versions(&[&TLS13])
@@ -73,8 +82,8 @@ pub(crate) async fn connect(files: &Path, to: &str) -> (Endpoint, Connection) {
         .unwrap();
     tls.alpn_protocols = vec![ALPN.to_vec()];
     let mut config = ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).unwrap()));
-    config.transport_config(transport());
-    let endpoint = endpoint(None);
+    config.transport_config(transport(packets));
+    let endpoint = endpoint(None, packets);
     let connection = endpoint.connect_with(config, to.parse().unwrap(), NAME).unwrap().await.unwrap();
     (endpoint, connection)
 }
@@ -96,8 +105,8 @@ where
 }
 
 /// Answers each stream with the result that belongs to what came on it.
-pub(crate) async fn provider(files: &Path) {
-    let endpoint = listen(files);
+pub(crate) async fn provider(files: &Path, packets: Packets) {
+    let endpoint = listen(files, packets);
     let address = endpoint.local_addr().unwrap();
     let results = Arc::new(Results::default());
     tokio::spawn(accept(endpoint, move |mut send, receive| {
@@ -113,8 +122,8 @@ pub(crate) async fn provider(files: &Path) {
 }
 
 /// Calls there, a stream for each call.
-pub(crate) async fn caller(files: &Path, to: &str) {
-    let (_endpoint, connection) = connect(files, to).await;
+pub(crate) async fn caller(files: &Path, to: &str, packets: Packets) {
+    let (_endpoint, connection) = connect(files, to, packets).await;
     rounds(&Streams { connection, params: Bytes::new() }).await;
 }
 
@@ -161,8 +170,13 @@ fn crypto() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }
 
-fn transport() -> Arc<TransportConfig> {
+fn transport(packets: Packets) -> Arc<TransportConfig> {
     let mut config = TransportConfig::default();
+    if packets == Packets::Long {
+        let mut lengths = MtuDiscoveryConfig::default();
+        lengths.upper_bound(LONG_PACKET_BYTES);
+        config.mtu_discovery_config(Some(lengths));
+    }
     // Processes wait for their turn longer than quinn's idle time.
     config.max_idle_timeout(None);
     config.max_concurrent_bidi_streams(VarInt::from_u32(STREAMS_MAX));
@@ -172,13 +186,17 @@ fn transport() -> Arc<TransportConfig> {
     Arc::new(config)
 }
 
-fn endpoint(server: Option<ServerConfig>) -> Endpoint {
+fn endpoint(server: Option<ServerConfig>, packets: Packets) -> Endpoint {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let options = socket2::SockRef::from(&socket);
     // The system caps what it grants.
     let _smaller = options.set_recv_buffer_size(UDP_BUFFER_BYTES);
     let _smaller = options.set_send_buffer_size(UDP_BUFFER_BYTES);
-    Endpoint::new(EndpointConfig::default(), server, socket, Arc::new(TokioRuntime)).unwrap()
+    let mut config = EndpointConfig::default();
+    if packets == Packets::Long {
+        config.max_udp_payload_size(LONG_PACKET_BYTES).unwrap();
+    }
+    Endpoint::new(config, server, socket, Arc::new(TokioRuntime)).unwrap()
 }
 
 /// The names of the two sides' files.
@@ -188,6 +206,8 @@ pub(crate) const CLIENT: &str = "client";
 pub(crate) const NAME: &str = "localhost";
 const ALPN: &[u8] = b"e2e";
 const STREAMS_MAX: u32 = 1_024;
+/// A tenth of what UDP over IPv4 takes at once.
+const LONG_PACKET_BYTES: u16 = 6_550;
 const STREAM_WINDOW_BYTES: u32 = 8 * 1024 * 1024;
 const WINDOW_BYTES: u32 = 32 * 1024 * 1024;
 const UDP_BUFFER_BYTES: usize = 4 * 1024 * 1024;

@@ -156,8 +156,10 @@ fn further(text: &mut String, figures: &Figures) {
             ));
         }
     }
-    if let Some(both) = &figures.large {
-        both.iter().zip(["quinn alone", "capd"]).for_each(|(large, name)| say(large_said(name, large)));
+    if let Some(all) = &figures.large {
+        all.iter()
+            .zip(["quinn alone", "quinn alone in packets of up to 6,550 bytes", "capd"])
+            .for_each(|(large, name)| say(large_said(name, large)));
     }
     for Cost { what, resident, stored } in &figures.memory {
         let [a, b] = resident.map(bytes);

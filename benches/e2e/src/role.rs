@@ -38,9 +38,9 @@ pub(crate) enum Role {
     /// Sends frames to a unix socket.
     ForwardCaller { files: PathBuf },
     /// Answers on QUIC streams, with nothing between.
-    QuicProvider { files: PathBuf },
+    QuicProvider { files: PathBuf, packets: quic::Packets },
     /// Calls there.
-    QuicCaller { files: PathBuf, to: String },
+    QuicCaller { files: PathBuf, to: String, packets: quic::Packets },
     /// Answers gRPC, over TLS or not.
     GrpcProvider { files: PathBuf, server: grpc::Wire },
     /// Takes gRPC on one side and calls on the other.
@@ -77,8 +77,8 @@ impl Role {
                 Self::ForwardB { files, form } => forward::b(&files, form).await,
                 Self::ForwardA { files, form, to } => forward::a(&files, form, &to).await,
                 Self::ForwardCaller { files } => forward::ends::caller(&files).await,
-                Self::QuicProvider { files } => quic::provider(&files).await,
-                Self::QuicCaller { files, to } => quic::caller(&files, &to).await,
+                Self::QuicProvider { files, packets } => quic::provider(&files, packets).await,
+                Self::QuicCaller { files, to, packets } => quic::caller(&files, &to, packets).await,
                 Self::GrpcProvider { files, server } => grpc::provider(&files, server).await,
                 Self::GrpcProxy { files, server, client, to } => {
                     grpc::proxy(&files, server, client, &to).await;

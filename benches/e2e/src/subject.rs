@@ -32,6 +32,8 @@ pub(crate) enum Subject {
     Large,
     /// QUIC streams with nothing between, and two callers, each with a connection.
     Quic,
+    /// The same in longer packets than quinn's usual ones.
+    QuicLong,
     /// As [`Subject::Channel`], of a capability whose provider holds the calls it gets.
     Held,
 }
@@ -63,6 +65,7 @@ impl Subject {
             Self::Fleet => "fleet",
             Self::Large => "large",
             Self::Quic => "quic",
+            Self::QuicLong => "quic-long",
             Self::Held => "held",
         }
     }
@@ -81,6 +84,7 @@ impl Subject {
             Self::Fleet => "capd, channel mode, a large fleet",
             Self::Large => "capd, channel mode, two callers",
             Self::Quic => "quinn direct, a stream per call, mTLS",
+            Self::QuicLong => "quinn direct, a stream per call, mTLS, long packets",
             Self::Held => "capd, channel mode, calls held by their provider",
         }
     }
@@ -110,7 +114,8 @@ impl Subject {
             Self::Nats => {
                 (nats(dir, programs.nats_server.as_deref().expect("asked for where there is one")), None)
             }
-            Self::Quic => (quic_direct(dir), None),
+            Self::Quic => (quic_direct(dir, "usual"), None),
+            Self::QuicLong => (quic_direct(dir, "long"), None),
         };
         World { processes, socket, files }
     }
@@ -177,10 +182,11 @@ fn forward(dir: &Path, form: &str) -> Vec<Process> {
     vec![caller, a, b, provider]
 }
 
-fn quic_direct(dir: &Path) -> Vec<Process> {
+fn quic_direct(dir: &Path, packets: &str) -> Vec<Process> {
     quic::certify(dir);
-    let (provider, there) = Process::role(PROVIDER, &[&"quic-provider", &dir]);
-    let callers = [CALLER, SECOND_CALLER].map(|name| Process::role(name, &[&"quic-caller", &dir, &there]).0);
+    let (provider, there) = Process::role(PROVIDER, &[&"quic-provider", &dir, &packets]);
+    let callers =
+        [CALLER, SECOND_CALLER].map(|name| Process::role(name, &[&"quic-caller", &dir, &there, &packets]).0);
     let [caller, second] = callers;
     vec![caller, provider, second]
 }

@@ -13,12 +13,12 @@ use std::path::Path;
 
 use tokio::net::{UnixListener, UnixStream};
 
-use crate::quic::{self, Form};
+use crate::quic::{self, Form, Packets};
 use crate::role::{done, ready};
 
 /// The proxy that takes the caller's frames.
 pub(crate) async fn a(files: &Path, form: Form, to: &str) {
-    let (_endpoint, connection) = quic::connect(files, to).await;
+    let (_endpoint, connection) = quic::connect(files, to, Packets::Usual).await;
     let listener = UnixListener::bind(files.join(A_SOCKET)).unwrap();
     match form {
         Form::Multiplexed => {
@@ -36,7 +36,7 @@ pub(crate) async fn a(files: &Path, form: Form, to: &str) {
 /// The proxy that passes them on to the provider.
 pub(crate) async fn b(files: &Path, form: Form) {
     let provider = UnixStream::connect(files.join(PROVIDER_SOCKET)).await.unwrap();
-    let endpoint = quic::listen(files);
+    let endpoint = quic::listen(files, Packets::Usual);
     let address = endpoint.local_addr().unwrap();
     match form {
         Form::Multiplexed => tokio::spawn(quic::accept(endpoint, multiplexed::b(provider))),
