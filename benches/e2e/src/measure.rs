@@ -244,8 +244,8 @@ pub(crate) fn middle(mut values: Vec<f64>) -> f64 {
 /// The sidecar, built as it is shipped, unless this is a trial.
 fn built() -> PathBuf {
     if !cfg!(debug_assertions) {
-        let build =
-            Command::new("deploy/build.sh").current_dir(ROOT).stdout(std::io::stderr()).status().unwrap();
+        let program = Path::new(ROOT).join("deploy/build.sh");
+        let build = Command::new(program).stdout(std::io::stderr()).status().unwrap();
         assert!(build.success(), "capd is not built");
         return Path::new(ROOT).join("target/shipped/capd");
     }
