@@ -2,7 +2,7 @@
 //! the bars, out.
 //!
 //! ```text
-//! cargo run --release                    # in this folder: builds capd, measures, prints the table
+//! cargo run --release                    # in this folder: builds capd as it is shipped, measures, prints the table
 //! cargo run --release -- --write         # the table into docs/performance.md as well
 //! cargo run --release -- --only channel,grpc --rounds 1
 //! cargo run --release -- --large         # or --memory, --fleet: only that part
