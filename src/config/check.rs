@@ -12,7 +12,7 @@ use super::source::Settings;
 use super::value::{Value, quoted};
 use super::{
     Admit, Agent, Audit, Caller, Config, Effective, Grant, Group, Limits, Listen, Log, LogFormat, Mistake,
-    Origin, Peer, PeerPolicy, Policy, Process, Quic, Signatures, Timeouts,
+    Origin, Peer, PeerPolicy, Policy, Process, Quic, Runtime, Signatures, Timeouts,
 };
 
 /// Builds the configuration and adds a mistake for each rule it breaks; `None` only without a state directory.
@@ -107,6 +107,7 @@ pub(super) fn build(
             shared_streams: view.integer("quic.shared_streams"),
             shared_stream_message_bytes_max: view.integer("quic.shared_stream_message_bytes_max"),
         },
+        runtime: Runtime { busy_poll_us: view.integer("runtime.busy_poll_us") },
         process: Process {
             memory_bytes_max: view.integer("process.memory_bytes_max"),
             file_bytes_max: view.integer("process.file_bytes_max"),

@@ -62,6 +62,8 @@ pub enum Unit {
     Bytes,
     /// Milliseconds.
     Milliseconds,
+    /// Microseconds.
+    Microseconds,
     /// Things.
     Count,
 }
@@ -87,6 +89,10 @@ const fn bytes(min: u64, max: u64) -> Kind {
 
 const fn milliseconds(min: u64, max: u64) -> Kind {
     Kind::Integer { unit: Unit::Milliseconds, min, max }
+}
+
+const fn microseconds(min: u64, max: u64) -> Kind {
+    Kind::Integer { unit: Unit::Microseconds, min, max }
 }
 
 const fn count(min: u64, max: u64) -> Kind {
@@ -382,6 +388,12 @@ pub const KEYS: &[Key] = &[
         "Larger messages get a stream of their own.",
     ),
     key(
+        "runtime.busy_poll_us",
+        microseconds(0, 10_000),
+        Integer(200),
+        "How long the sidecar looks for more work before it sleeps, which spares calls the time to wake it. While looks find nothing there are hardly any. 0 sleeps at once, as does a sidecar that has less than two cores.",
+    ),
+    key(
         "process.memory_bytes_max",
         bytes(16 * MIB, 1024 * 1024 * MIB),
         Integer(4096 * MIB),
@@ -475,6 +487,7 @@ impl Kind {
                 let unit = match unit {
                     Unit::Bytes => "bytes",
                     Unit::Milliseconds => "milliseconds",
+                    Unit::Microseconds => "microseconds",
                     Unit::Count => "a count",
                 };
                 format!("{unit}, an integer from {min} to {max}")

@@ -46,6 +46,8 @@ pub struct Config {
     pub timeouts: Timeouts,
     /// `[quic]`: how calls are laid on streams.
     pub quic: Quic,
+    /// `[runtime]`: how the sidecar itself runs.
+    pub runtime: Runtime,
     /// `[process]`: what each process of a process provider may use.
     pub process: Process,
     /// `[audit]`: what is accounted for, and where.
@@ -230,6 +232,13 @@ pub struct Quic {
     pub shared_streams: usize,
     /// Largest message on a shared stream, in bytes.
     pub shared_stream_message_bytes_max: usize,
+}
+
+/// `[runtime]`: how the sidecar itself runs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Runtime {
+    /// How long it looks for more work before it sleeps, in microseconds.
+    pub busy_poll_us: u64,
 }
 
 /// `[process]`: what each process of a process provider may use.

@@ -49,6 +49,7 @@ fn nothing_set_gives_the_documented_defaults() {
     assert_eq!(config.timeouts.call_ms, 60_000);
     assert_eq!(config.quic.shared_streams, 4);
     assert_eq!(config.quic.shared_stream_message_bytes_max, 65_536);
+    assert_eq!(config.runtime.busy_poll_us, 200);
     assert_eq!(config.audit.file.as_deref(), Some(Path::new("/home/a/.local/state/capd/audit.db")));
     assert_eq!(config.log.level, LevelFilter::INFO);
     assert_eq!((config.log.access, &config.log.payloads_of), (true, &None));
@@ -125,6 +126,8 @@ fn every_key_is_read_from_the_file() {
         [quic]
         shared_streams = 2
         shared_stream_message_bytes_max = 0
+        [runtime]
+        busy_poll_us = 0
         [process]
         memory_bytes_max = 33554432
         file_bytes_max = 0

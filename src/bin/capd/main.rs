@@ -1,10 +1,12 @@
 //! The daemon's command line in; a running sidecar, or one clear error and its exit code, out.
 
 mod dev;
+mod runtime;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use capd::config::{Config, LogFormat, Sources};
 use capd::daemon::Daemon;
@@ -142,7 +144,8 @@ fn run(sources: SourceArgs, announce: bool, stop_with_stdin: bool) -> Result<(),
     let config = sources.load()?;
     log_to_stderr(&config);
     keep_freed_memory();
-    let runtime = runtime()?;
+    let busy_poll = Duration::from_micros(config.runtime.busy_poll_us);
+    let runtime = runtime::runtime(busy_poll).map_err(Failure::runtime)?;
     let outcome = runtime.block_on(async move {
         // Before the announcement: whoever reads it may send a signal.
         let mut terminate = signal(SignalKind::terminate()).map_err(Failure::runtime)?;
@@ -203,11 +206,6 @@ fn id(sources: SourceArgs) -> Result<(), Failure> {
     let config = sources.load()?;
     println!("{}", capd::daemon::identity(&config).map_err(start_failure)?.did());
     Ok(())
-}
-
-fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
-    // One thread: a call's stages run back to back without waking another core (docs/concepts.md).
-    tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::runtime)
 }
 
 fn log_to_stderr(config: &Config) {
