@@ -69,7 +69,7 @@ pub(crate) fn bars(figures: &Figures) -> Vec<Bar> {
         value: commits,
         unit: " durable commits",
     });
-    bars.extend(figures.half.iter().map(|(subject, rounds)| Bar {
+    bars.extend(figures.half.iter().filter(|(subject, _)| subject.is_capd()).map(|(subject, rounds)| Bar {
         what: format!("at half of peak load: p99 over p50, {}", subject.title()),
         bound: Bound::AtMost(3.0),
         value: Some(middle(rounds.iter().map(|round| round.p99_us / round.p50_us).collect())),

@@ -31,7 +31,7 @@ pub(crate) struct Series {
 #[derive(Debug, Default)]
 pub(crate) struct Figures {
     pub(crate) series: Vec<(Subject, Series)>,
-    /// Calls that are due at half the rate of [`Series::many`].
+    /// Calls that are due at half the rate of [`Series::many`], in the order of `series`.
     pub(crate) half: Vec<(Subject, Vec<Round>)>,
     /// capd in channel mode, by bytes of the params.
     pub(crate) sizes: Vec<(usize, Vec<Round>)>,
@@ -173,22 +173,25 @@ impl Run {
     }
 
     fn half_load(&mut self, figures: &mut Figures) {
-        let subjects = [Subject::Channel, Subject::Signed, Subject::Journaled];
-        let loads = subjects.map(|subject| {
-            let peak = figures.of(subject).map(|series| median(&series.many, Round::calls_per_s))?;
-            // In a trial on a busy machine a round may end before any call does.
-            let rate = Some((peak / 2.0).max(1.0));
-            Some((subject, Load { rate, in_flight: HALF_IN_FLIGHT_MAX, ..self.many() }))
-        });
+        let many = self.many();
+        let mut worlds: Vec<_> =
+            self.worlds.iter_mut().filter(|(subject, _)| subject.calls_when_due()).collect();
+        let loads: Vec<_> = worlds
+            .iter()
+            .map(|(subject, _)| {
+                let peak = median(&figures.of(*subject).expect("it has a row").many, Round::calls_per_s);
+                // In a trial on a busy machine a round may end before any call does.
+                Load { rate: Some((peak / 2.0).max(1.0)), in_flight: HALF_IN_FLIGHT_MAX, ..many }
+            })
+            .collect();
+        figures.half = worlds.iter().map(|(subject, _)| (*subject, Vec::new())).collect();
         for _ in 0..self.rounds {
-            for (subject, load) in loads.into_iter().flatten() {
-                let world = self.world(subject).expect("it has a peak");
-                let round = world.round(&load);
+            for (((subject, world), load), (_, rounds)) in
+                worlds.iter_mut().zip(&loads).zip(&mut figures.half)
+            {
+                let round = world.round(load);
                 println!("half load, {}: {:.0} calls/s", subject.name(), round.calls_per_s());
-                match figures.half.iter_mut().find(|(of, _)| *of == subject) {
-                    Some((_, rounds)) => rounds.push(round),
-                    None => figures.half.push((subject, vec![round])),
-                }
+                rounds.push(round);
             }
         }
     }

@@ -51,6 +51,19 @@ impl Subject {
         Self::Nats,
     ];
 
+    /// Whether its caller makes calls when they are due as well; a caller of forwarding has no task for each.
+    pub(crate) const fn calls_when_due(self) -> bool {
+        !matches!(self, Self::ForwardMultiplexed | Self::ForwardStreams)
+    }
+
+    /// Whether it is capd.
+    pub(crate) const fn is_capd(self) -> bool {
+        matches!(
+            self,
+            Self::Channel | Self::Signed | Self::Journaled | Self::Fleet | Self::Large | Self::Held
+        )
+    }
+
     /// The name that `--only` takes.
     pub(crate) const fn name(self) -> &'static str {
         match self {
