@@ -60,7 +60,7 @@ pub(super) fn dev(args: DevArgs) -> Result<(), Failure> {
         return review::answer(&api, std::io::stdin().lock(), std::io::stdout().lock())
             .map_err(Failure::runtime);
     }
-    super::runtime::runtime(Duration::ZERO).map_err(Failure::runtime)?.block_on(stay(args))
+    capd::net::runtime(Duration::ZERO).map_err(Failure::runtime)?.block_on(stay(args))
 }
 
 async fn stay(args: DevArgs) -> Result<(), Failure> {

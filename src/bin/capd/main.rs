@@ -1,7 +1,6 @@
 //! The daemon's command line in; a running sidecar, or one clear error and its exit code, out.
 
 mod dev;
-mod runtime;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -145,7 +144,7 @@ fn run(sources: SourceArgs, announce: bool, stop_with_stdin: bool) -> Result<(),
     log_to_stderr(&config);
     keep_freed_memory();
     let busy_poll = Duration::from_micros(config.runtime.busy_poll_us);
-    let runtime = runtime::runtime(busy_poll).map_err(Failure::runtime)?;
+    let runtime = capd::net::runtime(busy_poll).map_err(Failure::runtime)?;
     let outcome = runtime.block_on(async move {
         // Before the announcement: whoever reads it may send a signal.
         let mut terminate = signal(SignalKind::terminate()).map_err(Failure::runtime)?;

@@ -1,4 +1,4 @@
-//! Nothing in; time, randomness, keys, tasks and sockets out: all that a process takes from the machine under it.
+//! Nothing in; time, randomness, keys, threads, tasks and sockets out: all that a process takes from the machine under it.
 //!
 //! A sidecar and an agent's client each hold one [`System`]. The binaries use [`System::real`]. A simulation puts its
 //! own parts in their places, and the rest of the code is none the wiser.
@@ -7,6 +7,7 @@ mod clock;
 mod datagrams;
 mod random;
 mod readiness;
+mod runtime;
 mod tasks;
 mod udp;
 
@@ -19,6 +20,7 @@ pub use clock::{Clock, WallClock};
 pub(in crate::net) use datagrams::DATAGRAM_BYTES_MAX;
 pub use random::Random;
 pub(in crate::net) use readiness::{Descriptor, WhenWritable, watch};
+pub use runtime::runtime;
 pub use tasks::{Spawn, Task, Tasks};
 pub use udp::{Network, Udp};
 

@@ -8,16 +8,17 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
+use tokio::time::Instant;
 
 /// A runtime of one thread: a call's stages run back to back without waking another core (docs/concepts.md). Before it
 /// sleeps, it looks for `busy_poll` whether there is more to do; not at all for zero, or with less than two cores.
 ///
 /// # Errors
 /// The system gives no more descriptors.
-pub(crate) fn runtime(busy_poll: Duration) -> io::Result<Runtime> {
+pub fn runtime(busy_poll: Duration) -> io::Result<Runtime> {
     let mut builder = Builder::new_current_thread();
     builder.enable_all();
     // Those whose work is looked for need a core meanwhile; a quota of the system's counts here as well.
