@@ -26,16 +26,26 @@ pub fn runtime(busy_poll: Duration) -> io::Result<Runtime> {
     if busy_poll.is_zero() || is_alone {
         return builder.build();
     }
-    let looker = Looker::new(busy_poll);
-    let at_idle = looker.clone();
-    let runtime = builder.on_thread_park(move || at_idle.before_sleep()).build()?;
+    awake(builder, Looker::new(busy_poll))
+}
+
+/// What `builder` makes, kept awake by `looker`.
+fn awake(mut builder: Builder, looker: Looker) -> io::Result<Runtime> {
+    // The task belongs to the runtime and knows its waker; held here, both would keep each other for good.
+    let shared = Arc::downgrade(&looker.0);
+    builder.on_thread_park(move || {
+        if let Some(shared) = shared.upgrade() {
+            Looker(shared).before_sleep();
+        }
+    });
+    let runtime = builder.build()?;
     runtime.spawn(looker);
     Ok(runtime)
 }
 
 /// A task that keeps the thread awake: while it has something to do, the runtime asks the system what has happened and
 /// does not wait for it.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct Looker(Arc<Mutex<Shared>>);
 
 #[derive(Debug)]
@@ -238,6 +248,19 @@ mod tests {
         idling.ends(now + Duration::from_micros(30));
         assert!(!idling.is_looking());
         assert_eq!(idling.credit, BUSY_POLL * CREDIT_LOOKS_MAX - Duration::from_micros(30));
+    }
+
+    #[test]
+    fn nothing_is_left_of_a_runtime_that_has_ended() {
+        let mut builder = Builder::new_current_thread();
+        builder.enable_all();
+        let looker = Looker::new(BUSY_POLL);
+        let shared = Arc::downgrade(&looker.0);
+        let runtime = awake(builder, looker).unwrap();
+        runtime.block_on(async { tokio::time::sleep(Duration::from_millis(1)).await });
+        assert!(shared.upgrade().is_some_and(|shared| shared.lock().unwrap().waker.is_some()));
+        drop(runtime);
+        assert!(shared.upgrade().is_none());
     }
 
     #[test]
