@@ -3,6 +3,7 @@
 use capd_proto::capability::Version;
 use capd_proto::identity::Did;
 use capd_proto::negotiate::{self, NoMatch, Served, Want};
+use smallvec::SmallVec;
 
 use crate::registry::snapshot::{Entry, Origin, Snapshot};
 
@@ -25,7 +26,7 @@ pub struct Choice<'a> {
     /// Whether what was chosen is deprecated. **Source:** PROTOCOL 7.5.
     pub is_deprecated: bool,
     /// Every entry with the same id in scope, the chosen one among them, in the snapshot's order.
-    pub alternatives: Vec<&'a Entry>,
+    pub alternatives: SmallVec<[&'a Entry; FEW]>,
 }
 
 /// Why nobody serves a call.
@@ -70,7 +71,8 @@ fn choose<'a>(
     in_scope: impl Fn(&Origin) -> bool,
     may_call: &impl Fn(&Entry) -> bool,
 ) -> Result<Choice<'a>, Refusal> {
-    let mut candidates: Vec<&Entry> = entries.iter().filter(|entry| in_scope(&entry.origin)).collect();
+    let mut candidates: SmallVec<[&Entry; FEW]> =
+        entries.iter().filter(|entry| in_scope(&entry.origin)).collect();
     if candidates.is_empty() {
         return Err(Refusal::NameUnknown);
     }
@@ -78,7 +80,7 @@ fn choose<'a>(
     if candidates.is_empty() {
         return Err(Refusal::Denied);
     }
-    let served: Vec<&Served> = candidates.iter().map(|entry| &entry.descriptor.served).collect();
+    let served: SmallVec<[&Served; FEW]> = candidates.iter().map(|entry| &entry.descriptor.served).collect();
     match negotiate::choose(want, &served) {
         Ok(chosen) => {
             let entry = candidates[chosen.index];
@@ -89,6 +91,9 @@ fn choose<'a>(
         Err(NoMatch { available }) => Err(Refusal::VersionMismatch(available)),
     }
 }
+
+/// Who serves one name, mostly: for so many no memory is allocated.
+const FEW: usize = 4;
 
 #[cfg(test)]
 mod tests {

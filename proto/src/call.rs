@@ -13,3 +13,13 @@ mod retry;
 pub use caller::Caller;
 pub use executor::Executor;
 pub use retry::{Jitter, RetryPolicy};
+
+use smallvec::SmallVec;
+
+/// What a machine has said and nobody has asked for yet, oldest first: hardly ever more than two things.
+type Outputs<T> = SmallVec<[T; 2]>;
+
+/// Takes the oldest.
+fn next_output<T>(outputs: &mut Outputs<T>) -> Option<T> {
+    if outputs.is_empty() { None } else { Some(outputs.remove(0)) }
+}

@@ -23,7 +23,9 @@ mod order;
 mod terms;
 mod verdict;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
+
+use smallvec::smallvec;
 
 use crate::envelope::MessageId;
 use crate::identity::Did;
@@ -34,7 +36,7 @@ use order::Order;
 pub use facts::Facts;
 pub use list::Listed;
 pub use terms::{BodyDigest, Invoke, Kept, Key, Limits};
-pub use verdict::{Admission, Answerer, Bound, Finish, Status};
+pub use verdict::{Admission, Answerer, Bound, Finish, Status, Waiters};
 
 /// The memory of calls; `W` is whatever the daemon needs to send a result back.
 #[derive(Debug)]
@@ -75,7 +77,7 @@ struct Call<W> {
 
 #[derive(Debug)]
 enum CallState<W> {
-    Executing { waiters: VecDeque<W> },
+    Executing { waiters: Waiters<W> },
     Finished { kept: Kept, by: Answerer, finished: u64 },
 }
 
@@ -118,7 +120,7 @@ impl<W> Ledger<W> {
         if let Err(bound) = self.make_room(&invoke) {
             return Admission::Full { bound, waiter };
         }
-        self.insert(invoke, facts, VecDeque::from([waiter]));
+        self.insert(invoke, facts, smallvec![waiter]);
         Admission::New
     }
 
@@ -130,7 +132,7 @@ impl<W> Ledger<W> {
         let waiters = match &mut call.state {
             CallState::Finished { by: Answerer::Sidecar, .. } => return Finish::Late,
             CallState::Finished { by: Answerer::Provider, .. } => return Finish::Second,
-            CallState::Executing { waiters } => std::mem::take(waiters).into(),
+            CallState::Executing { waiters } => std::mem::take(waiters),
         };
         let finished = self.finished;
         self.finished += 1;
@@ -158,17 +160,17 @@ impl<W> Ledger<W> {
             return false;
         }
         let key = invoke.key.clone();
-        self.insert(invoke, Facts::default(), VecDeque::new());
+        self.insert(invoke, Facts::default(), Waiters::new());
         matches!(self.finish(&key, kept, by), Finish::Recorded(_))
     }
 
     /// Takes back an admission that ends in a refusal: the call was not executed, its ERROR is not recorded, and the
     /// same id may be tried again. `None` when the call is not running.
-    pub fn withdraw(&mut self, key: &Key) -> Option<Vec<W>> {
+    pub fn withdraw(&mut self, key: &Key) -> Option<Waiters<W>> {
         let call = self.peers.get_mut(&key.from)?.calls.get_mut(&key.id)?;
         let waiters = match &mut call.state {
             CallState::Finished { .. } => return None,
-            CallState::Executing { waiters } => std::mem::take(waiters).into(),
+            CallState::Executing { waiters } => std::mem::take(waiters),
         };
         self.forget(key);
         Some(waiters)
@@ -248,7 +250,7 @@ impl<W> Ledger<W> {
         self.peers.get(&key.from)?.calls.get(&key.id)
     }
 
-    fn insert(&mut self, invoke: Invoke, facts: Facts, waiters: VecDeque<W>) {
+    fn insert(&mut self, invoke: Invoke, facts: Facts, waiters: Waiters<W>) {
         let Invoke { key, body, expires_at_ms, idempotent } = invoke;
         let state = CallState::Executing { waiters };
         let call = Call { body, expires_at_ms, idempotent, facts, state };
@@ -338,8 +340,9 @@ impl<W> Call<W> {
         let expires_at_ms = self.expires_at_ms.max(invoke.expires_at_ms);
         let admission = match &mut self.state {
             CallState::Executing { waiters } => {
-                let displaced = if waiters.len() < LEDGER_WAITERS_MAX { None } else { waiters.pop_front() };
-                waiters.push_back(waiter);
+                let displaced =
+                    if waiters.len() < LEDGER_WAITERS_MAX { None } else { Some(waiters.remove(0)) };
+                waiters.push(waiter);
                 Admission::Attached { displaced }
             }
             CallState::Finished { kept, finished, .. } => {

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use bytes::Bytes;
 use capd_proto::frame::{ErrorFrame, Frame, FrameType, Goaway};
 use capd_proto::limits::{EXT_CHANNEL_AUTH, MSG_SIZE_BYTES_FLOOR};
 use capd_proto::link::{self as machine, Input, Output, Role, Terms};
@@ -28,7 +27,7 @@ use super::meter::Limit;
 use super::outbox::{Precedence, SendError};
 use super::quic;
 use super::stream::{Flow, Stream};
-use super::wire::{self, BoxRead, Filled, FrameReader, Sender, TURN_FRAMES};
+use super::wire::{self, BoxRead, Filled, FrameReader, Messages, Sender, TURN_FRAMES};
 
 /// A connection that is to become a link.
 pub(super) struct Opening {
@@ -208,14 +207,14 @@ impl Driver {
 
     /// Handles frames that have arrived whole, at most a turn's, and does what the machine says.
     fn settle(&mut self, route: &Route) -> Settled {
-        let mut messages = Vec::new();
+        let mut messages = Messages::new();
         let settled = self.turn(route, &mut messages);
         self.hand_up(route, &mut messages);
         settled
     }
 
     /// The messages that came last are left in `messages`.
-    fn turn(&mut self, route: &Route, messages: &mut Vec<Bytes>) -> Settled {
+    fn turn(&mut self, route: &Route, messages: &mut Messages) -> Settled {
         for _ in 0..TURN_FRAMES {
             if let Some(reason) = self.outputs() {
                 return Settled::Closing(reason);
@@ -239,7 +238,7 @@ impl Driver {
     }
 
     /// Gives the service the messages that came so far, before anything that came behind them.
-    fn hand_up(&self, route: &Route, messages: &mut Vec<Bytes>) {
+    fn hand_up(&self, route: &Route, messages: &mut Messages) {
         if let (Some(link), false) = (&self.link, messages.is_empty()) {
             self.host.service.on_messages(link, route, messages);
             messages.clear();

@@ -4,7 +4,6 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use bytes::Bytes;
 use capd_proto::envelope::Encoded;
 use capd_proto::frame::{ErrorFrame, FrameType};
 use quinn::VarInt;
@@ -18,7 +17,7 @@ use super::outbox::{Outbox, Precedence, SendError};
 use super::quic;
 use super::settings::Settings;
 use super::stream::{Flow, Stream};
-use super::wire::{self, CANCEL, Filled, FrameReader, SIGNED_TURN_FRAMES, TURN_FRAMES};
+use super::wire::{self, CANCEL, Filled, FrameReader, Messages, SIGNED_TURN_FRAMES, TURN_FRAMES};
 
 /// The exchange streams of one QUIC link. **Source:** PROTOCOL 4.
 pub(super) struct Exchanges {
@@ -302,7 +301,7 @@ fn deliver(
     route: &Route,
     reader: &mut FrameReader<quinn::RecvStream>,
 ) -> Result<Delivered, CloseReason> {
-    let mut messages = Vec::new();
+    let mut messages = Messages::new();
     let delivered = turn(link, stream, reader, &mut messages);
     // What came before a violation is handed up all the same.
     if !messages.is_empty() {
@@ -316,7 +315,7 @@ fn turn(
     link: &Link,
     stream: &Stream,
     reader: &mut FrameReader<quinn::RecvStream>,
-    messages: &mut Vec<Bytes>,
+    messages: &mut Messages,
 ) -> Result<Delivered, CloseReason> {
     let frames_max = if link.channel_auth() { TURN_FRAMES } else { SIGNED_TURN_FRAMES };
     for _ in 0..frames_max {

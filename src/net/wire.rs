@@ -12,6 +12,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use capd_proto::frame::{Decoder, Frame, FrameError};
 use capd_proto::limits::{FRAME_LENGTH_BYTES, QUIC_CODE_CANCEL};
 use quinn::VarInt;
+use smallvec::SmallVec;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::sync::{OwnedSemaphorePermit, TryAcquireError};
 use tokio::time::{Instant, timeout, timeout_at};
@@ -25,6 +26,9 @@ use super::stream::Flow;
 pub(super) type BoxRead = Box<dyn AsyncRead + Send + Unpin>;
 /// A sending half of a byte stream.
 pub(super) type BoxWrite = Box<dyn AsyncWrite + Send + Unpin>;
+
+/// The messages of one turn.
+pub(super) type Messages = SmallVec<[Bytes; TURN_FRAMES]>;
 
 /// The frames of one receiving half.
 pub(super) struct FrameReader<R> {

@@ -1,11 +1,12 @@
 //! Answers, lost links, a cancel and the time in; tries, and one result for the agent out (PROTOCOL 8, caller side).
 
-use std::collections::VecDeque;
 use std::sync::Arc;
+
+use smallvec::smallvec;
 
 use crate::code::Code;
 
-use super::{Jitter, RetryPolicy};
+use super::{Jitter, Outputs, RetryPolicy, next_output};
 
 /// Which of a call's ids: 0 is the first; each retry under a new id adds one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -155,7 +156,7 @@ pub struct Caller {
     idempotent: bool,
     deadline_ms: u64,
     state: State,
-    outputs: VecDeque<Output>,
+    outputs: Outputs<Output>,
 }
 
 impl Caller {
@@ -165,7 +166,7 @@ impl Caller {
     /// to come back. **Units:** milliseconds, on the clock of [`Caller::handle`].
     pub fn new(policy: Arc<RetryPolicy>, idempotent: bool, deadline_ms: u64) -> Self {
         let tries = Tries { generation: Generation(0), attempt: 1, unanswered: false };
-        let outputs = VecDeque::from([Output::Send { generation: tries.generation, attempt: 1 }]);
+        let outputs = smallvec![Output::Send { generation: tries.generation, attempt: 1 }];
         Self { policy, idempotent, deadline_ms, state: State::Idle(tries), outputs }
     }
 
@@ -192,7 +193,7 @@ impl Caller {
 
     /// What to do next, until `None`.
     pub fn poll_output(&mut self) -> Option<Output> {
-        self.outputs.pop_front()
+        next_output(&mut self.outputs)
     }
 
     /// When to come back with [`Input::Timeout`]. **Units:** milliseconds, on the clock of [`Caller::handle`].
@@ -275,7 +276,7 @@ fn await_result(tries: Tries, input: Input, step: &mut Step<'_>) -> State {
         Input::Error { .. } => step.drop(stay),
         Input::LinkLost => step.lost(Tries { unanswered: true, ..tries }),
         Input::Cancel => {
-            step.out.push_back(Output::SendCancel { generation: tries.generation });
+            step.out.push(Output::SendCancel { generation: tries.generation });
             State::AwaitResult { tries, cancelled: true }
         }
         Input::Timeout => step.timeout(true, stay),
@@ -315,7 +316,7 @@ fn pausing(tries: Tries, until_ms: u64, input: Input, step: &mut Step<'_>) -> St
         Input::Cancel => step.cancel_unsent(tries),
         Input::Timeout if step.now_ms >= until_ms && step.now_ms < step.deadline_ms => {
             let tries = Tries { attempt: tries.attempt + 1, ..tries };
-            step.out.push_back(Output::Send { generation: tries.generation, attempt: tries.attempt });
+            step.out.push(Output::Send { generation: tries.generation, attempt: tries.attempt });
             State::Resending(tries)
         }
         Input::Timeout => step.timeout(true, stay),
@@ -337,27 +338,27 @@ struct Step<'a> {
     deadline_ms: u64,
     now_ms: u64,
     jitter: Jitter,
-    out: &'a mut VecDeque<Output>,
+    out: &'a mut Outputs<Output>,
 }
 
 impl Step<'_> {
     fn deliver(&mut self, delivery: Delivery) -> State {
-        self.out.push_back(Output::Deliver(delivery));
+        self.out.push(Output::Deliver(delivery));
         State::Done
     }
 
     fn relay(&mut self, current: bool, stay: State) -> State {
-        self.out.push_back(if current { Output::Relay } else { Output::Drop });
+        self.out.push(if current { Output::Relay } else { Output::Drop });
         stay
     }
 
     fn drop(&mut self, stay: State) -> State {
-        self.out.push_back(Output::Drop);
+        self.out.push(Output::Drop);
         stay
     }
 
     fn refuse(&mut self, stay: State) -> State {
-        self.out.push_back(Output::RefuseResult);
+        self.out.push(Output::RefuseResult);
         stay
     }
 
@@ -400,14 +401,14 @@ impl Step<'_> {
         if until_ms >= self.deadline_ms {
             return None;
         }
-        self.out.push_back(Output::Pause { until_ms, generation: tries.generation });
+        self.out.push(Output::Pause { until_ms, generation: tries.generation });
         Some(State::Pausing { tries, until_ms })
     }
 
     /// A cancel while nothing is out: an executor that lost its link to us may still run an earlier copy.
     fn cancel_unsent(&mut self, tries: Tries) -> State {
         if tries.unanswered {
-            self.out.push_back(Output::SendCancel { generation: tries.generation });
+            self.out.push(Output::SendCancel { generation: tries.generation });
         }
         self.deliver(Delivery::Own(Code::CANCELLED))
     }

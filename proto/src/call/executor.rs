@@ -1,7 +1,6 @@
 //! Checks, provider answers, a cancel and the time in; one refusal or one result out (PROTOCOL 8, executor side).
 
-use std::collections::VecDeque;
-
+use super::{Outputs, next_output};
 use crate::code::Code;
 
 /// What happened to a call.
@@ -129,7 +128,7 @@ pub struct Executor {
     idempotent: bool,
     deadline_ms: u64,
     state: State,
-    outputs: VecDeque<Output>,
+    outputs: Outbox,
 }
 
 impl Executor {
@@ -138,7 +137,7 @@ impl Executor {
     /// `deadline_ms` is when its time to run ends, capped by `ts + ttl`. **Units:** milliseconds, on the clock of
     /// [`Executor::handle`].
     pub fn new(idempotent: bool, deadline_ms: u64) -> Self {
-        Self { idempotent, deadline_ms, state: State::Received, outputs: VecDeque::new() }
+        Self { idempotent, deadline_ms, state: State::Received, outputs: Outbox::default() }
     }
 
     /// Takes in what happened. **Units:** milliseconds.
@@ -158,7 +157,7 @@ impl Executor {
 
     /// What to do next, until `None`.
     pub fn poll_output(&mut self) -> Option<Output> {
-        self.outputs.pop_front()
+        next_output(&mut self.outputs)
     }
 
     /// When to come back with [`Input::Timeout`]. **Units:** milliseconds, on the clock of [`Executor::handle`].
@@ -186,12 +185,12 @@ impl Executor {
     }
 }
 
-type Outbox = VecDeque<Output>;
+type Outbox = Outputs<Output>;
 
 fn received(input: Input, out: &mut Outbox) -> State {
     match input {
         Input::Accept => {
-            out.push_back(Output::Execute);
+            out.push(Output::Execute);
             State::Accepted
         }
         Input::Refuse(code) => refuse(code, out),
@@ -201,7 +200,7 @@ fn received(input: Input, out: &mut Outbox) -> State {
             refuse_answer(Surplus::Unasked, State::Received, out)
         }
         Input::Cancel { own: true } => {
-            out.push_back(Output::AnswerCancel(CancelState::Cancelling));
+            out.push(Output::AnswerCancel(CancelState::Cancelling));
             refuse(Code::CANCELLED, out)
         }
         Input::Cancel { own: false } => deny_cancel(State::Received, out),
@@ -224,12 +223,12 @@ fn accepted(input: Input, out: &mut Outbox) -> State {
         }
         // No provider holds it, so another may have it whether it is idempotent or not.
         Input::ProviderLost { another: true } => {
-            out.push_back(Output::TryAnother);
+            out.push(Output::TryAnother);
             State::Accepted
         }
         Input::ProviderLost { another: false } => finish(Code::UNAVAILABLE, out),
         Input::Cancel { own: true } => {
-            out.push_back(Output::AnswerCancel(CancelState::Cancelling));
+            out.push(Output::AnswerCancel(CancelState::Cancelling));
             finish_unasked(Code::CANCELLED, out)
         }
         Input::Cancel { own: false } => deny_cancel(State::Accepted, out),
@@ -244,30 +243,30 @@ fn executing(idempotent: bool, input: Input, out: &mut Outbox) -> State {
         Input::Accept | Input::Start => State::Executing,
         Input::Refuse(code) => finish_unasked(code, out),
         Input::Notice => {
-            out.push_back(Output::Relay);
+            out.push(Output::Relay);
             State::Executing
         }
         Input::ProviderResult { fits: true } => {
-            out.push_back(Output::Finish(Outcome::Provider));
+            out.push(Output::Finish(Outcome::Provider));
             State::Finished { by_provider: true }
         }
         Input::ProviderResult { fits: false } => {
             // PROTOCOL 7.4: a result that fails its schema becomes CAP_RESULT error 5901.
-            out.push_back(Output::Finish(Outcome::Error(Code::RESULT_SCHEMA_VIOLATION)));
+            out.push(Output::Finish(Outcome::Error(Code::RESULT_SCHEMA_VIOLATION)));
             State::Finished { by_provider: true }
         }
         Input::ProviderError(code) => {
-            out.push_back(Output::Finish(Outcome::Error(code)));
+            out.push(Output::Finish(Outcome::Error(code)));
             State::Finished { by_provider: true }
         }
         // PROTOCOL 8: an idempotent capability is tried on another provider if one is connected.
         Input::ProviderLost { another: true } if idempotent => {
-            out.push_back(Output::TryAnother);
+            out.push(Output::TryAnother);
             State::Accepted
         }
         Input::ProviderLost { .. } => finish(Code::UNAVAILABLE, out),
         Input::Cancel { own: true } => {
-            out.push_back(Output::AnswerCancel(CancelState::Cancelling));
+            out.push(Output::AnswerCancel(CancelState::Cancelling));
             finish_unasked(Code::CANCELLED, out)
         }
         Input::Cancel { own: false } => deny_cancel(State::Executing, out),
@@ -287,7 +286,7 @@ fn finished(by_provider: bool, input: Input, out: &mut Outbox) -> State {
         }
         Input::Notice => drop_notice(stay, out),
         Input::Cancel { own: true } => {
-            out.push_back(Output::AnswerCancel(CancelState::Finished));
+            out.push(Output::AnswerCancel(CancelState::Finished));
             stay
         }
         Input::Cancel { own: false } => deny_cancel(stay, out),
@@ -320,34 +319,34 @@ fn refused(input: Input, out: &mut Outbox) -> State {
 }
 
 fn refuse(code: Code, out: &mut Outbox) -> State {
-    out.push_back(Output::Refuse(code));
+    out.push(Output::Refuse(code));
     State::Refused
 }
 
 fn finish(code: Code, out: &mut Outbox) -> State {
-    out.push_back(Output::Finish(Outcome::Error(code)));
+    out.push(Output::Finish(Outcome::Error(code)));
     State::Finished { by_provider: false }
 }
 
 /// Ends a call that a provider has or is about to get.
 fn finish_unasked(code: Code, out: &mut Outbox) -> State {
-    out.push_back(Output::CancelProvider);
+    out.push(Output::CancelProvider);
     finish(code, out)
 }
 
 fn drop_notice(stay: State, out: &mut Outbox) -> State {
-    out.push_back(Output::Drop);
+    out.push(Output::Drop);
     stay
 }
 
 fn refuse_answer(surplus: Surplus, stay: State, out: &mut Outbox) -> State {
-    out.push_back(Output::RefuseAnswer(surplus));
+    out.push(Output::RefuseAnswer(surplus));
     stay
 }
 
 /// PROTOCOL 7.6: only the call's own `from` may cancel it; others learn nothing.
 fn deny_cancel(stay: State, out: &mut Outbox) -> State {
-    out.push_back(Output::AnswerCancel(CancelState::Unknown));
+    out.push(Output::AnswerCancel(CancelState::Unknown));
     stay
 }
 

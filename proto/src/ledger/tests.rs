@@ -1,4 +1,5 @@
 use bytes::Bytes;
+use smallvec::smallvec;
 
 use super::*;
 
@@ -42,7 +43,7 @@ fn sweep(ledger: &mut Ledger<u32>, now_ms: u64) -> usize {
 fn run(ledger: &mut Ledger<u32>, invoke: Invoke, result_bytes: usize) {
     let key = invoke.key.clone();
     assert_eq!(ledger.admit(invoke, 0), Admission::New);
-    assert_eq!(ledger.finish(&key, held(result_bytes), Answerer::Provider), Finish::Recorded(vec![0]));
+    assert_eq!(ledger.finish(&key, held(result_bytes), Answerer::Provider), Finish::Recorded(smallvec![0]));
 }
 
 #[test]
@@ -51,7 +52,10 @@ fn duplicate_attaches_while_running_and_replays_the_bytes_after() {
     assert_eq!(ledger.admit(invoke(1, 1, false), 10), Admission::New);
     assert_eq!(ledger.admit(invoke(1, 1, false), 11), Admission::Attached { displaced: None });
     let kept = Kept::Held(Bytes::from_static(b"the envelope").into());
-    assert_eq!(ledger.finish(&key(1, 1), kept.clone(), Answerer::Provider), Finish::Recorded(vec![10, 11]));
+    assert_eq!(
+        ledger.finish(&key(1, 1), kept.clone(), Answerer::Provider),
+        Finish::Recorded(smallvec![10, 11])
+    );
     assert_eq!(ledger.admit(invoke(1, 1, false), 12), Admission::Replay { kept, waiter: 12 });
 }
 
@@ -91,7 +95,7 @@ fn withdrawn_call_may_be_tried_again_and_a_finished_one_cannot_be_withdrawn() {
     let mut ledger = ledger();
     let _ = ledger.admit(invoke(1, 1, false), 3);
     let _ = ledger.admit(invoke(1, 1, false), 4);
-    assert_eq!(ledger.withdraw(&key(1, 1)), Some(vec![3, 4]));
+    assert_eq!(ledger.withdraw(&key(1, 1)), Some(smallvec![3, 4]));
     assert_eq!(ledger.status(&key(1, 1)), Status::Unknown);
     run(&mut ledger, invoke(1, 1, false), 1);
     assert_eq!(ledger.withdraw(&key(1, 1)), None);
@@ -115,7 +119,7 @@ fn running_call_outlives_its_ttl_and_is_forgotten_once_it_finished() {
     let _ = ledger.admit(invoke(1, 1, false), 0);
     assert_eq!(sweep(&mut ledger, u64::MAX), 0);
     assert_eq!(ledger.status(&key(1, 1)), Status::Executing);
-    assert_eq!(ledger.finish(&key(1, 1), held(1), Answerer::Sidecar), Finish::Recorded(vec![0]));
+    assert_eq!(ledger.finish(&key(1, 1), held(1), Answerer::Sidecar), Finish::Recorded(smallvec![0]));
     assert_eq!(sweep(&mut ledger, LATER_MS + 1), 1);
     assert_eq!((ledger.status(&key(1, 1)), ledger.calls()), (Status::Unknown, 0));
 }

@@ -1,6 +1,11 @@
 //! What the ledger says: of an invoke, of a result, of a call.
 
+use smallvec::SmallVec;
+
 use super::Kept;
+
+/// Those who wait for one call's result, oldest first: mostly one.
+pub type Waiters<W> = SmallVec<[W; 1]>;
 
 /// What to do with an invoke.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,7 +66,7 @@ pub enum Answerer {
 #[must_use]
 pub enum Finish<W> {
     /// It is the call's one result; these wait for it, oldest first.
-    Recorded(Vec<W>),
+    Recorded(Waiters<W>),
     /// The sidecar had answered already: drop it and audit it; ERROR 4001 to the provider.
     Late,
     /// The provider had answered already: drop it and audit it; ERROR 4001 to the provider.

@@ -117,7 +117,11 @@ impl Both {
             }
             Op::Withdraw { peer, id } => {
                 let key = key(peer, id);
-                same("withdraw", self.real.withdraw(&key), self.naive.withdraw(&key))
+                same(
+                    "withdraw",
+                    self.real.withdraw(&key).map(|waiters| waiters.into_vec()),
+                    self.naive.withdraw(&key),
+                )
             }
             Op::Restore { peer, id, bytes, ttl_ms } => {
                 let kept = self.kept(bytes, true);

@@ -97,7 +97,7 @@ impl Reference {
         while self.bytes(true, None) > limits.idempotent_bytes_max {
             self.push_out_oldest(None);
         }
-        Finish::Recorded(waiters)
+        Finish::Recorded(waiters.into())
     }
 
     pub(crate) fn restore(&mut self, invoke: Invoke, kept: Kept, by: Answerer) -> bool {

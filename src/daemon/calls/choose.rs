@@ -6,6 +6,7 @@ use capd_proto::call::caller::Caller;
 use capd_proto::code::Code;
 use capd_proto::identity::Did;
 use capd_proto::message::{ContentHash, Descriptor};
+use smallvec::smallvec;
 
 use super::retry::retry_policy;
 use super::{Chosen, RelayedCall};
@@ -102,8 +103,8 @@ impl Node {
         let policy = retry_policy(descriptor.and_then(|descriptor| descriptor.retry_policy.as_ref()));
         let idempotent = descriptor.is_some_and(|descriptor| descriptor.idempotent);
         let descriptor = descriptor.map(Arc::clone);
-        let machine = Caller::new(Arc::new(policy), idempotent, ends_ms.saturating_add(ANSWER_GRACE_MS));
-        Chosen { machine, peer, descriptor, idempotent, output, ids: vec![call.id], sent_on: None }
+        let machine = Caller::new(policy, idempotent, ends_ms.saturating_add(ANSWER_GRACE_MS));
+        Chosen { machine, peer, descriptor, idempotent, output, ids: smallvec![call.id], sent_on: None }
     }
 
     /// Moves an idempotent call whose peer is gone, or has come back without it, to another that serves the same;

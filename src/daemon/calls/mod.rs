@@ -23,6 +23,7 @@ use capd_proto::envelope::{Encoded, MessageId};
 use capd_proto::identity::Did;
 use capd_proto::message::{Descriptor, Invoke, Type};
 use capd_proto::negotiate::Want;
+use smallvec::{SmallVec, smallvec};
 use tokio_util::sync::CancellationToken;
 
 use super::access::TraceId;
@@ -83,7 +84,7 @@ impl Invoked {
 }
 
 struct Progress {
-    waiters: Vec<(Arc<Link>, Route)>,
+    waiters: SmallVec<[(Arc<Link>, Route); 1]>,
     /// The peer that is being written down before the call may leave.
     given: Option<Chosen>,
     /// Set once the call may go to its peer.
@@ -98,7 +99,7 @@ struct Chosen {
     idempotent: bool,
     output: Option<Arc<Artifact>>,
     /// The id of each generation.
-    ids: Vec<MessageId>,
+    ids: SmallVec<[MessageId; 1]>,
     /// The link that the last try went out on.
     sent_on: Option<LinkId>,
 }
@@ -152,9 +153,8 @@ impl Node {
                 return self.execute_inbound(inbound, &invoke, &identity.name, want, None, permit);
             }
             let may_call = |entry: &Entry| self.may_call(&permit, entry);
-            if let Ok(choice) = router::route(&permit.snapshot, &identity.name, &want, Scope::Local, may_call)
-            {
-                let descriptor = Arc::clone(&choice.entry.descriptor);
+            let local = router::route(&permit.snapshot, &identity.name, &want, Scope::Local, may_call);
+            if let Ok(descriptor) = local.map(|choice| Arc::clone(&choice.entry.descriptor)) {
                 let Some(output) = self.pass_here(inbound, &invoke, &descriptor)? else { return Ok(()) };
                 return self.execute_inbound(inbound, &invoke, &identity.name, want, output, permit);
             }
@@ -271,7 +271,7 @@ impl Node {
             started_ms: self.clock.monotonic_ms(),
             trace: TraceId::of(inbound.envelope),
             ended: CancellationToken::new(),
-            progress: Mutex::new(Progress { waiters: vec![waiter], given: None, chosen: None }),
+            progress: Mutex::new(Progress { waiters: smallvec![waiter], given: None, chosen: None }),
         });
         if !self.relay.add_call(&call) {
             self.meter.refused(CallLimit::RequestsWaiting);

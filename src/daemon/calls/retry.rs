@@ -1,10 +1,13 @@
 //! A descriptor's retry policy in; the one that the call machine goes by out.
 
+use std::sync::{Arc, LazyLock};
+
 use capd_proto::call::RetryPolicy;
 use capd_proto::message;
 
-pub(super) fn retry_policy(declared: Option<&message::RetryPolicy>) -> RetryPolicy {
-    let Some(declared) = declared else { return RetryPolicy::default() };
+/// Most calls go by the default, which they share.
+pub(super) fn retry_policy(declared: Option<&message::RetryPolicy>) -> Arc<RetryPolicy> {
+    let Some(declared) = declared else { return Arc::clone(&DEFAULT) };
     let mut policy = RetryPolicy::default();
     if let Some(attempts) = declared.max_attempts {
         policy = policy.with_attempts_max(u32::try_from(attempts).unwrap_or(u32::MAX));
@@ -19,5 +22,7 @@ pub(super) fn retry_policy(declared: Option<&message::RetryPolicy>) -> RetryPoli
         policy = policy.with_delay_ms_max(delay_ms);
     }
     let codes = declared.retry_on.iter().flat_map(|name| RetryPolicy::codes_named(name));
-    policy.with_retry_on(codes.collect())
+    Arc::new(policy.with_retry_on(codes.collect()))
 }
+
+static DEFAULT: LazyLock<Arc<RetryPolicy>> = LazyLock::new(Arc::default);

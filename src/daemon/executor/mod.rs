@@ -28,6 +28,7 @@ use capd_proto::ledger::{
 use capd_proto::message::{Descriptor, Invoke, SchemaSide};
 use capd_proto::negotiate::{SessionId, Want};
 use sha2::{Digest, Sha256};
+use smallvec::SmallVec;
 use tokio::sync::Notify;
 
 use super::access::{PAYLOAD_BYTES_MAX, Payload, TraceId};
@@ -93,7 +94,7 @@ pub(super) struct Running {
     trace: TraceId,
     provider: Arc<dyn Provider>,
     /// Other providers of the same capability, for an idempotent call whose provider is lost.
-    others: Vec<Arc<dyn Provider>>,
+    others: Candidates,
     output: Option<Arc<Artifact>>,
     is_deprecated: bool,
     signed: bool,
@@ -101,6 +102,9 @@ pub(super) struct Running {
     started_ms: u64,
     deadline_ms: u64,
 }
+
+/// Those that may run a call: mostly one.
+type Candidates = SmallVec<[Arc<dyn Provider>; 1]>;
 
 /// What a running call waits for.
 enum Stage {
@@ -416,8 +420,8 @@ impl Node {
     }
 
     /// The providers behind the chosen capability, the least loaded last.
-    fn candidates(&self, chosen: &Entry, all: &[&Entry]) -> Vec<Arc<dyn Provider>> {
-        let mut providers: Vec<_> = all
+    fn candidates(&self, chosen: &Entry, all: &[&Entry]) -> Candidates {
+        let mut providers: Candidates = all
             .iter()
             .filter(|entry| {
                 Arc::ptr_eq(&entry.descriptor, &chosen.descriptor) || entry.descriptor == chosen.descriptor
