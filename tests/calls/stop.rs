@@ -211,3 +211,24 @@ fn it_ends_with_the_standard_input_of_whoever_started_it() {
     assert_eq!(exit_code(&output), 0, "{}", stderr(&output));
     assert!(!dir.path().join("state/capd.sock").exists());
 }
+
+/// A variable of a running sidecar's environment.
+#[cfg(target_env = "gnu")]
+fn variable(sidecar: &Sidecar, name: &str) -> Option<String> {
+    let environment = std::fs::read(format!("/proc/{}/environ", sidecar.pid())).unwrap();
+    let text = String::from_utf8(environment).unwrap();
+    text.split('\0').find_map(|variable| Some(variable.strip_prefix(name)?.strip_prefix('=')?.to_owned()))
+}
+
+#[test]
+#[cfg(target_env = "gnu")]
+fn the_allocator_is_set_in_the_same_process_unless_its_owner_has() {
+    let mut sidecar = Sidecar::start();
+    let settings = variable(&sidecar, "GLIBC_TUNABLES").unwrap();
+    assert!(settings.contains("glibc.malloc.tcache_count=127"), "{settings}");
+    signal(&sidecar, rustix::process::Signal::TERM);
+    assert_eq!(sidecar.wait().code(), Some(0));
+    let own = "glibc.malloc.check=0";
+    let sidecar = Setup::new().environment("GLIBC_TUNABLES", own).start();
+    assert_eq!(variable(&sidecar, "GLIBC_TUNABLES").as_deref(), Some(own));
+}

@@ -19,6 +19,7 @@ pub struct Setup {
     files: Vec<(String, String)>,
     peers: Vec<(String, Vec<String>)>,
     overrides: Vec<(String, String)>,
+    environment: Vec<(String, String)>,
     allow: Option<String>,
     is_at_home: bool,
     meets_file_limits: bool,
@@ -63,6 +64,12 @@ impl Setup {
     pub fn set(mut self, key: &str, value: &str) -> Self {
         self.overrides.retain(|(known, _)| known != key);
         self.overrides.push((key.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// A variable of its environment.
+    pub fn environment(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
         self
     }
 
@@ -356,6 +363,7 @@ fn command(dir: &Path, setup: &Setup) -> Command {
             command.env(name, value);
         }
     }
+    command.envs(setup.environment.iter().map(|(name, value)| (name, value)));
     if setup.is_at_home {
         command.env("HOME", dir);
     }

@@ -1,5 +1,6 @@
 //! The daemon's command line in; a running sidecar, or one clear error and its exit code, out.
 
+mod allocator;
 mod dev;
 
 use std::ffi::OsString;
@@ -117,7 +118,10 @@ impl Failure {
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
-        Command::Run { sources, announce, stop_with_stdin } => run(sources, announce, stop_with_stdin),
+        Command::Run { sources, announce, stop_with_stdin } => {
+            allocator::set();
+            run(sources, announce, stop_with_stdin)
+        }
         Command::Dev(args) => dev::dev(args),
         Command::Config { command } => config(command),
         Command::Id { sources } => id(sources),
@@ -132,17 +136,9 @@ fn main() -> ExitCode {
     }
 }
 
-/// Has glibc keep what is freed for the next messages: by default it gives back to the system whatever is free beyond
-/// twice the largest block that it ever took by itself, and each page of the next large message would be made anew
-/// (mallopt(3), `M_MMAP_THRESHOLD`). Nothing of the block is touched.
-fn keep_freed_memory() {
-    std::hint::black_box(Vec::<u8>::with_capacity(LARGEST_BLOCK_BYTES));
-}
-
 fn run(sources: SourceArgs, announce: bool, stop_with_stdin: bool) -> Result<(), Failure> {
     let config = sources.load()?;
     log_to_stderr(&config);
-    keep_freed_memory();
     let busy_poll = Duration::from_micros(config.runtime.busy_poll_us);
     let runtime = capd::net::runtime(busy_poll).map_err(Failure::runtime)?;
     let outcome = runtime.block_on(async move {
@@ -238,6 +234,3 @@ fn key_value(text: &str) -> Result<(String, String), String> {
         _ => Err(format!("{text:?} is not KEY=VALUE")),
     }
 }
-
-/// Larger than most messages, and not so large that a sidecar would keep much: it keeps twice as much.
-const LARGEST_BLOCK_BYTES: usize = 8 * 1024 * 1024;

@@ -1,0 +1,30 @@
+//! This program in; the same once more, with the system's allocator set for many messages at once, out.
+
+use std::env;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+/// Sets the system's allocator, which is only done as a program starts: unless the owner has set it, this program is
+/// started anew in its own place, with its process id, its arguments and its open files.
+pub(super) fn set() {
+    if !cfg!(target_env = "gnu") || env::var_os(VARIABLE).is_some() {
+        return;
+    }
+    let Ok(program) = env::current_exe() else { return };
+    let mut arguments = env::args_os();
+    let mut command = Command::new(program);
+    if let Some(name) = arguments.next() {
+        command.arg0(name);
+    }
+    // It returns only when it fails, and then all goes on as before, more slowly.
+    let _error = command.args(arguments).env(VARIABLE, SETTINGS).exec();
+}
+
+/// Where glibc looks for its settings (the manual of glibc, "Tunables").
+const VARIABLE: &str = "GLIBC_TUNABLES";
+/// A turn frees as many pieces of one size as it has messages, and the next turn takes them: the allocator keeps 7 of a
+/// size at hand by itself, and 127 is the most that each version takes. By itself it gives back to the system what is
+/// free beyond twice the largest piece that it took apart, and each page of the next large message would be made anew:
+/// it is to keep up to 16 MiB.
+const SETTINGS: &str =
+    "glibc.malloc.tcache_count=127:glibc.malloc.mmap_threshold=8388608:glibc.malloc.trim_threshold=16777216";
