@@ -10,10 +10,12 @@ use capd_proto::identity::{Authcrypt, Claim, Did, InvalidSignature, PublicKey};
 use capd_proto::message::Type;
 
 use super::node::{Node, Refusal, lock, needs_signature};
-use crate::net::{CloseReason, Link, Newcomer, Route, Service};
+use crate::net::{CloseReason, Link, Newcomer, Now, Route, Service};
 
 /// A message that has passed the envelope's checks.
 pub(super) struct Inbound<'a> {
+    /// When the turn began in which it is handled.
+    pub(super) now: Now,
     pub(super) link: &'a Arc<Link>,
     pub(super) route: &'a Route,
     /// The envelope as it came.
@@ -63,11 +65,12 @@ impl Service for Node {
 
     fn on_messages(&self, link: &Arc<Link>, route: &Route, payloads: &[Bytes]) {
         for payloads in payloads.chunks(CLAIMS_TOGETHER_MAX) {
+            let now = self.clock.now();
             let mut claims = Vec::new();
             // Whatever came behind a signature that is not checked yet; mostly there is none.
             let mut waiting = Vec::new();
             for payload in payloads {
-                let arrival = self.arrive(link, payload, &mut claims);
+                let arrival = self.arrive(now, link, payload, &mut claims);
                 if claims.is_empty() {
                     self.settle(link, route, payload, arrival);
                 } else {
@@ -106,6 +109,7 @@ impl Service for Node {
 
 /// A message whose envelope has been looked at, but for the equation of its signature.
 struct Arrival<'a> {
+    now: Now,
     envelope: Envelope<'a>,
     /// The sender, or why the message is not taken.
     admitted: Result<Did, Refusal>,
@@ -120,12 +124,13 @@ impl Node {
     /// Looks at an envelope as PROTOCOL 7.3 orders; what is left of its signature goes to `claims`.
     fn arrive<'a>(
         &self,
+        now: Now,
         link: &Link,
         payload: &'a Bytes,
         claims: &mut Vec<Claim>,
     ) -> Result<Arrival<'a>, EnvelopeError> {
         let envelope = Envelope::decode(payload)?;
-        let mut admitted = self.admit(link, &envelope);
+        let mut admitted = self.admit(now, link, &envelope);
         let mut is_claimed = false;
         // The signature is over the plaintext: that of an encrypted body is checked once it is open.
         if admitted.is_ok() && envelope.sig.is_some() && matches!(envelope.payload, Payload::Body(_)) {
@@ -137,20 +142,20 @@ impl Node {
                 Err(refusal) => admitted = Err(refusal),
             }
         }
-        Ok(Arrival { envelope, admitted, is_claimed })
+        Ok(Arrival { now, envelope, admitted, is_claimed })
     }
 
     /// The envelope's own checks, in the order of PROTOCOL 7.3, after its shape and up to its signature.
     ///
     /// Returns the sender.
-    fn admit(&self, link: &Link, envelope: &Envelope<'_>) -> Result<Did, Refusal> {
+    fn admit(&self, now: Now, link: &Link, envelope: &Envelope<'_>) -> Result<Did, Refusal> {
         if Type::from_code(envelope.typ).is_none() {
             return Err(Refusal::new(
                 Code::UNKNOWN_TYPE,
                 format!("message type {} is not spoken here", envelope.typ),
             ));
         }
-        envelope.check_time(self.clock.wall_ms()).map_err(Refusal::of)?;
+        envelope.check_time(now.wall_ms).map_err(Refusal::of)?;
         if !link.kind().is_local() && !self.peers.admits(link.principal()) {
             return Err(Refusal::new(Code::UNAUTHORIZED, "not authorized"));
         }
@@ -219,10 +224,10 @@ impl Node {
         payload: &Bytes,
         arrival: Arrival<'_>,
     ) -> Result<(), Refusal> {
-        let Arrival { envelope, admitted, is_claimed: _ } = arrival;
+        let Arrival { now, envelope, admitted, is_claimed: _ } = arrival;
         let is_error = envelope.typ == Type::Error.code();
         let is_invoke = envelope.typ == Type::CapInvoke.code();
-        let taken = admitted.and_then(|sender| self.take(link, route, payload, &sender, envelope));
+        let taken = admitted.and_then(|sender| self.take(now, link, route, payload, &sender, envelope));
         if let Err(refusal) = &taken
             && refusal.code == Code::UNAUTHORIZED
         {
@@ -246,6 +251,7 @@ impl Node {
     /// One message whose envelope has passed its checks.
     fn take(
         &self,
+        now: Now,
         link: &Arc<Link>,
         route: &Route,
         payload: &Bytes,
@@ -256,6 +262,7 @@ impl Node {
             Some(body) => {
                 let body = &payload.slice_ref(body);
                 self.dispatch(&Inbound {
+                    now,
                     link,
                     route,
                     payload,
@@ -265,12 +272,13 @@ impl Node {
                     is_encrypted: false,
                 })
             }
-            None => self.receive_encrypted(link, route, payload, sender, envelope),
+            None => self.receive_encrypted(now, link, route, payload, sender, envelope),
         }
     }
 
     fn receive_encrypted(
         &self,
+        now: Now,
         link: &Arc<Link>,
         route: &Route,
         payload: &Bytes,
@@ -284,6 +292,7 @@ impl Node {
             checked.map_err(|misfit| Refusal::of(envelope.misfit(misfit)))?;
         }
         self.dispatch(&Inbound {
+            now,
             link,
             route,
             payload,

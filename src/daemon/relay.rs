@@ -201,7 +201,7 @@ impl Node {
 
     pub(super) fn forward_to(&self, inbound: &Inbound<'_>, typ: Type, to: Did) -> Result<(), Refusal> {
         let Some(node) = self.shared() else { return Ok(()) };
-        let deadline_ms = self.deadline_ms(inbound.expires_at_ms(), self.rules.call_timeout_ms);
+        let deadline_ms = inbound.now.deadline_ms(inbound.expires_at_ms(), self.rules.call_timeout_ms);
         let forwarded = Forwarded {
             id: inbound.envelope.id,
             typ,
@@ -373,12 +373,6 @@ impl Node {
             draft.seal(&self.identity, false, &mut out);
         }
         Bytes::from(out)
-    }
-
-    /// The moment a request ends on our clock: its own time, capped by its envelope's.
-    pub(super) fn deadline_ms(&self, expires_at_ms: u64, time_ms: u64) -> u64 {
-        let left_ms = expires_at_ms.saturating_sub(self.clock.wall_ms());
-        self.clock.monotonic_ms().saturating_add(time_ms.min(left_ms))
     }
 
     /// Ends what nobody answered in time, until shutdown.

@@ -110,14 +110,19 @@ impl Node {
     /// What a call wants once its session has had its say. **Errors:** 4001.
     pub(super) fn wanted(
         &self,
+        inbound: &Inbound<'_>,
         name: &str,
         asked: Option<Want>,
         invoke: &Invoke<'_>,
-        caller: &Did,
     ) -> Result<Want, Refusal> {
         let session = invoke.session.map(|session| session.session_id);
-        let want =
-            lock(&self.pins).accepted.want(name, asked, session, caller.as_str(), self.clock.wall_ms());
+        let want = lock(&self.pins).accepted.want(
+            name,
+            asked,
+            session,
+            inbound.sender.as_str(),
+            inbound.now.wall_ms,
+        );
         want.map_err(Refusal::of)
     }
 

@@ -44,7 +44,7 @@ pub use link::{Kind, Link, LinkId, Route};
 pub use meter::{Levels, Limit};
 pub use outbox::SendError;
 pub use settings::{FRAME_PROGRESS_BYTES, Settings};
-pub use system::{Clock, Network, Random, Spawn, System, Task, Tasks, Udp, WallClock, runtime};
+pub use system::{Clock, Network, Now, Random, Spawn, System, Task, Tasks, Udp, WallClock, runtime};
 pub use tls::CredentialsError;
 
 /// Somebody who asks for a link and has proven who it is.

@@ -97,7 +97,7 @@ impl Node {
     ) -> Chosen {
         // PROTOCOL 8: the invoke's time, else the descriptor's.
         let ends_ms = match (call.timeout_ms, descriptor.and_then(|descriptor| descriptor.timeout_ms)) {
-            (None, Some(time_ms)) => self.deadline_ms(call.expires_at_ms, time_ms),
+            (None, Some(time_ms)) => self.clock.now().deadline_ms(call.expires_at_ms, time_ms),
             (Some(_), _) | (None, None) => call.deadline_ms,
         };
         let policy = retry_policy(descriptor.and_then(|descriptor| descriptor.retry_policy.as_ref()));

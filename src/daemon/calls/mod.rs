@@ -136,7 +136,7 @@ impl Node {
             return Err(Refusal::new(Code::DELEGATION_INVALID, "delegation is not supported"));
         }
         if !inbound.link.kind().is_local() {
-            let want = self.wanted(&identity.name, identity.want.clone(), &invoke, inbound.sender)?;
+            let want = self.wanted(inbound, &identity.name, identity.want.clone(), &invoke)?;
             return self.execute_inbound(inbound, &invoke, &identity.name, want, None, permit);
         }
         let to = if inbound.is_for(self.did()) { None } else { Some(self.peer_named(inbound)?) };
@@ -145,7 +145,7 @@ impl Node {
             Some((peer, version)) if to.as_ref().is_none_or(|to| *to == peer) => {
                 (Want::Pinned(version), Some(peer))
             }
-            _ => (self.wanted(&identity.name, identity.want.clone(), &invoke, self.did())?, to),
+            _ => (self.wanted(inbound, &identity.name, identity.want.clone(), &invoke)?, to),
         };
         let to = self.given_to(&inbound.envelope.id, &identity.name, to)?;
         if to.is_none() || to.as_ref() == Some(self.did()) {
@@ -172,6 +172,7 @@ impl Node {
         permit: Permit,
     ) -> Result<(), Refusal> {
         self.execute(&Incoming {
+            now: inbound.now,
             link: inbound.link,
             route: inbound.route,
             from: inbound.sender,
@@ -267,8 +268,8 @@ impl Node {
             thread_id: inbound.envelope.thread_id.as_deref().map(Bytes::copy_from_slice),
             expires_at_ms: inbound.expires_at_ms(),
             timeout_ms: invoke.timeout_ms,
-            deadline_ms: self.deadline_ms(inbound.expires_at_ms(), time_ms),
-            started_ms: self.clock.monotonic_ms(),
+            deadline_ms: inbound.now.deadline_ms(inbound.expires_at_ms(), time_ms),
+            started_ms: inbound.now.monotonic_ms,
             trace: TraceId::of(inbound.envelope),
             ended: CancellationToken::new(),
             progress: Mutex::new(Progress { waiters: smallvec![waiter], given: None, chosen: None }),

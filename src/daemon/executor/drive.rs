@@ -31,7 +31,8 @@ impl Node {
                 waiting.get_or_insert(input);
                 return driven;
             }
-            running.machine.handle(input, self.clock.monotonic_ms());
+            let now_ms = self.clock.monotonic_ms();
+            running.machine.handle(input, now_ms);
             while let Some(output) = running.machine.poll_output() {
                 match output {
                     Output::Execute | Output::TryAnother => {
@@ -40,7 +41,7 @@ impl Node {
                         {
                             running.provider = other;
                         }
-                        running.machine.handle(Input::Start, self.clock.monotonic_ms());
+                        running.machine.handle(Input::Start, now_ms);
                         handed = Some((Arc::clone(&running.provider), running.hand_over()));
                     }
                     Output::Relay => driven.is_relayed = true,

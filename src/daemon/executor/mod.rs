@@ -37,7 +37,7 @@ use super::meter::CallLimit;
 use super::node::{Node, Refusal, lock, needs_signature};
 use super::permission::{Permit, denied};
 use super::wire::violation_details;
-use crate::net::{Link, Route};
+use crate::net::{Link, Now, Route};
 use crate::provider::{CallKey, Invocation, Provider};
 use crate::registry::snapshot::{Entry, Origin};
 use crate::router::{self, Scope};
@@ -127,6 +127,8 @@ struct Concluded {
 
 /// A CAP_INVOKE that is to run here.
 pub(super) struct Incoming<'a> {
+    /// When the turn began in which it came.
+    pub(super) now: Now,
     pub(super) link: &'a Arc<Link>,
     pub(super) route: &'a Route,
     pub(super) from: &'a Did,
@@ -312,7 +314,7 @@ impl Node {
             self.warn_deprecated(call.from, &descriptor.id);
         }
         let time_ms = call.invoke.timeout_ms.or(descriptor.timeout_ms).unwrap_or(self.rules.call_timeout_ms);
-        let deadline_ms = self.deadline_ms(call.expires_at_ms, time_ms);
+        let deadline_ms = call.now.deadline_ms(call.expires_at_ms, time_ms);
         let invocation = Invocation {
             key: key.clone(),
             capability: descriptor.id.clone(),
@@ -337,7 +339,7 @@ impl Node {
             is_deprecated: choice.is_deprecated,
             signed: needs_signature(call.link),
             expires_at_ms: call.expires_at_ms,
-            started_ms: self.clock.monotonic_ms(),
+            started_ms: call.now.monotonic_ms,
             deadline_ms,
         });
         let is_earliest = lock(&self.executor.calls).start(key.clone(), running);
@@ -353,7 +355,7 @@ impl Node {
             key: key.clone(),
             body: digest,
             expires_at_ms: call.expires_at_ms,
-            started_at_ms: self.clock.wall_ms(),
+            started_at_ms: call.now.wall_ms,
             capability: lock(&self.executor.calls).called.text(&descriptor.id),
         };
         self.begin(begun).inspect_err(|_| {

@@ -6,6 +6,24 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+/// One look at a [`Clock`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Now {
+    /// The time of day. **Units:** milliseconds since 1970-01-01T00:00Z.
+    pub wall_ms: u64,
+    /// The time since the clock was started. **Units:** milliseconds.
+    pub monotonic_ms: u64,
+}
+
+impl Now {
+    /// When, by the clock's monotonic time, something ends that may take `time_ms` and is good until `expires_at_ms` of the
+    /// day. **Units:** milliseconds.
+    pub fn deadline_ms(self, expires_at_ms: u64, time_ms: u64) -> u64 {
+        let left_ms = expires_at_ms.saturating_sub(self.wall_ms);
+        self.monotonic_ms.saturating_add(time_ms.min(left_ms))
+    }
+}
+
 /// The time of day and the time that only moves forward.
 #[derive(Clone, Debug)]
 pub struct Clock {
@@ -23,6 +41,11 @@ impl Clock {
     /// A clock whose monotonic time starts here, with a time of day that somebody else sets.
     pub fn set_by(wall: WallClock) -> Self {
         Self { start: Instant::now(), wall: Some(wall) }
+    }
+
+    /// Both times. Each costs a look at the system's clock, so what happens in one turn has one time.
+    pub fn now(&self) -> Now {
+        Now { wall_ms: self.wall_ms(), monotonic_ms: self.monotonic_ms() }
     }
 
     /// Monotonic time since the clock was started. **Units:** milliseconds.

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use rustls::crypto::{CryptoProvider, ring};
 
-pub use clock::{Clock, WallClock};
+pub use clock::{Clock, Now, WallClock};
 pub(in crate::net) use datagrams::DATAGRAM_BYTES_MAX;
 pub use random::Random;
 pub(in crate::net) use readiness::{Descriptor, WhenWritable, watch};
