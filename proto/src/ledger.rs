@@ -17,6 +17,7 @@
 //! An id that meets another body than its first is an [`Admission::Conflict`] in either state. A call that is not
 //! idempotent and so old that it may be one of those forgotten is an [`Admission::Forgotten`].
 
+mod aged;
 mod facts;
 mod list;
 mod order;
@@ -31,6 +32,7 @@ use crate::envelope::MessageId;
 use crate::identity::Did;
 use crate::limits::{LEDGER_SWEEP_MAX, LEDGER_WAITERS_MAX};
 
+use aged::Aged;
 use order::Order;
 
 pub use facts::Facts;
@@ -49,7 +51,7 @@ pub struct Ledger<W> {
     /// Grows with each finished call; the smaller, the older.
     finished: u64,
     /// Finished idempotent calls, oldest first.
-    forgettable: BTreeMap<u64, Key>,
+    forgettable: Aged<Key>,
     /// Finished calls by the time they may be forgotten.
     expiry: Order,
     /// The latest `ts + ttl` of the forgotten calls that were not idempotent.
@@ -63,7 +65,7 @@ struct Peer<W> {
     calls: BTreeMap<MessageId, Call<W>>,
     kept_bytes: usize,
     idempotent_bytes: usize,
-    forgettable: BTreeMap<u64, MessageId>,
+    forgettable: Aged<MessageId>,
 }
 
 #[derive(Debug)]
@@ -91,7 +93,7 @@ impl<W> Ledger<W> {
             kept_bytes: 0,
             idempotent_bytes: 0,
             finished: 0,
-            forgettable: BTreeMap::new(),
+            forgettable: Aged::default(),
             expiry: Order::default(),
             forgotten_ms: None,
             is_blind: false,
@@ -142,8 +144,8 @@ impl<W> Ledger<W> {
         if call.idempotent {
             peer.idempotent_bytes += bytes;
             self.idempotent_bytes += bytes;
-            peer.forgettable.insert(finished, key.id);
-            self.forgettable.insert(finished, key.clone());
+            peer.forgettable.push(finished, key.id);
+            self.forgettable.push(finished, key.clone());
         } else {
             peer.kept_bytes += bytes;
             self.kept_bytes += bytes;
@@ -272,12 +274,11 @@ impl<W> Ledger<W> {
         if let Some(peer) = self.peers.get(&invoke.key.from)
             && peer.calls.len() >= self.limits.calls_per_peer_max
         {
-            let (_, &id) = peer.forgettable.first_key_value().ok_or(Bound::PeerCalls)?;
+            let &id = peer.forgettable.first().ok_or(Bound::PeerCalls)?;
             self.forget(&Key { from: invoke.key.from.clone(), id });
         }
         if self.calls >= self.limits.calls_max {
-            let (_, key) = self.forgettable.first_key_value().ok_or(Bound::Calls)?;
-            let key = key.clone();
+            let key = self.forgettable.first().ok_or(Bound::Calls)?.clone();
             self.forget(&key);
         }
         Ok(())
@@ -287,12 +288,12 @@ impl<W> Ledger<W> {
     fn keep_idempotent_budget(&mut self, from: &Did) {
         while let Some(peer) = self.peers.get(from)
             && peer.idempotent_bytes > self.limits.idempotent_bytes_per_peer_max
-            && let Some((_, &id)) = peer.forgettable.first_key_value()
+            && let Some(&id) = peer.forgettable.first()
         {
             self.forget(&Key { from: from.clone(), id });
         }
         while self.idempotent_bytes > self.limits.idempotent_bytes_max
-            && let Some((_, key)) = self.forgettable.first_key_value()
+            && let Some(key) = self.forgettable.first()
         {
             let key = key.clone();
             self.forget(&key);
@@ -310,8 +311,8 @@ impl<W> Ledger<W> {
             if call.idempotent {
                 peer.idempotent_bytes -= bytes;
                 self.idempotent_bytes -= bytes;
-                peer.forgettable.remove(finished);
-                self.forgettable.remove(finished);
+                peer.forgettable.remove(*finished);
+                self.forgettable.remove(*finished);
             } else {
                 peer.kept_bytes -= bytes;
                 self.kept_bytes -= bytes;
@@ -360,7 +361,7 @@ impl<W> Call<W> {
 
 impl<W> Default for Peer<W> {
     fn default() -> Self {
-        Self { calls: BTreeMap::new(), kept_bytes: 0, idempotent_bytes: 0, forgettable: BTreeMap::new() }
+        Self { calls: BTreeMap::new(), kept_bytes: 0, idempotent_bytes: 0, forgettable: Aged::default() }
     }
 }
 
