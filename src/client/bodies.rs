@@ -1,5 +1,6 @@
 //! The client's typed values in, message bodies out; and back.
 
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -7,6 +8,7 @@ use capd_proto::capability::CapabilityName;
 use capd_proto::cbor::{self, Checker, Reader, TagPolicy, Writer};
 use capd_proto::code::Code;
 use capd_proto::envelope::{Encoded, Envelope, MessageId};
+use capd_proto::identity::Did;
 use capd_proto::message::{
     AuditPage, AuditPruneRequest, AuditPruned, AuditRequest, CallError, CallsRequest, CancelState, CapResult,
     Declare, Descriptor, DocRequest, ErrorBody, InputRequired, Invoke, ListedCall, MetricFamily,
@@ -35,7 +37,11 @@ pub(super) fn invoke(request: &CallRequest) -> Body {
     written_around(&request.params, |params, out| {
         let mut invoke = Invoke::new(params);
         match &request.target {
-            Target::Id(id) => invoke.id = Some(id.to_string().into()),
+            Target::Id(id) => {
+                let mut text = String::with_capacity(ID_BYTES);
+                let _ = write!(text, "{id}");
+                invoke.id = Some(text.into());
+            }
             Target::Name { name, version, negotiate } => {
                 invoke.capability = Some(name.as_str().into());
                 invoke.version = version.as_ref().map(|version| version.to_string().into());
@@ -164,13 +170,14 @@ pub(super) fn result(outcome: &Result<Bytes, WireError>, took: Duration) -> Body
 /// What a CAP_RESULT, read from `body`, says. **Errors:** [`ClientError::Result`] when it is an error.
 pub(super) fn answer(
     envelope: &Envelope<'_>,
+    from: Did,
     read: CapResult<'_>,
     body: &Bytes,
 ) -> Result<Answer, ClientError> {
     match read.outcome {
         Outcome::Success(result) => Ok(Answer {
             result: body.slice_ref(result),
-            from: envelope.from.clone().into_owned(),
+            from,
             execution_time_ms: read.execution_time_ms,
             cost_estimate: read.cost_estimate.map(|cost| body.slice_ref(cost)),
             is_deprecated: envelope.ext_bool("deprecated").unwrap_or(false),
@@ -310,5 +317,7 @@ fn written_around(item: &Bytes, encode: impl FnOnce(&[u8], &mut Vec<u8>) -> usiz
     Body { bytes, apart: apart.map(|item| (at, item)) }
 }
 
+/// Bytes to begin with for the text of a capability's id.
+const ID_BYTES: usize = 64;
 /// Bytes to begin with for the other fields of a body.
 const FIELDS_BYTES: usize = 128;

@@ -176,7 +176,7 @@ pub struct Answer {
     /// **Shape:** one CBOR item.
     pub result: Bytes,
     /// The agent that answered.
-    pub from: String,
+    pub from: Did,
     /// How long it says that it took. **Units:** milliseconds.
     pub execution_time_ms: Option<u64>,
     /// What it says that the call cost. **Shape:** a CBOR map from a unit's name to a number.

@@ -68,10 +68,10 @@ impl Waiting {
     }
 
     /// Ends the wait with the answer that came, whatever it is worth; `message` is what its `body` says.
-    fn answer(self, typ: Type, envelope: &Envelope<'_>, message: Message<'_>, body: Bytes) {
+    fn answer(self, typ: Type, envelope: &Envelope<'_>, from: Did, message: Message<'_>, body: Bytes) {
         match (self.kind, message) {
             (Kind::Call { outcome, .. }, Message::CapResult(result)) => {
-                drop(outcome.send(bodies::answer(envelope, result, &body)));
+                drop(outcome.send(bodies::answer(envelope, from, result, &body)));
             }
             (Kind::Request { wanted, answer }, _) if typ == wanted => drop(answer.send(Ok(Reply { body }))),
             (kind @ (Kind::Call { .. } | Kind::Request { .. }), _) => {
@@ -86,6 +86,8 @@ impl Waiting {
 pub(super) struct Dispatch {
     system: Arc<System>,
     did: OnceLock<Did>,
+    /// Who sent the last message: mostly the next one's sender, too.
+    sender: Mutex<Option<Did>>,
     pending: Mutex<Pending<Waiting>>,
     /// Wakes the task that ends waits: there is an earlier deadline.
     sooner: Notify,
@@ -98,6 +100,7 @@ impl Dispatch {
         Arc::new(Self {
             system,
             did: OnceLock::new(),
+            sender: Mutex::default(),
             pending: Mutex::new(Pending::new(pending_max)),
             sooner: Notify::new(),
             serving: OnceLock::new(),
@@ -201,7 +204,10 @@ impl Dispatch {
     ) {
         let waiting = envelope.reply_id().and_then(|id| self.pending().take(&id));
         match waiting {
-            Some(waiting) => waiting.answer(typ, envelope, message, body),
+            Some(waiting) => {
+                let Some(from) = self.sender(envelope) else { return };
+                waiting.answer(typ, envelope, from, message, body);
+            }
             // PROTOCOL 8: a CAP_RESULT that nothing waits for is told so; anything else came too late.
             None if typ == Type::CapResult => {
                 self.refuse(route, Some(envelope.id), Code::BAD_REQUEST, "no call waits for this result");
@@ -247,9 +253,17 @@ impl Dispatch {
     /// What serves a message, and how its answers go back; none while nothing is served.
     fn way_back(&self, envelope: &Envelope<'_>, route: &Route) -> Option<(&Serving, Way)> {
         let (serving, did) = (self.serving.get()?, self.did.get()?);
-        // The envelope's decoder has checked that `from` is a DID.
-        let to = Did::parse(&envelope.from).ok()?;
+        let to = self.sender(envelope)?;
         Some((serving, Way::new(envelope, to, did.clone(), route.clone(), Arc::clone(&self.system))))
+    }
+
+    /// Who sent a message; the envelope's decoder has checked that it is a DID.
+    fn sender(&self, envelope: &Envelope<'_>) -> Option<Did> {
+        let mut last = self.sender.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.as_ref().is_none_or(|did| did.as_str() != envelope.from) {
+            *last = Some(Did::parse(&envelope.from).ok()?);
+        }
+        last.clone()
     }
 
     fn pending(&self) -> MutexGuard<'_, Pending<Waiting>> {

@@ -28,7 +28,7 @@ pub struct Invocation {
     /// The call's id.
     pub id: MessageId,
     /// Who calls.
-    pub from: String,
+    pub from: Did,
     /// Which of the declared capabilities serves it.
     pub capability: CapabilityId,
     /// **Shape:** one CBOR item, already checked against the input schema by the sidecar.
@@ -180,10 +180,19 @@ impl Way {
 pub(super) struct Serving {
     handler: Arc<dyn Handler>,
     calls_max: usize,
-    /// By name: a call is found among thousands of them as fast as among few.
-    declared: Mutex<HashMap<String, Vec<Descriptor>>>,
+    declared: Mutex<Declared>,
     calls: Arc<Mutex<HashMap<MessageId, CancellationToken>>>,
 }
+
+/// What is declared: a call is found among thousands of them as fast as among few.
+#[derive(Default)]
+struct Declared {
+    by_name: HashMap<String, Vec<Descriptor>>,
+    by_id: HashMap<String, Offered>,
+}
+
+/// A capability, and how many milliseconds it declares for a call.
+type Offered = (CapabilityId, Option<u64>);
 
 impl Serving {
     fn new(handler: Arc<dyn Handler>, calls_max: usize) -> Self {
@@ -191,9 +200,12 @@ impl Serving {
     }
 
     fn declare(&self, descriptors: &[Descriptor]) {
-        let mut declared: HashMap<_, Vec<_>> = HashMap::new();
+        let mut declared = Declared::default();
         for descriptor in descriptors {
-            declared.entry(descriptor.id.name.as_str().to_owned()).or_default().push(descriptor.clone());
+            let of_name = declared.by_name.entry(descriptor.id.name.as_str().to_owned()).or_default();
+            of_name.push(descriptor.clone());
+            let offered = (descriptor.id.clone(), descriptor.timeout_ms);
+            declared.by_id.insert(descriptor.id.to_string(), offered);
         }
         *lock(&self.declared) = declared;
     }
@@ -262,10 +274,13 @@ impl Serving {
         body: &Bytes,
         way: &Arc<Way>,
     ) -> Result<Invocation, (Code, String)> {
-        let identity = invoke.identity().map_err(|error| (error.code(), error.to_string()))?;
-        let (capability, declared_ms) = self
-            .choose(&identity, chosen)
-            .map_err(|code| (code, "this agent does not serve it".to_owned()))?;
+        let (capability, declared_ms) = match self.offered(chosen.or(invoke.id.as_deref())) {
+            Some(offered) => offered,
+            None => {
+                let identity = invoke.identity().map_err(|error| (error.code(), error.to_string()))?;
+                self.choose(&identity).map_err(|code| (code, "this agent does not serve it".to_owned()))?
+            }
+        };
         let time = invoke.timeout_ms.or(declared_ms).unwrap_or(limits::CALL_TIMEOUT_MS_DEFAULT);
         let cancelled = CancellationToken::new();
         let mut calls = lock(&self.calls);
@@ -278,7 +293,7 @@ impl Serving {
         calls.insert(way.id, cancelled.clone());
         Ok(Invocation {
             id: way.id,
-            from: way.to.to_string(),
+            from: way.to.clone(),
             capability,
             params: body.slice_ref(invoke.params),
             // PROTOCOL 8: a call's time is capped by the `ttl`.
@@ -299,20 +314,17 @@ impl Serving {
         });
     }
 
-    /// Which declared capability serves a call, and how many milliseconds it declares for one; the sidecar has chosen
-    /// before, and this follows the same rules.
-    fn choose(
-        &self,
-        identity: &Identity<'_>,
-        chosen: Option<&str>,
-    ) -> Result<(CapabilityId, Option<u64>), Code> {
+    /// What is declared under exactly this id.
+    fn offered(&self, id: Option<&str>) -> Option<Offered> {
+        id.and_then(|id| lock(&self.declared).by_id.get(id).cloned())
+    }
+
+    /// Which declared capability serves a call that does not name one; the sidecar has chosen before, and this follows the
+    /// same rules.
+    fn choose(&self, identity: &Identity<'_>) -> Result<Offered, Code> {
         let found = |descriptor: &Descriptor| (descriptor.id.clone(), descriptor.timeout_ms);
         let declared = lock(&self.declared);
-        let of_name = declared.get(&*identity.name).ok_or(Code::CAPABILITY_NOT_FOUND)?;
-        let is_chosen = |descriptor: &&Descriptor| chosen.is_some_and(|id| descriptor.id.to_string() == id);
-        if let Some(chosen) = of_name.iter().find(is_chosen) {
-            return Ok(found(chosen));
-        }
+        let of_name = declared.by_name.get(&*identity.name).ok_or(Code::CAPABILITY_NOT_FOUND)?;
         // Which version a session pins only the sidecar knows; of one version it is that one.
         let Some(want) = &identity.want else {
             return if let [only] = of_name.as_slice() {

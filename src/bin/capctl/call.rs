@@ -172,7 +172,7 @@ fn print(id: MessageId, answer: &Answer, json: bool) -> Result<(), Failure> {
             None => output::print(&notation(&answer.result)),
         };
     }
-    let mut document = json!({"id": id.to_string(), "status": "success", "from": answer.from});
+    let mut document = json!({"id": id.to_string(), "status": "success", "from": answer.from.as_str()});
     match result {
         Some(result) => document["result"] = result,
         None => document["result_diagnostic"] = notation(&answer.result).into(),

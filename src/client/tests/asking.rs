@@ -59,7 +59,7 @@ async fn a_call_hears_its_progress_and_then_its_one_result() {
     let answer = soon(handle.outcome()).await.unwrap();
     assert_eq!(answer.json(), Some(json!({"text": "X"})));
     assert_eq!((answer.execution_time_ms, answer.is_deprecated), (Some(7), false));
-    assert_eq!(answer.from, sidecar().did().as_str());
+    assert_eq!(&answer.from, sidecar().did());
     let sent = pair.next().await;
     assert_eq!((sent.typ, sent.to.as_str()), (Type::CapInvoke, sidecar().did().as_str()));
     assert!(sent.ttl > 2_500, "an invoke outlives its timeout: {}", sent.ttl);

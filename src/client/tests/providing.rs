@@ -54,7 +54,7 @@ fn code_of(seen: &Seen) -> Code {
 async fn a_call_reaches_the_handler_and_its_result_goes_back() {
     let handler = |invocation: Invocation| async move {
         assert_eq!(invocation.params, cbor(&json!({"n": 1})));
-        assert_eq!(invocation.from, sidecar().did().as_str());
+        assert_eq!(&invocation.from, sidecar().did());
         invocation.reporter.progress(50).unwrap();
         Ok(cbor(&json!(invocation.capability.to_string())))
     };
