@@ -11,7 +11,6 @@ use capd_proto::identity::Did;
 use capd_proto::message;
 use capd_proto::negotiate::{Negotiate, SessionId};
 use serde_json::Value;
-use tokio::sync::oneshot;
 
 use super::notices::Listener;
 use super::{Client, ClientError};
@@ -197,24 +196,23 @@ impl Answer {
     }
 }
 
+/// How a call ends.
+pub(super) type Outcome = Result<Answer, ClientError>;
+
 /// A call on its way. Dropping the handle leaves the call running, unless [`CallHandle::cancel_on_drop`] was asked for.
 #[derive(Debug)]
 pub struct CallHandle {
     id: MessageId,
     client: Client,
-    progress: Listener,
-    outcome: Option<oneshot::Receiver<Result<Answer, ClientError>>>,
+    notices: Listener<Outcome>,
+    /// Whether the outcome was heard.
+    is_over: bool,
     cancels_on_drop: bool,
 }
 
 impl CallHandle {
-    pub(super) const fn new(
-        id: MessageId,
-        client: Client,
-        progress: Listener,
-        outcome: oneshot::Receiver<Result<Answer, ClientError>>,
-    ) -> Self {
-        Self { id, client, progress, outcome: Some(outcome), cancels_on_drop: false }
+    pub(super) const fn new(id: MessageId, client: Client, notices: Listener<Outcome>) -> Self {
+        Self { id, client, notices, is_over: false, cancels_on_drop: false }
     }
 
     /// The call's id: what [`Client::cancel`] takes.
@@ -229,17 +227,16 @@ impl CallHandle {
 
     /// What the call says next while it runs; `None` once its outcome is there. Cancelling this future loses nothing.
     pub async fn progress(&mut self) -> Option<Progress> {
-        self.progress.next().await
+        self.notices.next().await
     }
 
     /// The one outcome; progress that was not taken is skipped.
     ///
     /// **Errors:** any of [`ClientError`].
     pub async fn outcome(mut self) -> Result<Answer, ClientError> {
-        let Some(outcome) = self.outcome.as_mut() else { return Err(lost()) };
-        let outcome = outcome.await;
-        self.outcome = None;
-        outcome.unwrap_or_else(|_| Err(lost()))
+        let outcome = self.notices.end().await;
+        self.is_over = true;
+        outcome.unwrap_or_else(|| Err(ClientError::Closed("the client was shut down".to_owned())))
     }
 
     /// Asks for the call to be cancelled. The outcome still comes: error 4901, or what was recorded before.
@@ -252,14 +249,10 @@ impl CallHandle {
 
 impl Drop for CallHandle {
     fn drop(&mut self) {
-        if self.cancels_on_drop && self.outcome.is_some() {
+        if self.cancels_on_drop && !self.is_over {
             self.client.forget_and_cancel(self.id);
         }
     }
-}
-
-fn lost() -> ClientError {
-    ClientError::Closed("the client was shut down".to_owned())
 }
 
 /// CBOR's `null`, the params of a call without any. **Source:** PROTOCOL 10.

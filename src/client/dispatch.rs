@@ -12,10 +12,11 @@ use capd_proto::message::{ErrorBody, Message, Type};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::sleep_until;
 
+use super::call::Outcome;
 use super::notices::Teller;
 use super::outgoing::Outgoing;
 use super::provide::{Serving, Way};
-use super::{Answer, ClientError, Progress, WireError, bodies};
+use super::{ClientError, Progress, WireError, bodies};
 use crate::net::pending::Pending;
 use crate::net::{CloseReason, Link, Route, Service, System};
 
@@ -29,7 +30,7 @@ pub(super) struct Waiting {
 
 enum Kind {
     /// A call: any progress, then one result.
-    Call { progress: Teller, outcome: oneshot::Sender<Result<Answer, ClientError>> },
+    Call { notices: Teller<Outcome> },
     /// Anything else: one message of this type.
     Request { wanted: Type, answer: oneshot::Sender<Result<Reply, ClientError>> },
 }
@@ -42,12 +43,8 @@ pub(super) struct Reply {
 }
 
 impl Waiting {
-    pub(super) fn call(
-        progress: Teller,
-        outcome: oneshot::Sender<Result<Answer, ClientError>>,
-        after: Duration,
-    ) -> Self {
-        Self { kind: Kind::Call { progress, outcome }, after, route: None }
+    pub(super) const fn call(notices: Teller<Outcome>, after: Duration) -> Self {
+        Self { kind: Kind::Call { notices }, after, route: None }
     }
 
     pub(super) const fn request(
@@ -62,7 +59,7 @@ impl Waiting {
     fn fail(self, error: ClientError) {
         // Whoever asked may have stopped waiting.
         match self.kind {
-            Kind::Call { outcome, .. } => drop(outcome.send(Err(error))),
+            Kind::Call { notices } => notices.end(Err(error)),
             Kind::Request { answer, .. } => drop(answer.send(Err(error))),
         }
     }
@@ -70,8 +67,8 @@ impl Waiting {
     /// Ends the wait with the answer that came, whatever it is worth; `message` is what its `body` says.
     fn answer(self, typ: Type, envelope: &Envelope<'_>, from: Did, message: Message<'_>, body: Bytes) {
         match (self.kind, message) {
-            (Kind::Call { outcome, .. }, Message::CapResult(result)) => {
-                drop(outcome.send(bodies::answer(envelope, from, result, &body)));
+            (Kind::Call { notices }, Message::CapResult(result)) => {
+                notices.end(bodies::answer(envelope, from, result, &body));
             }
             (Kind::Request { wanted, answer }, _) if typ == wanted => drop(answer.send(Ok(Reply { body }))),
             (kind @ (Kind::Call { .. } | Kind::Request { .. }), _) => {
@@ -187,9 +184,9 @@ impl Dispatch {
     /// Word of how a call goes.
     fn on_progress(&self, envelope: &Envelope<'_>, progress: Progress) {
         let Some(id) = envelope.reply_id() else { return };
-        if let Some(Waiting { kind: Kind::Call { progress: reader, .. }, .. }) = self.pending().peek(&id) {
+        if let Some(Waiting { kind: Kind::Call { notices }, .. }) = self.pending().peek(&id) {
             // A slow reader misses some; the outcome has a way of its own.
-            reader.tell(progress);
+            notices.tell(progress);
         }
     }
 

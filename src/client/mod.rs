@@ -183,11 +183,9 @@ impl Client {
             thread_id: request.thread_id.as_deref(),
             ..Outgoing::new(Type::CapInvoke, &self.core.did, &body)
         };
-        let (progress_sender, progress) = notices::notices(PROGRESS_MAX);
-        let (outcome_sender, outcome) = oneshot::channel();
-        let waiting = Waiting::call(progress_sender, outcome_sender, after);
-        let id = self.send(&message, waiting, after)?;
-        Ok(CallHandle::new(id, self.clone(), progress, outcome))
+        let (teller, listener) = notices::notices(PROGRESS_MAX);
+        let id = self.send(&message, Waiting::call(teller, after), after)?;
+        Ok(CallHandle::new(id, self.clone(), listener))
     }
 
     /// Asks for a call of this agent to be cancelled.

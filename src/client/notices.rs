@@ -1,7 +1,7 @@
-//! What a running call says in; the same, in order, to whoever listens, out.
+//! What a running call says and how it ends in; the same, in order, to whoever listens, out.
 //!
 //! Most calls say nothing before they end, and a channel of tokio's makes room for its first 32 messages when it is made.
-//! This queue takes no room before anything is said.
+//! This queue takes no room before anything is said, and has the end in it.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,34 +10,43 @@ use tokio::sync::Notify;
 
 use super::Progress;
 
-/// A queue that keeps `notices_max` for a slow listener.
-pub(super) fn notices(notices_max: usize) -> (Teller, Listener) {
+/// A queue that keeps `notices_max` for a slow listener, and the end, an `E`, besides.
+pub(super) fn notices<E>(notices_max: usize) -> (Teller<E>, Listener<E>) {
     let shared = Arc::new(Shared { said: Mutex::default(), wake: Notify::new(), notices_max });
     (Teller(Arc::clone(&shared)), Listener(shared))
 }
 
-/// The end that speaks. Dropping it ends the queue once everything in it is heard.
-pub(super) struct Teller(Arc<Shared>);
+/// The side that speaks. Dropping it ends the queue once everything in it is heard.
+pub(super) struct Teller<E>(Arc<Shared<E>>);
 
-/// The end that listens.
+/// The side that listens.
 #[derive(Debug)]
-pub(super) struct Listener(Arc<Shared>);
+pub(super) struct Listener<E>(Arc<Shared<E>>);
 
 #[derive(Debug)]
-struct Shared {
-    said: Mutex<Said>,
+struct Shared<E> {
+    said: Mutex<Said<E>>,
     /// Wakes the listener: something was said, or nothing will be any more.
     wake: Notify,
     notices_max: usize,
 }
 
-#[derive(Debug, Default)]
-struct Said {
+#[derive(Debug)]
+struct Said<E> {
     unheard: VecDeque<Progress>,
+    /// Whether the side that speaks is gone.
     is_over: bool,
+    /// How it ended, until that is heard.
+    end: Option<E>,
 }
 
-impl Teller {
+impl<E> Default for Said<E> {
+    fn default() -> Self {
+        Self { unheard: VecDeque::new(), is_over: false, end: None }
+    }
+}
+
+impl<E> Teller<E> {
     /// Queues it; a listener that is too slow misses it.
     pub(super) fn tell(&self, progress: Progress) {
         let mut said = self.0.said();
@@ -48,16 +57,34 @@ impl Teller {
         drop(said);
         self.0.wake.notify_one();
     }
+
+    /// Says how it ends.
+    pub(super) fn end(self, end: E) {
+        self.0.said().end = Some(end);
+    }
 }
 
-impl Drop for Teller {
+impl<E> Drop for Teller<E> {
     fn drop(&mut self) {
         self.0.said().is_over = true;
         self.0.wake.notify_one();
     }
 }
 
-impl Listener {
+impl<E> Listener<E> {
+    /// How it ended; `None` when nobody says so any more. What was not heard before is skipped.
+    pub(super) async fn end(&mut self) -> Option<E> {
+        loop {
+            {
+                let mut said = self.0.said();
+                if said.is_over {
+                    return said.end.take();
+                }
+            }
+            self.0.wake.notified().await;
+        }
+    }
+
     /// What was said next; `None` once there is no more and will be none. Cancelling this future loses nothing.
     pub(super) async fn next(&mut self) -> Option<Progress> {
         loop {
@@ -75,8 +102,8 @@ impl Listener {
     }
 }
 
-impl Shared {
-    fn said(&self) -> MutexGuard<'_, Said> {
+impl<E> Shared<E> {
+    fn said(&self) -> MutexGuard<'_, Said<E>> {
         // The queue changes in single steps, so a panic leaves none half done.
         self.said.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -92,7 +119,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_was_said_is_heard_in_order_and_then_the_end() {
-        let (teller, mut listener) = notices(8);
+        let (teller, mut listener) = notices::<()>(8);
         teller.tell(pct(1));
         teller.tell(pct(2));
         drop(teller);
@@ -104,7 +131,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_listener_that_waits_is_woken_by_a_word_and_by_the_end() {
-        let (teller, mut listener) = notices(8);
+        let (teller, mut listener) = notices::<()>(8);
         let (heard, ()) = tokio::join!(listener.next(), async { teller.tell(pct(1)) });
         assert_eq!(heard, Some(pct(1)));
         let (heard, ()) = tokio::join!(listener.next(), async { drop(teller) });
@@ -113,7 +140,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_slow_listener_misses_what_finds_no_room() {
-        let (teller, mut listener) = notices(2);
+        let (teller, mut listener) = notices::<()>(2);
         for number in 0..4 {
             teller.tell(pct(number));
         }
@@ -123,5 +150,18 @@ mod tests {
         assert_eq!(listener.next().await, Some(pct(1)));
         assert_eq!(listener.next().await, Some(pct(9)));
         assert_eq!(listener.next().await, None);
+    }
+    #[tokio::test]
+    async fn the_end_is_heard_once_whether_or_not_what_came_before_was() {
+        let (teller, mut listener) = notices(8);
+        teller.tell(pct(1));
+        let (end, ()) = tokio::join!(listener.end(), async { teller.end("done") });
+        assert_eq!(end, Some("done"));
+        assert_eq!(listener.next().await, Some(pct(1)));
+        assert_eq!(listener.next().await, None);
+        assert_eq!(listener.end().await, None);
+        let (teller, mut listener) = notices::<()>(8);
+        let (end, ()) = tokio::join!(listener.end(), async { drop(teller) });
+        assert_eq!(end, None);
     }
 }
