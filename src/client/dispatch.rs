@@ -201,10 +201,10 @@ impl Dispatch {
     ) {
         let waiting = envelope.reply_id().and_then(|id| self.pending().take(&id));
         match waiting {
-            Some(waiting) => {
-                let Some(from) = self.sender(envelope) else { return };
-                waiting.answer(typ, envelope, from, message, body);
-            }
+            Some(waiting) => match self.sender(envelope) {
+                Some(from) => waiting.answer(typ, envelope, from, message, body),
+                None => waiting.fail(ClientError::Answer("it came from what is no DID".to_owned())),
+            },
             // PROTOCOL 8: a CAP_RESULT that nothing waits for is told so; anything else came too late.
             None if typ == Type::CapResult => {
                 self.refuse(route, Some(envelope.id), Code::BAD_REQUEST, "no call waits for this result");
@@ -254,7 +254,7 @@ impl Dispatch {
         Some((serving, Way::new(envelope, to, did.clone(), route.clone(), Arc::clone(&self.system))))
     }
 
-    /// Who sent a message; the envelope's decoder has checked that it is a DID.
+    /// Who sent a message; `None` where that is no DID, which a sidecar does not pass on.
     fn sender(&self, envelope: &Envelope<'_>) -> Option<Did> {
         let mut last = self.sender.lock().unwrap_or_else(PoisonError::into_inner);
         if last.as_ref().is_none_or(|did| did.as_str() != envelope.from) {

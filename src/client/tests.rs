@@ -133,6 +133,10 @@ fn fresh_id() -> MessageId {
 }
 
 fn sealed(typ: Type, body: &[u8], id: MessageId, reply_to: Option<MessageId>) -> Bytes {
+    sealed_by(sidecar().did(), typ, body, id, reply_to)
+}
+
+fn sealed_by(from: &str, typ: Type, body: &[u8], id: MessageId, reply_to: Option<MessageId>) -> Bytes {
     let identity = sidecar();
     let mut bytes = Vec::new();
     let draft = Draft {
@@ -140,7 +144,7 @@ fn sealed(typ: Type, body: &[u8], id: MessageId, reply_to: Option<MessageId>) ->
         typ: typ.code(),
         ts: id.ts_ms(),
         ttl: 60_000,
-        from: identity.did(),
+        from,
         to: Recipients::one(identity.did()),
         reply_to: reply_to.as_ref().map(|id| id.as_bytes().as_slice()),
         thread_id: None,

@@ -66,6 +66,17 @@ async fn a_call_hears_its_progress_and_then_its_one_result() {
 }
 
 #[tokio::test]
+async fn an_answer_from_what_is_no_did_is_an_error() {
+    let pair = Pair::new(|_, _| Vec::new()).await;
+    let handle = pair.client.call(call_of("org.example.upper:1.0.0")).unwrap();
+    let (typ, body) = result(&json!(1));
+    let answer = sealed_by("nobody", typ, &body, fresh_id(), Some(handle.id()));
+    pair.service.link.lock().unwrap().as_ref().unwrap().notify(answer).unwrap();
+    let error = soon(handle.outcome()).await.unwrap_err();
+    assert!(matches!(&error, ClientError::Answer(why) if why.contains("no DID")), "{error}");
+}
+
+#[tokio::test]
 async fn a_repeated_call_expires_when_the_first_one_does() {
     let mut pair = Pair::new(|_, _| vec![result(&json!(1))]).await;
     let hour = Duration::from_secs(3_600);
