@@ -185,7 +185,7 @@ impl Dispatch {
     fn on_progress(&self, envelope: &Envelope<'_>, progress: Progress) {
         let Some(id) = envelope.reply_id() else { return };
         if let Some(Waiting { kind: Kind::Call { notices }, .. }) = self.pending().peek(&id) {
-            // A slow reader misses some; the outcome has a way of its own.
+            // A slow reader misses some, the end never.
             notices.tell(progress);
         }
     }

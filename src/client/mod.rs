@@ -3,7 +3,7 @@
 //! A [`Client`] is one local link to a sidecar. It speaks as that sidecar's agent: it calls and asks, and it can
 //! [`serve`](Client::serve) what it [`declare`](Client::declare)s. Its sidecar checks times and signatures of what comes
 //! from elsewhere, so the client matches answers by `reply_to` and reads their bodies, and no more. Read in this order:
-//! `call` is what a caller says and gets, `notices` what it hears meanwhile, `calls` what became of
+//! `call` is what a caller says and gets, `notices` what it hears meanwhile and how the call ends, `calls` what became of
 //! calls, `audit` what the sidecar has accounted for, `query` and `schema` what there is to call, `provide` the other side, `validated` what checks payloads there,
 //! `dispatch` where messages that come in find whom they are for, `outgoing` how messages are made.
 

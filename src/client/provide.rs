@@ -319,8 +319,8 @@ impl Serving {
         id.and_then(|id| lock(&self.declared).by_id.get(id).cloned())
     }
 
-    /// Which declared capability serves a call that does not name one; the sidecar has chosen before, and this follows the
-    /// same rules.
+    /// Which declared capability serves a call that names none by its id; the sidecar has chosen before, and this follows
+    /// the same rules.
     fn choose(&self, identity: &Identity<'_>) -> Result<Offered, Code> {
         let found = |descriptor: &Descriptor| (descriptor.id.clone(), descriptor.timeout_ms);
         let declared = lock(&self.declared);
