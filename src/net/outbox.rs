@@ -206,9 +206,13 @@ impl Outbox {
         if !self.budget.take(header.len() + payload.len()) {
             return Err(self.full(Limit::QueueBytes));
         }
+        // The writer sleeps only when the queue is empty, and is told once.
+        let is_first = queue.frames() == 0;
         queue.push(header, payload, precedence);
         drop(queue);
-        self.wake.notify_one();
+        if is_first {
+            self.wake.notify_one();
+        }
         Ok(())
     }
 
