@@ -137,7 +137,7 @@ impl Node {
     pub(super) fn choose_peer_later(&self, call: Arc<RelayedCall>, missing: Missing) {
         let Some(node) = self.shared() else { return };
         self.spawn(async move {
-            match call.ended.run_until_cancelled(node.await_peer(&call, missing)).await {
+            match call.ended.or(node.await_peer(&call, missing)).await {
                 Some(Ok(chosen)) => node.give(&call, chosen),
                 Some(Err(refusal)) => {
                     if refusal.code == Code::UNAUTHORIZED {

@@ -111,7 +111,7 @@ impl Node {
     ) {
         self.log_relayed(call, end);
         self.relay.remove_call(&call.id);
-        call.ended.cancel();
+        call.ended.set();
         let waiters = std::mem::take(&mut lock(&call.progress).waiters);
         for (link, route) in waiters {
             answer(self, &link, &route);

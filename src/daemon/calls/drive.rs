@@ -35,7 +35,13 @@ impl Node {
 
     pub(super) fn act_on(&self, call: &Arc<RelayedCall>, output: Output, handed: Handed<'_>) {
         match output {
-            Output::Send { generation, .. } => self.send_call(call, generation),
+            Output::Send { generation, attempt } => {
+                // PROTOCOL 8: an idempotent call is tried on another provider if one is connected.
+                if attempt > 1 {
+                    self.move_call(call);
+                }
+                self.send_call(call, generation);
+            }
             Output::Pause { until_ms, .. } => self.wake_call(call, until_ms),
             Output::Relay => {
                 if let Some((inbound, typ)) = handed.message() {
@@ -59,8 +65,6 @@ impl Node {
 
     /// Sends the invoke, or sees to it that it is sent once there is a link.
     pub(super) fn send_call(&self, call: &Arc<RelayedCall>, generation: Generation) {
-        // PROTOCOL 8: an idempotent call is tried on another provider if one is connected.
-        self.move_call(call);
         let (peer, id, until_ms) = {
             let mut progress = lock(&call.progress);
             let Some(chosen) = &mut progress.chosen else { return };
@@ -121,7 +125,7 @@ impl Node {
                 if is_done {
                     return;
                 }
-                if node.linked_peer(&call).is_some() || node.move_call(&call) {
+                if node.move_call(&call) || node.linked_peer(&call).is_some() {
                     return node.send_call(&call, generation);
                 }
                 if tokio::time::timeout_at(until, changes.changed()).await.is_err() {

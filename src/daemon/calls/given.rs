@@ -247,7 +247,7 @@ impl Node {
         if let Some(error) = error {
             tracing::error!(id = %call.id, %error, "a call is refused: the journal cannot be written");
             let kept = self.gifts.unwritten(&call.id, &call.name, row);
-            if !call.ended.is_cancelled() {
+            if !call.ended.is_set() {
                 self.refuse_call(call, &unwritable());
             }
             if let Some(row) = kept {
@@ -258,7 +258,7 @@ impl Node {
         self.gifts.written(&call.id, &call.name, row);
         {
             let mut progress = lock(&call.progress);
-            if call.ended.is_cancelled() {
+            if call.ended.is_set() {
                 return;
             }
             progress.chosen = progress.given.take();

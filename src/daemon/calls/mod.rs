@@ -14,6 +14,7 @@ mod reserved;
 mod retry;
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
@@ -24,7 +25,7 @@ use capd_proto::identity::Did;
 use capd_proto::message::{Descriptor, Invoke, Type};
 use capd_proto::negotiate::Want;
 use smallvec::{SmallVec, smallvec};
-use tokio_util::sync::CancellationToken;
+use tokio::sync::Notify;
 
 use super::access::TraceId;
 use super::audit::Audited;
@@ -60,8 +61,39 @@ pub(super) struct RelayedCall {
     started_ms: u64,
     trace: TraceId,
     /// Set with the agent's answer, so that nothing is sent that nobody waits for.
-    ended: CancellationToken,
+    ended: Ended,
     progress: Mutex<Progress>,
+}
+
+/// Whether a call has had its answer. Nearly always nobody waits for that, so it is less than a token.
+#[derive(Default)]
+struct Ended {
+    is_set: AtomicBool,
+    told: Notify,
+}
+
+impl Ended {
+    fn set(&self) {
+        self.is_set.store(true, Ordering::Release);
+        self.told.notify_waiters();
+    }
+
+    fn is_set(&self) -> bool {
+        self.is_set.load(Ordering::Acquire)
+    }
+
+    /// What `work` comes to, unless the call ends before; it is not begun then.
+    async fn or<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        let told = self.told.notified();
+        if self.is_set() {
+            return None;
+        }
+        tokio::select! {
+            biased;
+            () = told => None,
+            done = work => Some(done),
+        }
+    }
 }
 
 /// A call's CAP_INVOKE body, and the params within.
@@ -271,7 +303,7 @@ impl Node {
             deadline_ms: inbound.now.deadline_ms(inbound.expires_at_ms(), time_ms),
             started_ms: inbound.now.monotonic_ms,
             trace: TraceId::of(inbound.envelope),
-            ended: CancellationToken::new(),
+            ended: Ended::default(),
             progress: Mutex::new(Progress { waiters: smallvec![waiter], given: None, chosen: None }),
         });
         if !self.relay.add_call(&call) {
