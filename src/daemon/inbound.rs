@@ -72,7 +72,7 @@ impl Service for Node {
             for payload in payloads {
                 let arrival = self.arrive(now, link, payload, &mut claims);
                 if claims.is_empty() {
-                    self.settle(link, route, payload, arrival);
+                    self.settle(link, route, payload, &arrival);
                 } else {
                     waiting.push((payload, arrival));
                 }
@@ -88,7 +88,7 @@ impl Service for Node {
                         arrival.admitted = Err(Refusal::of(arrival.envelope.misfit(misfit)));
                     }
                 }
-                self.settle(link, route, payload, arrival);
+                self.settle(link, route, payload, &arrival);
             }
         }
     }
@@ -206,11 +206,11 @@ impl Node {
         link: &Arc<Link>,
         route: &Route,
         payload: &Bytes,
-        arrival: Result<Arrival<'_>, EnvelopeError>,
+        arrival: &Result<Arrival<'_>, EnvelopeError>,
     ) {
         let (id, received) = match arrival {
             Ok(arrival) => (Some(arrival.envelope.id), self.receive(link, route, payload, arrival)),
-            Err(error) => (error.id, Err(Refusal::of(error))),
+            Err(error) => (error.id, Err(Refusal::of(*error))),
         };
         if let Err(refusal) = received {
             self.refuse(link, route, id, &refusal);
@@ -222,12 +222,15 @@ impl Node {
         link: &Arc<Link>,
         route: &Route,
         payload: &Bytes,
-        arrival: Arrival<'_>,
+        arrival: &Arrival<'_>,
     ) -> Result<(), Refusal> {
         let Arrival { now, envelope, admitted, is_claimed: _ } = arrival;
         let is_error = envelope.typ == Type::Error.code();
         let is_invoke = envelope.typ == Type::CapInvoke.code();
-        let taken = admitted.and_then(|sender| self.take(now, link, route, payload, &sender, envelope));
+        let taken = match admitted {
+            Ok(sender) => self.take(*now, link, route, payload, sender, envelope),
+            Err(refusal) => Err(refusal.clone()),
+        };
         if let Err(refusal) = &taken
             && refusal.code == Code::UNAUTHORIZED
         {
@@ -256,7 +259,7 @@ impl Node {
         route: &Route,
         payload: &Bytes,
         sender: &Did,
-        envelope: Envelope<'_>,
+        envelope: &Envelope<'_>,
     ) -> Result<(), Refusal> {
         match envelope.body() {
             Some(body) => {
@@ -267,7 +270,7 @@ impl Node {
                     route,
                     payload,
                     sender,
-                    envelope: &envelope,
+                    envelope,
                     body,
                     is_encrypted: false,
                 })
@@ -283,10 +286,10 @@ impl Node {
         route: &Route,
         payload: &Bytes,
         sender: &Did,
-        envelope: Envelope<'_>,
+        envelope: &Envelope<'_>,
     ) -> Result<(), Refusal> {
-        let plaintext = Bytes::from(self.open(link, &envelope)?);
-        let envelope = envelope.with_body(&plaintext).map_err(Refusal::of)?;
+        let plaintext = Bytes::from(self.open(link, envelope)?);
+        let envelope = envelope.clone().with_body(&plaintext).map_err(Refusal::of)?;
         if envelope.sig.is_some() {
             let checked = self.claim(link, &envelope)?.check();
             checked.map_err(|misfit| Refusal::of(envelope.misfit(misfit)))?;
