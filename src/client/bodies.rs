@@ -1,6 +1,6 @@
 //! The client's typed values in, message bodies out; and back.
 
-use std::fmt::Write as _;
+use std::borrow::Cow;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -17,8 +17,9 @@ use capd_proto::message::{
 };
 use capd_proto::negotiate::Negotiate;
 
+use super::call::Named;
 use super::outgoing::Body;
-use super::{Answer, CallList, CallRequest, ClientError, Offer, Page, Query, Session, Target, WireError, ms};
+use super::{Answer, CallList, CallRequest, ClientError, Offer, Page, Query, Session, WireError, ms};
 
 /// Containers around params and results: the envelope's map and the body's.
 pub(super) const PAYLOAD_DEPTH: usize = 2;
@@ -37,14 +38,10 @@ pub(super) fn invoke(request: &CallRequest) -> Body {
     written_around(&request.params, |params, out| {
         let mut invoke = Invoke::new(params);
         match &request.target {
-            Target::Id(id) => {
-                let mut text = String::with_capacity(ID_BYTES);
-                let _ = write!(text, "{id}");
-                invoke.id = Some(text.into());
-            }
-            Target::Name { name, version, negotiate } => {
+            Named::Id(id) => invoke.id = Some(Cow::Borrowed(id)),
+            Named::Name { name, version, negotiate } => {
                 invoke.capability = Some(name.as_str().into());
-                invoke.version = version.as_ref().map(|version| version.to_string().into());
+                invoke.version = version.as_deref().map(Cow::Borrowed);
                 invoke.negotiate = negotiate.as_ref().map(Preferences::from);
             }
         }
@@ -317,7 +314,5 @@ fn written_around(item: &Bytes, encode: impl FnOnce(&[u8], &mut Vec<u8>) -> usiz
     Body { bytes, apart: apart.map(|item| (at, item)) }
 }
 
-/// Bytes to begin with for the text of a capability's id.
-const ID_BYTES: usize = 64;
 /// Bytes to begin with for the other fields of a body.
 const FIELDS_BYTES: usize = 128;

@@ -1,6 +1,7 @@
 //! A [`CallRequest`] in, a [`CallHandle`] out: progress as it comes, then one outcome.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -58,10 +59,29 @@ pub struct Session {
     pub expires_at_ms: u64,
 }
 
+/// A target as invokes name it: written once, however often the request is made.
+#[derive(Clone, Debug)]
+pub(super) enum Named {
+    Id(Arc<str>),
+    Name { name: CapabilityName, version: Option<Arc<str>>, negotiate: Option<Negotiate> },
+}
+
+impl From<Target> for Named {
+    fn from(target: Target) -> Self {
+        match target {
+            Target::Id(id) => Self::Id(id.to_string().into()),
+            Target::Name { name, version, negotiate } => {
+                let version = version.map(|version| version.to_string().into());
+                Self::Name { name, version, negotiate }
+            }
+        }
+    }
+}
+
 /// One call to be made.
 #[derive(Clone, Debug)]
 pub struct CallRequest {
-    pub(super) target: Target,
+    pub(super) target: Named,
     pub(super) to: Option<Did>,
     pub(super) params: Bytes,
     pub(super) timeout: Option<Duration>,
@@ -75,6 +95,7 @@ impl CallRequest {
     /// A call of `target` with `null` for params, to whichever agent the sidecar chooses.
     pub fn new(target: Target) -> Self {
         let params = Bytes::from_static(&[CBOR_NULL]);
+        let target = Named::from(target);
         Self { target, to: None, params, timeout: None, ttl: None, session: None, thread_id: None, id: None }
     }
 

@@ -18,7 +18,7 @@ use super::outgoing::Outgoing;
 use super::provide::{Serving, Way};
 use super::{ClientError, Progress, WireError, bodies};
 use crate::net::pending::Pending;
-use crate::net::{CloseReason, Link, Route, Service, System};
+use crate::net::{CloseReason, Link, Now, Route, Service, System};
 
 /// Who waits for an answer.
 pub(super) struct Waiting {
@@ -248,10 +248,11 @@ impl Dispatch {
     }
 
     /// What serves a message, and how its answers go back; none while nothing is served.
-    fn way_back(&self, envelope: &Envelope<'_>, route: &Route) -> Option<(&Serving, Way)> {
+    fn way_back(&self, now: Now, envelope: &Envelope<'_>, route: &Route) -> Option<(&Serving, Way)> {
         let (serving, did) = (self.serving.get()?, self.did.get()?);
         let to = self.sender(envelope)?;
-        Some((serving, Way::new(envelope, to, did.clone(), route.clone(), Arc::clone(&self.system))))
+        let way = Way::new(now, envelope, to, did.clone(), route.clone(), Arc::clone(&self.system));
+        Some((serving, way))
     }
 
     /// Who sent a message; `None` where that is no DID, which a sidecar does not pass on.
@@ -269,11 +270,10 @@ impl Dispatch {
     }
 }
 
-impl Service for Dispatch {
-    fn on_open(&self, _link: &Arc<Link>) {}
-
-    fn on_message(&self, _link: &Arc<Link>, route: &Route, payload: Bytes) {
-        let envelope = match Envelope::decode(&payload) {
+impl Dispatch {
+    /// One message of those that came at `now`.
+    fn take(&self, now: Now, route: &Route, payload: &Bytes) {
+        let envelope = match Envelope::decode(payload) {
             Ok(envelope) => envelope,
             Err(error) => return self.refuse(route, error.id, error.code(), &error.to_string()),
         };
@@ -308,14 +308,14 @@ impl Service for Dispatch {
             | Message::CapDeclare(_)
             | Message::CapResult(_)
             | Message::DocSend(_) => self.on_answer(typ, &envelope, message, body, route),
-            Message::CapInvoke(invoke) => match self.way_back(&envelope, route) {
+            Message::CapInvoke(invoke) => match self.way_back(now, &envelope, route) {
                 Some((serving, way)) => {
                     let chosen = envelope.ext_text(EXT_CAPABILITY_ID);
                     serving.on_invoke(&invoke, chosen.as_deref(), &body, way);
                 }
                 None => self.refuse(route, Some(id), Code::CAPABILITY_NOT_FOUND, "nothing is served here"),
             },
-            Message::Request(request) => match self.way_back(&envelope, route) {
+            Message::Request(request) => match self.way_back(now, &envelope, route) {
                 Some((serving, way)) => serving.on_request(&request, &way),
                 None => self.refuse(route, Some(id), Code::BAD_REQUEST, "nothing is served here"),
             },
@@ -331,6 +331,19 @@ impl Service for Dispatch {
                 self.refuse(route, Some(id), Code::INVALID_MESSAGE, "the link is open already");
             }
         }
+    }
+}
+
+impl Service for Dispatch {
+    fn on_open(&self, _link: &Arc<Link>) {}
+
+    fn on_message(&self, link: &Arc<Link>, route: &Route, payload: Bytes) {
+        self.on_messages(link, route, &[payload]);
+    }
+
+    fn on_messages(&self, _link: &Arc<Link>, route: &Route, payloads: &[Bytes]) {
+        let now = self.system.clock.now();
+        payloads.iter().for_each(|payload| self.take(now, route, payload));
     }
 
     fn on_reset(&self, _link: &Arc<Link>, _route: &Route) {

@@ -1,6 +1,7 @@
 //! Declarations and a handler in; each CAP_INVOKE to the handler, its result as CAP_RESULT out.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -20,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use super::dispatch::Waiting;
 use super::outgoing::{self, Body, Outgoing};
 use super::{Client, ClientError, WireError, bodies};
-use crate::net::{Route, System};
+use crate::net::{Now, Route, System};
 
 /// One call to be served.
 #[derive(Debug)]
@@ -118,6 +119,8 @@ pub(super) struct Way {
     to: Did,
     thread_id: Option<Vec<u8>>,
     ttl_ms: u64,
+    /// When the message came. **Units:** monotonic milliseconds.
+    came_ms: u64,
     route: Route,
     system: Arc<System>,
 }
@@ -148,8 +151,15 @@ impl std::fmt::Debug for Reporter {
 }
 
 impl Way {
-    /// The way back from `envelope`, which the agent `to` sent.
-    pub(super) fn new(envelope: &Envelope<'_>, to: Did, did: Did, route: Route, system: Arc<System>) -> Self {
+    /// The way back from `envelope`, which the agent `to` sent and which came at `now`.
+    pub(super) fn new(
+        now: Now,
+        envelope: &Envelope<'_>,
+        to: Did,
+        did: Did,
+        route: Route,
+        system: Arc<System>,
+    ) -> Self {
         let expires_at_ms = envelope.ts.saturating_add(envelope.ttl);
         Self {
             id: envelope.id,
@@ -157,7 +167,8 @@ impl Way {
             to,
             thread_id: envelope.thread_id.as_deref().map(<[u8]>::to_vec),
             // PROTOCOL 8: the result is valid as long as the invoke is.
-            ttl_ms: expires_at_ms.saturating_sub(system.clock.wall_ms()).max(TTL_MS_MIN),
+            ttl_ms: expires_at_ms.saturating_sub(now.wall_ms).max(TTL_MS_MIN),
+            came_ms: now.monotonic_ms,
             route,
             system,
         }
@@ -283,21 +294,24 @@ impl Serving {
         };
         let time = invoke.timeout_ms.or(declared_ms).unwrap_or(limits::CALL_TIMEOUT_MS_DEFAULT);
         let cancelled = CancellationToken::new();
-        let mut calls = lock(&self.calls);
-        if calls.contains_key(&way.id) {
-            return Err((Code::BAD_REQUEST, "a call with this id runs".to_owned()));
+        {
+            let mut calls = lock(&self.calls);
+            let running = calls.len();
+            let Entry::Vacant(place) = calls.entry(way.id) else {
+                return Err((Code::BAD_REQUEST, "a call with this id runs".to_owned()));
+            };
+            if running >= self.calls_max {
+                return Err((Code::OVERLOADED, "the agent has too many calls in flight".to_owned()));
+            }
+            place.insert(cancelled.clone());
         }
-        if calls.len() >= self.calls_max {
-            return Err((Code::OVERLOADED, "the agent has too many calls in flight".to_owned()));
-        }
-        calls.insert(way.id, cancelled.clone());
         Ok(Invocation {
             id: way.id,
             from: way.to.clone(),
             capability,
             params: body.slice_ref(invoke.params),
             // PROTOCOL 8: a call's time is capped by the `ttl`.
-            deadline: Instant::now() + Duration::from_millis(time.min(way.ttl_ms)),
+            deadline: way.system.clock.moment(way.came_ms.saturating_add(time.min(way.ttl_ms))),
             cancelled,
             reporter: Reporter { way: Arc::clone(way) },
         })
