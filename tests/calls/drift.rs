@@ -224,13 +224,15 @@ fn a_peer_from_before_documents_is_asked_once_and_called_unproven() {
         .start();
     let asked = peer.document_requests();
     let mut caller = Caller::of(&sends);
-    for count in 0..3 {
+    for count in 0..5 {
         let id = caller.invoke(by_id(ECHO, counted(count)));
         peer.succeed(&peer.heard_type(CAP_INVOKE), Value::Null);
         caller.result(&id);
     }
     assert_eq!(logs(&sends, &["does not tell its schemas"]), 1);
-    assert!(peer.document_requests() <= asked + 2, "each way to it asks once: ahead, and the first call");
+    // A call that comes before the peer has said what it serves asks for that, too, and so there are two answers.
+    let why = "each way to it asks once: ahead of calls, by either answer, and the first call";
+    assert!(peer.document_requests() <= asked + 3, "{why}");
 }
 
 #[test]
