@@ -10,11 +10,10 @@ use crate::limits::{
 /// The name of a call: who made it, and its invoke's id. **Source:** PROTOCOL 8.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key {
-    // First in the order, too: ids differ early, and many calls have one caller.
-    /// The invoke's `id`.
-    pub id: MessageId,
     /// The invoke's `from`.
     pub from: Did,
+    /// The invoke's `id`.
+    pub id: MessageId,
 }
 
 /// What tells one invoke body from another: a digest that follows from the body alone.
