@@ -10,9 +10,10 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 host=$(rustc --print host-tuple)
 profdata="$(rustc --print sysroot)/lib/rustlib/$host/bin/llvm-profdata"
 [ -x "$profdata" ] || rustup component add llvm-tools
+# Where it stands itself: it looks for its libraries from there.
 llvm_bolt() {
   local found
-  found=$(compgen -c llvm-bolt | grep -xE 'llvm-bolt(-[0-9]+)?' | sort -V | tail -n 1) && command -v "$found"
+  found=$(compgen -c llvm-bolt | grep -xE 'llvm-bolt(-[0-9]+)?' | sort -V | tail -n 1) && realpath "$(command -v "$found")"
 }
 bolt=$(llvm_bolt) || {
   as_root() { if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo "$@"; fi; }
@@ -106,7 +107,7 @@ rewrite() { # where to, how
 }
 rewrite target/counted/capd -instrument -instrumentation-file="$counts/bolt" -instrumentation-file-append-pid
 load "$PWD/target/counted/capd"
-"$(dirname "$(realpath "$bolt")")/merge-fdata" "$counts"/bolt.* > "$counts/merged.fdata"
+"$(dirname "$bolt")/merge-fdata" "$counts"/bolt.* > "$counts/merged.fdata"
 rewrite target/shipped/capd -data="$counts/merged.fdata" -reorder-blocks=ext-tsp -reorder-functions=cdsort \
   -split-functions -split-all-cold -split-eh -icf=1 -plt=hot -inline-small-functions -indirect-call-promotion=calls
 # What was for BOLT alone.
