@@ -144,6 +144,7 @@ struct Group<'a> {
     connection: &'a Connection,
     totals: Totals,
     begin: CachedStatement<'a>,
+    begun: CachedStatement<'a>,
     finish: CachedStatement<'a>,
     give: CachedStatement<'a>,
     reserve: CachedStatement<'a>,
@@ -156,9 +157,10 @@ impl<'a> Group<'a> {
             connection,
             totals,
             begin: connection.prepare_cached("INSERT INTO calls VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")?,
-            finish: connection.prepare_cached(
-                "INSERT INTO results SELECT ?1, ?2, ?3, ?4 WHERE EXISTS (SELECT 1 FROM calls WHERE row = ?1)",
-            )?,
+            // Asked for apart: an INSERT that selects could have several rows, and SQLite would keep a copy of each page to
+            // undo the first of them.
+            begun: connection.prepare_cached("SELECT 1 FROM calls WHERE row = ?1")?,
+            finish: connection.prepare_cached("INSERT INTO results VALUES (?1, ?2, ?3, ?4)")?,
             give: connection.prepare_cached("INSERT INTO given VALUES (?1, ?2, ?3, ?4, ?5)")?,
             reserve: connection.prepare_cached("INSERT INTO reserved VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)")?,
             forgotten: Vec::new(),
@@ -181,13 +183,12 @@ impl<'a> Group<'a> {
     }
 
     fn finish(&mut self, row: Row, result: &[u8], finished_at_ms: u64) -> Result<(), Damage> {
-        let sum = rows::result_sum(row, finished_at_ms, result);
-        let written =
-            self.finish.execute(params![row.0.cast_signed(), finished_at_ms.cast_signed(), result, sum])?;
-        if written == 0 {
+        if !self.begun.exists([row.0.cast_signed()])? {
             // Acknowledged, it would be a result that is gone after a restart.
             return Err(Damage::Conflict(format!("a result for row {}, which has no call", row.0)));
         }
+        let sum = rows::result_sum(row, finished_at_ms, result);
+        self.finish.execute(params![row.0.cast_signed(), finished_at_ms.cast_signed(), result, sum])?;
         self.totals.results += 1;
         Ok(())
     }
@@ -244,7 +245,7 @@ impl<'a> Group<'a> {
         self.connection
             .prepare_cached(
                 "UPDATE totals SET commits = ?1, calls = ?2, results = ?3, given = ?4, reserved = ?5, expired_ms = ?6, \
-                 sum = ?7",
+                 sum = ?7 WHERE row = 1",
             )?
             .execute(params![
                 totals.commits.cast_signed(),
