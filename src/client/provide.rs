@@ -1,11 +1,11 @@
 //! Declarations and a handler in; each CAP_INVOKE to the handler, its result as CAP_RESULT out.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use ahash::HashMap;
 use bytes::Bytes;
 use capd_proto::capability::CapabilityId;
 use capd_proto::code::Code;

@@ -1,8 +1,9 @@
 //! Requests out, their answers back in by `reply_to`: the one place where answers find what waits for them.
 
+use std::collections::BTreeSet;
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeSet, HashMap};
 
+use ahash::HashMap;
 use capd_proto::envelope::MessageId;
 
 /// Requests that await an answer, each with a deadline; bounded by entries.
@@ -19,7 +20,7 @@ pub struct Pending<T> {
 impl<T> Pending<T> {
     /// An empty table that takes at most `entries_max` requests.
     pub fn new(entries_max: usize) -> Self {
-        Self { entries: HashMap::new(), deadlines: BTreeSet::new(), entries_max }
+        Self { entries: HashMap::default(), deadlines: BTreeSet::new(), entries_max }
     }
 
     /// Remembers a request until its answer or `deadline_ms`.

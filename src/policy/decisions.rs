@@ -4,9 +4,9 @@
 //! not in it is looked up alike whether somebody serves it or not, and so is what the rules say of a mere name. So a
 //! caller that is denied learns nothing from the answer, nor from what it took.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use ahash::HashMap;
 use capd_proto::capability::{CapabilityId, CapabilityName};
 use capd_proto::identity::Did;
 use capd_proto::message::Descriptor;
@@ -140,7 +140,7 @@ impl View {
 impl Decisions {
     /// Decisions by these rules.
     pub fn new(rules: Rules) -> Self {
-        let (views, own) = (HashMap::new(), HashMap::new());
+        let (views, own) = (HashMap::default(), HashMap::default());
         Self { state: Mutex::new(State { rules: Arc::new(rules), views, own, edition: 1, generation: 0 }) }
     }
 
@@ -224,8 +224,8 @@ impl View {
         before: Option<&Arc<Self>>,
         descriptors: impl Iterator<Item = &'a Arc<Descriptor>>,
     ) -> Self {
-        let mut callable: HashMap<CapabilityName, Vec<Callable>> = HashMap::new();
-        let mut judged = HashMap::new();
+        let mut callable: HashMap<CapabilityName, Vec<Callable>> = HashMap::default();
+        let mut judged = HashMap::default();
         for descriptor in descriptors {
             let at = Arc::as_ptr(descriptor) as usize;
             let known = before.and_then(|before| before.judged.get(&at)).map(|(_, judgement)| *judgement);

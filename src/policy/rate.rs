@@ -3,11 +3,11 @@
 //! Each rate is a bucket (GCRA, by the `governor` crate): it holds the burst, a call takes one out, and they come back
 //! evenly over the period. The clock is the sidecar's own, so that a simulation counts as it runs.
 
-use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use ahash::HashMap;
 use capd_proto::capability::CapabilityId;
 use capd_proto::identity::Did;
 use capd_proto::message::RateLimit;

@@ -1,8 +1,8 @@
 //! Schema documents in, verified; the same documents by content hash out, each compiled at most once.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use ahash::HashMap;
 use bytes::Bytes;
 use capd_proto::code::Code;
 use capd_proto::message::{ContentHash, HashAlg};

@@ -3,9 +3,10 @@
 //! Two sidecars know nothing of each other's ledgers. A call that is asked for again under its own id therefore goes to
 //! whoever had it first, also after this process has started again (PROTOCOL 8).
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
+use ahash::HashMap;
 use capd_proto::code::Code;
 use capd_proto::envelope::MessageId;
 use capd_proto::identity::Did;
