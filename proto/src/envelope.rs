@@ -12,6 +12,7 @@ mod id;
 mod recipients;
 mod seal;
 mod signature;
+mod usual;
 
 use std::borrow::Cow;
 
@@ -93,7 +94,10 @@ impl<'a> Envelope<'a> {
     /// **Errors:** 1001 with the byte offset, 1002 for a `sig` of another length, 1004 for another `v`; each with the
     /// message's id if it can be read at all.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, EnvelopeError> {
-        decode::decode(bytes)
+        match usual::read(bytes) {
+            Some(envelope) => Ok(envelope),
+            None => decode::decode(bytes),
+        }
     }
 
     /// The body, unless it is encrypted.

@@ -55,6 +55,11 @@ impl<'a> Checker<'a> {
         self.tags = tags;
     }
 
+    /// Counts items that somebody else has checked; no more than a message may have.
+    pub(crate) const fn count(&mut self, items: usize) {
+        self.items_left -= items;
+    }
+
     /// The longest value of `params`, `result`, `details` or `ext` that was checked, where tags may only stand in these.
     pub(crate) const fn payload(&self) -> Span {
         self.payload

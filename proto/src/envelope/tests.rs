@@ -5,6 +5,7 @@ use crate::identity::{Identity, PublicKey};
 mod hostile;
 mod random;
 mod rules;
+mod usual;
 mod vectors;
 
 const NOW_MS: u64 = 1_790_000_000_123;

@@ -4,6 +4,7 @@ use ciborium::Value;
 use proptest::prelude::*;
 
 use super::*;
+use crate::envelope::{decode, usual};
 use crate::identity::Did;
 
 /// CBOR items of every kind that a body may hold, in ciborium's encoding: keys in any order.
@@ -92,6 +93,9 @@ proptest! {
         }
         if let Some(cut) = cut {
             bytes.truncate(cut.index(bytes.len()));
+        }
+        if let Some(envelope) = usual::read(&bytes) {
+            prop_assert_eq!(decode::decode(&bytes), Ok(envelope));
         }
         match (Envelope::decode(&bytes), crate::cbor::check(&bytes)) {
             (Ok(_), checked) => prop_assert_eq!(checked, Ok(())),
