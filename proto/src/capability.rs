@@ -45,9 +45,10 @@ impl CapabilityId {
     /// **Errors:** 4001 when there is no `:`, or either side does not parse; offsets count from the id's start.
     pub fn split(text: &str) -> Result<(&str, Version), Error> {
         // Neither a name nor a version can hold a colon, so the first one is the only one.
-        let Some((name, version)) = text.split_once(':') else {
+        let Some(colon) = text.bytes().position(|byte| byte == b':') else {
             return Err(Error::new(text.len(), ErrorKind::IdWithoutVersion));
         };
+        let (name, version) = (&text[..colon], &text[colon + 1..]);
         CapabilityName::check(name)?;
         let version = version.parse().map_err(|error: Error| error.moved_by(name.len() + 1))?;
         Ok((name, version))

@@ -230,6 +230,16 @@ proptest! {
     }
 
     #[test]
+    fn a_name_is_taken_where_each_label_is_one(text in "[-.aZ0_é]{0,12}|[-.a]{0,8}") {
+        let is_label = |label: &str| {
+            let is_inner = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+            !label.is_empty() && label.bytes().all(is_inner) && !label.starts_with('-') && !label.ends_with('-')
+        };
+        let is_name = text.split('.').all(is_label) && text.split('.').count() >= 3;
+        prop_assert_eq!(CapabilityName::check(&text).is_ok(), is_name);
+    }
+
+    #[test]
     fn three_part_versions_agree_with_the_semver_crate(text in "[0-9]{1,2}(\\.[0-9]{1,2}){2,3}([-+][-0-9a.]{0,6}){0,2}") {
         let theirs = semver::Version::parse(&text);
         let ours = text.parse::<Version>();

@@ -184,6 +184,12 @@ impl FromStr for Version {
 
 /// Reads the number at `at` and moves behind it.
 fn number(text: &str, at: &mut usize) -> Result<u64, Error> {
+    if let [digit @ b'0'..=b'9', rest @ ..] = &text.as_bytes()[*at..]
+        && !rest.first().is_some_and(u8::is_ascii_digit)
+    {
+        *at += 1;
+        return Ok(u64::from(digit - b'0'));
+    }
     let digits = text[*at..].bytes().take_while(u8::is_ascii_digit).count();
     let number = &text[*at..*at + digits];
     let error = |kind| Err(Error::new(*at, kind));
