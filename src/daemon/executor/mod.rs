@@ -16,6 +16,7 @@ mod room;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
+use ahash::HashMap;
 use bytes::Bytes;
 use capd_proto::call::executor::{Executor as Machine, Input};
 use capd_proto::capability::CapabilityId;
@@ -62,7 +63,7 @@ pub(super) struct Executor {
 struct Calls {
     ledger: Ledger<Waiter>,
     /// Behind a pointer each: the map moves its entries about.
-    running: BTreeMap<CallKey, Box<Running>>,
+    running: HashMap<CallKey, Box<Running>>,
     /// Calls in flight by caller.
     by_caller: BTreeMap<Did, usize>,
     /// The same by capability. One that is not called stays for a while, since it will be.
@@ -153,7 +154,7 @@ impl Executor {
     pub(super) fn new(ledger: Ledger<Waiter>, bounds: Bounds) -> Self {
         let calls = Calls {
             ledger,
-            running: BTreeMap::new(),
+            running: HashMap::default(),
             by_caller: BTreeMap::new(),
             by_capability: BTreeMap::new(),
             deadlines: BTreeSet::new(),
@@ -183,7 +184,8 @@ impl Executor {
     /// Drops every running call; what their providers still say finds none.
     pub(super) fn let_go(&self) {
         let running = std::mem::take(&mut lock(&self.calls).running);
-        drop(running);
+        // What lets go of whom is in one order each time.
+        drop(BTreeMap::from_iter(running));
     }
 
     /// For tests of those who look for mistakes: has the ledger take every call for a new one.

@@ -109,6 +109,12 @@ proptest! {
     }
 
     #[test]
+    fn recipients_are_named_whatever_their_fragments(to in "[a#]{0,4}", did in "[a#]{0,4}") {
+        let is_same = Did::bare_of(&to) == Did::bare_of(&did);
+        prop_assert_eq!(Recipients::one(&to).names(&did), is_same);
+    }
+
+    #[test]
     fn random_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         let _ = Envelope::decode(&bytes);
     }
