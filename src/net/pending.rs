@@ -1,7 +1,7 @@
 //! Requests out, their answers back in by `reply_to`: the one place where answers find what waits for them.
 
-use std::collections::BTreeSet;
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeSet, VecDeque};
 
 use ahash::HashMap;
 use capd_proto::envelope::MessageId;
@@ -13,14 +13,14 @@ use capd_proto::envelope::MessageId;
 #[derive(Debug)]
 pub struct Pending<T> {
     entries: HashMap<MessageId, (u64, T)>,
-    deadlines: BTreeSet<(u64, MessageId)>,
+    deadlines: Deadlines,
     entries_max: usize,
 }
 
 impl<T> Pending<T> {
     /// An empty table that takes at most `entries_max` requests.
     pub fn new(entries_max: usize) -> Self {
-        Self { entries: HashMap::default(), deadlines: BTreeSet::new(), entries_max }
+        Self { entries: HashMap::default(), deadlines: Deadlines::default(), entries_max }
     }
 
     /// Remembers a request until its answer or `deadline_ms`.
@@ -53,13 +53,13 @@ impl<T> Pending<T> {
             return None;
         }
         let (deadline_ms, waiting) = found.remove();
-        self.deadlines.remove(&(deadline_ms, *id));
+        self.deadlines.remove((deadline_ms, *id), &self.entries);
         Some(waiting)
     }
 
     /// Takes out one request whose deadline is not after `now_ms`; call until it gives none.
     pub fn take_expired(&mut self, now_ms: u64) -> Option<(MessageId, T)> {
-        let &(deadline_ms, id) = self.deadlines.first()?;
+        let (deadline_ms, id) = self.deadlines.first()?;
         if deadline_ms > now_ms {
             return None;
         }
@@ -68,15 +68,19 @@ impl<T> Pending<T> {
 
     /// The earliest deadline, in the caller's milliseconds.
     pub fn next_deadline_ms(&self) -> Option<u64> {
-        self.deadlines.first().map(|&(deadline_ms, _)| deadline_ms)
+        self.deadlines.first().map(|(deadline_ms, _)| deadline_ms)
     }
 
     /// Takes out every request for which `belongs` holds, in the order of their deadlines.
     pub fn take_where(&mut self, mut belongs: impl FnMut(&T) -> bool) -> Vec<(MessageId, T)> {
-        let ids = self.deadlines.iter().map(|(_, id)| *id);
-        let ids: Vec<_> =
-            ids.filter(|id| self.entries.get(id).is_some_and(|(_, waiting)| belongs(waiting))).collect();
-        ids.into_iter().filter_map(|id| self.take(&id).map(|waiting| (id, waiting))).collect()
+        let mut entries: Vec<_> = self
+            .entries
+            .iter()
+            .map(|(id, (deadline_ms, waiting))| (*deadline_ms, *id, belongs(waiting)))
+            .collect();
+        entries.sort_unstable();
+        let ids = entries.into_iter().filter(|(_, _, belongs)| *belongs).map(|(_, id, _)| id);
+        ids.filter_map(|id| self.take(&id).map(|waiting| (id, waiting))).collect()
     }
 
     /// How many requests wait.
@@ -90,12 +94,145 @@ impl<T> Pending<T> {
     }
 }
 
+type Deadline = (u64, MessageId);
+type Entries<T> = HashMap<MessageId, (u64, T)>;
+
+/// The deadlines of those that wait, in order.
+///
+/// Most come in order and are done with long before they pass, so they queue, and what no longer waits stays in the queue
+/// until it is at its front, or is most of it.
+#[derive(Debug, Default)]
+struct Deadlines {
+    /// In order; one that waits is at the front.
+    queue: VecDeque<Deadline>,
+    /// Those that came after a later one.
+    early: BTreeSet<Deadline>,
+}
+
+impl Deadlines {
+    fn insert(&mut self, deadline: Deadline) {
+        if self.queue.back().is_some_and(|(last_ms, _)| deadline.0 < *last_ms) {
+            self.early.insert(deadline);
+        } else {
+            self.queue.push_back(deadline);
+        }
+    }
+
+    /// Takes one out that no longer stands among `entries`.
+    fn remove<T>(&mut self, deadline: Deadline, entries: &Entries<T>) {
+        if !self.early.is_empty() {
+            self.early.remove(&deadline);
+        }
+        let waits = |(deadline_ms, id): &Deadline| {
+            entries.get(id).is_some_and(|(found_ms, _)| found_ms == deadline_ms)
+        };
+        if self.queue.len() > 2 * entries.len() + SPENT_FEW {
+            self.queue.retain(waits);
+        }
+        while self.queue.front().is_some_and(|first| !waits(first)) {
+            self.queue.pop_front();
+        }
+    }
+
+    fn first(&self) -> Option<Deadline> {
+        self.queue
+            .front()
+            .into_iter()
+            .chain(self.early.first())
+            .min_by_key(|(deadline_ms, _)| *deadline_ms)
+            .copied()
+    }
+}
+
+/// So many that no longer wait may stay in the queue, however few others do.
+const SPENT_FEW: usize = 64;
+
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn id(number: u8) -> MessageId {
         MessageId([number; 16])
+    }
+
+    /// What may happen to one of a few requests.
+    #[derive(Clone, Debug)]
+    enum Event {
+        Insert(u8, u64),
+        Take(u8),
+        Expire(u64),
+        Lose(u8),
+    }
+
+    fn event() -> impl Strategy<Value = Event> {
+        let (number, deadline_ms) = (0..12_u8, 0..8_u64);
+        prop_oneof![
+            4 => (number.clone(), deadline_ms.clone()).prop_map(|(number, at)| Event::Insert(number, at)),
+            4 => number.clone().prop_map(Event::Take),
+            1 => deadline_ms.prop_map(Event::Expire),
+            1 => (1..12_u8).prop_map(Event::Lose),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn deadlines_are_those_of_what_waits(events in prop::collection::vec(event(), 0..400)) {
+            let mut pending = Pending::new(10);
+            let mut model: BTreeSet<(u64, u8)> = BTreeSet::new();
+            for event in events {
+                match event {
+                    Event::Insert(number, at) => {
+                        let fits = model.len() < 10 && model.iter().all(|(_, other)| *other != number);
+                        prop_assert_eq!(pending.insert(id(number), at, number).is_ok(), fits);
+                        if fits {
+                            model.insert((at, number));
+                        }
+                    }
+                    Event::Take(number) => {
+                        let taken = pending.take(&id(number));
+                        let known = model.iter().find(|(_, other)| *other == number).copied();
+                        prop_assert_eq!(taken, known.map(|(_, other)| other));
+                        known.iter().for_each(|known| { model.remove(known); });
+                    }
+                    Event::Expire(now_ms) => {
+                        let mut last_ms = 0;
+                        while let Some((_, number)) = pending.take_expired(now_ms) {
+                            let known = model.iter().find(|(_, other)| *other == number).copied();
+                            let (at_ms, _) = known.expect("what expires has waited");
+                            prop_assert!(last_ms <= at_ms && at_ms <= now_ms);
+                            model.remove(&(at_ms, number));
+                            last_ms = at_ms;
+                        }
+                        prop_assert!(model.first().is_none_or(|(at_ms, _)| now_ms < *at_ms));
+                    }
+                    Event::Lose(part) => {
+                        let lost = pending.take_where(|number| number % part == 0);
+                        let lost: Vec<_> = lost.into_iter().map(|(_, number)| number).collect();
+                        let known = model.iter().filter(|(_, number)| number % part == 0);
+                        prop_assert_eq!(lost, known.map(|(_, number)| *number).collect::<Vec<_>>());
+                        model.retain(|(_, number)| number % part != 0);
+                    }
+                }
+                prop_assert_eq!(pending.len(), model.len());
+                prop_assert_eq!(pending.next_deadline_ms(), model.first().map(|(at_ms, _)| *at_ms));
+            }
+        }
+    }
+
+    #[test]
+    fn what_no_longer_waits_takes_no_room_for_long() {
+        let mut pending = Pending::new(8);
+        pending.insert(id(1), 0, ()).unwrap();
+        for number in 0..10_000_u32 {
+            let mut next = [0; 16];
+            next[..4].copy_from_slice(&number.to_be_bytes());
+            pending.insert(MessageId(next), 1, ()).unwrap();
+            pending.take(&MessageId(next));
+            assert!(pending.deadlines.queue.len() <= SPENT_FEW + 4);
+        }
+        assert_eq!(pending.next_deadline_ms(), Some(0));
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! Calls in, CAP_INVOKE envelopes out to an agent on a local link; its CAP_RESULT bodies back in, outcomes out.
 
-use std::collections::BTreeMap;
+use std::collections::hash_map::Entry;
 use std::sync::{Mutex, PoisonError};
 
+use ahash::HashMap;
 use capd_proto::code::Code;
 use capd_proto::envelope::MessageId;
 
@@ -38,14 +39,14 @@ pub struct LinkProvider<W> {
 }
 
 struct Calls {
-    in_flight: BTreeMap<MessageId, Ticket>,
+    in_flight: HashMap<MessageId, Ticket>,
     is_open: bool,
 }
 
 impl<W: Wire> LinkProvider<W> {
     /// A provider behind `wire` that takes at most `calls_max` calls at a time.
     pub fn new(wire: W, calls_max: usize) -> Self {
-        let calls = Calls { in_flight: BTreeMap::new(), is_open: true };
+        let calls = Calls { in_flight: HashMap::default(), is_open: true };
         Self { wire, calls_max, calls: Mutex::new(calls) }
     }
 
@@ -103,13 +104,18 @@ impl<W: Wire> LinkProvider<W> {
         if !calls.is_open {
             return Err((ticket, Outcome::Lost));
         }
+        let is_full = calls.in_flight.len() >= self.calls_max;
         // Answers carry the id alone, so two callers' calls under one id cannot be told apart on one link.
-        if calls.in_flight.len() >= self.calls_max || calls.in_flight.contains_key(&id) {
-            self.wire.overloaded();
-            return Err((ticket, overloaded("the provider has too many calls in flight")));
+        match calls.in_flight.entry(id) {
+            Entry::Vacant(place) if !is_full => {
+                place.insert(ticket);
+                Ok(())
+            }
+            Entry::Vacant(_) | Entry::Occupied(_) => {
+                self.wire.overloaded();
+                Err((ticket, overloaded("the provider has too many calls in flight")))
+            }
         }
-        calls.in_flight.insert(id, ticket);
-        Ok(())
     }
 }
 
