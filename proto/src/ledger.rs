@@ -25,6 +25,7 @@ mod terms;
 mod verdict;
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use smallvec::smallvec;
 
@@ -109,14 +110,27 @@ impl<W> Ledger<W> {
     pub fn admit_with(&mut self, invoke: Invoke, facts: Facts, waiter: W) -> Admission<W> {
         if self.is_blind {
             self.forget(&invoke.key);
-        } else if let Some(call) =
-            self.peers.get_mut(&invoke.key.from).and_then(|peer| peer.calls.get_mut(&invoke.key.id))
-        {
-            return call.meet(invoke, waiter, &mut self.expiry);
-        } else if !invoke.idempotent
-            && self.forgotten_ms.is_some_and(|last_ms| invoke.expires_at_ms <= last_ms)
-        {
-            // PROTOCOL 8: never executed twice, not even when the clock that this was measured by went back.
+        }
+        // PROTOCOL 8: never executed twice, not even when the clock that this was measured by went back.
+        let may_be_forgotten = !self.is_blind
+            && !invoke.idempotent
+            && self.forgotten_ms.is_some_and(|last_ms| invoke.expires_at_ms <= last_ms);
+        // Nearly always there is room, and then one look tells whether the call is known and where it goes.
+        if let Some(peer) = self.peers.get_mut(&invoke.key.from) {
+            let has_room = self.calls < self.limits.calls_max
+                && (invoke.idempotent || self.kept_bytes < self.limits.kept_bytes_max)
+                && peer.has_room(invoke.idempotent, &self.limits);
+            match peer.calls.entry(invoke.key.id) {
+                Entry::Occupied(call) => return call.into_mut().meet(invoke, waiter, &mut self.expiry),
+                Entry::Vacant(place) if has_room && !may_be_forgotten => {
+                    place.insert(Call::new(&invoke, facts, smallvec![waiter]));
+                    self.calls += 1;
+                    return Admission::New;
+                }
+                Entry::Vacant(_) => {}
+            }
+        }
+        if may_be_forgotten {
             return Admission::Forgotten(waiter);
         }
         if let Err(bound) = self.make_room(&invoke) {
@@ -253,10 +267,8 @@ impl<W> Ledger<W> {
     }
 
     fn insert(&mut self, invoke: Invoke, facts: Facts, waiters: Waiters<W>) {
-        let Invoke { key, body, expires_at_ms, idempotent } = invoke;
-        let state = CallState::Executing { waiters };
-        let call = Call { body, expires_at_ms, idempotent, facts, state };
-        self.peers.entry(key.from).or_default().calls.insert(key.id, call);
+        let call = Call::new(&invoke, facts, waiters);
+        self.peers.entry(invoke.key.from).or_default().calls.insert(invoke.key.id, call);
         self.calls += 1;
     }
 
@@ -326,6 +338,11 @@ impl<W> Ledger<W> {
 }
 
 impl<W> Call<W> {
+    fn new(invoke: &Invoke, facts: Facts, waiters: Waiters<W>) -> Self {
+        let Invoke { body, expires_at_ms, idempotent, .. } = *invoke;
+        Self { body, expires_at_ms, idempotent, facts, state: CallState::Executing { waiters } }
+    }
+
     const fn status(&self) -> Status {
         match self.state {
             CallState::Executing { .. } => Status::Executing,
@@ -356,6 +373,14 @@ impl<W> Call<W> {
         };
         self.expires_at_ms = expires_at_ms;
         admission
+    }
+}
+
+impl<W> Peer<W> {
+    /// Whether one more call fits without another being forgotten.
+    fn has_room(&self, idempotent: bool, limits: &Limits) -> bool {
+        self.calls.len() < limits.calls_per_peer_max
+            && (idempotent || self.kept_bytes < limits.kept_bytes_per_peer_max)
     }
 }
 
