@@ -1,11 +1,13 @@
 //! Untrusted bytes in, "one item that PROTOCOL 5 accepts" or the first offending byte out.
 
+mod quick;
+
 use super::checked::Span;
 use super::error::{Error, ErrorKind};
 use super::item::{Head, INDEFINITE, head_at, indefinite_string_end, short_end, string_end};
 use super::keys::Keys;
 use super::reader::Reader;
-use super::short::{is_ascii, pairs_end};
+use super::short::is_ascii;
 use crate::limits::{CBOR_CONTAINER_ITEMS_MAX, CBOR_DEPTH_MAX, CBOR_ITEMS_MAX, CBOR_MAP_KEYS_BYTES_MAX};
 
 /// Where tags may stand. **Source:** PROTOCOL 5.
@@ -36,7 +38,15 @@ pub struct Checker<'a> {
     map_keys_bytes_left: usize,
     tags: TagPolicy,
     payload: Span,
+    /// What [`Refused`] stands for, once that is returned.
+    refusal: Error,
+    #[cfg(test)]
+    is_plain: bool,
 }
+
+/// The walk has ended at an error, which the checker has: the results of many calls fit in registers without it.
+#[derive(Clone, Copy, Debug)]
+struct Refused;
 
 impl<'a> Checker<'a> {
     /// A checker for the message in `bytes`.
@@ -47,6 +57,9 @@ impl<'a> Checker<'a> {
             map_keys_bytes_left: CBOR_MAP_KEYS_BYTES_MAX,
             tags,
             payload: Span::NONE,
+            refusal: Error::new(0, ErrorKind::Truncated),
+            #[cfg(test)]
+            is_plain: false,
         }
     }
 
@@ -93,6 +106,17 @@ impl<'a> Checker<'a> {
     /// Checks the item at `start`, which stands inside `depth` containers, and returns the offset behind it.
     #[inline]
     pub fn item(&mut self, start: usize, depth: usize) -> Result<usize, Error> {
+        self.walk(start, depth).map_err(|Refused| self.refusal)
+    }
+
+    #[cold]
+    const fn refuse(&mut self, error: Error) -> Refused {
+        self.refusal = error;
+        Refused
+    }
+
+    #[inline]
+    fn walk(&mut self, start: usize, depth: usize) -> Result<usize, Refused> {
         // Most items of a message are small numbers and short strings, whose first byte tells where they end.
         if self.items_left > 0
             && let Some(end) = short_end(self.bytes, start)
@@ -105,7 +129,16 @@ impl<'a> Checker<'a> {
         self.any_item(start, depth)
     }
 
-    fn any_item(&mut self, start: usize, depth: usize) -> Result<usize, Error> {
+    /// Whether items may be taken in few steps: always, but where a test holds that against the plain walk.
+    const fn is_quick(&self) -> bool {
+        #[cfg(test)]
+        return !self.is_plain;
+        #[cfg(not(test))]
+        true
+    }
+
+    #[inline(never)]
+    fn plain_item(&mut self, start: usize, depth: usize) -> Result<usize, Error> {
         let head = head_at(self.bytes, start)?;
         self.items_left = match self.items_left.checked_sub(1) {
             Some(left) => left,
@@ -115,9 +148,9 @@ impl<'a> Checker<'a> {
             0 | 1 => Ok(start + head.head_bytes),
             2 if head.is_indefinite() => indefinite_string_end(self.bytes, start, 2),
             2 => string_end(self.bytes, start, head),
-            3 => self.text(start, head),
-            4 => self.array(start, head, depth),
-            5 => self.map(start, head, depth),
+            3 => self.plain_text(start, head),
+            4 => self.plain_array(start, head, depth),
+            5 => self.pairs(start, head, depth, |checker, key, at, depth| checker.map_value(at, key, depth)),
             6 => {
                 if self.tags == TagPolicy::UnderPayloadKeys {
                     return Err(Error::new(start, ErrorKind::TagNotAllowed));
@@ -130,7 +163,7 @@ impl<'a> Checker<'a> {
     }
 
     #[inline]
-    fn text(&self, start: usize, head: Head) -> Result<usize, Error> {
+    fn plain_text(&self, start: usize, head: Head) -> Result<usize, Error> {
         if head.is_indefinite() {
             return self.text_chunks(start);
         }
@@ -149,12 +182,12 @@ impl<'a> Checker<'a> {
         let mut at = start + 1;
         while at + 1 < end {
             // RFC 8949 3.2.3: each chunk is valid UTF-8 by itself.
-            at = self.text(at, head_at(self.bytes, at)?)?;
+            at = self.plain_text(at, head_at(self.bytes, at)?)?;
         }
         Ok(end)
     }
 
-    fn array(&mut self, start: usize, head: Head, depth: usize) -> Result<usize, Error> {
+    fn plain_array(&mut self, start: usize, head: Head, depth: usize) -> Result<usize, Error> {
         let depth = enter(start, depth)?;
         let mut at = start + head.head_bytes;
         let mut left = container(self.bytes, start, head, 1)?;
@@ -164,19 +197,6 @@ impl<'a> Checker<'a> {
             at = self.item(at, depth)?;
         }
         Ok(at)
-    }
-
-    fn map(&mut self, start: usize, head: Head, depth: usize) -> Result<usize, Error> {
-        let pairs_max = self.items_left.min(CBOR_CONTAINER_ITEMS_MAX) / 2;
-        if !head.is_indefinite()
-            && head.argument <= pairs_max as u64
-            && depth < CBOR_DEPTH_MAX
-            && let Some(end) = pairs_end(self.bytes, start + head.head_bytes, head.argument)
-        {
-            self.items_left -= 2 * head.argument as usize;
-            return Ok(end);
-        }
-        self.pairs(start, head, depth, |checker, key, at, depth| checker.map_value(at, key, depth))
     }
 
     #[inline]
@@ -212,13 +232,7 @@ impl<'a> Checker<'a> {
 
     fn map_value(&mut self, at: usize, key: &[u8], depth: usize) -> Result<usize, Error> {
         if self.tags == TagPolicy::UnderPayloadKeys && is_payload_key(key) {
-            self.tags = TagPolicy::Anywhere;
-            let end = self.item(at, depth);
-            self.tags = TagPolicy::UnderPayloadKeys;
-            if let Ok(end) = end {
-                self.payload = self.payload.or_longer(Span::new(at, end));
-            }
-            return end;
+            return self.payload_value(at, depth).map_err(|Refused| self.refusal);
         }
         self.item(at, depth)
     }
@@ -314,3 +328,6 @@ fn bounded(start: usize, count: usize) -> Result<usize, Error> {
     }
     Ok(count + 1)
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,57 +2,128 @@
 
 use super::item::short_bytes;
 
-/// Where so many pairs end, if each is a short text and a short value, as most are that are nested most deeply, and the keys
-/// stand in ascending order. Others, and those at the end of the input, are to be looked at one by one.
+/// A short text that is a map's key.
+pub(super) struct Key {
+    /// Its length in bytes, its head among them.
+    pub(super) bytes: usize,
+    /// Its first eight bytes as a number: that of a lower key is not higher.
+    pub(super) order: u64,
+}
+
+impl Key {
+    /// The key at `at`, if it is short and ASCII, and its number is above that of the last one.
+    #[inline]
+    pub(super) fn at(bytes: &[u8], at: usize, last: u64) -> Option<Self> {
+        let window = bytes.get(at..)?.first_chunk::<SHORT_BYTES_MAX>()?;
+        if !matches!(window[0], 0x60..0x78) {
+            return None;
+        }
+        let bytes = 1 + usize::from(window[0] & 0x1f);
+        let word = u64::from_be_bytes(window.as_chunks().0[0]);
+        let order = if bytes <= 8 { word & LEADING_BYTES[bytes & 0x0f] } else { word };
+        if order <= last || order & HIGH_BITS != 0 || bytes > 8 && !is_ascii(&window[..bytes]) {
+            return None;
+        }
+        Some(Self { bytes, order })
+    }
+
+    /// Whether the value under it is payload.
+    #[inline]
+    pub(super) const fn is_payload(&self) -> bool {
+        const EXT: u64 = u64::from_be_bytes(*b"\x63ext\0\0\0\0");
+        const PARAMS: u64 = u64::from_be_bytes(*b"\x66params\0");
+        const RESULT: u64 = u64::from_be_bytes(*b"\x66result\0");
+        const DETAILS: u64 = u64::from_be_bytes(*b"\x67details");
+        matches!(self.order, EXT | PARAMS | RESULT | DETAILS)
+    }
+}
+
+/// How many bytes the item at `at` has, if it is short and, if text, ASCII, and does not stand near the end of the input.
+#[inline]
+pub(super) fn value_bytes(bytes: &[u8], at: usize) -> Option<usize> {
+    short_value_bytes(bytes.get(at..)?.first_chunk()?)
+}
+
+#[inline]
+fn short_value_bytes(window: &[u8; SHORT_BYTES_MAX]) -> Option<usize> {
+    let told = VALUE_BYTES[usize::from(window[0])];
+    let bytes = usize::from(told & !TEXT);
+    if told & TEXT == 0 {
+        return if told == 0 { None } else { Some(bytes) };
+    }
+    if bytes > 8 {
+        return is_ascii(window.get(..bytes)?).then_some(bytes);
+    }
+    let high = u64::from_be_bytes(window.as_chunks().0[0]) & LEADING_BYTES[bytes & 0x0f] & HIGH_BITS;
+    if high == 0 { Some(bytes) } else { None }
+}
+
+/// Where the map at `start` ends, if each of its pairs is a text of at most seven bytes and a short value, and the keys
+/// stand in ascending order.
 #[inline(never)]
-pub(super) fn pairs_end(bytes: &[u8], start: usize, pairs: u64) -> Option<usize> {
-    let (mut at, mut last) = (start, 0);
-    for _ in 0..pairs {
-        let rest = bytes.get(at..)?;
-        let key = rest.first_chunk()?;
-        if !matches!(key[0], 0x60..0x78) {
+pub(super) fn map_end(bytes: &[u8], start: usize) -> Option<usize> {
+    let (head, mut rest) = bytes.get(start..)?.split_first()?;
+    let mut last = 0;
+    for _ in 0..head & 0x1f {
+        let window = rest.first_chunk::<PAIR_BYTES_MAX>()?;
+        if !matches!(window[0], 0x60..0x68) {
             return None;
         }
-        let key_bytes = 1 + usize::from(key[0] & 0x1f);
-        // A key's first eight bytes as a number: of two different ones, that of the lower key is lower.
-        let order = word(key, 0) & LEADING_BYTES[key_bytes];
-        if order <= last || high_bits(key, key_bytes) != 0 {
-            return None;
-        }
-        let value = rest.get(key_bytes..)?;
-        let value_bytes = short_bytes(*value.first()?)?;
-        if value_bytes > value.len()
-            || value[0] >> 5 == 3 && high_bits(value.first_chunk()?, value_bytes) != 0
-        {
+        let key_bytes = 1 + usize::from(window[0] & 0x07);
+        let order = u64::from_be_bytes(window.as_chunks().0[0]) & LEADING_BYTES[key_bytes];
+        if order <= last || order & HIGH_BITS != 0 {
             return None;
         }
         last = order;
-        at += key_bytes + value_bytes;
+        let value_bytes = short_value_bytes(window[key_bytes..].first_chunk()?)? & 0x1f;
+        rest = &rest[key_bytes + value_bytes..];
     }
-    Some(at)
+    Some(bytes.len() - rest.len())
 }
 
-/// A short item and what stands behind it.
-type Window = [u8; SHORT_BYTES_MAX];
+/// End of the text at `start` whose length stands in one byte of its own, if it is ASCII.
+#[inline(never)]
+pub(super) fn ascii_end(bytes: &[u8], start: usize) -> Option<usize> {
+    let (head, rest) = bytes.get(start..)?.split_first_chunk::<2>()?;
+    let text = rest.get(..usize::from(head[1]))?;
+    is_long_ascii(text).then_some(start + 2 + text.len())
+}
+
+/// Whether no byte is above 127. They are looked at in wide steps, those at the end twice.
+#[inline]
+fn is_long_ascii(text: &[u8]) -> bool {
+    let Some(last) = text.last_chunk::<WIDE_BYTES>() else { return text.is_ascii() };
+    text.as_chunks().0.iter().all(is_wide_ascii) && is_wide_ascii(last)
+}
 
 #[inline]
-fn word(window: &Window, nth: usize) -> u64 {
-    u64::from_be_bytes(window.as_chunks().0[nth])
+fn is_wide_ascii(bytes: &[u8; WIDE_BYTES]) -> bool {
+    // Counted, because compilers know how to do that for many at once.
+    bytes.iter().filter(|byte| byte.is_ascii()).count() == WIDE_BYTES
 }
 
-/// What there is of bytes above 127 among the first so many.
+/// The first eight bytes as a number, as if zeros stood behind the last one.
 #[inline]
-fn high_bits(window: &Window, bytes: usize) -> u64 {
-    let high = &HIGH_BITS[bytes];
-    word(window, 0) & high[0] | word(window, 1) & high[1] | word(window, 2) & high[2]
+pub(super) fn leading_bytes(item: &[u8]) -> u64 {
+    match item.first_chunk() {
+        Some(first) => u64::from_be_bytes(*first),
+        None => item.iter().rev().fold(0, |all, byte| all >> 8 | u64::from(*byte) << 56),
+    }
 }
+
+const WIDE_BYTES: usize = 32;
+
+const HIGH_BITS: u64 = u64::from_ne_bytes([0x80; 8]);
 
 /// Bytes of the longest item whose first byte tells where it ends.
 const SHORT_BYTES_MAX: usize = 24;
 
+/// Bytes of a word, and as many again as a number below 32 may say.
+const PAIR_BYTES_MAX: usize = 8 + 32;
+
 /// The first so many bytes of a word.
-const LEADING_BYTES: [u64; SHORT_BYTES_MAX + 1] = {
-    let mut leading = [u64::MAX; SHORT_BYTES_MAX + 1];
+const LEADING_BYTES: [u64; 16] = {
+    let mut leading = [u64::MAX; 16];
     let mut bytes = 0;
     while bytes < 8 {
         leading[bytes] = !(u64::MAX >> (8 * bytes));
@@ -61,32 +132,32 @@ const LEADING_BYTES: [u64; SHORT_BYTES_MAX + 1] = {
     leading
 };
 
-/// The high bits of the first so many bytes of a window.
-const HIGH_BITS: [[u64; SHORT_BYTES_MAX / 8]; SHORT_BYTES_MAX + 1] = {
-    let mut high = [[0; SHORT_BYTES_MAX / 8]; SHORT_BYTES_MAX + 1];
-    let mut bytes = 1;
-    while bytes < high.len() {
-        let mut at = 0;
-        while at < bytes {
-            high[bytes][at / 8] |= 0x80 << (56 - at % 8 * 8);
-            at += 1;
+/// As [`short_bytes`], and [`TEXT`] more for text.
+const VALUE_BYTES: [u8; 256] = {
+    let mut table = [0; 256];
+    let mut first = 0;
+    while first < table.len() {
+        if let Some(bytes) = short_bytes(first as u8) {
+            table[first] = bytes as u8 + if first >> 5 == 3 { TEXT } else { 0 };
         }
-        bytes += 1;
+        first += 1;
     }
-    high
+    table
 };
+
+/// What a text's first byte tells, besides its length.
+const TEXT: u8 = 0x80;
 
 /// Whether no byte of a short item is above 127. They are looked at eight at a time, those at the end twice.
 #[inline]
 pub(super) fn is_ascii(item: &[u8]) -> bool {
-    const HIGH: u64 = u64::from_ne_bytes([0x80; 8]);
     if let (Some(first), Some(last)) = (item.first_chunk(), item.last_chunk()) {
         let between = item.get(8..16).and_then(<[u8]>::first_chunk).copied().unwrap_or_default();
         let all = u64::from_ne_bytes(*first) | u64::from_ne_bytes(between) | u64::from_ne_bytes(*last);
-        return all & HIGH == 0;
+        return all & HIGH_BITS == 0;
     }
     if let (Some(first), Some(last)) = (item.first_chunk(), item.last_chunk()) {
-        return u64::from(u32::from_ne_bytes(*first) | u32::from_ne_bytes(*last)) & HIGH == 0;
+        return u64::from(u32::from_ne_bytes(*first) | u32::from_ne_bytes(*last)) & HIGH_BITS == 0;
     }
     item.iter().fold(0, |all, byte| all | byte) < 0x80
 }
