@@ -46,16 +46,16 @@ pub(super) fn value_bytes(bytes: &[u8], at: usize) -> Option<usize> {
 
 #[inline]
 fn short_value_bytes(window: &[u8; SHORT_BYTES_MAX]) -> Option<usize> {
-    let told = VALUE_BYTES[usize::from(window[0])];
-    let bytes = usize::from(told & !TEXT);
-    if told & TEXT == 0 {
-        return if told == 0 { None } else { Some(bytes) };
+    if !matches!(window[0], 0x60..0x78) {
+        return short_bytes(window[0]);
     }
-    if bytes > 8 {
-        return is_ascii(window.get(..bytes)?).then_some(bytes);
-    }
-    let high = u64::from_be_bytes(window.as_chunks().0[0]) & LEADING_BYTES[bytes & 0x0f] & HIGH_BITS;
-    if high == 0 { Some(bytes) } else { None }
+    let bytes = 1 + usize::from(window[0] & 0x1f);
+    let is_ascii = if bytes <= 8 {
+        u64::from_le_bytes(window.as_chunks().0[0]) & LEADING_HIGH_BITS[bytes & 0x0f] == 0
+    } else {
+        is_ascii(window.get(..bytes)?)
+    };
+    if is_ascii { Some(bytes) } else { None }
 }
 
 /// Where the map at `start` ends, if each of its pairs is a text of at most seven bytes and a short value, and the keys
@@ -82,7 +82,7 @@ pub(super) fn map_end(bytes: &[u8], start: usize) -> Option<usize> {
 }
 
 /// End of the text at `start` whose length stands in one byte of its own, if it is ASCII.
-#[inline(never)]
+#[inline]
 pub(super) fn ascii_end(bytes: &[u8], start: usize) -> Option<usize> {
     let (head, rest) = bytes.get(start..)?.split_first_chunk::<2>()?;
     let text = rest.get(..usize::from(head[1]))?;
@@ -92,14 +92,19 @@ pub(super) fn ascii_end(bytes: &[u8], start: usize) -> Option<usize> {
 /// Whether no byte is above 127. They are looked at in wide steps, those at the end twice.
 #[inline]
 fn is_long_ascii(text: &[u8]) -> bool {
-    let Some(last) = text.last_chunk::<WIDE_BYTES>() else { return text.is_ascii() };
-    text.as_chunks().0.iter().all(is_wide_ascii) && is_wide_ascii(last)
+    if let Some(last) = text.last_chunk() {
+        return text.as_chunks().0.iter().all(is_wide_ascii) && is_wide_ascii(last);
+    }
+    match (text.first_chunk::<16>(), text.last_chunk::<16>()) {
+        (Some(first), Some(last)) => is_ascii(first) && is_ascii(last),
+        _ => text.is_ascii(),
+    }
 }
 
 #[inline]
-fn is_wide_ascii(bytes: &[u8; WIDE_BYTES]) -> bool {
+fn is_wide_ascii(bytes: &[u8; 32]) -> bool {
     // Counted, because compilers know how to do that for many at once.
-    bytes.iter().filter(|byte| byte.is_ascii()).count() == WIDE_BYTES
+    bytes.iter().filter(|byte| byte.is_ascii()).count() == bytes.len()
 }
 
 /// The first eight bytes as a number, as if zeros stood behind the last one.
@@ -110,8 +115,6 @@ pub(super) fn leading_bytes(item: &[u8]) -> u64 {
         None => item.iter().rev().fold(0, |all, byte| all >> 8 | u64::from(*byte) << 56),
     }
 }
-
-const WIDE_BYTES: usize = 32;
 
 const HIGH_BITS: u64 = u64::from_ne_bytes([0x80; 8]);
 
@@ -132,21 +135,16 @@ const LEADING_BYTES: [u64; 16] = {
     leading
 };
 
-/// As [`short_bytes`], and [`TEXT`] more for text.
-const VALUE_BYTES: [u8; 256] = {
-    let mut table = [0; 256];
-    let mut first = 0;
-    while first < table.len() {
-        if let Some(bytes) = short_bytes(first as u8) {
-            table[first] = bytes as u8 + if first >> 5 == 3 { TEXT } else { 0 };
-        }
-        first += 1;
+/// The high bits of the first so many bytes of a word, of which the first is the lowest.
+const LEADING_HIGH_BITS: [u64; 16] = {
+    let mut high = [0; 16];
+    let mut bytes = 0;
+    while bytes < high.len() {
+        high[bytes] = LEADING_BYTES[bytes].swap_bytes() & HIGH_BITS;
+        bytes += 1;
     }
-    table
+    high
 };
-
-/// What a text's first byte tells, besides its length.
-const TEXT: u8 = 0x80;
 
 /// Whether no byte of a short item is above 127. They are looked at eight at a time, those at the end twice.
 #[inline]
