@@ -58,10 +58,36 @@ fn short_value_bytes(window: &[u8; SHORT_BYTES_MAX]) -> Option<usize> {
     if is_ascii { Some(bytes) } else { None }
 }
 
+/// Items of an array that stand next to each other.
+#[derive(Clone, Copy)]
+pub(super) struct Run {
+    /// Where the next one starts.
+    pub(super) at: usize,
+    /// How many are left.
+    pub(super) left: usize,
+    /// How many items the message may have besides, those in these among them.
+    pub(super) items_left: usize,
+}
+
+impl Run {
+    /// What is left behind those maps at its start of which `map_end` knows where they end.
+    #[inline(never)]
+    pub(super) fn behind_maps(mut self, bytes: &[u8]) -> Self {
+        while self.left > 0
+            && let Some(&first @ 0xa0..0xb8) = bytes.get(self.at)
+            && let Some(items_left) = self.items_left.checked_sub(1 + 2 * usize::from(first & 0x1f))
+            && let Some(end) = map_end(bytes, self.at)
+        {
+            self = Self { at: end, left: self.left - 1, items_left };
+        }
+        self
+    }
+}
+
 /// Where the map at `start` ends, if each of its pairs is a text of at most seven bytes and a short value, and the keys
 /// stand in ascending order.
-#[inline(never)]
-pub(super) fn map_end(bytes: &[u8], start: usize) -> Option<usize> {
+#[inline]
+fn map_end(bytes: &[u8], start: usize) -> Option<usize> {
     let (head, mut rest) = bytes.get(start..)?.split_first()?;
     let mut last = 0;
     for _ in 0..head & 0x1f {

@@ -5,7 +5,7 @@
 use super::{Checker, Refused, TagPolicy, is_payload_key, is_plain_key, precedes};
 use crate::cbor::checked::Span;
 use crate::cbor::item::head_at;
-use crate::cbor::short::{Key, ascii_end, leading_bytes, map_end, value_bytes};
+use crate::cbor::short::{Key, Run, ascii_end, leading_bytes, value_bytes};
 use crate::limits::CBOR_DEPTH_MAX;
 
 impl<'a> Checker<'a> {
@@ -48,27 +48,26 @@ impl<'a> Checker<'a> {
 
     /// Checks the array at `start` with so many items, of which the first is at `at`.
     #[inline(never)]
-    fn array(&mut self, start: usize, mut at: usize, count: usize, depth: usize) -> Result<usize, Refused> {
+    fn array(&mut self, start: usize, at: usize, count: usize, depth: usize) -> Result<usize, Refused> {
         let bytes = self.bytes;
         if count > bytes.len() - at || depth >= CBOR_DEPTH_MAX {
             return self.other_item(start, depth);
         }
         let depth = depth + 1;
-        // Payload is noted and tags are counted by the other way.
+        // Payload in a map has to be noted.
         let has_maps = depth < CBOR_DEPTH_MAX && self.tags == TagPolicy::Anywhere;
         self.items_left -= 1;
-        for _ in 0..count {
-            if let Some(&first @ 0xa0..0xb8) = bytes.get(at)
-                && let items = 1 + 2 * usize::from(first & 0x1f)
-                && has_maps
-                && self.items_left >= items
-                && let Some(end) = map_end(bytes, at)
-            {
-                self.items_left -= items;
-                at = end;
-            } else {
-                at = self.walk(at, depth)?;
+        let (mut at, mut left) = (at, count);
+        while left > 0 {
+            if has_maps && matches!(bytes.get(at), Some(0xa0..0xb8)) {
+                let run = Run { at, left, items_left: self.items_left }.behind_maps(bytes);
+                (at, left, self.items_left) = (run.at, run.left, run.items_left);
+                if left == 0 {
+                    break;
+                }
             }
+            at = self.walk(at, depth)?;
+            left -= 1;
         }
         Ok(at)
     }
