@@ -101,6 +101,7 @@ fn map_end(bytes: &[u8], start: usize) -> Option<usize> {
             return None;
         }
         last = order;
+        // No short item has more bytes than the mask leaves, which shows that the window has as many.
         let value_bytes = short_value_bytes(window[key_bytes..].first_chunk()?)? & 0x1f;
         rest = &rest[key_bytes + value_bytes..];
     }

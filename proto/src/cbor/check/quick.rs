@@ -26,6 +26,7 @@ impl<'a> Checker<'a> {
         self.other_item(start, depth)
     }
 
+    /// Checks the text at `start`, whose length stands in one byte of its own.
     #[inline(never)]
     fn text(&mut self, start: usize, depth: usize) -> Result<usize, Refused> {
         let Some(end) = ascii_end(self.bytes, start) else { return self.other_item(start, depth) };
@@ -33,6 +34,7 @@ impl<'a> Checker<'a> {
         Ok(end)
     }
 
+    /// Checks the item at `start` by the plain walk.
     #[inline(never)]
     fn other_item(&mut self, start: usize, depth: usize) -> Result<usize, Refused> {
         self.plain_item(start, depth).map_err(|error| self.refuse(error))
@@ -109,6 +111,7 @@ impl<'a> Checker<'a> {
         Ok(at)
     }
 
+    /// Checks the pair at `at`, whose key may be of any kind, and notes whether the keys are still in order.
     #[inline(never)]
     fn loose_pair(
         &mut self,
