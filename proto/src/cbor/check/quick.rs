@@ -6,7 +6,7 @@ use super::{Checker, Refused, TagPolicy, is_payload_key, is_plain_key, precedes}
 use crate::cbor::checked::Span;
 use crate::cbor::item::head_at;
 use crate::cbor::short::{Key, Run, ascii_end, leading_bytes, value_bytes};
-use crate::limits::CBOR_DEPTH_MAX;
+use crate::limits::{CBOR_CONTAINER_ITEMS_MAX, CBOR_DEPTH_MAX};
 
 impl<'a> Checker<'a> {
     /// Checks the item at `start`, of which nothing is known.
@@ -150,3 +150,6 @@ struct Last {
     /// Whether each key so far stands behind those before it.
     is_ascending: bool,
 }
+
+const _: () =
+    assert!(CBOR_CONTAINER_ITEMS_MAX >= u16::MAX as usize, "a length of two bytes is within the bound");
