@@ -9,6 +9,7 @@ mod decode;
 mod encoded;
 mod error;
 mod id;
+mod keys;
 mod recipients;
 mod seal;
 mod signature;

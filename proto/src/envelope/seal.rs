@@ -9,10 +9,10 @@ use super::encoded::Encoded;
 use super::id::MessageId;
 use super::recipients::Recipients;
 use super::signature::{SignedFields, deterministic, write_thread};
-use super::{ENC_ALG, ENC_MODE, Envelope};
+use super::{ENC_ALG, ENC_MODE, Envelope, keys};
 use crate::cbor::{self, Writer};
 use crate::identity::{Authcrypt, Identity};
-use crate::limits::{NONCE_BYTES, PROTOCOL_VERSION, SIGNATURE_BYTES};
+use crate::limits::{NONCE_BYTES, SIGNATURE_BYTES};
 
 /// An envelope before it is sealed.
 ///
@@ -186,9 +186,9 @@ impl<'a> Draft<'a> {
             [!self.ext.is_none(), self.reply_to.is_some(), self.thread_id.is_some()].map(u64::from);
         let mut writer = Writer::new(out);
         writer.map(9 + optional.iter().sum::<u64>());
-        writer.text("v").uint(PROTOCOL_VERSION).text("id").bytes(self.id.as_bytes()).text("to");
+        writer.raw(keys::V_AND_ID).raw(self.id.as_bytes()).raw(keys::TO);
         self.to.write(&mut writer);
-        writer.text("ts").uint(self.ts);
+        writer.raw(keys::TS).uint(self.ts);
         if let Some((nonce, ciphertext)) = sealed.enc {
             writer.text("enc").map(4).text("alg").text(ENC_ALG).text("mode").text(ENC_MODE);
             writer.text("nonce").bytes(nonce).text("ciphertext").bytes(ciphertext);
@@ -196,14 +196,17 @@ impl<'a> Draft<'a> {
         if !self.ext.is_none() {
             self.ext.write(&mut writer);
         }
-        writer.text("sig").bytes(sealed.sig.as_ref().map_or(&[], |sig| &sig[..]));
-        writer.text("ttl").uint(self.ttl).text("typ").uint(self.typ);
+        match &sealed.sig {
+            Some(sig) => writer.raw(keys::SIG).bytes(sig),
+            None => writer.raw(keys::NO_SIG),
+        };
+        writer.raw(keys::TTL).uint(self.ttl).raw(keys::TYP).uint(self.typ);
         let mut body = 0..0;
         if sealed.enc.is_none() {
-            body.start = writer.text("body").written();
+            body.start = writer.raw(keys::BODY).written();
             body.end = writer.raw(self.body).written();
         }
-        writer.text("from").text(self.from);
+        writer.raw(keys::FROM).text(self.from);
         write_thread(&mut writer, self.reply_to, self.thread_id);
         body
     }

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::error::{EnvelopeError, EnvelopeErrorKind};
 use super::id::MessageId;
 use super::recipients::Recipients;
-use super::{Envelope, Payload, SignedForm};
+use super::{Envelope, Payload, SignedForm, keys};
 use crate::cbor::{self, Writer};
 use crate::identity::{Claim, InvalidSignature, Keyring, PublicKey};
 
@@ -71,10 +71,10 @@ impl SignedFields<'_> {
 /// Appends the two optional fields that stand last in deterministic order.
 pub(super) fn write_thread(writer: &mut Writer<'_>, reply_to: Option<&[u8]>, thread_id: Option<&[u8]>) {
     if let Some(reply_to) = reply_to {
-        writer.text("reply_to").bytes(reply_to);
+        writer.raw(keys::REPLY_TO).bytes(reply_to);
     }
     if let Some(thread_id) = thread_id {
-        writer.text("thread_id").bytes(thread_id);
+        writer.raw(keys::THREAD_ID).bytes(thread_id);
     }
 }
 

@@ -7,9 +7,9 @@ use std::borrow::Cow;
 
 use super::id::MessageId;
 use super::recipients::Recipients;
-use super::{Envelope, Payload, SignedForm};
+use super::{Envelope, Payload, SignedForm, keys};
 use crate::cbor::{Checker, TagPolicy};
-use crate::limits::{MESSAGE_ID_BYTES, PROTOCOL_VERSION, SIGNATURE_BYTES};
+use crate::limits::{MESSAGE_ID_BYTES, SIGNATURE_BYTES};
 
 /// The envelope in `bytes`, or `None` where it is another one, or none.
 pub(super) fn read(bytes: &[u8]) -> Option<Envelope<'_>> {
@@ -19,28 +19,28 @@ pub(super) fn read(bytes: &[u8]) -> Option<Envelope<'_>> {
         return None;
     }
     let mut fields = Fields(rest);
-    fields.literal(b"\x61v\x01\x62id\x50")?;
+    fields.literal(keys::V_AND_ID)?;
     let id = MessageId(*fields.chunk::<MESSAGE_ID_BYTES>()?);
-    fields.literal(b"\x62to")?;
+    fields.literal(keys::TO)?;
     let to = Recipients::One(fields.text()?);
-    fields.literal(b"\x62ts")?;
+    fields.literal(keys::TS)?;
     let ts = fields.uint()?;
-    fields.literal(b"\x63sig")?;
+    fields.literal(keys::SIG)?;
     let sig = fields.signature()?;
-    fields.literal(b"\x63ttl")?;
+    fields.literal(keys::TTL)?;
     let ttl = fields.uint()?;
-    fields.literal(b"\x63typ")?;
+    fields.literal(keys::TYP)?;
     let typ = fields.uint()?;
-    fields.literal(b"\x64body")?;
+    fields.literal(keys::BODY)?;
     let body_start = bytes.len() - fields.0.len();
     let mut checker = Checker::new(bytes, TagPolicy::UnderPayloadKeys);
     checker.count(2 * pairs);
     let body_end = checker.item(body_start, 1).ok()?;
     fields.0 = &bytes[body_end..];
-    fields.literal(b"\x64from")?;
+    fields.literal(keys::FROM)?;
     let from = fields.text()?;
-    let reply_to = fields.bytes_of(b"\x68reply_to")?;
-    let thread_id = fields.bytes_of(b"\x69thread_id")?;
+    let reply_to = fields.bytes_of(keys::REPLY_TO)?;
+    let thread_id = fields.bytes_of(keys::THREAD_ID)?;
     let found = PAIRS + usize::from(reply_to.is_some()) + usize::from(thread_id.is_some());
     if found != pairs || !fields.0.is_empty() {
         return None;
@@ -133,5 +133,3 @@ impl<'a> Fields<'a> {
 const MAP: u8 = 0xa0;
 /// The fields that every such envelope has.
 const PAIRS: usize = 9;
-
-const _: () = assert!(PROTOCOL_VERSION == 1 && MESSAGE_ID_BYTES == 16, "as the literals say");
