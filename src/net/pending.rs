@@ -12,7 +12,7 @@ use capd_proto::envelope::MessageId;
 /// that the caller's clock made, in milliseconds.
 #[derive(Debug)]
 pub struct Pending<T> {
-    entries: HashMap<MessageId, (u64, T)>,
+    entries: Entries<T>,
     deadlines: Deadlines,
     entries_max: usize,
 }
