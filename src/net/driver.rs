@@ -25,7 +25,7 @@ use super::host::{Host, Permits};
 use super::link::{Identification, Link, Route};
 use super::meter::Limit;
 use super::outbox::{Precedence, SendError};
-use super::quic;
+use super::quic::Window;
 use super::stream::{Flow, Stream};
 use super::wire::{self, BoxRead, Filled, FrameReader, Messages, Sender, TURN_FRAMES};
 
@@ -134,7 +134,10 @@ impl Driver {
             Role::Client => machine::Link::client(config, now_ms),
             Role::Server => machine::Link::server(config, now_ms),
         };
-        let flow = Flow::new(&host.settings, &host.system.tasks, host.meter.link(end.kind));
+        let window =
+            connection.clone().map(|connection| Window::new(connection, host.settings.link_window_bytes));
+        let metered = host.meter.link(end.kind);
+        let flow = Flow::new(&host.settings, &host.system.tasks, &host.spare, window, metered);
         let driver = Self {
             machine,
             greeter: Greeter::new(Arc::clone(&host), role, end),
@@ -336,10 +339,10 @@ impl Driver {
         if let Some(permits) = &mut self.permits {
             permits.opening = None;
         }
-        let exchanges = self.connection.as_ref().map(|connection| {
-            quic::widen(connection, &self.host.settings);
-            Exchanges::new(connection.clone(), &self.host.service, &self.host.settings)
-        });
+        let exchanges = self
+            .connection
+            .as_ref()
+            .map(|connection| Exchanges::new(connection.clone(), &self.host.service, &self.host.settings));
         let identification = Identification {
             role: self.machine.role(),
             kind: self.greeter.kind(),

@@ -15,6 +15,7 @@ use super::key_file::Seed;
 use super::meter::{Levels, Limit, Meter};
 use super::quic::ResetKey;
 use super::settings::Settings;
+use super::spare::Spare;
 use super::system::{System, Tasks};
 use super::tls::{Credentials, CredentialsError};
 
@@ -29,6 +30,7 @@ pub struct Host {
     pub(super) tasks: Tasks,
     pub(super) shutdown: CancellationToken,
     pub(super) meter: Arc<Meter>,
+    pub(super) spare: Arc<Spare>,
     peers: Room,
     locals: Room,
     handshakes: Option<Handshakes>,
@@ -126,6 +128,7 @@ impl Host {
         let (peers, locals) = (Room::new(&settings), Room::new(&settings));
         Arc::new(Self {
             meter: Arc::default(),
+            spare: Arc::default(),
             handshakes,
             opening: Tally::new(settings.links_opening_per_address_max),
             opened: Tally::new(settings.links_per_peer_max),

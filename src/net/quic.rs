@@ -2,11 +2,10 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use capd_proto::identity::{Did, PublicKey};
-use capd_proto::limits::MSG_SIZE_BYTES_FLOOR;
 use capd_proto::link::Role;
 use quinn::crypto::HmacKey;
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
@@ -175,9 +174,59 @@ fn principal(connection: &Connection) -> io::Result<PublicKey> {
     tls::principal(&identity.unwrap_or_default()).map_err(io::Error::other)
 }
 
-/// The windows a link has once it is open; until then it has [`OPENING_WINDOW_BYTES`].
-pub(super) fn widen(connection: &Connection, settings: &Settings) {
-    connection.set_receive_window(settings.link_window_bytes.into());
+/// What a peer may have on the way to us on one link: [`WINDOW_BYTES_MIN`] at first.
+///
+/// What has come and is not read yet is held, so there is no more of it than the link's round trip takes: the shortest
+/// that was seen, since a longer one is mostly a queue.
+pub(super) struct Window {
+    connection: Connection,
+    bytes_max: u32,
+    fitted: Mutex<Fitted>,
+}
+
+struct Fitted {
+    /// The shortest that was seen.
+    round_trip: Duration,
+    bytes: u32,
+}
+
+impl Window {
+    /// The window of `connection`, which is `bytes_max` at most.
+    pub(super) fn new(connection: Connection, bytes_max: u32) -> Self {
+        let fitted = Mutex::new(Fitted { round_trip: Duration::MAX, bytes: WINDOW_BYTES_MIN });
+        Self { connection, bytes_max, fitted }
+    }
+
+    /// Fits it to the round trip.
+    pub(super) fn fit(&self) {
+        let round_trip = self.connection.rtt();
+        let mut fitted = self.fitted.lock().unwrap_or_else(PoisonError::into_inner);
+        if fitted.round_trip <= round_trip {
+            return;
+        }
+        fitted.round_trip = round_trip;
+        self.set(&mut fitted, window_bytes(round_trip, self.bytes_max));
+    }
+
+    /// Opens it as far as it goes, for good: what waits unread on some streams must leave room for the others.
+    pub(super) fn open(&self) {
+        let mut fitted = self.fitted.lock().unwrap_or_else(PoisonError::into_inner);
+        fitted.round_trip = Duration::ZERO;
+        self.set(&mut fitted, self.bytes_max);
+    }
+
+    fn set(&self, fitted: &mut Fitted, bytes: u32) {
+        if std::mem::replace(&mut fitted.bytes, bytes) != bytes {
+            self.connection.set_receive_window(bytes.into());
+        }
+    }
+}
+
+/// What [`LINK_BYTES_PER_S`] need over a round trip.
+fn window_bytes(round_trip: Duration, bytes_max: u32) -> u32 {
+    let bytes = LINK_BYTES_PER_S * round_trip.as_micros() / Duration::from_secs(1).as_micros();
+    let bytes = u32::try_from(bytes).ok().and_then(u32::checked_next_power_of_two).unwrap_or(u32::MAX);
+    bytes.max(WINDOW_BYTES_MIN).min(bytes_max)
 }
 
 /// Lets the peer have so many streams open at once, the control stream among them.
@@ -206,7 +255,7 @@ fn transport(settings: &Settings, datagram_bytes_max: u16) -> Arc<TransportConfi
     config.max_concurrent_uni_streams(VarInt::from_u32(0));
     config.datagram_receive_buffer_size(None);
     config.stream_receive_window(settings.stream_window_bytes.into());
-    config.receive_window(OPENING_WINDOW_BYTES.into());
+    config.receive_window(WINDOW_BYTES_MIN.into());
     config.send_window(settings.link_window_bytes.into());
     let mut packets = MtuDiscoveryConfig::default();
     packets.upper_bound(datagram_bytes_max);
@@ -293,10 +342,28 @@ const fn unspecified(remote: SocketAddr) -> SocketAddr {
 const SERVER_NAME: &str = "capd.invalid";
 /// RFC 9000 5.1: long enough that ids never meet by chance.
 const CONNECTION_ID_BYTES: usize = 8;
-/// Bytes a peer may have on the way to us before HELLO is done.
-const OPENING_WINDOW_BYTES: u32 = 2 * MSG_SIZE_BYTES_FLOOR;
+/// What a link's window lets through: ten gigabits a second.
+const LINK_BYTES_PER_S: u128 = 1_250_000_000;
+/// The window of a link that has not carried anything large, and of the shortest round trips: room for most of a
+/// millisecond in which nobody reads.
+const WINDOW_BYTES_MIN: u32 = 1024 * 1024;
 /// Longest datagram on links that a sidecar with many of them takes: one of usual Ethernet over IPv6. quinn keeps on every
 /// link what it once needed for the longest packet that it tried there.
 const DATAGRAM_BYTES_MAX_OF_MANY: u16 = 1_452;
 /// Streams that a peer may have open at first: more than our own sidecars open while messages are small.
 const STREAMS_FIRST: u32 = 12;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_has_room_for_what_comes_in_a_round_trip() {
+        const MIB: u32 = 1024 * 1024;
+        let window = |micros| window_bytes(Duration::from_micros(micros), 32 * MIB);
+        assert_eq!([0, 100, 800].map(window), [MIB; 3]);
+        assert_eq!([1_000, 3_000, 10_000].map(window), [2 * MIB, 4 * MIB, 16 * MIB]);
+        assert_eq!([30_000, 1_000_000, u64::MAX].map(window), [32 * MIB; 3]);
+        assert_eq!(window_bytes(Duration::ZERO, 1_000), 1_000, "the owner's bound is above all");
+    }
+}

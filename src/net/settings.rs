@@ -52,7 +52,8 @@ pub struct Settings {
     pub receive_bytes_max: usize,
     /// Bytes a peer may have on the way to us on one QUIC stream.
     pub stream_window_bytes: u32,
-    /// Bytes a peer may have on the way to us, and we to it, on one QUIC link.
+    /// Most bytes a peer may have on the way to us, and we to it, on one QUIC link; where the round trip is short, a peer
+    /// may have fewer.
     pub link_window_bytes: u32,
     /// Bytes asked of the system for each UDP socket's buffers; it may grant fewer.
     pub udp_buffer_bytes: usize,

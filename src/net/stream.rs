@@ -13,7 +13,9 @@ use super::close::CloseReason;
 use super::meter::{Limit, Metered};
 use super::outbox::{Budget, Outbox, Precedence, SendError};
 use super::pace::Pace;
+use super::quic::Window;
 use super::settings::Settings;
+use super::spare::Spare;
 use super::system::{Clock, Tasks};
 
 /// One stream of a link: its queue and what it carries.
@@ -120,6 +122,10 @@ pub(super) struct Flow {
     /// Room for frames that are not whole. **Units:** KiB.
     pub(super) receive_room: Arc<Semaphore>,
     receive_kib_max: u32,
+    /// What a peer may have on the way to us, on QUIC.
+    window: Option<Window>,
+    /// Where large frames are read into.
+    pub(super) spare: Arc<Spare>,
     /// Wakes the driver: a wish was made, or draining may be done.
     pub(super) wake: Notify,
     /// Set when stream writers are to write what they have and finish.
@@ -139,7 +145,13 @@ pub(super) struct Wishes {
 
 impl Flow {
     /// The state of a link that is opening.
-    pub(super) fn new(settings: &Settings, tasks: &Tasks, metered: Metered) -> Arc<Self> {
+    pub(super) fn new(
+        settings: &Settings,
+        tasks: &Tasks,
+        spare: &Arc<Spare>,
+        window: Option<Window>,
+        metered: Metered,
+    ) -> Arc<Self> {
         let receive_kib_max = kib(settings.receive_bytes_max);
         Arc::new(Self {
             budget: Arc::new(Budget::new(metered, settings.outbox_bytes_max)),
@@ -155,6 +167,8 @@ impl Flow {
             frame_timeout: settings.frame_timeout,
             receive_room: Arc::new(Semaphore::new(receive_kib_max as usize)),
             receive_kib_max,
+            window,
+            spare: Arc::clone(spare),
             wake: Notify::new(),
             finish: CancellationToken::new(),
             closed: CancellationToken::new(),
@@ -165,6 +179,20 @@ impl Flow {
     /// The link's place in the meter.
     pub(super) fn metered(&self) -> &Metered {
         self.budget.metered()
+    }
+
+    /// Makes the link ready for a large frame that has begun.
+    pub(super) fn begin_large(&self) {
+        if let Some(window) = &self.window {
+            window.fit();
+        }
+    }
+
+    /// Makes the link ready for large frames that wait for others to end.
+    pub(super) fn hold_back(&self) {
+        if let Some(window) = &self.window {
+            window.open();
+        }
     }
 
     /// What room a frame of so many bytes needs while it is not whole: all there is where it is larger. **Units:** KiB.

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 use capd_proto::frame::{Decoder, Frame, FrameError};
-use capd_proto::limits::{FRAME_LENGTH_BYTES, QUIC_CODE_CANCEL};
+use capd_proto::limits::{FRAME_HEADER_BYTES, FRAME_LENGTH_BYTES, QUIC_CODE_CANCEL};
 use quinn::VarInt;
 use smallvec::SmallVec;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
@@ -102,7 +102,12 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
                 // An idle link would keep the room of its last large frame otherwise, and room for the next read would stand
                 // beside it while it is looked at.
                 if frame.payload.len() >= READ_BYTES_MAX / 2 {
-                    self.buffer = BytesMut::from(&self.buffer[..]);
+                    let behind = BytesMut::from(&self.buffer[..]);
+                    let rest = std::mem::replace(&mut self.buffer, behind);
+                    let whole = FRAME_HEADER_BYTES + frame.payload.len();
+                    if whole >= SPARE_FRAME_BYTES {
+                        self.flow.spare.keep(rest, whole);
+                    }
                     self.is_after_large = true;
                 }
             }
@@ -187,6 +192,7 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         if self.room.is_some() || self.begun_bytes() < FREE_BYTES {
             return;
         }
+        self.flow.begin_large();
         let bytes = whole.saturating_sub(FRAME_LENGTH_BYTES + FREE_BYTES);
         let kib = self.flow.receive_kib(bytes);
         let permit = match Arc::clone(&self.flow.receive_room).try_acquire_many_owned(kib) {
@@ -194,6 +200,7 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
             Err(TryAcquireError::Closed) => return,
             Err(TryAcquireError::NoPermits) => {
                 self.flow.metered().meter.refused(Limit::ReceiveBytes);
+                self.flow.hold_back();
                 let waiting = Arc::clone(&self.flow.receive_room).acquire_many_owned(kib);
                 // Nobody closes it.
                 let Ok(permit) = waiting.await else { return };
@@ -220,8 +227,9 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
 
     /// Makes room for the next read. Small frames come many at a time.
     ///
-    /// A large frame gets a buffer of its length once half of it is there, or all but one read: what is refused costs no more
-    /// than twice its bytes. Until then it stands in parts, none larger than a read, which serve one frame after the other.
+    /// A large frame goes on in a buffer of its length at once if one is at hand, and otherwise gets one when half of it is
+    /// there, or all but one read: what is refused costs no more than twice its bytes. Until then it stands in parts, none
+    /// larger than a read, which serve one frame after the other.
     fn reserve(&mut self) {
         let length = self.begun_bytes();
         // The frame is not whole, or it would not stand here.
@@ -234,8 +242,13 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         if free >= read || (free > 0 && length >= READ_BYTES_MAX) {
             return;
         }
-        if 2 * length + SPARE_BYTES >= whole || length + read == whole {
-            let mut all = BytesMut::with_capacity(whole);
+        let is_half = 2 * length + SPARE_BYTES >= whole || length + read == whole;
+        let room = match () {
+            () if whole < SPARE_FRAME_BYTES => is_half.then(|| BytesMut::with_capacity(whole)),
+            () if is_half => Some(self.flow.spare.take(whole)),
+            () => self.flow.spare.free(whole),
+        };
+        if let Some(mut all) = room {
             for part in self.parts.drain(..) {
                 all.extend_from_slice(&part);
             }
@@ -377,6 +390,8 @@ const READ_BYTES_MIN: usize = 1024;
 const READ_BYTES_MAX: usize = 64 * 1024;
 /// Bytes that the buffer of a large frame may have beyond twice what came of it.
 const SPARE_BYTES: usize = 8 * 1024;
+/// Shortest frame whose buffer is kept for another.
+const SPARE_FRAME_BYTES: usize = 128 * 1024;
 /// Bytes of a frame that need no room of the link's.
 const FREE_BYTES: usize = 64 * 1024;
 /// Pieces given to the system in one write.

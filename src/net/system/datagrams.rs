@@ -131,7 +131,7 @@ pub(in crate::net) const DATAGRAM_BYTES_MAX: u16 = 8_952;
 /// What UDP over IPv4 takes at once, heads aside.
 const UDP_BYTES_MAX: usize = 65_507;
 /// Most of quinn's buffers that are used, of 64 KiB each: they stay with the process once they were.
-const BUFFERS_MAX: usize = 4;
+const BUFFERS_MAX: usize = 2;
 
 #[cfg(test)]
 mod tests {
