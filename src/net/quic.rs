@@ -2,7 +2,8 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use capd_proto::identity::{Did, PublicKey};
@@ -181,46 +182,41 @@ fn principal(connection: &Connection) -> io::Result<PublicKey> {
 pub(super) struct Window {
     connection: Connection,
     bytes_max: u32,
-    fitted: Mutex<Fitted>,
-}
-
-struct Fitted {
-    /// The shortest that was seen.
-    round_trip: Duration,
-    bytes: u32,
+    /// What it was fitted to, [`UNFITTED`] or [`OPEN`]: two words in all, for a link that carries nothing large.
+    bytes: AtomicU32,
 }
 
 impl Window {
     /// The window of `connection`, which is `bytes_max` at most.
-    pub(super) fn new(connection: Connection, bytes_max: u32) -> Self {
-        let fitted = Mutex::new(Fitted { round_trip: Duration::MAX, bytes: WINDOW_BYTES_MIN });
-        Self { connection, bytes_max, fitted }
+    pub(super) const fn new(connection: Connection, bytes_max: u32) -> Self {
+        Self { connection, bytes_max, bytes: AtomicU32::new(UNFITTED) }
     }
 
     /// Fits it to the round trip.
     pub(super) fn fit(&self) {
-        let round_trip = self.connection.rtt();
-        let mut fitted = self.fitted.lock().unwrap_or_else(PoisonError::into_inner);
-        if fitted.round_trip <= round_trip {
-            return;
+        let bytes = window_bytes(self.connection.rtt(), self.bytes_max);
+        let smaller = |fitted| match fitted {
+            OPEN => None,
+            UNFITTED => Some(bytes),
+            fitted => (bytes < fitted).then_some(bytes),
+        };
+        if self.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, smaller).is_ok() {
+            self.connection.set_receive_window(bytes.into());
         }
-        fitted.round_trip = round_trip;
-        self.set(&mut fitted, window_bytes(round_trip, self.bytes_max));
     }
 
     /// Opens it as far as it goes, for good: what waits unread on some streams must leave room for the others.
     pub(super) fn open(&self) {
-        let mut fitted = self.fitted.lock().unwrap_or_else(PoisonError::into_inner);
-        fitted.round_trip = Duration::ZERO;
-        self.set(&mut fitted, self.bytes_max);
-    }
-
-    fn set(&self, fitted: &mut Fitted, bytes: u32) {
-        if std::mem::replace(&mut fitted.bytes, bytes) != bytes {
-            self.connection.set_receive_window(bytes.into());
+        if self.bytes.swap(OPEN, Ordering::Relaxed) != OPEN {
+            self.connection.set_receive_window(self.bytes_max.into());
         }
     }
 }
+
+/// A window that nothing large has come through.
+const UNFITTED: u32 = 0;
+/// A window that is not fitted any more.
+const OPEN: u32 = u32::MAX;
 
 /// What [`LINK_BYTES_PER_S`] need over a round trip.
 fn window_bytes(round_trip: Duration, bytes_max: u32) -> u32 {
