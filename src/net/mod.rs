@@ -2,10 +2,10 @@
 //!
 //! Read it along one link: [`quic`], [`tcp`] and [`local`] make connections, [`dial`] keeps them up; `tls` proves who is
 //! there, from the seed in [`key_file`]. `driver` turns a connection into a [`Link`] with the help of `greeting`, and keeps
-//! it. `socket` reads and writes an agent's connection, `wire` cuts frames and writes batches, `spare` is where large
-//! frames are read into, `stream` and its `outbox` are
-//! the way to a writer, `exchange` serves QUIC's further streams. `address`, `claim` and `pace` say who is one too many,
-//! `meter` counts what was refused and carried. What all of it takes from the machine is one [`System`].
+//! it. `socket` reads and writes an agent's connection, `wire` cuts frames and writes batches, `spare` is where large frames
+//! are read into, `stream` and its `outbox` are the way to a writer, `exchange` serves QUIC's further streams. `address`,
+//! `claim` and `pace` say who is one too many, `meter` counts what was refused and carried. What all of it takes from the
+//! machine is one [`System`].
 
 pub mod dial;
 pub mod key_file;
