@@ -4,9 +4,10 @@
 //! there, from the seed in [`key_file`]. `driver` turns a connection into a [`Link`] with the help of `greeting`, and keeps
 //! it. `socket` reads and writes an agent's connection, `wire` cuts frames and writes batches, `spare` is where large frames
 //! are read into, `stream` and its `outbox` are the way to a writer, `exchange` serves QUIC's further streams. `address`,
-//! `claim` and `pace` say who is one too many, `meter` counts what was refused and carried. What all of it takes from the
-//! machine is one [`System`].
+//! `claim` and `pace` say who is one too many, `meter` counts what was refused and carried. [`pending`] finds what waits for an
+//! answer, and [`deadlines`] whose time is up. What all of it takes from the machine is one [`System`].
 
+pub mod deadlines;
 pub mod dial;
 pub mod key_file;
 pub mod local;

@@ -1,10 +1,11 @@
 //! Requests out, their answers back in by `reply_to`: the one place where answers find what waits for them.
 
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeSet, VecDeque};
 
 use ahash::HashMap;
 use capd_proto::envelope::MessageId;
+
+use super::deadlines::Deadlines;
 
 /// Requests that await an answer, each with a deadline; bounded by entries.
 ///
@@ -13,7 +14,7 @@ use capd_proto::envelope::MessageId;
 #[derive(Debug)]
 pub struct Pending<T> {
     entries: Entries<T>,
-    deadlines: Deadlines,
+    deadlines: Deadlines<MessageId>,
     entries_max: usize,
 }
 
@@ -32,7 +33,7 @@ impl<T> Pending<T> {
         }
         let Entry::Vacant(place) = self.entries.entry(id) else { return Err(waiting) };
         place.insert((deadline_ms, waiting));
-        self.deadlines.insert((deadline_ms, id));
+        self.deadlines.insert(deadline_ms, id);
         Ok(())
     }
 
@@ -53,13 +54,15 @@ impl<T> Pending<T> {
             return None;
         }
         let (deadline_ms, waiting) = found.remove();
-        self.deadlines.remove((deadline_ms, *id), &self.entries);
+        let waits =
+            |at_ms, id: &MessageId| self.entries.get(id).is_some_and(|(found_ms, _)| *found_ms == at_ms);
+        self.deadlines.remove(deadline_ms, id, self.entries.len(), waits);
         Some(waiting)
     }
 
     /// Takes out one request whose deadline is not after `now_ms`; call until it gives none.
     pub fn take_expired(&mut self, now_ms: u64) -> Option<(MessageId, T)> {
-        let (deadline_ms, id) = self.deadlines.first()?;
+        let (deadline_ms, &id) = self.deadlines.first()?;
         if deadline_ms > now_ms {
             return None;
         }
@@ -94,61 +97,12 @@ impl<T> Pending<T> {
     }
 }
 
-type Deadline = (u64, MessageId);
 type Entries<T> = HashMap<MessageId, (u64, T)>;
-
-/// The deadlines of those that wait, in order.
-///
-/// Most come in order and are done with long before they pass, so they queue, and what no longer waits stays in the queue
-/// until it is at its front, or is most of it.
-#[derive(Debug, Default)]
-struct Deadlines {
-    /// In order; one that waits is at the front.
-    queue: VecDeque<Deadline>,
-    /// Those that came after a later one.
-    early: BTreeSet<Deadline>,
-}
-
-impl Deadlines {
-    fn insert(&mut self, deadline: Deadline) {
-        if self.queue.back().is_some_and(|(last_ms, _)| deadline.0 < *last_ms) {
-            self.early.insert(deadline);
-        } else {
-            self.queue.push_back(deadline);
-        }
-    }
-
-    /// Takes one out that no longer stands among `entries`.
-    fn remove<T>(&mut self, deadline: Deadline, entries: &Entries<T>) {
-        if !self.early.is_empty() {
-            self.early.remove(&deadline);
-        }
-        let waits = |(deadline_ms, id): &Deadline| {
-            entries.get(id).is_some_and(|(found_ms, _)| found_ms == deadline_ms)
-        };
-        if self.queue.len() > 2 * entries.len() + SPENT_FEW {
-            self.queue.retain(waits);
-        }
-        while self.queue.front().is_some_and(|first| !waits(first)) {
-            self.queue.pop_front();
-        }
-    }
-
-    fn first(&self) -> Option<Deadline> {
-        self.queue
-            .front()
-            .into_iter()
-            .chain(self.early.first())
-            .min_by_key(|(deadline_ms, _)| *deadline_ms)
-            .copied()
-    }
-}
-
-/// So many that no longer wait may stay in the queue, however few others do.
-const SPENT_FEW: usize = 64;
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -219,20 +173,6 @@ mod tests {
                 prop_assert_eq!(pending.next_deadline_ms(), model.first().map(|(at_ms, _)| *at_ms));
             }
         }
-    }
-
-    #[test]
-    fn what_no_longer_waits_takes_no_room_for_long() {
-        let mut pending = Pending::new(8);
-        pending.insert(id(1), 0, ()).unwrap();
-        for number in 0..10_000_u32 {
-            let mut next = [0; 16];
-            next[..4].copy_from_slice(&number.to_be_bytes());
-            pending.insert(MessageId(next), 1, ()).unwrap();
-            pending.take(&MessageId(next));
-            assert!(pending.deadlines.queue.len() <= SPENT_FEW + 4);
-        }
-        assert_eq!(pending.next_deadline_ms(), Some(0));
     }
 
     #[test]

@@ -3,7 +3,6 @@
 //! Two sidecars know nothing of each other's ledgers. A call that is asked for again under its own id therefore goes to
 //! whoever had it first, also after this process has started again (PROTOCOL 8).
 
-use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use ahash::HashMap;
@@ -17,6 +16,7 @@ use crate::daemon::access::End;
 use crate::daemon::executor::{Written, refused_code, unwritable};
 use crate::daemon::meter::CallLimit;
 use crate::daemon::node::{Node, Refusal, lock};
+use crate::net::deadlines::Deadlines;
 use crate::store::{Change, Given, Reserved, Row, StoreError, Work};
 
 /// Whom calls were given to, until their `ts + ttl`.
@@ -29,7 +29,7 @@ pub(in crate::daemon) struct Gifts {
 struct State {
     by_id: HashMap<MessageId, Gift>,
     reservations: Reservations,
-    expiry: BTreeSet<(u64, MessageId)>,
+    expiry: Deadlines<MessageId>,
     /// The latest `ts + ttl` that has expired: a clock that goes back gives no call away again.
     expired_ms: u64,
 }
@@ -152,7 +152,7 @@ impl Gifts {
         let mut state = lock(&self.state);
         let (mut rows, expired_ms) = state.reservations.take_expired(now_ms);
         state.expired_ms = state.expired_ms.max(expired_ms);
-        while let Some((at_ms, id)) = state.expiry.first().copied()
+        while let Some((at_ms, &id)) = state.expiry.first()
             && at_ms < now_ms
         {
             rows.extend(state.remove(&id).filter(|gift| gift.is_own).map(|gift| gift.row));
@@ -165,18 +165,17 @@ impl Gifts {
 impl State {
     /// Gives the gift that it takes the place of.
     fn insert(&mut self, id: MessageId, gift: Gift) -> Option<Gift> {
-        let expires_at_ms = gift.expires_at_ms;
-        let former = self.by_id.insert(id, gift);
-        if let Some(former) = &former {
-            self.expiry.remove(&(former.expires_at_ms, id));
-        }
-        self.expiry.insert((expires_at_ms, id));
+        let former = self.remove(&id);
+        self.expiry.insert(gift.expires_at_ms, id);
+        self.by_id.insert(id, gift);
         former
     }
 
     fn remove(&mut self, id: &MessageId) -> Option<Gift> {
         let gift = self.by_id.remove(id)?;
-        self.expiry.remove(&(gift.expires_at_ms, *id));
+        let waits =
+            |at_ms, id: &MessageId| self.by_id.get(id).is_some_and(|gift| gift.expires_at_ms == at_ms);
+        self.expiry.remove(gift.expires_at_ms, id, self.by_id.len(), waits);
         Some(gift)
     }
 }

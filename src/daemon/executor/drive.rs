@@ -140,7 +140,7 @@ impl Node {
                 let swept = calls.ledger.sweep(self.clock.wall_ms(), &mut forgotten);
                 let due = calls.take_due(now_ms);
                 let forgotten_ms = calls.ledger.forgotten_ms().unwrap_or(0);
-                (due, calls.deadlines.first().map(|(at, _)| *at), swept, forgotten_ms)
+                (due, calls.deadlines.first().map(|(at_ms, _)| at_ms), swept, forgotten_ms)
             };
             for key in due {
                 // PROTOCOL 8: the time's end is the call's result.

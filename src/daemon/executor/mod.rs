@@ -38,6 +38,7 @@ use super::meter::CallLimit;
 use super::node::{Node, Refusal, lock, needs_signature};
 use super::permission::{Permit, denied};
 use super::wire::violation_details;
+use crate::net::deadlines::Deadlines;
 use crate::net::{Link, Now, Route};
 use crate::provider::{CallKey, Invocation, Provider};
 use crate::registry::snapshot::{Entry, Origin};
@@ -68,7 +69,7 @@ struct Calls {
     by_caller: BTreeMap<Did, usize>,
     /// The same by capability. One that is not called stays for a while, since it will be.
     by_capability: BTreeMap<CapabilityId, usize>,
-    deadlines: BTreeSet<(u64, CallKey)>,
+    deadlines: Deadlines<CallKey>,
     /// Calls whose results the journal could not take yet.
     unsaved: BTreeSet<CallKey>,
     /// What finished calls were calls of.
@@ -157,7 +158,7 @@ impl Executor {
             running: HashMap::default(),
             by_caller: BTreeMap::new(),
             by_capability: BTreeMap::new(),
-            deadlines: BTreeSet::new(),
+            deadlines: Deadlines::default(),
             unsaved: BTreeSet::new(),
             called: listing::Called::default(),
         };
@@ -195,7 +196,8 @@ impl Executor {
 
     /// Keys of every running call, in the order of their deadlines.
     fn running(&self) -> Vec<CallKey> {
-        lock(&self.calls).deadlines.iter().map(|(_, key)| key.clone()).collect()
+        let calls = lock(&self.calls);
+        calls.deadlines.keys(ends_at(&calls.running))
     }
 }
 
@@ -228,27 +230,21 @@ impl Calls {
     fn start(&mut self, key: CallKey, running: Box<Running>) -> bool {
         *self.by_caller.entry(key.from.clone()).or_default() += 1;
         self.count_capability(&running.invocation.capability);
-        let is_earliest = self.deadlines.first().is_none_or(|(at, _)| running.deadline_ms < *at);
-        self.deadlines.insert((running.deadline_ms, key.clone()));
+        let is_earliest = self.deadlines.first().is_none_or(|(at_ms, _)| running.deadline_ms < at_ms);
+        self.deadlines.insert(running.deadline_ms, key.clone());
         self.running.insert(key, running);
         is_earliest
     }
 
     /// Takes out the deadlines that have come.
     fn take_due(&mut self, now_ms: u64) -> Vec<CallKey> {
-        let mut due = Vec::new();
-        while self.deadlines.first().is_some_and(|(at, _)| *at <= now_ms)
-            && let Some((_, key)) = self.deadlines.pop_first()
-        {
-            due.push(key);
-        }
-        due
+        std::iter::from_fn(|| self.deadlines.take_due(now_ms, ends_at(&self.running))).collect()
     }
 
     fn end(&mut self, key: &CallKey) -> Option<Box<Running>> {
         let running = self.running.remove(key)?;
         self.note(key, &running);
-        self.deadlines.remove(&(running.deadline_ms, key.clone()));
+        self.deadlines.remove(running.deadline_ms, key, self.running.len(), ends_at(&self.running));
         if let Some(count) = self.by_caller.get_mut(&key.from) {
             *count -= 1;
             if *count == 0 {
@@ -260,6 +256,11 @@ impl Calls {
         }
         Some(running)
     }
+}
+
+/// Whether a call still runs that is to end at a moment.
+fn ends_at(running: &HashMap<CallKey, Box<Running>>) -> impl Fn(u64, &CallKey) -> bool {
+    |at_ms, key| running.get(key).is_some_and(|running| running.deadline_ms == at_ms)
 }
 
 /// What tells this body from another. BLAKE3 takes a quarter of SHA-256's time for a large one, and twice it for a small
