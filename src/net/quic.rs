@@ -346,8 +346,8 @@ const WINDOW_BYTES_MIN: u32 = 1024 * 1024;
 /// Longest datagram on links that a sidecar with many of them takes: one of usual Ethernet over IPv6. quinn keeps on every
 /// link what it once needed for the longest packet that it tried there.
 const DATAGRAM_BYTES_MAX_OF_MANY: u16 = 1_452;
-/// Streams that a peer may have open at first: more than our own sidecars open while messages are small.
-const STREAMS_FIRST: u32 = 12;
+/// Streams that a peer may have open at first: as many as our own sidecars open while messages are small.
+const STREAMS_FIRST: u32 = 5;
 
 #[cfg(test)]
 mod tests {

@@ -62,15 +62,15 @@ async fn large_messages_wait_their_turn_on_a_link_that_holds_enough_of_them() {
     let peer = quic_peer(&mut sidecar).await;
     let payload = vec![7; bytes];
     let whole = message(&payload);
-    let mut streams = Vec::new();
-    for _ in 0..8 {
-        streams.push(peer.connection.open_bi().await.unwrap());
-    }
     // All begin, and the first is the last to go on: what the others bring in the meantime must not keep it from that.
     let (begun, rest) = whole.split_at(bytes / 16);
+    let mut streams = Vec::new();
     let all = async {
-        for (send, _) in &mut streams {
+        for _ in 0..8 {
+            // Only a stream that has begun earns the grant of more.
+            let (mut send, receive) = peer.connection.open_bi().await.unwrap();
             send.write_all(begun).await.unwrap();
+            streams.push((send, receive));
         }
         for (send, _) in streams.iter_mut().rev() {
             send.write_all(rest).await.unwrap();
