@@ -64,33 +64,11 @@ impl Service for Node {
     }
 
     fn on_messages(&self, link: &Arc<Link>, route: &Route, payloads: &[Bytes]) {
-        for payloads in payloads.chunks(CLAIMS_TOGETHER_MAX) {
-            let now = self.clock.now();
-            let mut claims = Vec::new();
-            // Whatever came behind a signature that is not checked yet; mostly there is none.
-            let mut waiting = Vec::new();
-            for payload in payloads {
-                let arrival = self.arrive(now, link, payload, &mut claims);
-                if claims.is_empty() {
-                    self.settle(link, route, payload, &arrival);
-                } else {
-                    waiting.push((payload, arrival));
-                }
-            }
-            let mut checked = Claim::check_all(&claims).into_iter();
-            for (payload, mut arrival) in waiting {
-                if let Ok(arrival) = &mut arrival
-                    && arrival.is_claimed
-                {
-                    // There is one for each claim; were there none, the message would not be taken.
-                    let fits = checked.next().unwrap_or(Err(InvalidSignature));
-                    if let Err(misfit) = fits {
-                        arrival.admitted = Err(Refusal::of(arrival.envelope.misfit(misfit)));
-                    }
-                }
-                self.settle(link, route, payload, &arrival);
-            }
-        }
+        self.take_all(link, payloads.iter().map(|payload| (route, payload)));
+    }
+
+    fn on_gathered(&self, link: &Arc<Link>, messages: &[(Route, Bytes)]) {
+        self.take_all(link, messages.iter().map(|(route, payload)| (route, payload)));
     }
 
     fn on_reset(&self, _link: &Arc<Link>, route: &Route) {
@@ -117,10 +95,52 @@ struct Arrival<'a> {
     is_claimed: bool,
 }
 
-/// Signatures that are checked together at most: more gain little, and all their messages wait for the last one's.
-const CLAIMS_TOGETHER_MAX: usize = 16;
+/// A message that waits until a signature before it is checked, or its own.
+type Waiting<'a> = (&'a Route, &'a Bytes, Result<Arrival<'a>, EnvelopeError>);
+
+/// Messages whose signatures are checked together at most: more gain little, and all of them wait for the last one's.
+const CLAIMS_TOGETHER_MAX: usize = 64;
 
 impl Node {
+    /// Takes messages in order, those whose signatures are checked together one behind the other.
+    fn take_all<'a>(&self, link: &Arc<Link>, messages: impl Iterator<Item = (&'a Route, &'a Bytes)>) {
+        let mut now = self.clock.now();
+        let mut claims = Vec::new();
+        // Whatever came behind a signature that is not checked yet; mostly there is none.
+        let mut waiting = Vec::new();
+        for (route, payload) in messages {
+            let arrival = self.arrive(now, link, payload, &mut claims);
+            if claims.is_empty() {
+                self.settle(link, route, payload, &arrival);
+                continue;
+            }
+            waiting.push((route, payload, arrival));
+            if waiting.len() == CLAIMS_TOGETHER_MAX {
+                self.settle_claimed(link, &mut claims, &mut waiting);
+                now = self.clock.now();
+            }
+        }
+        self.settle_claimed(link, &mut claims, &mut waiting);
+    }
+
+    /// Checks the signatures that `claims` are left of, and takes the messages that waited for it.
+    fn settle_claimed(&self, link: &Arc<Link>, claims: &mut Vec<Claim>, waiting: &mut Vec<Waiting<'_>>) {
+        let mut checked = Claim::check_all(claims).into_iter();
+        claims.clear();
+        for (route, payload, mut arrival) in waiting.drain(..) {
+            if let Ok(arrival) = &mut arrival
+                && arrival.is_claimed
+            {
+                // There is one for each claim; were there none, the message would not be taken.
+                let fits = checked.next().unwrap_or(Err(InvalidSignature));
+                if let Err(misfit) = fits {
+                    arrival.admitted = Err(Refusal::of(arrival.envelope.misfit(misfit)));
+                }
+            }
+            self.settle(link, route, payload, &arrival);
+        }
+    }
+
     /// Looks at an envelope as PROTOCOL 7.3 orders; what is left of its signature goes to `claims`.
     fn arrive<'a>(
         &self,

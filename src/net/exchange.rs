@@ -12,6 +12,7 @@ use tracing::{debug, warn};
 
 use super::Service;
 use super::close::{CloseReason, Fault};
+use super::gather::{self, Gather};
 use super::link::{Link, Route};
 use super::outbox::{Outbox, Precedence, SendError};
 use super::quic;
@@ -28,6 +29,7 @@ pub(super) struct Exchanges {
     shared: Mutex<Vec<Arc<Stream>>>,
     shared_max: usize,
     shared_message_bytes_max: usize,
+    pub(super) gather: Gather,
     /// Streams that the peer has open.
     accepted: AtomicU32,
     /// Streams that the peer may have open: few at first, and more as it uses them, up to `streams_max`.
@@ -47,6 +49,7 @@ impl Exchanges {
             shared: Mutex::default(),
             shared_max: settings.shared_streams.max(1),
             shared_message_bytes_max: settings.shared_message_bytes_max,
+            gather: Gather::default(),
             accepted: AtomicU32::new(0),
             granted: AtomicU32::new(quic::streams_first(settings)),
             streams_max: settings.streams_max,
@@ -240,17 +243,23 @@ async fn read(
     let mut reader = FrameReader::new(receive, link.flow().frame_length_max(), link.flow());
     let route = Route::uncounted(Arc::clone(&stream));
     loop {
-        match deliver(link, service, &stream, &route, &mut reader) {
-            Ok(Delivered::All) => {}
-            // What was answered leaves, and others have their turn, before the rest is handed up.
-            Ok(Delivered::Turn) => {
-                tokio::task::yield_now().await;
-                continue;
-            }
+        let (delivered, leads) = match deliver(link, service, &stream, &route, &mut reader) {
+            Ok(delivered) => delivered,
             Err(reason) => {
                 link.close(reason);
                 return ReadEnd::Spent;
             }
+        };
+        let is_all = delivered == Delivered::All;
+        if leads || !is_all {
+            // What was answered leaves, and others have their turn, before the rest is handed up.
+            tokio::task::yield_now().await;
+        }
+        if leads {
+            gather::hand_up_all(link, service);
+        }
+        if !is_all {
+            continue;
         }
         let filled = tokio::select! {
             biased;
@@ -286,28 +295,31 @@ async fn read(
 }
 
 /// What came of handing frames up.
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Delivered {
-    /// All that had arrived whole are handed up.
+    /// All that had arrived whole are handed up, or wait for those of other streams.
     All,
     /// A turn's are; there may be more.
     Turn,
 }
 
-/// Hands frames that have arrived whole to the service, at most a turn's.
+/// Hands frames that have arrived whole to the service, at most a turn's; and whether this stream is to hand up those that
+/// wait for others.
 fn deliver(
     link: &Arc<Link>,
     service: &dyn Service,
     stream: &Stream,
     route: &Route,
     reader: &mut FrameReader<quinn::RecvStream>,
-) -> Result<Delivered, CloseReason> {
+) -> Result<(Delivered, bool), CloseReason> {
     let mut messages = Messages::new();
     let delivered = turn(link, stream, reader, &mut messages);
-    // What came before a violation is handed up all the same.
-    if !messages.is_empty() {
-        service.on_messages(link, route, &messages);
+    let leads = gather::hand_up(link, service, route, messages);
+    if delivered.is_err() {
+        // What came before a violation is handed up all the same.
+        gather::hand_up_all(link, service);
     }
-    delivered
+    Ok((delivered?, leads))
 }
 
 /// The messages among a turn's frames, up to the first violation.
@@ -342,6 +354,8 @@ fn turn(
 fn reset(link: &Arc<Link>, service: &dyn Service, stream: &Arc<Stream>) {
     // PROTOCOL 4: on shared streams a call is cancelled by message.
     if stream.received.load(Ordering::Relaxed) == 1 && !stream.is_reset.swap(true, Ordering::Relaxed) {
+        // The call may be among those that wait.
+        gather::hand_up_all(link, service);
         service.on_reset(link, &Route::uncounted(Arc::clone(stream)));
     }
 }

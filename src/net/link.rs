@@ -278,6 +278,11 @@ impl Route {
         Self { stream, is_counted: false }
     }
 
+    /// The same stream, as no call in flight.
+    pub(super) fn uncounted_clone(&self) -> Self {
+        Self::uncounted(Arc::clone(&self.stream))
+    }
+
     /// Sends a message on this stream: an answer to the request that came on it. It may leave before larger ones.
     ///
     /// **Errors:** [`SendError`]; nothing was sent then.

@@ -3,7 +3,8 @@
 //! Read it along one link: [`quic`], [`tcp`] and [`local`] make connections, [`dial`] keeps them up; `tls` proves who is
 //! there, from the seed in [`key_file`]. `driver` turns a connection into a [`Link`] with the help of `greeting`, and keeps
 //! it. `socket` reads and writes an agent's connection, `wire` cuts frames and writes batches, `spare` is where large frames
-//! are read into, `stream` and its `outbox` are the way to a writer, `exchange` serves QUIC's further streams. `address`,
+//! are read into, `stream` and its `outbox` are the way to a writer, `exchange` serves QUIC's further streams, and
+//! `gather` has signed messages of several of them wait for each other. `address`,
 //! `claim` and `pace` say who is one too many, `meter` counts what was refused and carried. [`pending`] finds what waits for an
 //! answer, and [`deadlines`] whose time is up. What all of it takes from the machine is one [`System`].
 
@@ -20,6 +21,7 @@ mod claim;
 mod close;
 mod driver;
 mod exchange;
+mod gather;
 mod greeting;
 mod host;
 mod link;
@@ -83,6 +85,11 @@ pub trait Service: Send + Sync + 'static {
     /// Messages that arrived at once, in order, at least one: what is cheaper to do for several is done for them together.
     fn on_messages(&self, link: &Arc<Link>, route: &Route, payloads: &[Bytes]) {
         payloads.iter().for_each(|payload| self.on_message(link, route, payload.clone()));
+    }
+
+    /// Messages that arrived at about the same time on different streams of a link, those of each stream in order.
+    fn on_gathered(&self, link: &Arc<Link>, messages: &[(Route, Bytes)]) {
+        messages.iter().for_each(|(route, payload)| self.on_message(link, route, payload.clone()));
     }
 
     /// The peer cancelled the single call that a stream of its own carries, by resetting it. **Source:** PROTOCOL 4.

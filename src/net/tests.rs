@@ -9,7 +9,7 @@ mod peers;
 mod refusals;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -32,6 +32,8 @@ struct Probe {
     events: mpsc::Sender<Event>,
     is_holding: AtomicBool,
     is_admitting: AtomicBool,
+    /// The most streams whose messages it was given at once.
+    gathered_streams: AtomicUsize,
 }
 
 impl Service for Probe {
@@ -51,6 +53,13 @@ impl Service for Probe {
             return;
         }
         self.report(Event::Message(payload, route.clone()));
+    }
+
+    fn on_gathered(&self, link: &Arc<Link>, messages: &[(Route, Bytes)]) {
+        let is_first = |at: usize| !messages[..at].iter().any(|(route, _)| route.is_same(&messages[at].0));
+        let streams = (0..messages.len()).filter(|at| is_first(*at)).count();
+        self.gathered_streams.fetch_max(streams, Ordering::Relaxed);
+        messages.iter().for_each(|(route, payload)| self.on_message(link, route, payload.clone()));
     }
 
     fn on_reset(&self, _link: &Arc<Link>, route: &Route) {
@@ -135,10 +144,13 @@ impl End {
 
 fn probe() -> (Arc<Probe>, mpsc::Receiver<Event>) {
     let (events, receiver) = mpsc::channel(4_096);
-    (
-        Arc::new(Probe { events, is_holding: AtomicBool::new(false), is_admitting: AtomicBool::new(true) }),
-        receiver,
-    )
+    let probe = Probe {
+        events,
+        is_holding: AtomicBool::new(false),
+        is_admitting: AtomicBool::new(true),
+        gathered_streams: AtomicUsize::new(0),
+    };
+    (Arc::new(probe), receiver)
 }
 
 fn settings() -> Settings {

@@ -421,3 +421,36 @@ async fn packets_are_as_long_as_the_path_takes_but_on_links_beyond_an_eighth_of_
     }
     server.shut_down().await;
 }
+
+#[tokio::test]
+async fn signed_messages_of_several_streams_are_handed_up_together_and_each_stream_keeps_its_order() {
+    for channel_auth in [false, true] {
+        let settings = || Settings { channel_auth, ..settings() };
+        let mut pair = Pair::open_with(Kind::PeerQuic, settings(), settings()).await;
+        pair.server.hold();
+        let request = |number: u32| pair.link.request(Bytes::from(number.to_string())).unwrap();
+        // So many calls in flight that others are waited for.
+        let mut requests: Vec<_> = (0..8).map(request).collect();
+        let mut received = Vec::new();
+        while received.len() < requests.len() {
+            received.push(pair.server.message().await);
+        }
+        requests.extend((8..200).map(request));
+        while received.len() < requests.len() {
+            received.push(pair.server.message().await);
+        }
+        let number = |payload: &Bytes| str::from_utf8(payload).unwrap().parse::<u32>().unwrap();
+        for (_, stream) in &received {
+            let of_stream = received.iter().filter(|(_, route)| route.is_same(stream));
+            assert!(of_stream.map(|(payload, _)| number(payload)).is_sorted());
+        }
+        let mut numbers: Vec<_> = received.iter().map(|(payload, _)| number(payload)).collect();
+        numbers.sort_unstable();
+        assert!(numbers.into_iter().eq(0..200));
+        let streams = pair.server.probe.gathered_streams.load(Ordering::Relaxed);
+        // Where the channel speaks for its ends there is nothing to wait for.
+        assert!(if channel_auth { streams == 0 } else { streams > 1 }, "{streams}");
+        drop((requests, received));
+        pair.end().await;
+    }
+}
