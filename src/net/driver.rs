@@ -79,21 +79,25 @@ fn run(host: Arc<Host>, opening: Opening, ready: oneshot::Sender<Opened>) -> imp
     let (mut driver, mut sender) = Driver::new(host, opening, ready);
     let outbox = Arc::clone(&driver.control.outbox);
     async move {
-        let mut writing = pin!(wire::write_all(&mut sender, &outbox));
-        let reason = tokio::select! {
-            // Reading stands first: what the service answers while frames are read leaves in one write behind them.
-            biased;
-            reason = driver.drive() => reason,
-            written = &mut writing => driver.gone(match written {
-                // The writer ends by itself only when the peer stops QUIC's control stream.
-                Ok(()) => CloseReason::PeerClosed,
-                Err(error) => broken(driver.connection.as_ref(), &error),
-            }),
+        let reason = {
+            let mut writing = pin!(wire::write_all(&mut sender, &outbox));
+            let reason = tokio::select! {
+                // Reading stands first: what the service answers while frames are read leaves in one write behind them.
+                biased;
+                reason = driver.drive() => reason,
+                written = &mut writing => driver.gone(match written {
+                    // The writer ends by itself only when the peer stops QUIC's control stream.
+                    Ok(()) => CloseReason::PeerClosed,
+                    Err(error) => broken(driver.connection.as_ref(), &error),
+                }),
+            };
+            driver.flow.set_draining();
+            if reason.is_ours() {
+                Box::pin(driver.finish(writing)).await;
+            }
+            // A writer that nobody polls any more must not keep its place in the turnstile.
+            reason
         };
-        driver.flow.set_draining();
-        if reason.is_ours() {
-            Box::pin(driver.finish(writing)).await;
-        }
         Box::pin(driver.end(reason)).await;
     }
 }
@@ -137,7 +141,7 @@ impl Driver {
         let window =
             connection.clone().map(|connection| Window::new(connection, host.settings.link_window_bytes));
         let metered = host.meter.link(end.kind);
-        let flow = Flow::new(&host.settings, &host.system.tasks, &host.spare, window, metered);
+        let flow = Flow::new(&host, window, metered);
         let driver = Self {
             machine,
             greeter: Greeter::new(Arc::clone(&host), role, end),

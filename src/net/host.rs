@@ -18,6 +18,7 @@ use super::settings::Settings;
 use super::spare::Spare;
 use super::system::{System, Tasks};
 use super::tls::{Credentials, CredentialsError};
+use super::turnstile::Turnstile;
 
 /// Where links of one process meet: each is opened for its service and ends with it.
 pub struct Host {
@@ -31,6 +32,7 @@ pub struct Host {
     pub(super) shutdown: CancellationToken,
     pub(super) meter: Arc<Meter>,
     pub(super) spare: Arc<Spare>,
+    pub(super) turnstile: Arc<Turnstile>,
     peers: Room,
     locals: Room,
     handshakes: Option<Handshakes>,
@@ -129,6 +131,7 @@ impl Host {
         Arc::new(Self {
             meter: Arc::default(),
             spare: Arc::default(),
+            turnstile: Arc::default(),
             handshakes,
             opening: Tally::new(settings.links_opening_per_address_max),
             opened: Tally::new(settings.links_per_peer_max),

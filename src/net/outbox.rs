@@ -2,7 +2,7 @@
 //!
 //! The writer takes everything small that is queued at one wake-up, so frames queued while it was busy leave together:
 //! they are copied behind each other into one buffer. Large ones are queued as they are and leave one by one, so that what is
-//! small waits for one of them at most.
+//! small waits for one of them at most, and the largest part by part, so that other streams wait for no more than a part.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -15,6 +15,7 @@ use capd_proto::limits::FRAME_HEADER_BYTES;
 use tokio::sync::Notify;
 
 use super::meter::{Limit, Metered};
+use super::turnstile::Turnstile;
 
 /// Why a message was not queued. Nothing of it was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -42,12 +43,18 @@ pub enum SendError {
 #[derive(Debug)]
 pub(super) struct Budget {
     metered: Metered,
+    turnstile: Arc<Turnstile>,
     bytes_max: usize,
 }
 
 impl Budget {
-    pub(super) const fn new(metered: Metered, bytes_max: usize) -> Self {
-        Self { metered, bytes_max }
+    pub(super) const fn new(metered: Metered, turnstile: Arc<Turnstile>, bytes_max: usize) -> Self {
+        Self { metered, turnstile, bytes_max }
+    }
+
+    /// Where work on large messages waits for its turn.
+    pub(super) fn turnstile(&self) -> &Turnstile {
+        &self.turnstile
     }
 
     /// The link whose bytes these are.
@@ -83,6 +90,8 @@ struct Queue {
     small_frames: usize,
     /// Frames that leave one by one, in order.
     large: VecDeque<Large>,
+    /// Whether a part of the first of them has left.
+    is_begun: bool,
     /// How much was small when the writer came last: about as much as the next time.
     taken_bytes: usize,
     closed: bool,
@@ -139,27 +148,46 @@ impl Queue {
         self.small_frames += 1;
     }
 
-    /// What leaves next: all that is small, and one frame that is not. A large frame never waits for more than what is
-    /// small by then, and what is small for one large frame.
+    /// Whether what leaves next is a part of a frame.
+    fn is_next_part(&self) -> bool {
+        let is_long = |large: &Large| large.len() > PART_BYTES_MAX;
+        self.is_begun || (self.small.is_empty() && self.large.front().is_some_and(is_long))
+    }
+
+    /// What leaves next: all that is small, and one frame that is not, or a part of it. A large frame never waits for more
+    /// than what is small by then, and what is small for one large frame.
     fn take(&mut self) -> Vec<Bytes> {
         let mut chunks = Vec::new();
-        if !self.small.is_empty() {
+        if !self.small.is_empty() && !self.is_begun {
             self.taken_bytes = self.small.len();
             chunks.push(self.small.split().freeze());
             self.small_frames = 0;
         }
-        if let Some(large) = self.large.pop_front() {
-            chunks.extend(large.pieces.into_iter().filter(|piece| !piece.is_empty()));
-            if self.large.is_empty() {
-                // An idle stream would keep the room of its longest queue otherwise.
-                self.large = VecDeque::new();
-            }
+        if let Some(large) = self.large.front_mut() {
+            large.take(PART_BYTES_MAX, &mut chunks);
+            self.is_begun = large.len() > 0;
+        }
+        if !self.is_begun && self.large.pop_front().is_some() && self.large.is_empty() {
+            // An idle stream would keep the room of its longest queue otherwise.
+            self.large = VecDeque::new();
         }
         chunks
     }
 }
 
 impl Large {
+    /// Takes the first `bytes_max` bytes, or all there are.
+    fn take(&mut self, bytes_max: usize, chunks: &mut Vec<Bytes>) {
+        let mut left = bytes_max;
+        for piece in &mut self.pieces {
+            let part = piece.split_to(piece.len().min(left));
+            left -= part.len();
+            if !part.is_empty() {
+                chunks.push(part);
+            }
+        }
+    }
+
     fn len(&self) -> usize {
         self.pieces.iter().map(Bytes::len).sum()
     }
@@ -245,6 +273,10 @@ impl Outbox {
     /// Waits for frames; `None` once the queue is closed and empty. For the one writer; cancelling loses nothing.
     pub(super) async fn batch(&self) -> Option<Batch> {
         loop {
+            if self.queue().is_next_part() {
+                // What is small may come meanwhile, and leaves first if the frame has not begun.
+                Box::pin(self.budget.turnstile.pass()).await;
+            }
             {
                 let mut queue = self.queue();
                 let chunks = queue.take();
@@ -276,6 +308,8 @@ impl Drop for Outbox {
 
 /// Largest payload that is copied behind others; from here on a piece of its own costs less than the copy.
 const COPIED_BYTES_MAX: usize = 16 * 1024;
+/// Most bytes of a large frame that leave at once.
+const PART_BYTES_MAX: usize = 64 * 1024;
 /// Bytes the buffer for small frames grows by at least.
 const ROOM_BYTES_MIN: usize = 256;
 const ROOM_BYTES_MAX: usize = 2 * 1024;
@@ -289,7 +323,7 @@ mod tests {
     const HEADER: [u8; FRAME_HEADER_BYTES] = [9; FRAME_HEADER_BYTES];
 
     fn budget(bytes_max: usize) -> Budget {
-        Budget::new(Arc::<Meter>::default().link(Kind::PeerQuic), bytes_max)
+        Budget::new(Arc::<Meter>::default().link(Kind::PeerQuic), Arc::default(), bytes_max)
     }
 
     fn outbox(bytes_max: usize, frames_max: usize) -> Outbox {
@@ -342,6 +376,37 @@ mod tests {
         let small = [&HEADER, &b"head tail"[..]].concat();
         assert_eq!(batch.chunks, [&small, &[&HEADER, &b"head"[..]].concat()[..], &item, b"tail"]);
         assert_eq!(batch.chunks[2].as_ptr(), item.as_ptr());
+    }
+
+    #[tokio::test]
+    async fn a_long_frame_leaves_in_parts_with_nothing_between_them() {
+        let outbox = outbox(1 << 20, 10);
+        let long: Bytes = (0..150_000_u32).map(|number| number as u8).collect();
+        outbox.push(HEADER, &long.clone().into(), Precedence::BySize).unwrap();
+        let mut batch = outbox.batch().await.unwrap();
+        assert_eq!(batch.chunks.iter().map(Bytes::len).sum::<usize>(), PART_BYTES_MAX);
+        outbox.push(HEADER, &Bytes::from_static(b"small").into(), Precedence::BySize).unwrap();
+        outbox.push(HEADER, &long.slice(..20_000).into(), Precedence::BySize).unwrap();
+        outbox.close();
+        let mut sent = Vec::new();
+        loop {
+            batch.chunks.iter().for_each(|chunk| sent.extend_from_slice(chunk));
+            let Some(next) = outbox.batch().await else { break };
+            batch = next;
+        }
+        drop(batch);
+        assert_eq!(sent, [&HEADER, &long[..], &HEADER, b"small", &HEADER, &long[..20_000]].concat());
+        assert_eq!(outbox.budget.metered.traffic.queued_bytes.load(Ordering::Relaxed), 0);
+    }
+
+    #[tokio::test]
+    async fn a_queue_that_is_aborted_within_a_frame_counts_what_had_not_left() {
+        let outbox = outbox(1 << 20, 10);
+        outbox.push(HEADER, &Bytes::from(vec![7; 150_000]).into(), Precedence::BySize).unwrap();
+        drop(outbox.batch().await.unwrap());
+        outbox.abort();
+        assert!(outbox.batch().await.is_none());
+        assert_eq!(outbox.budget.metered.traffic.queued_bytes.load(Ordering::Relaxed), 0);
     }
 
     #[tokio::test]

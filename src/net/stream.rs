@@ -10,13 +10,14 @@ use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use super::close::CloseReason;
+use super::host::Host;
 use super::meter::{Limit, Metered};
 use super::outbox::{Budget, Outbox, Precedence, SendError};
 use super::pace::Pace;
 use super::quic::Window;
-use super::settings::Settings;
 use super::spare::Spare;
 use super::system::{Clock, Tasks};
+use super::turnstile::Turnstile;
 
 /// One stream of a link: its queue and what it carries.
 pub(super) struct Stream {
@@ -145,16 +146,11 @@ pub(super) struct Wishes {
 
 impl Flow {
     /// The state of a link that is opening.
-    pub(super) fn new(
-        settings: &Settings,
-        tasks: &Tasks,
-        spare: &Arc<Spare>,
-        window: Option<Window>,
-        metered: Metered,
-    ) -> Arc<Self> {
+    pub(super) fn new(host: &Host, window: Option<Window>, metered: Metered) -> Arc<Self> {
+        let settings = &host.settings;
         let receive_kib_max = kib(settings.receive_bytes_max);
         Arc::new(Self {
-            budget: Arc::new(Budget::new(metered, settings.outbox_bytes_max)),
+            budget: Arc::new(Budget::new(metered, Arc::clone(&host.turnstile), settings.outbox_bytes_max)),
             frames_max: settings.outbox_frames_max,
             message_bytes_max: AtomicUsize::new(settings.msg_size_bytes_max as usize - 1),
             in_flight: AtomicUsize::new(0),
@@ -168,17 +164,22 @@ impl Flow {
             receive_room: Arc::new(Semaphore::new(receive_kib_max as usize)),
             receive_kib_max,
             window,
-            spare: Arc::clone(spare),
+            spare: Arc::clone(&host.spare),
             wake: Notify::new(),
             finish: CancellationToken::new(),
             closed: CancellationToken::new(),
-            tasks: tasks.group(),
+            tasks: host.system.tasks.group(),
         })
     }
 
     /// The link's place in the meter.
     pub(super) fn metered(&self) -> &Metered {
         self.budget.metered()
+    }
+
+    /// Where work on large messages waits for its turn.
+    pub(super) fn turnstile(&self) -> &Turnstile {
+        self.budget.turnstile()
     }
 
     /// Makes the link ready for a large frame that has begun.

@@ -138,8 +138,12 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         self.flow.metered().traffic.received_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         if bytes >= self.read_bytes {
             self.read_bytes = (self.read_bytes * 2).min(READ_BYTES_MAX);
-            // A peer that is always ahead of us must not keep the writer in the same task from its turn.
-            tokio::task::yield_now().await;
+            // A peer that is always ahead of us must not keep others from their turns, nor the writer in the same task.
+            if self.is_cut() {
+                Box::pin(self.flow.turnstile().pass()).await;
+            } else {
+                tokio::task::yield_now().await;
+            }
         }
         Ok(if bytes > 0 { Filled::More } else { Filled::End })
     }
