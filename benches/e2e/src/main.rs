@@ -80,6 +80,9 @@ pub(crate) struct Args {
     /// Only memory under calls that keep coming, for so many minutes.
     #[arg(long, value_name = "MINUTES", conflicts_with_all = ["write", "only", "large", "memory", "fleet"], value_parser = clap::value_parser!(u16).range(1..))]
     steady: Option<u16>,
+    /// Each host, the caller's and the provider's, with a core of its own; otherwise the system places the processes.
+    #[arg(long)]
+    hosts: bool,
     /// The sidecar's program; otherwise it is built, optimised.
     #[arg(long)]
     capd: Option<PathBuf>,

@@ -114,7 +114,7 @@ fn programs(args: &Args) -> Programs {
     let capd = args.capd.clone().unwrap_or_else(built);
     let nats_server = args.nats_server.clone().or_else(|| installed("nats-server"));
     let fleet = if args.test { Fleet::TRIAL } else { Fleet::WHOLE };
-    Programs { capd, nats_server, fleet, ttl_s: TTL_S }
+    Programs { capd, nats_server, is_placed: args.hosts, fleet, ttl_s: TTL_S }
 }
 
 impl Run {

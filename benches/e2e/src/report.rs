@@ -48,12 +48,13 @@ fn conditions(text: &mut String, args: &Args, figures: &Figures) {
         let percent = others * 100.0;
         format!(" The kernel and other work had {percent:.0} % of the\ncores meanwhile.")
     });
+    let placed = if args.hosts { " Each host had a core of its own." } else { "" };
     writeln!(
         text,
         "{cores} cores, {}; {rustc}; capd {commit}, quinn {}, tonic {}, async-nats {}.\n\
          Params of {REQUEST_BYTES} bytes, results of {RESPONSE_BYTES}; every process of one thread, but the journals' and the\n\
          broker's. {} rounds of each in alternation, {} s with {IN_FLIGHT} calls in flight and half of that with one; the\n\
-         median round, and the least and most of all rounds in parentheses.{others}\n",
+         median round, and the least and most of all rounds in parentheses.{others}{placed}\n",
         cpu_model(),
         locked("quinn"),
         locked("tonic"),

@@ -130,7 +130,20 @@ impl Subject {
             Self::Quic => (quic_direct(dir, "usual"), None),
             Self::QuicLong => (quic_direct(dir, "long"), None),
         };
-        World { processes, socket, files }
+        let world = World { processes, socket, files };
+        if programs.is_placed {
+            world.place();
+        }
+        world
+    }
+}
+
+/// The host that a process stands for, of two: the caller's and the provider's. A broker is on neither.
+pub(crate) fn host(name: &str) -> Option<usize> {
+    match name {
+        CALLER | SECOND_CALLER | SIDECAR_A | PROXY_A => Some(0),
+        PROVIDER | SIDECAR_B | PROXY_B => Some(1),
+        _ => None,
     }
 }
 
@@ -139,6 +152,8 @@ impl Subject {
 pub(crate) struct Programs {
     pub(crate) capd: PathBuf,
     pub(crate) nats_server: Option<PathBuf>,
+    /// Whether each host has a core of its own.
+    pub(crate) is_placed: bool,
     pub(crate) fleet: Fleet,
     /// How long capd's calls are good for, and so remembered. **Units:** seconds.
     pub(crate) ttl_s: u64,

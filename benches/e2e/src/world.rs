@@ -7,10 +7,13 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use rustix::process::Pid;
+use rustix::thread::{CpuSet, sched_setaffinity};
 use tempfile::TempDir;
 
 use crate::load::{Load, Round};
 use crate::role::Ready;
+use crate::subject::host;
 
 /// The processes of one subject; they end with it.
 #[derive(Debug)]
@@ -57,6 +60,11 @@ impl World {
         let forget = |process: &Process| std::fs::write(format!("/proc/{}/clear_refs", process.pid), "5");
         self.processes.iter().for_each(|process| forget(process).unwrap());
         self.processes.iter().map(|process| status_bytes(process.pid, "VmRSS:")).collect()
+    }
+
+    /// Holds each host's processes to a core of the host's own.
+    pub(crate) fn place(&self) {
+        self.processes.iter().for_each(Process::place);
     }
 
     /// The most resident memory of each process since [`World::resident_bytes`].
@@ -108,6 +116,17 @@ impl Process {
             serde_json::from_str(&line).unwrap_or_else(|error| panic!("{name}: {line:?}: {error}"));
         process.pid = ready.pid;
         (process, ready.address)
+    }
+
+    /// Holds all its threads to the core of its host; threads to come inherit that.
+    fn place(&self) {
+        let Some(core) = host(self.name) else { return };
+        let mut cores = CpuSet::new();
+        cores.set(core);
+        for thread in std::fs::read_dir(format!("/proc/{}/task", self.pid)).unwrap() {
+            let thread = thread.unwrap().file_name().into_string().unwrap().parse().unwrap();
+            sched_setaffinity(Pid::from_raw(thread), &cores).unwrap();
+        }
     }
 
     /// Says a line, and hears one.
