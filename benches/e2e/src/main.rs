@@ -57,7 +57,7 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with = "write")]
     test: bool,
     /// Write the table to docs/performance.md.
-    #[arg(long, conflicts_with_all = ["only", "large", "memory", "fleet"])]
+    #[arg(long, conflicts_with_all = ["only", "large", "memory", "fleet", "hosts"])]
     write: bool,
     /// Rounds of each kind.
     #[arg(long, default_value_t = 5)]

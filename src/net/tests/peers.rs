@@ -170,6 +170,28 @@ async fn a_reset_or_a_stop_with_the_cancel_code_cancels_a_single_call_once() {
 }
 
 #[tokio::test]
+async fn a_call_that_waits_for_those_of_other_streams_is_handed_up_before_its_reset() {
+    let mut sidecar = End::sidecar(1);
+    sidecar.hold();
+    let peer = quic_peer(&mut sidecar).await;
+    // So many calls in flight that others are waited for.
+    let (mut send, _receive) = peer.connection.open_bi().await.unwrap();
+    send.write_all(&message(b"?held").repeat(8)).await.unwrap();
+    let mut held = Vec::new();
+    for _ in 0..8 {
+        held.push(sidecar.message().await);
+    }
+    let (mut send, mut receive) = peer.connection.open_bi().await.unwrap();
+    send.write_all(&message(b"?one")).await.unwrap();
+    // In the same packet: nothing was awaited that had to come first.
+    receive.stop(CANCEL).unwrap();
+    let (payload, route) = sidecar.message().await;
+    assert_eq!(&payload[..], b"?one");
+    assert!(matches!(sidecar.next().await, Event::Reset(told) if told.is_same(&route)));
+    assert_eq!(sidecar.probe.gathered_streams.load(Ordering::Relaxed), 1, "it had waited");
+}
+
+#[tokio::test]
 async fn no_reset_cancels_a_call_on_a_stream_of_several_or_with_another_code() {
     let mut sidecar = End::sidecar(1);
     sidecar.hold();
