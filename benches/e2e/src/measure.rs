@@ -111,8 +111,10 @@ pub(crate) fn steady(args: &Args, minutes: usize) {
 }
 
 fn programs(args: &Args) -> Programs {
-    let capd = args.capd.clone().unwrap_or_else(built);
-    let nats_server = args.nats_server.clone().or_else(|| installed("nats-server"));
+    // Sidecars run in folders of their own.
+    let from_here = |path: &PathBuf| std::path::absolute(path).expect("the folder is there");
+    let capd = args.capd.as_ref().map_or_else(built, from_here);
+    let nats_server = args.nats_server.as_ref().map(from_here).or_else(|| installed("nats-server"));
     let fleet = if args.test { Fleet::TRIAL } else { Fleet::WHOLE };
     Programs { capd, nats_server, is_placed: args.hosts, fleet, ttl_s: TTL_S }
 }
