@@ -57,6 +57,7 @@ pub struct Ledger<W> {
     expiry: Order,
     /// The latest `ts + ttl` of the forgotten calls that were not idempotent.
     forgotten_ms: Option<u64>,
+    #[cfg(feature = "test-hooks")]
     is_blind: bool,
 }
 
@@ -97,6 +98,7 @@ impl<W> Ledger<W> {
             forgettable: Aged::default(),
             expiry: Order::default(),
             forgotten_ms: None,
+            #[cfg(feature = "test-hooks")]
             is_blind: false,
         }
     }
@@ -108,11 +110,11 @@ impl<W> Ledger<W> {
 
     /// The same, with what is known of the call should it be new.
     pub fn admit_with(&mut self, invoke: Invoke, facts: Facts, waiter: W) -> Admission<W> {
-        if self.is_blind {
+        if self.is_blind() {
             self.forget(&invoke.key);
         }
         // PROTOCOL 8: never executed twice, not even when the clock that this was measured by went back.
-        let may_be_forgotten = !self.is_blind
+        let may_be_forgotten = !self.is_blind()
             && !invoke.idempotent
             && self.forgotten_ms.is_some_and(|last_ms| invoke.expires_at_ms <= last_ms);
         // Nearly always there is room, and then one look tells whether the call is known and where it goes.
@@ -255,11 +257,20 @@ impl<W> Ledger<W> {
         self.kept_bytes
     }
 
-    /// For tests of those who look for mistakes: a blind ledger takes every id for a new one. `false` at first, and
-    /// nothing but such a test sets it.
-    #[doc(hidden)]
+    /// For tests of those who look for mistakes: a blind ledger takes every id for a new one.
+    #[cfg(feature = "test-hooks")]
     pub fn set_blind(&mut self, is_blind: bool) {
         self.is_blind = is_blind;
+    }
+
+    #[cfg(feature = "test-hooks")]
+    const fn is_blind(&self) -> bool {
+        self.is_blind
+    }
+
+    #[cfg(not(feature = "test-hooks"))]
+    const fn is_blind(&self) -> bool {
+        false
     }
 
     fn call(&self, key: &Key) -> Option<&Call<W>> {

@@ -101,13 +101,33 @@ pub enum Output {
 pub enum Delivery {
     /// The CAP_RESULT just handled.
     Result,
-    /// The ERROR just handled.
+    /// The ERROR just handled: nothing was executed under the call's id, and nothing will be.
     Error,
+    /// CAP_RESULT error 5902 in the place of the ERROR just handled: an earlier copy may have been executed.
+    /// **Source:** PROTOCOL 8.
+    Unknown,
+    /// An ERROR of this code that this sidecar makes: no copy left in the call's time.
+    Refusal(Code),
     /// A CAP_RESULT error that this sidecar makes, since nobody else will:
-    /// 5003 when the deadline passes without an answer; 2002 when there was no link to ask on, or an idempotent call's
-    /// links kept breaking; 5902 when they did and whether the call took effect is unknown; 4901 when the agent
-    /// cancelled a call that no executor can be asked about.
+    /// 5003 when the deadline passes without an answer; 2002 when an idempotent call's links kept breaking; 5902 when
+    /// they did, or the deadline passed between two copies, and whether the call took effect is unknown; 4901 when the
+    /// agent cancelled a call that no executor can be asked about.
     Own(Code),
+}
+
+/// How long a call may take. **Units:** milliseconds, on the clock of [`Caller::handle`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Time {
+    /// No copy leaves at or after this moment: the call's deadline or its `ts + ttl`, whichever is first.
+    pub ends_ms: u64,
+    /// How much longer the answer to a copy that left is awaited, so that the executor's own timeout can arrive.
+    pub grace_ms: u64,
+}
+
+impl Time {
+    const fn answered_by_ms(self) -> u64 {
+        self.ends_ms.saturating_add(self.grace_ms)
+    }
 }
 
 /// Where a call stands on the caller's side.
@@ -145,7 +165,7 @@ struct Tries {
     generation: Generation,
     /// Tries asked for so far, by [`Output::Send`].
     attempt: u32,
-    /// A copy under the present id went out on a link that broke, so the executor may have run it.
+    /// A copy under the present id was sent and not answered, so an executor may have run it.
     unanswered: bool,
 }
 
@@ -154,20 +174,36 @@ struct Tries {
 pub struct Caller {
     policy: Arc<RetryPolicy>,
     idempotent: bool,
-    deadline_ms: u64,
+    time: Time,
     state: State,
     outputs: Outputs<Output>,
+    #[cfg(feature = "test-hooks")]
+    is_credulous: bool,
 }
 
 impl Caller {
     /// A call to be made; the first output is [`Output::Send`].
     ///
-    /// `deadline_ms` is when the agent gets an answer at the latest, so it leaves time for the executor's own timeout
-    /// to come back. **Units:** milliseconds, on the clock of [`Caller::handle`].
-    pub fn new(policy: Arc<RetryPolicy>, idempotent: bool, deadline_ms: u64) -> Self {
-        let tries = Tries { generation: Generation(0), attempt: 1, unanswered: false };
+    /// `unanswered` says that the call may have been executed under its id already: an earlier machine, or a former
+    /// process, sent a copy and had no answer that tells otherwise.
+    pub fn new(policy: Arc<RetryPolicy>, idempotent: bool, unanswered: bool, time: Time) -> Self {
+        let tries = Tries { generation: Generation(0), attempt: 1, unanswered };
         let outputs = smallvec![Output::Send { generation: tries.generation, attempt: 1 }];
-        Self { policy, idempotent, deadline_ms, state: State::Idle(tries), outputs }
+        Self {
+            policy,
+            idempotent,
+            time,
+            state: State::Idle(tries),
+            outputs,
+            #[cfg(feature = "test-hooks")]
+            is_credulous: false,
+        }
+    }
+
+    /// For tests of those who look for mistakes: takes every ERROR for a refusal, whatever copy is unanswered.
+    #[cfg(feature = "test-hooks")]
+    pub fn set_credulous(&mut self, is_credulous: bool) {
+        self.is_credulous = is_credulous;
     }
 
     /// Takes in what happened. `jitter` is fresh randomness where [`Input::may_pause`], else anything.
@@ -176,10 +212,12 @@ impl Caller {
         let mut step = Step {
             policy: &self.policy,
             idempotent: self.idempotent,
-            deadline_ms: self.deadline_ms,
+            time: self.time,
             now_ms,
             jitter,
             out: &mut self.outputs,
+            #[cfg(feature = "test-hooks")]
+            is_credulous: self.is_credulous,
         };
         self.state = match self.state {
             State::Idle(tries) => unsent(tries, State::Idle(tries), input, &mut step),
@@ -199,8 +237,9 @@ impl Caller {
     /// When to come back with [`Input::Timeout`]. **Units:** milliseconds, on the clock of [`Caller::handle`].
     pub fn poll_timeout(&self) -> Option<u64> {
         match self.state {
-            State::Idle(_) | State::AwaitResult { .. } | State::Resending(_) => Some(self.deadline_ms),
-            State::Pausing { until_ms, .. } => Some(until_ms.min(self.deadline_ms)),
+            State::Idle(_) | State::Resending(_) => Some(self.time.ends_ms),
+            State::AwaitResult { .. } => Some(self.time.answered_by_ms()),
+            State::Pausing { until_ms, .. } => Some(until_ms.min(self.time.ends_ms)),
             State::Done => None,
         }
     }
@@ -221,7 +260,16 @@ impl Caller {
 
     /// When the agent gets an answer at the latest. **Units:** milliseconds, on the clock of [`Caller::handle`].
     pub const fn deadline_ms(&self) -> u64 {
-        self.deadline_ms
+        self.time.answered_by_ms()
+    }
+
+    /// Whether the call may have been executed under its present id, as far as this machine knows.
+    pub fn may_have_run(&self) -> bool {
+        match self.state {
+            State::Idle(tries) | State::Resending(tries) | State::Pausing { tries, .. } => tries.unanswered,
+            State::AwaitResult { .. } => true,
+            State::Done => false,
+        }
     }
 
     /// Whether the agent has its answer.
@@ -257,7 +305,7 @@ fn unsent(tries: Tries, stay: State, input: Input, step: &mut Step<'_>) -> State
         Input::Error { .. } => step.drop(stay),
         Input::LinkLost | Input::CancelUnknown => stay,
         Input::Cancel => step.cancel_unsent(tries),
-        Input::Timeout => step.timeout(tries.unanswered, stay),
+        Input::Timeout => step.unsent_timeout(tries, stay),
     }
 }
 
@@ -279,7 +327,7 @@ fn await_result(tries: Tries, input: Input, step: &mut Step<'_>) -> State {
             step.out.push(Output::SendCancel { generation: tries.generation });
             State::AwaitResult { tries, cancelled: true }
         }
-        Input::Timeout => step.timeout(true, stay),
+        Input::Timeout => step.timeout(stay),
     }
 }
 
@@ -291,10 +339,12 @@ fn await_cancelled(tries: Tries, input: Input, step: &mut Step<'_>) -> State {
         Input::Notice { generation } => step.relay(generation == tries.generation, stay),
         Input::Result { generation, .. } if generation == tries.generation => step.deliver(Delivery::Result),
         Input::Result { .. } => step.refuse(stay),
-        Input::Error { generation, .. } if generation == tries.generation => step.deliver(Delivery::Error),
+        Input::Error { generation, code, .. } if generation == tries.generation => step.refused(tries, code),
         Input::Error { .. } => step.drop(stay),
         Input::LinkLost | Input::CancelUnknown => step.deliver(Delivery::Own(Code::CANCELLED)),
-        Input::Timeout if step.now_ms >= step.deadline_ms => step.deliver(Delivery::Own(Code::CANCELLED)),
+        Input::Timeout if step.now_ms >= step.time.answered_by_ms() => {
+            step.deliver(Delivery::Own(Code::CANCELLED))
+        }
         Input::Timeout => stay,
     }
 }
@@ -314,12 +364,12 @@ fn pausing(tries: Tries, until_ms: u64, input: Input, step: &mut Step<'_>) -> St
         // The next try asks again in any case.
         Input::Error { .. } => step.drop(stay),
         Input::Cancel => step.cancel_unsent(tries),
-        Input::Timeout if step.now_ms >= until_ms && step.now_ms < step.deadline_ms => {
+        Input::Timeout if step.now_ms >= until_ms && step.now_ms < step.time.ends_ms => {
             let tries = Tries { attempt: tries.attempt + 1, ..tries };
             step.out.push(Output::Send { generation: tries.generation, attempt: tries.attempt });
             State::Resending(tries)
         }
-        Input::Timeout => step.timeout(true, stay),
+        Input::Timeout => step.unsent_timeout(tries, stay),
     }
 }
 
@@ -335,10 +385,12 @@ fn done(input: Input, step: &mut Step<'_>) -> State {
 struct Step<'a> {
     policy: &'a RetryPolicy,
     idempotent: bool,
-    deadline_ms: u64,
+    time: Time,
     now_ms: u64,
     jitter: Jitter,
     out: &'a mut Outputs<Output>,
+    #[cfg(feature = "test-hooks")]
+    is_credulous: bool,
 }
 
 impl Step<'_> {
@@ -377,8 +429,17 @@ impl Step<'_> {
         let again = retry.unwrap_or(code.is_retryable());
         match again.then(|| self.pause(tries, retry_after_ms)).flatten() {
             Some(pausing) => pausing,
-            None => self.deliver(Delivery::Error),
+            None => self.refused(tries, code),
         }
+    }
+
+    /// PROTOCOL 8: an ERROR says that nothing was executed, which nobody can know of a call with an unanswered copy, nor of
+    /// one whose executor has lost its memory of earlier copies (5902).
+    fn refused(&mut self, tries: Tries, code: Code) -> State {
+        let is_unknown = !self.idempotent && (tries.unanswered || code == Code::INTERRUPTED);
+        #[cfg(feature = "test-hooks")]
+        let is_unknown = is_unknown && !self.is_credulous;
+        self.deliver(if is_unknown { Delivery::Unknown } else { Delivery::Error })
     }
 
     fn lost(&mut self, tries: Tries) -> State {
@@ -398,7 +459,8 @@ impl Step<'_> {
         let delay_ms =
             self.policy.delay_ms(tries.attempt, self.jitter).max(retry_after_ms.unwrap_or_default()).max(1);
         let until_ms = self.now_ms.saturating_add(delay_ms);
-        if until_ms >= self.deadline_ms {
+        // PROTOCOL 8: retries end with the call's `ts + ttl` and its deadline, whichever is first.
+        if until_ms >= self.time.ends_ms {
             return None;
         }
         self.out.push(Output::Pause { until_ms, generation: tries.generation });
@@ -413,13 +475,24 @@ impl Step<'_> {
         self.deliver(Delivery::Own(Code::CANCELLED))
     }
 
-    /// `asked` tells a call that had its chance from one that never found a link.
-    fn timeout(&mut self, asked: bool, stay: State) -> State {
-        if self.now_ms < self.deadline_ms {
+    /// The deadline of a call that is out.
+    fn timeout(&mut self, stay: State) -> State {
+        if self.now_ms < self.time.answered_by_ms() {
             return stay;
         }
-        let code = if asked { Code::TIMEOUT } else { Code::ENDPOINT_UNREACHABLE };
-        self.deliver(Delivery::Own(code))
+        self.deliver(Delivery::Own(Code::TIMEOUT))
+    }
+
+    /// The deadline of a call of which no copy is out.
+    fn unsent_timeout(&mut self, tries: Tries, stay: State) -> State {
+        if self.now_ms < self.time.ends_ms {
+            return stay;
+        }
+        self.deliver(match tries.unanswered {
+            false => Delivery::Refusal(Code::ENDPOINT_UNREACHABLE),
+            true if self.idempotent => Delivery::Own(Code::TIMEOUT),
+            true => Delivery::Own(Code::INTERRUPTED),
+        })
     }
 }
 

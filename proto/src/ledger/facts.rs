@@ -21,7 +21,7 @@ pub struct Facts {
 impl<W> Ledger<W> {
     /// Where a call stands, and the facts of it; `None` for one that is not known.
     pub fn known(&self, key: &Key) -> Option<(Status, &Facts)> {
-        let call = self.call(key).filter(|_| !self.is_blind)?;
+        let call = self.call(key).filter(|_| !self.is_blind())?;
         Some((call.status(), &call.facts))
     }
 

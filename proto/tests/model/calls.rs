@@ -2,12 +2,13 @@
 //! out.
 //!
 //! The world is naive and the machines in it are real. It claims: at most one result for an id, always the same bytes; no
-//! call that is not idempotent executed twice; no ERROR after a result; every call ends, in one answer to its agent.
+//! call that is not idempotent executed twice; no ERROR after a result; no refusal of a call that is not idempotent and was
+//! executed, or is executed later; every call ends, in one answer to its agent.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
-use capd_proto::call::caller::{Caller, Delivery, Generation, Input, Output};
+use capd_proto::call::caller::{Caller, Delivery, Generation, Input, Output, Time};
 use capd_proto::call::{Jitter, RetryPolicy, executor};
 use capd_proto::code::Code;
 use capd_proto::envelope::MessageId;
@@ -93,6 +94,7 @@ pub(crate) fn check(ops: &[Op], fault: Fault) -> Result<(), String> {
 
 struct World {
     policy: Arc<RetryPolicy>,
+    fault: Fault,
     calls: Vec<Call>,
     sidecar: Sidecar,
     channel: Vec<Message>,
@@ -121,6 +123,7 @@ impl World {
         let policy = RetryPolicy::default().with_retry_on(vec![Code::UNAVAILABLE, Code::TIMEOUT]);
         Self {
             policy: Arc::new(policy),
+            fault,
             calls: Vec::new(),
             sidecar: Sidecar::new(fault),
             channel: Vec::new(),
@@ -141,11 +144,18 @@ impl World {
             Op::Lose { n } => drop(self.take(n)),
             Op::Duplicate { n } => {
                 let copy = self.channel.get(usize::from(n) % self.channel.len().max(1)).cloned();
-                self.channel.extend(copy);
+                match copy {
+                    Some(Message::Invoke(asked)) => self.ask_again(asked),
+                    // Streams double nothing, and an ERROR of an earlier copy would pass for one of a later copy.
+                    Some(Message::Error { .. }) | None => {}
+                    Some(copy) => self.channel.push(copy),
+                }
             }
             Op::Again { n } => {
                 let copy = self.invokes.get(usize::from(n) % self.invokes.len().max(1)).copied();
-                self.channel.extend(copy.map(Message::Invoke));
+                if let Some(asked) = copy {
+                    self.ask_again(asked);
+                }
             }
             Op::Answer { n, error } => self.sidecar.provider_answers(n, error, now)?,
             Op::Leave { n, another } => {
@@ -173,6 +183,12 @@ impl World {
         self.after_step(life)
     }
 
+    /// A further copy, which no machine knows of; whoever sends it alone hears of a refusal.
+    fn ask_again(&mut self, asked: Asked) {
+        self.sidecar.oracle.asks_again(asked.id);
+        self.channel.push(Message::Invoke(Asked { is_stray: true, ..asked }));
+    }
+
     /// What the sidecar sends goes on its way; when it crashed, its links broke.
     fn after_step(&mut self, life: u32) -> Result<(), String> {
         self.channel.append(&mut self.sidecar.out);
@@ -185,12 +201,14 @@ impl World {
     }
 
     fn call(&mut self, idempotent: bool, time_ms: u64) -> Result<(), String> {
-        let patience_ms = time_ms + GRACE_MS;
+        let time = Time { ends_ms: self.now.monotonic_ms + time_ms, grace_ms: GRACE_MS };
+        let mut machine = Caller::new(Arc::clone(&self.policy), idempotent, false, time);
+        machine.set_credulous(self.fault == Fault::CredulousCaller);
         self.calls.push(Call {
-            machine: Caller::new(Arc::clone(&self.policy), idempotent, self.now.monotonic_ms + patience_ms),
+            machine,
             idempotent,
             time_ms,
-            expires_at_ms: self.now.wall_ms + patience_ms,
+            expires_at_ms: self.now.wall_ms + time_ms + GRACE_MS,
             unsent: None,
             answers: 0,
         });
@@ -252,10 +270,18 @@ impl World {
                 }
                 Output::Deliver(delivery) => {
                     self.calls[n].answers += 1;
+                    self.calls[n].unsent = None;
                     claim(self.calls[n].answers == 1, || format!("call {n} was answered twice"))?;
-                    if delivery == Delivery::Result {
-                        let (id, envelope) = in_hand.as_ref().ok_or("delivered a result that never came")?;
-                        self.sidecar.oracle.delivers(*id, envelope)?;
+                    match delivery {
+                        Delivery::Result => {
+                            let (id, envelope) =
+                                in_hand.as_ref().ok_or("delivered a result that never came")?;
+                            self.sidecar.oracle.delivers(*id, envelope)?;
+                        }
+                        Delivery::Error | Delivery::Refusal(_) if !self.calls[n].idempotent => {
+                            self.sidecar.oracle.tells_refused(name(n, Generation(0)))?;
+                        }
+                        Delivery::Error | Delivery::Refusal(_) | Delivery::Unknown | Delivery::Own(_) => {}
                     }
                 }
                 Output::Pause { .. } | Output::Relay | Output::Drop | Output::RefuseResult => {}
@@ -270,7 +296,8 @@ impl World {
             && let Some(generation) = call.unsent.take()
         {
             let Call { idempotent, time_ms, expires_at_ms, .. } = *call;
-            let asked = Asked { id: name(n, generation), idempotent, expires_at_ms, time_ms };
+            let asked =
+                Asked { id: name(n, generation), idempotent, expires_at_ms, time_ms, is_stray: false };
             self.invokes.push(asked);
             self.channel.push(Message::Invoke(asked));
             call.machine.handle(Input::Sent, self.now.monotonic_ms, Jitter::NONE);
@@ -317,7 +344,9 @@ impl World {
             claim(is_over, || format!("call {n} has not ended: {}", call.machine.state_name()))?;
         }
         claim(self.sidecar.next_deadline_ms().is_none(), || "an execution has not ended".to_owned())?;
-        self.channel.extend(self.invokes.iter().copied().map(Message::Invoke));
+        for asked in self.invokes.clone() {
+            self.ask_again(asked);
+        }
         self.deliver_all()
     }
 

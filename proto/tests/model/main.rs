@@ -67,14 +67,20 @@ fn wrong_ledgers_are_found_and_printed_as_a_test() {
     }
 }
 
-/// The duplicate check switched off, and again the row that says `Executing`.
+/// The duplicate check switched off, then the row that says `Executing`, then the caller's doubt in a late ERROR.
 #[test]
 fn faults_of_a_sidecar_are_found_and_printed_as_a_test() {
-    for fault in [Fault::BlindLedger, Fault::NoExecutingRow] {
+    for fault in [Fault::BlindLedger, Fault::NoExecutingRow, Fault::CredulousCaller] {
         let found =
             look("calls::check(&ops, Fault::None)", 4_000, 60, call_op(), |ops| calls::check(ops, fault));
         let test = found.expect_err("a fault is found out");
-        let broken = ["was executed twice", "has a second result", "got its result, and then ERROR"];
+        let broken = [
+            "was executed twice",
+            "has a second result",
+            "got its result, and then ERROR",
+            "was executed, and its agent was told that it is refused",
+            "was executed after its agent was told that it is refused",
+        ];
         assert!(broken.iter().any(|promise| test.contains(promise)), "{test}");
         assert!(test.contains("#[test]\nfn calls_to_be_named() {\n    use calls::Op::*;\n"), "{test}");
         assert!(test.contains("        Call { idempotent: false, time_s: "), "{test}");

@@ -16,6 +16,10 @@ struct Seen {
     executed: usize,
     results: Vec<Bytes>,
     forgotten: bool,
+    /// Its agent was told that nothing was executed, and nothing will be.
+    refused: bool,
+    /// There are copies that the caller's machine knows nothing of.
+    has_strays: bool,
 }
 
 impl Oracle {
@@ -27,7 +31,25 @@ impl Oracle {
         let seen = self.0.entry(id).or_default();
         seen.executed += 1;
         claim(seen.admitted > 0, || format!("{id} was executed and never admitted"))?;
+        claim(!seen.refused || seen.has_strays, || {
+            format!("{id} was executed after its agent was told that it is refused")
+        })?;
         claim(idempotent || seen.executed == 1, || format!("{id} was executed twice"))
+    }
+
+    /// PROTOCOL 8: an ERROR says that nothing was executed under this id, and nothing will be. Of a call that is not
+    /// idempotent, nobody may say so who cannot know it.
+    pub(crate) fn tells_refused(&mut self, id: MessageId) -> Result<(), String> {
+        let seen = self.0.entry(id).or_default();
+        seen.refused = true;
+        claim(seen.executed == 0 || seen.has_strays, || {
+            format!("{id} was executed, and its agent was told that it is refused")
+        })
+    }
+
+    /// A copy is sent of which the caller's machine knows nothing, so that it cannot answer for it.
+    pub(crate) fn asks_again(&mut self, id: MessageId) {
+        self.0.entry(id).or_default().has_strays = true;
     }
 
     pub(crate) fn answers(

@@ -22,6 +22,8 @@ pub(crate) enum Fault {
     BlindLedger,
     /// The row that says `Executing`.
     NoExecutingRow,
+    /// The caller's rule that an ERROR after an unanswered copy is no refusal.
+    CredulousCaller,
 }
 
 /// What goes over the channel, either way.
@@ -41,6 +43,8 @@ pub(crate) struct Asked {
     pub(crate) idempotent: bool,
     pub(crate) expires_at_ms: u64,
     pub(crate) time_ms: u64,
+    /// Whether it is a copy that the caller's machine did not send.
+    pub(crate) is_stray: bool,
 }
 
 /// The two clocks. **Units:** milliseconds.
@@ -297,7 +301,9 @@ impl Sidecar {
 
     fn refuse(&mut self, asked: &Asked, code: Code) -> Result<(), String> {
         self.oracle.refuses(asked.id, asked.idempotent, code)?;
-        self.out.push(Message::Error { id: asked.id, code });
+        if !asked.is_stray {
+            self.out.push(Message::Error { id: asked.id, code });
+        }
         Ok(())
     }
 

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-const DEADLINE_MS: u64 = 20_000;
+const TIME: Time = Time { ends_ms: 20_000, grace_ms: 250 };
 
 fn policy() -> RetryPolicy {
     RetryPolicy::default().with_retry_on(vec![Code::INTERNAL_ERROR])
@@ -29,13 +29,15 @@ fn input(name: &str, current: Generation) -> (Input, u64) {
         "Error 5004 after 30s" => error(current, Code::OVERLOADED, Some(true), Some(30_000)),
         "Error 5004 final" => error(current, Code::OVERLOADED, Some(false), None),
         "Error 3001" => error(current, Code::UNAUTHORIZED, None, None),
+        "Error 5902" => error(current, Code::INTERRUPTED, None, None),
         "Error old" => error(old, Code::OVERLOADED, None, None),
         "LinkLost" => Input::LinkLost,
         "Cancel" => Input::Cancel,
         "CancelUnknown" => Input::CancelUnknown,
         "Timeout 0.999s" => return (Input::Timeout, 999),
         "Timeout 1s" => return (Input::Timeout, 1_000),
-        "Timeout 20s" => return (Input::Timeout, DEADLINE_MS),
+        "Timeout 20s" => return (Input::Timeout, TIME.ends_ms),
+        "Timeout 20.25s" => return (Input::Timeout, TIME.answered_by_ms()),
         other => panic!("no such input: {other}"),
     };
     (input, 0)
@@ -54,6 +56,7 @@ const INPUTS: &[&str] = &[
     "Error 5004 after 30s",
     "Error 5004 final",
     "Error 3001",
+    "Error 5902",
     "Error old",
     "LinkLost",
     "Cancel",
@@ -61,6 +64,7 @@ const INPUTS: &[&str] = &[
     "Timeout 0.999s",
     "Timeout 1s",
     "Timeout 20s",
+    "Timeout 20.25s",
 ];
 
 fn drain(caller: &mut Caller) -> Vec<Output> {
@@ -74,13 +78,20 @@ fn feed(caller: &mut Caller, name: &str) -> Vec<Output> {
 }
 
 fn caller_after(policy: RetryPolicy, idempotent: bool, steps: &[&str]) -> Caller {
-    let mut caller = Caller::new(Arc::new(policy), idempotent, DEADLINE_MS);
+    let (unanswered, steps) = match steps {
+        [FORMER, steps @ ..] => (true, steps),
+        steps => (false, steps),
+    };
+    let mut caller = Caller::new(Arc::new(policy), idempotent, unanswered, TIME);
     drain(&mut caller);
     for step in steps {
         feed(&mut caller, step);
     }
     caller
 }
+
+/// In the place of a first step: a copy was sent before this machine was there.
+const FORMER: &str = "sent before";
 
 fn shown(output: &Output) -> String {
     match output {
@@ -90,6 +101,8 @@ fn shown(output: &Output) -> String {
         Output::SendCancel { generation } => format!("send cancel of id {}", generation.0),
         Output::Deliver(Delivery::Result) => "deliver the result".to_owned(),
         Output::Deliver(Delivery::Error) => "deliver the ERROR".to_owned(),
+        Output::Deliver(Delivery::Unknown) => "deliver own 5902 with the ERROR".to_owned(),
+        Output::Deliver(Delivery::Refusal(code)) => format!("deliver own ERROR {code}"),
         Output::Deliver(Delivery::Own(code)) => format!("deliver own {code}"),
         Output::Drop => "drop".to_owned(),
         Output::RefuseResult => "drop, answer ERROR 4001".to_owned(),
@@ -109,25 +122,37 @@ fn an_error_result_that_asks_for_a_pause_gets_it_if_the_deadline_allows() {
     assert_eq!(answered(Some(3_000)), pause(3_000));
     // Never sooner than the policy would.
     assert_eq!(answered(Some(1)), pause(1_000));
-    assert_eq!(answered(Some(DEADLINE_MS)), [Output::Deliver(Delivery::Result)]);
+    assert_eq!(answered(Some(TIME.ends_ms)), [Output::Deliver(Delivery::Result)]);
     assert_eq!(answered(Some(u64::MAX)), [Output::Deliver(Delivery::Result)]);
 }
 
 /// Every state: its name, the call's policy and kind, and the inputs that lead there.
-fn states() -> [(&'static str, RetryPolicy, bool, &'static [&'static str]); 12] {
+fn states() -> [(&'static str, RetryPolicy, bool, &'static [&'static str]); 19] {
     let once = || policy().with_attempts_max(1);
     [
         ("Idle", policy(), true, &[]),
+        ("Idle not idempotent", policy(), false, &[]),
+        ("Idle not idempotent, sent before", policy(), false, &[FORMER]),
         ("AwaitResult idempotent", policy(), true, &["Sent"]),
         ("AwaitResult not idempotent", policy(), false, &["Sent"]),
         ("AwaitResult idempotent, last try", once(), true, &["Sent"]),
         ("AwaitResult not idempotent, last try", once(), false, &["Sent"]),
+        ("AwaitResult not idempotent, sent before", policy(), false, &[FORMER, "Sent"]),
         ("AwaitResult cancelled", policy(), true, &["Sent", "Cancel"]),
+        ("AwaitResult cancelled, not idempotent, sent before", policy(), false, &[FORMER, "Sent", "Cancel"]),
         ("Pausing after a retryable ERROR", policy(), true, &["Sent", "Error 5004"]),
         ("Pausing after a lost link", policy(), true, &["Sent", "LinkLost"]),
+        ("Pausing after a lost link, not idempotent", policy(), false, &["Sent", "LinkLost"]),
         ("Pausing before a new id", policy(), true, &["Sent", "Result 5001"]),
         ("Resending after a retryable ERROR", policy(), true, &["Sent", "Error 5004", "Timeout 1s"]),
         ("Resending after a lost link", policy(), true, &["Sent", "LinkLost", "Timeout 1s"]),
+        (
+            "Resending after a retryable ERROR, not idempotent",
+            policy(),
+            false,
+            &["Sent", "Error 5004", "Timeout 1s"],
+        ),
+        ("Resending after a lost link, not idempotent", policy(), false, &["Sent", "LinkLost", "Timeout 1s"]),
         ("Done", policy(), true, &["Sent", "Result success"]),
     ]
 }
@@ -192,13 +217,42 @@ fn tries_under_the_same_id_until_the_attempts_are_spent() {
 
 #[test]
 fn no_try_begins_at_or_after_the_deadline() {
-    let mut caller = Caller::new(Arc::new(policy()), true, 1_000);
+    let mut caller = Caller::new(Arc::new(policy()), true, false, Time { ends_ms: 1_000, ..TIME });
     drain(&mut caller);
     caller.handle(Input::Sent, 0, Jitter::NONE);
     let overloaded =
         Input::Error { generation: Generation(0), code: Code::OVERLOADED, retry: None, retry_after_ms: None };
     caller.handle(overloaded, 0, Jitter::NONE);
     assert_eq!(drain(&mut caller), [Output::Deliver(Delivery::Error)]);
+}
+
+#[test]
+fn an_error_after_an_unanswered_copy_is_no_refusal_of_a_call_that_may_run_once() {
+    for (idempotent, delivery) in [(true, Delivery::Error), (false, Delivery::Unknown)] {
+        for error in ["Error 3001", "Error 5004 final", "Error 5004 after 30s"] {
+            for step in ["Sent", "Timeout 1s"] {
+                let mut caller =
+                    caller_after(policy(), idempotent, &["Sent", "LinkLost", "Timeout 1s", step]);
+                assert_eq!(feed(&mut caller, error), [Output::Deliver(delivery)], "{error} after {step}");
+            }
+        }
+    }
+}
+
+#[test]
+fn attempts_spent_and_a_deadline_between_two_copies_are_unknown_too() {
+    let mut caller =
+        caller_after(policy().with_attempts_max(2), false, &["Sent", "LinkLost", "Timeout 1s", "Sent"]);
+    assert_eq!(feed(&mut caller, "Error 5004"), [Output::Deliver(Delivery::Unknown)]);
+    for steps in [&["Sent", "LinkLost"][..], &["Sent", "LinkLost", "Timeout 1s"], &[FORMER]] {
+        let mut caller = caller_after(policy(), false, steps);
+        assert_eq!(feed(&mut caller, "Timeout 20s"), [Output::Deliver(Delivery::Own(Code::INTERRUPTED))]);
+    }
+    let mut caller = caller_after(policy(), false, &["Sent", "Error 5004", "Timeout 1s"]);
+    assert_eq!(
+        feed(&mut caller, "Timeout 20s"),
+        [Output::Deliver(Delivery::Refusal(Code::ENDPOINT_UNREACHABLE))]
+    );
 }
 
 #[test]
@@ -230,12 +284,13 @@ proptest! {
     #[test]
     fn agent_gets_one_answer_by_the_deadline(
         idempotent in any::<bool>(),
+        unanswered in any::<bool>(),
         attempts_max in 0_u32..8,
         initial_delay_ms in 0_u64..3_000,
         steps in proptest::collection::vec((0..INPUTS.len(), 0_u64..4_000, any::<u32>(), 0_u8..3), 0..60),
     ) {
         let policy = policy().with_attempts_max(attempts_max).with_initial_delay_ms(initial_delay_ms);
-        let mut caller = Caller::new(Arc::new(policy), idempotent, DEADLINE_MS);
+        let mut caller = Caller::new(Arc::new(policy), idempotent, unanswered, TIME);
         let (mut now_ms, mut answers, mut attempts, mut generation) = (0, 0, 0, Generation(0));
         let mut observe = |caller: &mut Caller, now_ms: u64| {
             for output in drain(caller) {
@@ -244,11 +299,11 @@ proptest! {
                     Output::Send { generation: sent, attempt } => {
                         attempts += 1;
                         assert_eq!(attempt, attempts, "tries are counted without gaps");
-                        assert!(now_ms < DEADLINE_MS && answers == 0);
+                        assert!(now_ms < TIME.ends_ms && answers == 0);
                         assert!(sent == generation || (idempotent && sent.0 == generation.0 + 1));
                         generation = sent;
                     }
-                    Output::Pause { until_ms, .. } => assert!(until_ms > now_ms && until_ms < DEADLINE_MS),
+                    Output::Pause { until_ms, .. } => assert!(until_ms > now_ms && until_ms < TIME.ends_ms),
                     Output::Relay | Output::SendCancel { .. } => assert_eq!(answers, 0),
                     Output::Drop | Output::RefuseResult => {}
                 }
@@ -276,8 +331,8 @@ proptest! {
                 prop_assert!(caller.poll_timeout().is_none_or(|due_ms| due_ms > now_ms));
             }
         }
-        caller.handle(Input::Timeout, DEADLINE_MS.max(now_ms), Jitter(0));
-        observe(&mut caller, DEADLINE_MS.max(now_ms));
+        caller.handle(Input::Timeout, TIME.answered_by_ms().max(now_ms), Jitter(0));
+        observe(&mut caller, TIME.answered_by_ms().max(now_ms));
         prop_assert!(caller.is_done());
         prop_assert_eq!(caller.poll_timeout(), None);
     }
