@@ -11,6 +11,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use capd_proto::cbor::Writer;
 use capd_proto::code::Code;
 use capd_proto::envelope::{Draft, Encoded, Envelope, Ext, MessageId};
+use capd_proto::identity::Did;
 use capd_proto::limits::EXT_CAPABILITY_ID;
 use capd_proto::message::{
     self, CapResult, ContentHash, Declare, Descriptor, DescriptorDraft, ErrorBody, HashAlg, RateLimit,
@@ -309,7 +310,9 @@ impl Node {
         // The ledger counts what it keeps of it.
         let body = Encoded::item_of(inbound.payload, inbound.body);
         let result = AgentResult { body, ended, is_timed };
-        let answered = self.providers.agent(inbound.link).map(|agent| agent.provider.on_result(id, result));
+        let is_to = self.answered_by(inbound);
+        let answered =
+            self.providers.agent(inbound.link).map(|agent| agent.provider.on_result(id, is_to, result));
         match answered {
             Some(Answered::Taken) => Ok(()),
             // PROTOCOL 8: dropped, audited, and said to the provider.
@@ -320,16 +323,25 @@ impl Node {
         }
     }
 
+    /// Whose call an agent's answer may end: that of the caller it is addressed to. An answer to the sidecar itself is for
+    /// whoever made the call.
+    fn answered_by(&self, inbound: &Inbound<'_>) -> impl Fn(&Did) -> bool {
+        let is_ours = inbound.is_for(self.did());
+        move |caller| is_ours || inbound.is_for(caller)
+    }
+
     /// ERROR from an agent that serves: it refuses the call.
     pub(super) fn on_agent_error(&self, inbound: &Inbound<'_>, id: &MessageId, error: &ErrorBody<'_>) {
         if let Some(agent) = self.providers.agent(inbound.link) {
-            agent.provider.on_error(id, error.code, error.message.to_string());
+            let is_to = self.answered_by(inbound);
+            agent.provider.on_error(id, is_to, error.code, error.message.to_string());
         }
     }
 
     /// PROCESSING, PROGRESS, INPUT_REQUIRED from an agent that serves.
     pub(super) fn on_agent_progress(&self, inbound: &Inbound<'_>, id: &MessageId, typ: Type) {
-        let call = self.providers.agent(inbound.link).and_then(|agent| agent.provider.call_of(id));
+        let is_to = self.answered_by(inbound);
+        let call = self.providers.agent(inbound.link).and_then(|agent| agent.provider.call_of(id, is_to));
         if let Some(key) = call {
             self.relay_progress(&key, typ, inbound.body);
         }

@@ -1,11 +1,13 @@
 //! Calls in, CAP_INVOKE envelopes out to an agent on a local link; its CAP_RESULT bodies back in, outcomes out.
 
+use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
 use std::sync::{Mutex, PoisonError};
 
 use ahash::HashMap;
 use capd_proto::code::Code;
 use capd_proto::envelope::MessageId;
+use capd_proto::identity::Did;
 
 use super::ticket::Ticket;
 use super::{AgentResult, CallKey, Invocation, Outcome, Provider};
@@ -40,20 +42,22 @@ pub struct LinkProvider<W> {
 
 struct Calls {
     in_flight: HashMap<MessageId, Ticket>,
+    /// Calls that ended without the agent's answer, which may still come, oldest first. Until then their ids are no other
+    /// caller's: an agent may answer by the id alone, and another's call would end with this one's result.
+    owed: VecDeque<CallKey>,
     is_open: bool,
 }
 
 impl<W: Wire> LinkProvider<W> {
     /// A provider behind `wire` that takes at most `calls_max` calls at a time.
     pub fn new(wire: W, calls_max: usize) -> Self {
-        let calls = Calls { in_flight: HashMap::default(), is_open: true };
+        let calls = Calls { in_flight: HashMap::default(), owed: VecDeque::new(), is_open: true };
         Self { wire, calls_max, calls: Mutex::new(calls) }
     }
 
-    /// The agent's CAP_RESULT for the call `id`.
-    pub fn on_result(&self, id: &MessageId, result: AgentResult) -> Answered {
-        let ticket = self.calls().in_flight.remove(id);
-        match ticket {
+    /// The agent's CAP_RESULT for the call `id` of a caller that `is_to` holds for: whom the answer is addressed to.
+    pub fn on_result(&self, id: &MessageId, is_to: impl Fn(&Did) -> bool, result: AgentResult) -> Answered {
+        match self.take(id, is_to) {
             Some(ticket) => {
                 ticket.finish(Outcome::Body(result));
                 Answered::Taken
@@ -62,10 +66,15 @@ impl<W: Wire> LinkProvider<W> {
         }
     }
 
-    /// The agent refused the call `id` with an ERROR.
-    pub fn on_error(&self, id: &MessageId, code: Code, message: String) -> Answered {
-        let ticket = self.calls().in_flight.remove(id);
-        match ticket {
+    /// The agent refused the call `id` of such a caller with an ERROR.
+    pub fn on_error(
+        &self,
+        id: &MessageId,
+        is_to: impl Fn(&Did) -> bool,
+        code: Code,
+        message: String,
+    ) -> Answered {
+        match self.take(id, is_to) {
             Some(ticket) => {
                 ticket.finish(Outcome::Failure { code, message });
                 Answered::Taken
@@ -74,9 +83,10 @@ impl<W: Wire> LinkProvider<W> {
         }
     }
 
-    /// The call that a PROCESSING, PROGRESS or INPUT_REQUIRED of the agent belongs to.
-    pub fn call_of(&self, id: &MessageId) -> Option<CallKey> {
-        self.calls().in_flight.get(id).map(|ticket| ticket.key().clone())
+    /// The call of such a caller that a PROCESSING, PROGRESS or INPUT_REQUIRED of the agent belongs to.
+    pub fn call_of(&self, id: &MessageId, is_to: impl Fn(&Did) -> bool) -> Option<CallKey> {
+        let calls = self.calls();
+        calls.in_flight.get(id).map(Ticket::key).filter(|key| is_to(&key.from)).cloned()
     }
 
     /// The link broke: every call in flight is lost, and no further one is taken.
@@ -94,6 +104,16 @@ impl<W: Wire> LinkProvider<W> {
         }
     }
 
+    /// The ticket that an answer of the agent's belongs to.
+    fn take(&self, id: &MessageId, is_to: impl Fn(&Did) -> bool) -> Option<Ticket> {
+        let mut calls = self.calls();
+        let ticket = calls.take(id, is_to);
+        if ticket.is_none() {
+            calls.owed.retain(|key| key.id != *id);
+        }
+        ticket
+    }
+
     fn calls(&self) -> std::sync::MutexGuard<'_, Calls> {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -105,16 +125,21 @@ impl<W: Wire> LinkProvider<W> {
             return Err((ticket, Outcome::Lost));
         }
         let is_full = calls.in_flight.len() >= self.calls_max;
-        // Answers carry the id alone, so two callers' calls under one id cannot be told apart on one link.
+        let key = ticket.key();
+        if calls.owed.iter().any(|owed| owed.id == id && owed.from != key.from) {
+            return Err((ticket, overloaded(ANOTHER_CALLERS)));
+        }
         match calls.in_flight.entry(id) {
             Entry::Vacant(place) if !is_full => {
                 place.insert(ticket);
                 Ok(())
             }
-            Entry::Vacant(_) | Entry::Occupied(_) => {
+            Entry::Vacant(_) => {
                 self.wire.overloaded();
                 Err((ticket, overloaded("the provider has too many calls in flight")))
             }
+            // A cancel names the id alone, so the agent could not tell two callers' calls under one id apart.
+            Entry::Occupied(_) => Err((ticket, overloaded(ANOTHER_CALLERS))),
         }
     }
 }
@@ -126,7 +151,7 @@ impl<W: Wire> Provider for LinkProvider<W> {
             return ticket.finish(outcome);
         }
         if !self.wire.invoke(&invocation) {
-            let ticket = self.calls().in_flight.remove(&id);
+            let ticket = self.calls().take(&id, |from| *from == invocation.key.from);
             if let Some(ticket) = ticket {
                 ticket.finish(overloaded("the provider's queue is full"));
             }
@@ -134,7 +159,17 @@ impl<W: Wire> Provider for LinkProvider<W> {
     }
 
     fn cancel(&self, key: &CallKey) {
-        let ticket = self.calls().in_flight.remove(&key.id);
+        let ticket = {
+            let mut calls = self.calls();
+            let ticket = calls.take(&key.id, |from| *from == key.from);
+            if ticket.is_some() {
+                if calls.owed.len() >= OWED_MAX {
+                    calls.owed.pop_front();
+                }
+                calls.owed.push_back(key.clone());
+            }
+            ticket
+        };
         if let Some(ticket) = ticket {
             self.wire.cancel(key.id);
             ticket.finish(Outcome::Lost);
@@ -145,6 +180,21 @@ impl<W: Wire> Provider for LinkProvider<W> {
         self.calls().in_flight.len()
     }
 }
+
+impl Calls {
+    /// The ticket of a call, by its whole key: an id alone may be another caller's, which chose it.
+    fn take(&mut self, id: &MessageId, is_callers: impl Fn(&Did) -> bool) -> Option<Ticket> {
+        match self.in_flight.entry(*id) {
+            Entry::Occupied(found) if is_callers(&found.get().key().from) => Some(found.remove()),
+            Entry::Occupied(_) | Entry::Vacant(_) => None,
+        }
+    }
+}
+
+/// Why a call waits whose id is in use by somebody else.
+const ANOTHER_CALLERS: &str = "the provider runs another caller's call under this id";
+/// Unanswered calls remembered of one agent.
+const OWED_MAX: usize = 1_024;
 
 fn overloaded(message: &str) -> Outcome {
     Outcome::Failure { code: Code::OVERLOADED, message: message.to_owned() }

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use capd_proto::code::Code;
 use capd_proto::envelope::MessageId;
-use capd_proto::identity::Identity;
+use capd_proto::identity::{Did, Identity};
 
 use super::link::{Answered, LinkProvider, Wire};
 use super::ticket::{Answer, Answers};
@@ -95,6 +95,11 @@ fn a_panicking_provider_still_answers() {
     assert_eq!(outcomes.take().len(), 1);
 }
 
+/// An answer that is addressed to whoever made the call.
+fn anybody(_: &Did) -> bool {
+    true
+}
+
 fn result(body: &'static str) -> AgentResult {
     let body = Bytes::from_static(body.as_bytes());
     AgentResult { ended: Ok(body.clone()), body, is_timed: true }
@@ -107,9 +112,9 @@ fn an_agents_result_ends_its_call_and_a_second_one_is_unknown() {
     start(&provider, &outcomes, invocation(1, 1));
     assert_eq!(*line.sent.lock().unwrap(), [MessageId([1; 16])]);
     assert_eq!(provider.in_flight(), 1);
-    assert_eq!(provider.on_result(&MessageId([9; 16]), result("")), Answered::Unknown);
-    assert_eq!(provider.on_result(&MessageId([1; 16]), result("body")), Answered::Taken);
-    assert_eq!(provider.on_result(&MessageId([1; 16]), result("")), Answered::Unknown);
+    assert_eq!(provider.on_result(&MessageId([9; 16]), anybody, result("")), Answered::Unknown);
+    assert_eq!(provider.on_result(&MessageId([1; 16]), anybody, result("body")), Answered::Taken);
+    assert_eq!(provider.on_result(&MessageId([1; 16]), anybody, result("")), Answered::Unknown);
     let finished = outcomes.take();
     assert!(
         matches!(&finished[..], [(_, Outcome::Body(result))] if result.body == b"body"[..]),
@@ -140,7 +145,7 @@ fn what_an_agent_cannot_take_is_overloaded() {
     start(&provider, &outcomes, invocation(1, 2));
     start(&provider, &outcomes, invocation(1, 3));
     line.is_full.store(true, Ordering::Relaxed);
-    assert_eq!(provider.on_result(&MessageId([2; 16]), result("")), Answered::Taken);
+    assert_eq!(provider.on_result(&MessageId([2; 16]), anybody, result("")), Answered::Taken);
     start(&provider, &outcomes, invocation(1, 4));
     let refused: Vec<_> = outcomes.take().iter().filter_map(|(_, outcome)| code(outcome)).collect();
     assert_eq!(refused, [Code::OVERLOADED; 3]);
@@ -155,7 +160,45 @@ fn a_cancelled_call_is_told_to_the_agent_and_its_late_answer_is_unknown() {
     start(&provider, &outcomes, call.clone());
     provider.cancel(&call.key);
     assert_eq!(*line.cancelled.lock().unwrap(), [call.key.id]);
-    assert_eq!(provider.on_result(&call.key.id, result("")), Answered::Unknown);
+    assert_eq!(provider.on_result(&call.key.id, anybody, result("")), Answered::Unknown);
     provider.cancel(&call.key);
     assert_eq!(line.cancelled.lock().unwrap().len(), 1);
+}
+
+#[test]
+fn who_knows_anothers_id_cannot_end_its_call() {
+    let (line, outcomes) = (Line::default(), Arc::new(Outcomes::default()));
+    let provider = LinkProvider::new(line.clone(), 8);
+    let (call, thief) = (invocation(1, 1), invocation(2, 1));
+    start(&provider, &outcomes, call.clone());
+    provider.cancel(&thief.key);
+    let to_thief = |did: &Did| *did == thief.key.from;
+    assert_eq!(provider.on_result(&call.key.id, to_thief, result("theirs")), Answered::Unknown);
+    let refused = provider.on_error(&call.key.id, to_thief, Code::UNAVAILABLE, String::new());
+    assert_eq!(refused, Answered::Unknown);
+    assert_eq!(provider.call_of(&call.key.id, to_thief), None);
+    assert_eq!((provider.in_flight(), line.cancelled.lock().unwrap().len()), (1, 0));
+    assert!(outcomes.take().is_empty());
+    let to_caller = |did: &Did| *did == call.key.from;
+    assert_eq!(provider.call_of(&call.key.id, to_caller).as_ref(), Some(&call.key));
+    assert_eq!(provider.on_result(&call.key.id, to_caller, result("done")), Answered::Taken);
+}
+
+#[test]
+fn a_late_answer_to_one_callers_call_is_not_anothers_result() {
+    let (line, outcomes) = (Line::default(), Arc::new(Outcomes::default()));
+    let provider = LinkProvider::new(line.clone(), 8);
+    let (call, thief) = (invocation(1, 1), invocation(2, 1));
+    start(&provider, &outcomes, call.clone());
+    provider.cancel(&call.key);
+    outcomes.take();
+    // While the answer is owed, its id is nobody else's.
+    start(&provider, &outcomes, thief.clone());
+    assert_eq!(
+        outcomes.take().iter().filter_map(|(_, outcome)| code(outcome)).collect::<Vec<_>>(),
+        [Code::OVERLOADED]
+    );
+    assert_eq!(provider.on_result(&call.key.id, anybody, result("late")), Answered::Unknown);
+    start(&provider, &outcomes, thief);
+    assert_eq!(provider.on_result(&call.key.id, anybody, result("theirs")), Answered::Taken);
 }
