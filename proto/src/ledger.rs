@@ -20,6 +20,7 @@
 mod aged;
 mod facts;
 mod list;
+mod marks;
 mod order;
 mod terms;
 mod verdict;
@@ -38,6 +39,7 @@ use order::Order;
 
 pub use facts::Facts;
 pub use list::Listed;
+pub use marks::CancelMarks;
 pub use terms::{BodyDigest, Invoke, Kept, Key, Limits};
 pub use verdict::{Admission, Answerer, Bound, Finish, Status, Waiters};
 

@@ -100,6 +100,13 @@ pub const LEDGER_WAITERS_MAX: usize = 16;
 /// Calls that one sweep of the ledger forgets, so that no sweep holds up the calls that run; ours.
 pub const LEDGER_SWEEP_MAX: usize = 4_096;
 
+/// How long a cancel of an unknown call keeps it from running when it comes, in milliseconds. **Source:** PROTOCOL 7.6.
+pub const CANCEL_MARK_MS: u64 = 60_000;
+/// Such cancels remembered of one sender; ours.
+pub const CANCEL_MARKS_PER_PEER_MAX: usize = 256;
+/// Such cancels remembered of all senders together; ours: some 100 bytes each.
+pub const CANCEL_MARKS_MAX: usize = 16_384;
+
 /// First retry's delay, in milliseconds; doubled each time. **Source:** PROTOCOL 8, AMP 001 16.3.
 pub const RETRY_INITIAL_DELAY_MS: u64 = 1_000;
 /// Longest delay between tries, in milliseconds. **Source:** PROTOCOL 8, AMP 001 16.3.

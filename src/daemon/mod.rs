@@ -20,6 +20,8 @@ mod discovery;
 mod executor;
 mod gate;
 mod hashes;
+#[cfg(feature = "test-hooks")]
+mod hooks;
 mod inbound;
 mod listing;
 mod meter;
@@ -54,6 +56,8 @@ use crate::store::{Medium, Thread};
 use node::Node;
 
 pub use hashes::{Hashed, Hashes, hashes};
+#[cfg(feature = "test-hooks")]
+pub use hooks::Rule;
 pub use policy::{rules, warnings as policy_warnings};
 pub use reload::ReloadError;
 pub use start::StartError;
@@ -135,11 +139,10 @@ impl Daemon {
         .to_string()
     }
 
-    /// For tests of those who look for mistakes: has the ledger take every call for a new one. Nothing but such a test
-    /// sets it.
-    #[doc(hidden)]
-    pub fn set_ledger_blind(&self, is_blind: bool) {
-        self.node.executor.set_blind(is_blind);
+    /// For tests of those who look for mistakes: leaves a part of the promise out from here on.
+    #[cfg(feature = "test-hooks")]
+    pub fn leave_out(&self, rule: Rule) {
+        self.node.leave_out(rule);
     }
 
     /// Reads the policy anew from where the configuration was read; one with a mistake changes nothing.

@@ -52,6 +52,15 @@ impl Refusal {
         Self::new(error.code(), error.to_string())
     }
 
+    /// The body of an ERROR that says it.
+    pub(super) fn body(&self) -> Vec<u8> {
+        let mut body = Vec::new();
+        let mut error = ErrorBody::new(self.code, self.message.as_str());
+        error.details = self.details.as_deref();
+        error.encode(&mut body);
+        body
+    }
+
     pub(super) fn with_details(mut self, details: Vec<u8>) -> Self {
         self.details = Some(details);
         self
@@ -142,6 +151,8 @@ pub(super) struct Node {
     pub(super) draining: CancellationToken,
     /// Set when tasks are to end.
     pub(super) shutdown: CancellationToken,
+    #[cfg(feature = "test-hooks")]
+    pub(super) left_out: super::hooks::LeftOut,
 }
 
 /// An envelope that we write.
@@ -208,6 +219,8 @@ impl Node {
             tasks: parts.system.tasks.group(),
             draining: CancellationToken::new(),
             shutdown: CancellationToken::new(),
+            #[cfg(feature = "test-hooks")]
+            left_out: super::hooks::LeftOut::default(),
         })
     }
 
@@ -319,11 +332,7 @@ impl Node {
         refusal: &Refusal,
     ) {
         tracing::debug!(link = %link.id(), code = %refusal.code, reason = refusal.message, "refused");
-        let mut body = Vec::new();
-        let mut error = ErrorBody::new(refusal.code, refusal.message.as_str());
-        error.details = refusal.details.as_deref();
-        error.encode(&mut body);
-        let envelope = self.answer(link, link.principal(), reply_to, Type::Error, &body);
+        let envelope = self.answer(link, link.principal(), reply_to, Type::Error, &refusal.body());
         self.send(link, route, envelope);
     }
 }

@@ -116,6 +116,13 @@ impl Peers {
         usable.min_by_key(|link| (link.in_flight(), link.id())).cloned()
     }
 
+    /// An open link to a peer by its id.
+    pub(super) fn link_of(&self, did: &Did, link: LinkId) -> Option<Arc<Link>> {
+        let state = lock(&self.state);
+        let mut links = state.get(did)?.links.iter();
+        links.find(|other| other.id() == link && !other.is_closed()).cloned()
+    }
+
     /// Whether a link still stands.
     pub(super) fn has_link(&self, did: &Did, link: LinkId) -> bool {
         lock(&self.state).get(did).is_some_and(|peer| peer.links.iter().any(|other| other.id() == link))

@@ -61,6 +61,15 @@ pub(super) enum Waiter {
     Us(oneshot::Sender<Answer>),
 }
 
+/// What became of a call that was to be taken in.
+pub(super) enum Added {
+    New,
+    /// There is one of its id.
+    Running(Arc<RelayedCall>),
+    /// There are too many.
+    Full,
+}
+
 /// What a peer answered to a request of our own.
 pub(super) struct Answer {
     pub(super) typ: Type,
@@ -113,6 +122,27 @@ impl Relay {
         lock(&self.pending).take_if(id, |waiting| waiting.peer == *peer)
     }
 
+    /// Where the request `id` to `peer` went that waits for its answer.
+    pub(super) fn route_of(&self, id: &MessageId, peer: &Did) -> Option<(LinkId, Route)> {
+        let mut pending = lock(&self.pending);
+        let waiting = pending.peek(id).filter(|waiting| waiting.peer == *peer)?;
+        waiting.route.clone().map(|route| (waiting.link, route))
+    }
+
+    /// Stops waiting for what a call's ids, and its cancel, were to be answered with: it has ended.
+    pub(super) fn release(&self, ids: impl Iterator<Item = MessageId>) {
+        // Routes count as calls in flight until they are dropped, which wakes links: not under the lock.
+        let released: Vec<_> = {
+            let mut pending = lock(&self.pending);
+            let is_calls = |waiting: &Waiting| match &waiting.who {
+                Waiter::Call(..) | Waiter::Cancel(_) => true,
+                Waiter::Agent { .. } | Waiter::Us(_) => false,
+            };
+            ids.filter_map(|id| pending.take_if(&id, is_calls)).collect()
+        };
+        drop(released);
+    }
+
     /// The call that waits for `id`, if `peer` is the one to answer it; it goes on waiting.
     pub(super) fn call_awaiting(&self, id: &MessageId, peer: &Did) -> Option<(Arc<RelayedCall>, Generation)> {
         let mut pending = lock(&self.pending);
@@ -154,14 +184,17 @@ impl Relay {
         pending.max(self.calls_in_flight())
     }
 
-    /// Takes a call in; `false` when there are too many.
-    pub(super) fn add_call(&self, call: &Arc<RelayedCall>) -> bool {
+    /// Takes a call in, in one look.
+    pub(super) fn add_call(&self, call: &Arc<RelayedCall>) -> Added {
         let mut calls = lock(&self.calls);
+        if let Some(running) = calls.get(call.id()) {
+            return Added::Running(Arc::clone(running));
+        }
         if calls.len() >= self.calls_max {
-            return false;
+            return Added::Full;
         }
         calls.insert(*call.id(), Arc::clone(call));
-        true
+        Added::New
     }
 
     pub(super) fn remove_call(&self, id: &MessageId) {
@@ -265,8 +298,23 @@ impl Node {
         deadline_ms: u64,
         who: Waiter,
     ) -> Result<(), Refusal> {
-        // A cancel must not arrive before its call; calls may overtake each other.
+        // Calls may overtake each other; other requests keep their order.
         let is_call = matches!(who, Waiter::Call(..));
+        let send = |link: &Arc<Link>| {
+            if is_call { link.request(envelope) } else { link.request_in_order(envelope) }
+        };
+        self.request_by(link, id, deadline_ms, who, send)
+    }
+
+    /// The same, sent by `send`.
+    pub(super) fn request_by(
+        &self,
+        link: &Arc<Link>,
+        id: MessageId,
+        deadline_ms: u64,
+        who: Waiter,
+        send: impl FnOnce(&Arc<Link>) -> Result<Route, SendError>,
+    ) -> Result<(), Refusal> {
         let waiting = Waiting { peer: link.principal().clone(), who, link: link.id(), route: None };
         if !self.relay.wait(id, deadline_ms, waiting) {
             self.meter.refused(CallLimit::RequestsWaiting);
@@ -275,8 +323,7 @@ impl Node {
                 "too many requests wait for an answer, or this id does already",
             ));
         }
-        let sent = if is_call { link.request(envelope) } else { link.request_in_order(envelope) };
-        match sent {
+        match send(link) {
             Ok(route) => {
                 if let Some(waiting) = lock(&self.relay.pending).peek(&id) {
                     waiting.route = Some(route);

@@ -17,7 +17,7 @@ use super::link::{Link, Route};
 use super::outbox::{Outbox, Precedence, SendError};
 use super::quic;
 use super::settings::Settings;
-use super::stream::{Flow, Stream};
+use super::stream::{Flow, Single, Stream};
 use super::wire::{self, CANCEL, Filled, FrameReader, Messages, SIGNED_TURN_FRAMES, TURN_FRAMES};
 
 /// The exchange streams of one QUIC link. **Source:** PROTOCOL 4.
@@ -120,7 +120,7 @@ impl Exchanges {
         flow.tasks.spawn(async move {
             let opened = tokio::select! {
                 biased;
-                () = set(stream.cancel.as_ref()) => return stream.outbox.abort(),
+                () = set(stream.single.as_ref().map(|single| &single.cancel)) => return stream.outbox.abort(),
                 opened = connection.open_bi() => opened,
             };
             match opened {
@@ -174,13 +174,13 @@ async fn serve(
     opener: Opener,
 ) {
     let outbox = Arc::clone(&stream.outbox);
-    let cancel = stream.cancel.clone();
+    let single = stream.single.clone();
     let finish = link.flow().finish.clone();
     let _counted = (opener == Opener::Peer).then(|| Counted::of(&link));
     // The writer must not keep the stream alive: it ends when the last route and the reader are gone.
     let observed = Arc::downgrade(&stream);
     let writing = async {
-        let ended = write(send, &outbox, cancel.as_ref(), &finish).await;
+        let ended = write(send, &outbox, single.as_ref(), &finish).await;
         outbox.abort();
         if ended == WriteEnd::CancelledByPeer
             && opener == Opener::Peer
@@ -238,7 +238,7 @@ async fn read(
     receive: quinn::RecvStream,
     opener: Opener,
 ) -> ReadEnd {
-    let cancel = stream.cancel.clone();
+    let cancel = stream.single.as_ref().map(|single| single.cancel.clone());
     let finish = link.flow().finish.clone();
     let mut reader = FrameReader::new(receive, link.flow().frame_length_max(), link.flow());
     let route = Route::uncounted(Arc::clone(&stream));
@@ -371,7 +371,7 @@ enum WriteEnd {
 async fn write(
     mut send: quinn::SendStream,
     outbox: &Outbox,
-    cancel: Option<&CancellationToken>,
+    single: Option<&Single>,
     finish: &CancellationToken,
 ) -> WriteEnd {
     let mut stopped = pin!(send.stopped());
@@ -379,7 +379,7 @@ async fn write(
     loop {
         let batch = tokio::select! {
             biased;
-            () = set(cancel) => break,
+            () = cut_off(single) => break,
             end = &mut stopped => return WriteEnd::of(end),
             () = finish.cancelled(), if !is_finishing => {
                 outbox.close();
@@ -393,13 +393,13 @@ async fn write(
             let _stopped = send.finish();
             tokio::select! {
                 biased;
-                () = set(cancel) => break,
+                () = cut_off(single) => break,
                 end = &mut stopped => return WriteEnd::of(end),
             }
         };
         let written = tokio::select! {
             biased;
-            () = set(cancel) => break,
+            () = cut_off(single) => break,
             written = send.write_all_chunks(&mut batch.chunks) => written,
         };
         match written {
@@ -419,6 +419,18 @@ impl WriteEnd {
             Ok(Some(code)) if code == CANCEL => Self::CancelledByPeer,
             Ok(_) | Err(_) => Self::Done,
         }
+    }
+}
+
+/// Waits until the sending half of a single call's stream is to be reset.
+async fn cut_off(single: Option<&Single>) {
+    match single {
+        Some(single) => tokio::select! {
+            biased;
+            () = single.cancel.cancelled() => {}
+            () = single.cut.cancelled() => {}
+        },
+        None => std::future::pending().await,
     }
 }
 

@@ -173,11 +173,33 @@ impl Link {
         self.request_by(&payload.into(), Precedence::BySize)
     }
 
-    /// The same behind everything that waits on the stream: a request about one that was sent before.
+    /// The same behind everything that waits on the stream.
     ///
     /// **Errors:** [`SendError`]; nothing was sent then.
     pub fn request_in_order(self: &Arc<Self>, payload: impl Into<Encoded>) -> Result<Route, SendError> {
         self.request_by(&payload.into(), Precedence::InOrder)
+    }
+
+    /// Cancels by message the call that was sent on `route`: behind it on its stream, so that no cancel overtakes its call.
+    /// Nothing goes behind the single call of a stream: what has not left of that one is reset (code 0x4901), and the
+    /// cancel takes another stream. **Source:** PROTOCOL 4.
+    ///
+    /// **Errors:** [`SendError`]; nothing was sent then.
+    pub fn cancel_behind(
+        self: &Arc<Self>,
+        route: &Route,
+        payload: impl Into<Encoded>,
+    ) -> Result<Route, SendError> {
+        if let Some(single) = &route.stream.single {
+            single.cut.cancel();
+            return self.request_in_order(payload);
+        }
+        if self.is_closed() {
+            return Err(SendError::Closed);
+        }
+        let counted = Route::counted(&route.stream);
+        route.stream.send(&payload.into(), Precedence::InOrder)?;
+        Ok(counted)
     }
 
     fn request_by(self: &Arc<Self>, payload: &Encoded, precedence: Precedence) -> Result<Route, SendError> {
@@ -293,9 +315,9 @@ impl Route {
     /// Cancels the call by resetting its stream (code 0x4901), if it has one of its own; the answer is not waited for.
     /// Returns `false` on a shared stream, where a call is cancelled by message. **Source:** PROTOCOL 4.
     pub fn cancel(&self) -> bool {
-        match &self.stream.cancel {
-            Some(cancel) => {
-                cancel.cancel();
+        match &self.stream.single {
+            Some(single) => {
+                single.cancel.cancel();
                 true
             }
             None => false,

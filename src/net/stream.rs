@@ -30,7 +30,16 @@ pub(super) struct Stream {
     /// Whether the service was told of a reset.
     pub(super) is_reset: AtomicBool,
     /// Set on a stream that this side opened for a single call.
-    pub(super) cancel: Option<CancellationToken>,
+    pub(super) single: Option<Single>,
+}
+
+/// How the one call of a stream is cancelled.
+#[derive(Clone, Default)]
+pub(super) struct Single {
+    /// Resets and stops the stream.
+    pub(super) cancel: CancellationToken,
+    /// Resets its sending half alone: what has not arrived of the request never will, and an answer still may.
+    pub(super) cut: CancellationToken,
 }
 
 impl Stream {
@@ -41,17 +50,17 @@ impl Stream {
 
     /// A stream that this side opens for a single call.
     pub(super) fn single(flow: &Arc<Flow>) -> Arc<Self> {
-        Self::new(flow, Some(CancellationToken::new()))
+        Self::new(flow, Some(Single::default()))
     }
 
-    fn new(flow: &Arc<Flow>, cancel: Option<CancellationToken>) -> Arc<Self> {
+    fn new(flow: &Arc<Flow>, single: Option<Single>) -> Arc<Self> {
         Arc::new(Self {
             outbox: Arc::new(Outbox::new(Arc::clone(&flow.budget), flow.frames_max)),
             flow: Arc::clone(flow),
             calls: AtomicUsize::new(0),
             received: AtomicUsize::new(0),
             is_reset: AtomicBool::new(false),
-            cancel,
+            single,
         })
     }
 

@@ -185,6 +185,16 @@ pub fn failure(message: &Message) -> u64 {
     message.code().unwrap()
 }
 
+/// The code of the ERROR that a 5902 which is not the last word stands in the place of.
+#[track_caller]
+pub fn unknown_for(message: &Message) -> Option<u64> {
+    assert_eq!(failure(message), 5902, "{message:?}");
+    let details = of_error(message, "details").expect("it has details");
+    assert_eq!(field(details, "final"), Some(&Value::Bool(false)));
+    let code = field(field(details, "error")?, "code")?;
+    Some(code.as_integer().unwrap().try_into().unwrap())
+}
+
 /// A field of a CAP_RESULT's error or of an ERROR.
 pub fn of_error<'a>(message: &'a Message, key: &str) -> Option<&'a Value> {
     field(field(message.body(), "error").unwrap_or(message.body()), key)

@@ -36,3 +36,4 @@ mod schemas;
 mod steady;
 mod stop;
 mod trust;
+mod unknown;

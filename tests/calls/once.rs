@@ -4,7 +4,7 @@ use ciborium::Value;
 
 use crate::agents::{
     CAP_INVOKE, CAP_RESULT, Caller, ERROR, Provider, SOON_MS, by_id, failure, idempotent, loose, of_error,
-    success, within,
+    success, unknown_for, within,
 };
 use crate::peer::Peer;
 use crate::support::{Setup, Sidecar, field, map, set};
@@ -119,7 +119,10 @@ fn an_id_with_another_body_is_4001_while_the_call_runs_and_after_its_end() {
         provider.succeed(&call, "done".into());
         assert_eq!(success(&caller.result(&id)), &Value::from("done"));
         caller.link.send_envelope(&envelope);
-        assert_eq!(caller.error(&id).code(), Some(4001));
+        // The executor says so; the caller's sidecar, which has forgotten the first body, knows that something ran.
+        let code =
+            if sidecar.did == b.did { caller.error(&id).code() } else { unknown_for(&caller.result(&id)) };
+        assert_eq!(code, Some(4001));
         provider.heard_nothing_more();
     }
 }

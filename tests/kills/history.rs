@@ -24,6 +24,8 @@ pub enum Event {
     NotFinal(u64),
     /// A final result: its outcome and the result's envelope.
     Final(Outcome, Vec<u8>),
+    /// The provider began to execute it.
+    Executed,
 }
 
 /// What a final result says.
@@ -76,7 +78,7 @@ impl History {
     pub fn outcome(&self, id: &Id) -> Option<Outcome> {
         self.calls.get(id)?.iter().find_map(|(_, event)| match event {
             Event::Final(outcome, _) => Some(*outcome),
-            Event::Sent | Event::LinkLost | Event::Refused(_) | Event::NotFinal(_) => None,
+            Event::Sent | Event::LinkLost | Event::Refused(_) | Event::NotFinal(_) | Event::Executed => None,
         })
     }
 
@@ -111,15 +113,21 @@ impl History {
             if *times > 1 {
                 found.push(Violation { id: *id, kind: Kind::Duplicate });
             }
-            if !self.calls.contains_key(id) {
+            let is_sent = |(_, event): &(Duration, Event)| matches!(event, Event::Sent);
+            if !self.calls.get(id).is_some_and(|events| events.iter().any(is_sent)) {
                 found.push(Violation { id: *id, kind: Kind::Unasked });
             }
         }
         for (id, events) in &self.calls {
             let mut finals = events.iter().filter_map(|(_, event)| match event {
                 Event::Final(outcome, bytes) => Some((*outcome, bytes)),
-                Event::Sent | Event::LinkLost | Event::Refused(_) | Event::NotFinal(_) => None,
+                Event::Sent | Event::LinkLost | Event::Refused(_) | Event::NotFinal(_) | Event::Executed => {
+                    None
+                }
             });
+            if breaks_a_refusal(events.iter().map(|(_, event)| event)) {
+                found.push(Violation { id: *id, kind: Kind::Refused });
+            }
             let Some((outcome, bytes)) = finals.next() else {
                 found.push(Violation { id: *id, kind: Kind::Unended });
                 continue;
@@ -154,6 +162,32 @@ impl History {
     }
 }
 
+/// PROTOCOL 8: an ERROR says that nothing was executed under this id, and nothing will be unless it is asked for again.
+fn breaks_a_refusal<'a>(events: impl Iterator<Item = &'a Event>) -> bool {
+    // Asks of the present link that nothing has answered yet.
+    let (mut open, mut is_executed, mut is_refused) = (0_u64, false, false);
+    for event in events {
+        match event {
+            Event::Sent => {
+                open += 1;
+                is_refused = false;
+            }
+            Event::LinkLost => open = 0,
+            Event::Refused(_) => {
+                open = open.saturating_sub(1);
+                is_refused = open == 0;
+                if is_executed {
+                    return true;
+                }
+            }
+            Event::NotFinal(_) | Event::Final(..) => open = open.saturating_sub(1),
+            Event::Executed if is_refused => return true,
+            Event::Executed => is_executed = true,
+        }
+    }
+    false
+}
+
 /// A call whose history breaks the promise.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
@@ -173,6 +207,8 @@ pub enum Kind {
     Unended,
     /// A success without an execution.
     Invented,
+    /// An ERROR for a call that was executed, or was executed after it unasked.
+    Refused,
 }
 
 fn line(event: &Event) -> String {
@@ -182,6 +218,7 @@ fn line(event: &Event) -> String {
         Event::Refused(code) => format!("refused with {code}"),
         Event::NotFinal(code) => format!("not final: {code}"),
         Event::Final(outcome, bytes) => format!("final: {outcome:?}, {}", hex(bytes)),
+        Event::Executed => "executed".to_owned(),
     }
 }
 
@@ -231,5 +268,27 @@ mod tests {
         assert_eq!(after(&[Event::Sent, success(b"a")], &[]), [Kind::Invented]);
         assert_eq!(after(&[Event::Sent, Event::NotFinal(5003), Event::Refused(1003)], &[]), [Kind::Unended]);
         assert_eq!(after(&[Event::Sent, success(b"a")], &[ID, [8; 16]]), [Kind::Unasked]);
+    }
+
+    #[test]
+    fn a_refusal_of_what_was_executed_is_found_and_one_before_another_ask_is_not() {
+        use Event::{Executed, LinkLost, Refused, Sent};
+        let end = success(b"a");
+        let bad: [&[Event]; 3] = [
+            &[Sent, Executed, LinkLost, Sent, Refused(4002), Sent, end.clone()],
+            &[Sent, LinkLost, Sent, Refused(5004), Executed, Sent, end.clone()],
+            &[Sent, Refused(2002), Executed, Sent, end.clone()],
+        ];
+        for events in bad {
+            assert_eq!(after(events, &[ID]), [Kind::Refused], "{events:?}");
+        }
+        let good: [&[Event]; 2] = [
+            &[Sent, Refused(5004), Sent, Executed, end.clone()],
+            // Of two asks on one link, each has its answer.
+            &[Sent, Sent, Refused(5004), Executed, end.clone()],
+        ];
+        for events in good {
+            assert_eq!(after(events, &[ID]), [], "{events:?}");
+        }
     }
 }

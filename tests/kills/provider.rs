@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use ciborium::Value;
 
-use crate::history::{Id, hex};
+use crate::history::{Event, History, Id, hex};
 use crate::link::{self, Link, now_ms};
 use crate::random::Random;
 use crate::signals::{Signal, Signals};
@@ -30,6 +30,7 @@ pub struct Provider {
     pub did: String,
     pub file: PathBuf,
     pub random: Random,
+    pub history: Arc<Mutex<History>>,
     pub signals: Arc<Signals>,
     pub stop: Arc<AtomicBool>,
     /// With which the provider is killed, as far as its sidecar can tell.
@@ -78,6 +79,8 @@ impl Provider {
     }
 
     fn execute(&mut self, link: &mut Link, call: &Message, lines: &mut File) -> io::Result<()> {
+        let called = Id::try_from(call.id()).expect("an id has 16 bytes");
+        self.history.lock().unwrap_or_else(PoisonError::into_inner).note(called, Event::Executed);
         self.signals.raise(Signal::Invoked);
         if self.random.once_in(4) {
             std::thread::sleep(self.random.moment(WORK_MAX));

@@ -53,6 +53,7 @@ pub fn summary(seed: u64, took: Duration, ends: &[(u64, End)]) -> Value {
         "changed": violations(Kind::Changed),
         "unended": violations(Kind::Unended),
         "invented": violations(Kind::Invented) + violations(Kind::Unasked),
+        "refused_and_executed": violations(Kind::Refused),
         "seconds": took.as_secs(),
         "machine": {
             "cores": std::thread::available_parallelism().map_or(0, usize::from),

@@ -124,6 +124,7 @@ impl World {
             did: b.did.clone(),
             file,
             random: random.fork(),
+            history: Arc::clone(&self.history),
             signals: Arc::clone(&self.signals),
             stop: Arc::clone(&self.stop_serving),
             handle: Arc::clone(&self.provider_handle),

@@ -196,7 +196,7 @@ fn a_call_asked_for_again_leaves_with_no_row_that_is_not_on_disk() {
 
 /// The worlds in which the oracle finds something, of the first few.
 fn found(breaks: Break) -> u64 {
-    (0..20)
+    (0..FOUND_WITHIN)
         .filter(|seed| !world::run(&Plan::of(*seed, Some(breaks)), *seed).verdict.violations.is_empty())
         .count() as u64
 }
@@ -211,5 +211,12 @@ fn the_oracle_finds_a_disk_that_does_not_keep_what_was_begun() {
     assert!(found(Break::Executing) > 0);
 }
 
+#[test]
+fn the_oracle_finds_an_error_that_passes_for_a_refusal_of_a_call_that_ran() {
+    assert!(found(Break::Refusals) > 0);
+}
+
+/// Worlds in which a fault is to be found.
+const FOUND_WITHIN: u64 = 100;
 /// Set for the process that only prints its traces.
 const PRINT_TRACES: &str = "CAPD_SIMULATION_PRINT_TRACES";

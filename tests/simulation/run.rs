@@ -1,8 +1,8 @@
 //! Seeds in; simulated worlds, and what the oracle says of them, out.
 //!
 //! ```text
-//! cargo run --release --example capd-sim -- --worlds N --seed S [--threads T] [--break duplicates|executing]
-//! cargo run --release --example capd-sim -- --replay SEED [--break duplicates|executing]
+//! cargo run --release --example capd-sim -- --worlds N --seed S [--threads T] [--break duplicates|executing|refusals]
+//! cargo run --release --example capd-sim -- --replay SEED [--break duplicates|executing|refusals]
 //! ```
 //!
 //! The exit code is 1 when a world broke a promise.
@@ -47,6 +47,7 @@ struct Args {
 enum Part {
     Duplicates,
     Executing,
+    Refusals,
 }
 
 fn main() -> ExitCode {
@@ -54,6 +55,7 @@ fn main() -> ExitCode {
     let breaks = args.breaks.map(|part| match part {
         Part::Duplicates => Break::Duplicates,
         Part::Executing => Break::Executing,
+        Part::Refusals => Break::Refusals,
     });
     if let Some(filter) = &args.log {
         let log = tracing_subscriber::fmt().without_time().with_ansi(false).with_writer(std::io::stderr);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use capd_proto::call::caller::Caller;
+use capd_proto::call::caller::{Caller, Time};
 use capd_proto::code::Code;
 use capd_proto::identity::Did;
 use capd_proto::message::{ContentHash, Descriptor};
@@ -10,7 +10,6 @@ use smallvec::smallvec;
 
 use super::retry::retry_policy;
 use super::{Chosen, RelayedCall};
-use crate::daemon::access::End;
 use crate::daemon::executor::refused_artifact;
 use crate::daemon::gate::{Barrier, Shut, held_against};
 use crate::daemon::node::{Node, Refusal, lock};
@@ -103,8 +102,12 @@ impl Node {
         let policy = retry_policy(descriptor.and_then(|descriptor| descriptor.retry_policy.as_ref()));
         let idempotent = descriptor.is_some_and(|descriptor| descriptor.idempotent);
         let descriptor = descriptor.map(Arc::clone);
-        let machine = Caller::new(policy, idempotent, ends_ms.saturating_add(ANSWER_GRACE_MS));
-        Chosen { machine, peer, descriptor, idempotent, output, ids: smallvec![call.id], sent_on: None }
+        let unanswered = self.gifts.may_have_run(&call.id, &call.name);
+        let time = Time { ends_ms, grace_ms: ANSWER_GRACE_MS };
+        let machine = Caller::new(policy, idempotent, unanswered, time);
+        #[cfg(feature = "test-hooks")]
+        let machine = self.left_out.tampered(machine);
+        Chosen { machine, peer, descriptor, idempotent, output, ids: smallvec![call.id], cancel: None }
     }
 
     /// Moves an idempotent call whose peer is gone, or has come back without it, to another that serves the same;
@@ -143,9 +146,7 @@ impl Node {
                     if refusal.code == Code::UNAUTHORIZED {
                         node.audit_forbidden(call.audited(&call.invoked(), node.did()), &refusal);
                     }
-                    node.end_call(&call, End::Refused(refusal.code), |node, link, route| {
-                        node.refuse(link, route, Some(call.id), &refusal);
-                    })
+                    node.refuse_call(&call, &refusal);
                 }
                 // It was cancelled, and its answer is out.
                 None => {}
@@ -257,5 +258,6 @@ fn is_about_serving(refusal: &Refusal) -> bool {
     matches!(refusal.code, Code::CAPABILITY_NOT_FOUND | Code::VERSION_MISMATCH)
 }
 
-/// How much longer than the executor the caller's sidecar waits, so that the executor's own timeout can arrive.
-const ANSWER_GRACE_MS: u64 = 2_000;
+/// How much longer than the executor the caller's sidecar waits, so that the executor's own timeout can arrive: most round
+/// trips, and little enough that a timeout of three seconds takes three.
+const ANSWER_GRACE_MS: u64 = 250;

@@ -12,7 +12,7 @@ use capd_proto::message::{CallError, CapResult, ErrorBody, SchemaSide, Type};
 use super::{Handed, RelayedCall};
 use crate::daemon::access::End;
 use crate::daemon::inbound::Inbound;
-use crate::daemon::node::{ANSWER_TTL_MS, Node, Outbound, lock};
+use crate::daemon::node::{ANSWER_TTL_MS, Node, Outbound, Refusal, lock};
 use crate::daemon::wire::{raw_violation_details, result_end};
 use crate::net::{Link, Route};
 use crate::schema::Side;
@@ -31,16 +31,17 @@ impl Node {
                 self.end_call(call, end, |node, link, route| node.send(link, route, envelope.clone()));
             }
             (Delivery::Error, Handed::Message(inbound, _)) => {
+                self.gifts.refused(&call.id);
                 let envelope = self.towards_agent(call, inbound, Type::Error);
                 let code = ErrorBody::decode(inbound.body).map_or(Code::INVALID_MESSAGE, |error| error.code);
                 let end = End::Refused(code);
                 self.end_call(call, end, |node, link, route| node.send(link, route, envelope.clone()));
             }
-            (Delivery::Error, Handed::Refusal(refusal)) => {
-                let refuse =
-                    |node: &Self, link: &_, route: &_| node.refuse(link, route, Some(call.id), refusal);
-                self.end_call(call, End::Refused(refusal.code), refuse);
+            (Delivery::Error, Handed::Refusal(refusal)) => self.end_refused(call, refusal),
+            (Delivery::Refusal(code), _) => {
+                self.end_refused(call, &Refusal::new(code, own_reason(code)));
             }
+            (Delivery::Unknown, handed) => self.end_unknown(call, handed.error()),
             (Delivery::Own(code), _) => {
                 let body = self.own_error(call, code, own_reason(code), Some(&not_final()));
                 self.end_call_with_result(call, &body);
@@ -51,6 +52,38 @@ impl Node {
                 self.end_call_with_result(call, &body);
             }
         }
+    }
+
+    /// The call cannot go on, for a reason found here before any copy left in its present course: it is refused, unless it may
+    /// have run before.
+    pub(super) fn refuse_call(&self, call: &Arc<RelayedCall>, refusal: &Refusal) {
+        if self.gifts.may_have_run(&call.id, &call.name) {
+            self.end_unknown(call, Some(refusal.body()));
+        } else {
+            self.end_refused(call, refusal);
+        }
+    }
+
+    /// PROTOCOL 8: whether the call took effect is unknown, whatever ERROR says that it is refused.
+    fn end_unknown(&self, call: &Arc<RelayedCall>, error: Option<Vec<u8>>) {
+        let code = Code::INTERRUPTED;
+        let body = self.own_error(call, code, own_reason(code), Some(&unknown_after(error.as_deref())));
+        self.end_call_with_result(call, &body);
+    }
+
+    /// The same for an invoke of the agent's that did not come as far as being a call.
+    pub(super) fn answer_unknown(&self, inbound: &Inbound<'_>, refusal: &Refusal) {
+        let (code, details) = (Code::INTERRUPTED, unknown_after(Some(&refusal.body())));
+        let mut body = Vec::new();
+        CapResult::error(CallError::new(code, own_reason(code), Some(&details))).encode(&mut body);
+        self.reply(inbound, Type::CapResult, &body);
+    }
+
+    /// Nothing was executed, and the agent is told why.
+    fn end_refused(&self, call: &Arc<RelayedCall>, refusal: &Refusal) {
+        self.gifts.refused(&call.id);
+        let refuse = |node: &Self, link: &_, route: &_| node.refuse(link, route, Some(call.id), refusal);
+        self.end_call(call, End::Refused(refusal.code), refuse);
     }
 
     /// The error that takes the place of a result which breaks its schema, with the result in it. **Source:** PROTOCOL 7.4.
@@ -112,7 +145,14 @@ impl Node {
         self.log_relayed(call, end);
         self.relay.remove_call(&call.id);
         call.ended.set();
-        let waiters = std::mem::take(&mut lock(&call.progress).waiters);
+        let (waiters, ids) = {
+            let mut progress = lock(&call.progress);
+            let ids = progress.chosen.as_ref().map(|chosen| (chosen.ids.clone(), chosen.cancel));
+            (std::mem::take(&mut progress.waiters), ids)
+        };
+        if let Some((ids, cancel)) = ids {
+            self.relay.release(ids.into_iter().chain(cancel));
+        }
         for (link, route) in waiters {
             answer(self, &link, &route);
         }
@@ -136,9 +176,17 @@ impl Node {
 
 /// The `details` of an answer that this sidecar gives because nobody else did: `{"final": false}`. Whoever asks again
 /// under the same id may still learn what became of the call.
-pub(super) fn not_final() -> Vec<u8> {
+pub(in crate::daemon) fn not_final() -> Vec<u8> {
     let mut details = Vec::new();
     Writer::new(&mut details).map(1).text("final").bool(false);
+    details
+}
+
+/// The same of an answer in the place of an ERROR, whose body it has: `{"error": {…}, "final": false}`.
+fn unknown_after(error: Option<&[u8]>) -> Vec<u8> {
+    let Some(error) = error else { return not_final() };
+    let mut details = Vec::new();
+    Writer::new(&mut details).map(2).text("error").raw(error).text("final").bool(false);
     details
 }
 
@@ -147,6 +195,6 @@ fn own_reason(code: Code) -> &'static str {
         Code::TIMEOUT => "no answer came in the call's time",
         Code::ENDPOINT_UNREACHABLE => "no link to the peer could be made in the call's time",
         Code::CANCELLED => "the caller cancelled the call",
-        _ => "the link to the peer broke; whether the call took effect is unknown",
+        _ => "an earlier copy of the call was not answered; whether the call took effect is unknown",
     }
 }

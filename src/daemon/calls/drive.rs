@@ -5,14 +5,16 @@ use std::sync::Arc;
 
 use capd_proto::call::Jitter;
 use capd_proto::call::caller::{Generation, Input, Output};
+use capd_proto::code::Code;
 use capd_proto::envelope::Ext;
 use capd_proto::identity::Did;
 use capd_proto::message::{Request, Type};
 
 use super::answers::nothing_waits;
 use super::{Handed, RelayedCall};
-use crate::daemon::node::{ANSWER_TTL_MS, Node, Outbound, lock, needs_signature};
+use crate::daemon::node::{ANSWER_TTL_MS, Node, Outbound, Refusal, lock, needs_signature};
 use crate::daemon::relay::Waiter;
+use crate::net::Link;
 
 impl Node {
     /// Tells a call's machine what happened, and does what it says.
@@ -65,15 +67,21 @@ impl Node {
 
     /// Sends the invoke, or sees to it that it is sent once there is a link.
     pub(super) fn send_call(&self, call: &Arc<RelayedCall>, generation: Generation) {
-        let (peer, id, until_ms) = {
+        let (peer, id, until_ms, answered_by_ms, idempotent) = {
             let mut progress = lock(&call.progress);
             let Some(chosen) = &mut progress.chosen else { return };
             while chosen.ids.len() <= generation.0 as usize {
                 chosen.ids.push(self.fresh_id(self.clock.wall_ms()));
             }
             let until_ms = chosen.machine.poll_timeout().unwrap_or(call.deadline_ms);
-            (chosen.peer.clone(), chosen.ids[generation.0 as usize], until_ms)
+            let (id, answered_by_ms) = (chosen.ids[generation.0 as usize], chosen.machine.deadline_ms());
+            (chosen.peer.clone(), id, until_ms, answered_by_ms, chosen.idempotent)
         };
+        // PROTOCOL 8: a copy is never sent that must be refused as expired.
+        if call.expires_at_ms < self.clock.wall_ms() {
+            let refusal = Refusal::new(Code::INVALID_TIMESTAMP, "the call's ts + ttl has passed");
+            return self.not_sent(call, generation, &refusal, Some(false));
+        }
         let Some(link) = self.peers.link(&peer) else {
             return self.send_call_later(call, generation, until_ms);
         };
@@ -91,20 +99,28 @@ impl Node {
         let (envelope, body) = self.pass_on(message.draft(self.did()), &invoked.body, needs_signature(&link));
         call.keep(body);
         drop(invoked);
-        let sent = self.request(&link, id, envelope, until_ms, Waiter::Call(Arc::clone(call), generation));
-        match sent {
-            Ok(()) => {
-                if let Some(chosen) = &mut lock(&call.progress).chosen {
-                    chosen.sent_on = Some(link.id());
-                }
-                self.drive_call(call, Some(Input::Sent), Handed::Nothing);
-            }
-            Err(refusal) => {
-                let input =
-                    Input::Error { generation, code: refusal.code, retry: None, retry_after_ms: None };
-                self.drive_call(call, Some(input), Handed::Refusal(&refusal));
-            }
+        if !idempotent {
+            self.gifts.sent(&call.id);
         }
+        // Told before it is so: once the request waits for its answer, its link may be lost at any moment.
+        self.drive_call(call, Some(Input::Sent), Handed::Nothing);
+        let who = Waiter::Call(Arc::clone(call), generation);
+        let sent = self.request(&link, id, envelope, answered_by_ms, who);
+        if let Err(refusal) = sent {
+            self.not_sent(call, generation, &refusal, None);
+        }
+    }
+
+    /// The copy that was to leave does not.
+    fn not_sent(
+        &self,
+        call: &Arc<RelayedCall>,
+        generation: Generation,
+        refusal: &Refusal,
+        retry: Option<bool>,
+    ) {
+        let input = Input::Error { generation, code: refusal.code, retry, retry_after_ms: None };
+        self.drive_call(call, Some(input), Handed::Refusal(refusal));
     }
 
     /// The chosen peer, if there is a link to it.
@@ -145,15 +161,22 @@ impl Node {
     }
 
     pub(super) fn send_cancel(&self, call: &Arc<RelayedCall>, generation: Generation) {
+        let id = self.fresh_id(self.clock.wall_ms());
         let (peer, target) = {
-            let progress = lock(&call.progress);
-            let Some(chosen) = &progress.chosen else { return };
-            (chosen.peer.clone(), chosen.ids[generation.0 as usize])
+            let mut progress = lock(&call.progress);
+            let Some(chosen) = &mut progress.chosen else { return };
+            let target = chosen.ids[generation.0 as usize];
+            // The cancel is one more id that something waits for until the call has ended.
+            chosen.cancel = Some(id);
+            (chosen.peer.clone(), target)
         };
-        let Some(link) = self.peers.link(&peer) else { return };
+        // PROTOCOL 4: on the link and the stream that the call went on, behind it. A call whose link is lost may still be
+        // found by any other: there the cancel leaves a mark.
+        let sent_on = self.relay.route_of(&target, &peer);
+        let same = sent_on.and_then(|(link, route)| Some((self.peers.link_of(&peer, link)?, Some(route))));
+        let Some((link, route)) = same.or_else(|| Some((self.peers.link(&peer)?, None))) else { return };
         let mut body = Vec::new();
         Request::Cancel { target }.encode(&mut body);
-        let id = self.fresh_id(self.clock.wall_ms());
         let message = Outbound {
             id,
             typ: Type::Request,
@@ -166,8 +189,12 @@ impl Node {
         };
         let envelope = self.seal(&message, &link);
         let deadline_ms = self.clock.monotonic_ms().saturating_add(ANSWER_TTL_MS);
-        if let Err(refusal) = self.request(&link, id, envelope, deadline_ms, Waiter::Cancel(Arc::clone(call)))
-        {
+        let send = |link: &Arc<Link>| match &route {
+            Some(route) => link.cancel_behind(route, envelope),
+            None => link.request_in_order(envelope),
+        };
+        let who = Waiter::Cancel(Arc::clone(call));
+        if let Err(refusal) = self.request_by(&link, id, deadline_ms, who, send) {
             tracing::debug!(%peer, reason = refusal.message, "a cancel was not sent");
         }
     }

@@ -12,7 +12,6 @@ use capd_proto::identity::Did;
 
 use super::reserved::{Asked, Cover, Reservations};
 use super::{Chosen, Handed, RelayedCall};
-use crate::daemon::access::End;
 use crate::daemon::executor::{Written, refused_code, unwritable};
 use crate::daemon::meter::CallLimit;
 use crate::daemon::node::{Node, Refusal, lock};
@@ -43,6 +42,9 @@ struct Gift {
     is_own: bool,
     /// Whether it is on disk: only then may a call leave because of it.
     is_durable: bool,
+    /// Whether the peer may have executed the call: a copy left, now or in a former process, and no ERROR has said that
+    /// it was refused.
+    may_have_run: bool,
 }
 
 /// What a gift asks of the journal.
@@ -64,7 +66,8 @@ impl Gifts {
         let reservations = Reservations::new(reserved);
         let mut state = State { reservations, expired_ms, ..State::default() };
         for Given { row, id, peer, expires_at_ms } in given {
-            state.insert(id, Gift { peer, expires_at_ms, row, is_own: true, is_durable: true });
+            let gift = Gift { peer, expires_at_ms, row, is_own: true, is_durable: true, may_have_run: true };
+            state.insert(id, gift);
         }
         Self { state: Mutex::new(state), gifts_max }
     }
@@ -77,6 +80,29 @@ impl Gifts {
     /// Whom a call of this id, of which nobody here knows, may have been given to by a former process.
     pub(super) fn former_peer(&self, id: &MessageId, name: &str) -> Option<Did> {
         lock(&self.state).reservations.former(name, id.ts_ms()).cloned()
+    }
+
+    /// Whether the call of this id may have been executed, so that nobody may call it refused (PROTOCOL 8).
+    pub(super) fn may_have_run(&self, id: &MessageId, name: &str) -> bool {
+        let state = lock(&self.state);
+        let gift = state.by_id.get(id);
+        gift.map_or_else(|| state.reservations.former(name, id.ts_ms()).is_some(), |gift| gift.may_have_run)
+    }
+
+    /// A copy of the call is about to leave.
+    pub(super) fn sent(&self, id: &MessageId) {
+        self.set_may_have_run(id, true);
+    }
+
+    /// The one copy of the call that left was refused, or none left.
+    pub(super) fn refused(&self, id: &MessageId) {
+        self.set_may_have_run(id, false);
+    }
+
+    fn set_may_have_run(&self, id: &MessageId, may_have_run: bool) {
+        if let Some(gift) = lock(&self.state).by_id.get_mut(id) {
+            gift.may_have_run = may_have_run;
+        }
     }
 
     /// Whether it is on disk whom the call of this id was given to.
@@ -141,8 +167,12 @@ impl Gifts {
                 (row, Some(Change::Give(Given { row, id, peer: peer.clone(), expires_at_ms })))
             }
         };
-        let is_own = matches!(first, Some(Change::Give(_)));
-        let gift = Gift { peer: peer.clone(), expires_at_ms, row, is_own, is_durable: first.is_none() };
+        let (is_own, is_durable) = (matches!(first, Some(Change::Give(_))), first.is_none());
+        let may_have_run = match state.by_id.get(&id) {
+            Some(former) => former.may_have_run,
+            None => state.reservations.former(&call.name, id.ts_ms()).is_some(),
+        };
+        let gift = Gift { peer: peer.clone(), expires_at_ms, row, is_own, is_durable, may_have_run };
         let forget = state.insert(id, gift).filter(|former| former.is_own).map(|former| former.row);
         Ok((row, Asks { first, forget }))
     }
@@ -264,11 +294,6 @@ impl Node {
             progress.chosen = progress.given.take();
         }
         self.drive_call(call, None, Handed::Nothing);
-    }
-
-    fn refuse_call(&self, call: &Arc<RelayedCall>, refusal: &Refusal) {
-        let refuse = |node: &Self, link: &_, route: &_| node.refuse(link, route, Some(call.id), refusal);
-        self.end_call(call, End::Refused(refusal.code), refuse);
     }
 
     /// Forgets whom expired calls were given to.

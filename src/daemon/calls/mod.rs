@@ -19,10 +19,11 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use capd_proto::call::caller::Caller;
+use capd_proto::cbor;
 use capd_proto::code::Code;
 use capd_proto::envelope::{Encoded, MessageId};
 use capd_proto::identity::Did;
-use capd_proto::message::{Descriptor, Invoke, Type};
+use capd_proto::message::{Descriptor, ErrorBody, Identity, Invoke, Type};
 use capd_proto::negotiate::Want;
 use smallvec::{SmallVec, smallvec};
 use tokio::sync::Notify;
@@ -35,11 +36,13 @@ use super::inbound::Inbound;
 use super::meter::CallLimit;
 use super::node::{Node, Refusal, lock};
 use super::permission::Permit;
-use crate::net::{Link, LinkId, Route, Service as _};
+use super::relay::Added;
+use crate::net::{Link, Route, Service as _};
 use crate::registry::snapshot::Entry;
 use crate::router::{self, Scope};
 use crate::schema::{Artifact, ArtifactError, Side};
 
+pub(super) use deliver::not_final;
 pub(super) use given::Gifts;
 
 /// A call of the agent's that goes to a peer.
@@ -132,8 +135,8 @@ struct Chosen {
     output: Option<Arc<Artifact>>,
     /// The id of each generation.
     ids: SmallVec<[MessageId; 1]>,
-    /// The link that the last try went out on.
-    sent_on: Option<LinkId>,
+    /// The id of the request that cancels it, once there is one.
+    cancel: Option<MessageId>,
 }
 
 /// What a machine's output may speak of.
@@ -155,6 +158,23 @@ impl<'a> Handed<'a> {
             Self::Nothing | Self::Refusal(_) => None,
         }
     }
+
+    /// The body of the ERROR that it is, as far as another message can hold it.
+    fn error(self) -> Option<Vec<u8>> {
+        let error = match self {
+            Self::Message(inbound, Type::Error) => ErrorBody::decode(inbound.body).ok()?,
+            Self::Refusal(refusal) => {
+                let error = ErrorBody::new(refusal.code, refusal.message.as_str());
+                ErrorBody { details: refusal.details.as_deref(), ..error }
+            }
+            Self::Nothing | Self::Message(..) | Self::Result(..) => return None,
+        };
+        // It stands deeper than it came, and what is too deep for the agent would take the whole answer with it.
+        let fits = |details: &&[u8]| cbor::check(&[&[0x81; 8][..], details].concat()).is_ok();
+        let mut body = Vec::new();
+        ErrorBody { details: error.details.filter(fits), ..error }.encode(&mut body);
+        Some(body)
+    }
 }
 
 impl Node {
@@ -162,14 +182,36 @@ impl Node {
     pub(in crate::daemon) fn on_invoke(&self, inbound: &Inbound<'_>) -> Result<(), Refusal> {
         let invoke = Invoke::decode_checked(inbound.checked_body()).map_err(Refusal::of)?;
         let identity = invoke.identity().map_err(Refusal::of)?;
+        let taken = self.take_invoke(inbound, &invoke, &identity);
+        match taken {
+            // PROTOCOL 8: an ERROR says that nothing was executed under this id. One about another body is about another call.
+            Err(refusal)
+                if inbound.link.kind().is_local()
+                    && refusal.code != Code::BAD_REQUEST
+                    && self.gifts.may_have_run(&inbound.envelope.id, &identity.name) =>
+            {
+                self.log_refused(inbound.link, inbound.payload, &refusal);
+                self.answer_unknown(inbound, &refusal);
+                Ok(())
+            }
+            taken => taken,
+        }
+    }
+
+    fn take_invoke(
+        &self,
+        inbound: &Inbound<'_>,
+        invoke: &Invoke<'_>,
+        identity: &Identity<'_>,
+    ) -> Result<(), Refusal> {
         let permit = self.permit_call(inbound, &identity.name)?;
         if invoke.delegation.is_some() {
             // PROTOCOL 7.3: until delegations are supported, none holds.
             return Err(Refusal::new(Code::DELEGATION_INVALID, "delegation is not supported"));
         }
         if !inbound.link.kind().is_local() {
-            let want = self.wanted(inbound, &identity.name, identity.want.clone(), &invoke)?;
-            return self.execute_inbound(inbound, &invoke, &identity.name, want, None, permit);
+            let want = self.wanted(inbound, &identity.name, identity.want.clone(), invoke)?;
+            return self.execute_inbound(inbound, invoke, &identity.name, want, None, permit);
         }
         let to = if inbound.is_for(self.did()) { None } else { Some(self.peer_named(inbound)?) };
         let pinned = invoke.session.and_then(|session| self.pinned_by(session.session_id, &identity.name));
@@ -177,21 +219,21 @@ impl Node {
             Some((peer, version)) if to.as_ref().is_none_or(|to| *to == peer) => {
                 (Want::Pinned(version), Some(peer))
             }
-            _ => (self.wanted(inbound, &identity.name, identity.want.clone(), &invoke)?, to),
+            _ => (self.wanted(inbound, &identity.name, identity.want.clone(), invoke)?, to),
         };
         let to = self.given_to(&inbound.envelope.id, &identity.name, to)?;
         if to.is_none() || to.as_ref() == Some(self.did()) {
             if self.executes(inbound.envelope.id) {
-                return self.execute_inbound(inbound, &invoke, &identity.name, want, None, permit);
+                return self.execute_inbound(inbound, invoke, &identity.name, want, None, permit);
             }
             let may_call = |entry: &Entry| self.may_call(&permit, entry);
             let local = router::route(&permit.snapshot, &identity.name, &want, Scope::Local, may_call);
             if let Ok(descriptor) = local.map(|choice| Arc::clone(&choice.entry.descriptor)) {
-                let Some(output) = self.pass_here(inbound, &invoke, &descriptor)? else { return Ok(()) };
-                return self.execute_inbound(inbound, &invoke, &identity.name, want, output, permit);
+                let Some(output) = self.pass_here(inbound, invoke, &descriptor)? else { return Ok(()) };
+                return self.execute_inbound(inbound, invoke, &identity.name, want, output, permit);
             }
         }
-        self.relay_call(inbound, &invoke, &identity.name, want, to)
+        self.relay_call(inbound, invoke, &identity.name, want, to)
     }
 
     fn execute_inbound(
@@ -278,12 +320,9 @@ impl Node {
         want: Want,
         to: Option<Did>,
     ) -> Result<(), Refusal> {
-        let waiter = (Arc::clone(inbound.link), inbound.route.clone());
-        if let Some(running) = self.relay.call(&inbound.envelope.id) {
-            if lock(&running.invoked).body != *inbound.body {
-                return Err(Refusal::new(Code::BAD_REQUEST, "this id belongs to a call with another body"));
-            }
-            lock(&running.progress).waiters.push(waiter);
+        if let Some(running) = self.relay.call(&inbound.envelope.id)
+            && running.join(inbound)?
+        {
             return Ok(());
         }
         if self.draining.is_cancelled() {
@@ -304,11 +343,20 @@ impl Node {
             started_ms: inbound.now.monotonic_ms,
             trace: TraceId::of(inbound.envelope),
             ended: Ended::default(),
-            progress: Mutex::new(Progress { waiters: smallvec![waiter], given: None, chosen: None }),
+            progress: Mutex::new(Progress {
+                waiters: smallvec![(Arc::clone(inbound.link), inbound.route.clone())],
+                given: None,
+                chosen: None,
+            }),
         });
-        if !self.relay.add_call(&call) {
-            self.meter.refused(CallLimit::RequestsWaiting);
-            return Err(Refusal::new(Code::OVERLOADED, "too many calls are in flight"));
+        match self.relay.add_call(&call) {
+            Added::New => {}
+            // Another ask under the same id came in between.
+            Added::Running(running) if running.join(inbound)? => return Ok(()),
+            Added::Running(_) | Added::Full => {
+                self.meter.refused(CallLimit::RequestsWaiting);
+                return Err(Refusal::new(Code::OVERLOADED, "too many calls are in flight"));
+            }
         }
         match self.choose_peer(&call) {
             Ok(chosen) => self.give(&call, chosen),
@@ -330,6 +378,21 @@ pub(super) struct Logged<'a> {
 }
 
 impl RelayedCall {
+    /// Has another ask for the call wait for its answer; `false` when it has ended meanwhile. **Errors:** 4001 for an ask with
+    /// another body.
+    fn join(&self, inbound: &Inbound<'_>) -> Result<bool, Refusal> {
+        if lock(&self.invoked).body != *inbound.body {
+            return Err(Refusal::new(Code::BAD_REQUEST, "this id belongs to a call with another body"));
+        }
+        let mut progress = lock(&self.progress);
+        // Whoever ends the call says so before it takes those who wait.
+        if self.ended.is_set() {
+            return Ok(false);
+        }
+        progress.waiters.push((Arc::clone(inbound.link), inbound.route.clone()));
+        Ok(true)
+    }
+
     pub(super) const fn id(&self) -> &MessageId {
         &self.id
     }

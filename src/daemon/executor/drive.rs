@@ -75,10 +75,15 @@ impl Node {
                 CancelState::Unknown => message::CancelState::Unknown,
             };
         }
-        match lock(&self.executor.calls).ledger.status(key) {
+        let mut calls = lock(&self.executor.calls);
+        match calls.ledger.status(key) {
             Status::Finished => message::CancelState::Finished,
             Status::Executing => message::CancelState::Cancelling,
-            Status::Unknown => message::CancelState::Unknown,
+            Status::Unknown => {
+                // PROTOCOL 7.6: should the call come after all, it does not run.
+                calls.cancelled.leave(key, self.clock.monotonic_ms());
+                message::CancelState::Unknown
+            }
         }
     }
 

@@ -24,7 +24,8 @@ use capd_proto::code::Code;
 use capd_proto::envelope::{Encoded, MessageId};
 use capd_proto::identity::Did;
 use capd_proto::ledger::{
-    Admission, Answerer, BodyDigest, Bound as Full, Facts, Invoke as Admitted, Kept, Ledger, Status,
+    Admission, Answerer, BodyDigest, Bound as Full, CancelMarks, Facts, Invoke as Admitted, Kept, Ledger,
+    Status,
 };
 use capd_proto::message::{Descriptor, Invoke, SchemaSide};
 use capd_proto::negotiate::{SessionId, Want};
@@ -74,6 +75,8 @@ struct Calls {
     unsaved: BTreeSet<CallKey>,
     /// What finished calls were calls of.
     called: listing::Called,
+    /// Calls that were cancelled before they came.
+    cancelled: CancelMarks,
 }
 
 /// Where a result is to go.
@@ -127,6 +130,14 @@ struct Concluded {
     ended: Result<(), Code>,
 }
 
+/// What became of an invoke that is new as far as its permissions and its params go.
+enum Begin {
+    /// It runs, or, if it was cancelled before it came, is about to end.
+    Runs { is_cancelled: bool },
+    /// The ledger knows it by now, or has no room for it.
+    Known(Admission<Waiter>),
+}
+
 /// A CAP_INVOKE that is to run here.
 pub(super) struct Incoming<'a> {
     /// When the turn began in which it came.
@@ -151,6 +162,12 @@ pub(super) struct Incoming<'a> {
     pub(super) permit: Permit,
 }
 
+impl Incoming<'_> {
+    fn waiter(&self) -> Waiter {
+        Waiter { link: Arc::clone(self.link), route: self.route.clone() }
+    }
+}
+
 impl Executor {
     pub(super) fn new(ledger: Ledger<Waiter>, bounds: Bounds) -> Self {
         let calls = Calls {
@@ -161,6 +178,7 @@ impl Executor {
             deadlines: Deadlines::default(),
             unsaved: BTreeSet::new(),
             called: listing::Called::default(),
+            cancelled: CancelMarks::default(),
         };
         let (wake, idle) = (Notify::new(), Notify::new());
         Self { calls: Mutex::new(calls), wake, idle, bounds }
@@ -190,6 +208,7 @@ impl Executor {
     }
 
     /// For tests of those who look for mistakes: has the ledger take every call for a new one.
+    #[cfg(feature = "test-hooks")]
     pub(super) fn set_blind(&self, is_blind: bool) {
         lock(&self.calls).ledger.set_blind(is_blind);
     }
@@ -281,17 +300,8 @@ impl Node {
         let key = CallKey { from: call.from.clone(), id: call.id };
         let digest = digest(call.body);
         let permit = &call.permit;
-        let (status, called) = lock(&self.executor.calls).known(&key);
-        match status {
-            Status::Unknown => {}
-            // PROTOCOL 7.3: permission comes first, for what was recorded while there was one too.
-            Status::Finished if called.is_some_and(|called| !self.may_recall(permit, &called)) => {
-                return Err(denied());
-            }
-            // PROTOCOL 8: a known id is joined or replayed whatever is served by now.
-            Status::Executing | Status::Finished => {
-                return self.meet(call, key, digest, None).map(drop);
-            }
+        if let Some(known) = self.meet_known(call, &key, digest)? {
+            return self.attend(call, known);
         }
         let may_call = |entry: &Entry| self.may_call(permit, entry);
         let choice = router::route(&permit.snapshot, call.name, &call.want, Scope::Local, may_call)
@@ -309,13 +319,6 @@ impl Node {
         let left = || Refusal::new(Code::UNAVAILABLE, "the provider has just left");
         let provider = others.pop().ok_or_else(left)?;
         let idempotent = descriptor.idempotent;
-        self.room_for(call.from, &descriptor.id)?;
-        if !self.meet(call, key.clone(), digest, Some(descriptor))? {
-            return Ok(());
-        }
-        if choice.is_deprecated {
-            self.warn_deprecated(call.from, &descriptor.id);
-        }
         let time_ms = call.invoke.timeout_ms.or(descriptor.timeout_ms).unwrap_or(self.rules.call_timeout_ms);
         let deadline_ms = call.now.deadline_ms(call.expires_at_ms, time_ms);
         let invocation = Invocation {
@@ -345,12 +348,19 @@ impl Node {
             started_ms: call.now.monotonic_ms,
             deadline_ms,
         });
-        let is_earliest = lock(&self.executor.calls).start(key.clone(), running);
-        if is_earliest {
-            self.executor.wake.notify_one();
+        let is_cancelled = match self.begin_running(call, &key, digest, descriptor, running)? {
+            Begin::Runs { is_cancelled } => is_cancelled,
+            Begin::Known(known) => return self.attend(call, known),
+        };
+        if choice.is_deprecated {
+            self.warn_deprecated(call.from, &descriptor.id);
         }
         let Some(row) = row else {
-            self.drive(&key, Input::Accept, Answer::None);
+            if is_cancelled {
+                self.on_begun(&key);
+            } else {
+                self.drive(&key, Input::Accept, Answer::None);
+            }
             return Ok(());
         };
         let begun = Begun {
@@ -382,31 +392,69 @@ impl Node {
             .with_details(violation_details(SchemaSide::Request, violations))
     }
 
-    /// Asks the ledger: `true` when the call is new and is to run, as one of what was chosen.
-    fn meet(
+    /// Joins a call that the ledger knows, in one look. **Errors:** 3001 for a recorded result that the caller may not have
+    /// any more.
+    fn meet_known(
         &self,
         call: &Incoming<'_>,
-        key: CallKey,
+        key: &CallKey,
         body: BodyDigest,
-        chosen: Option<&Descriptor>,
-    ) -> Result<bool, Refusal> {
-        let waiter = Waiter { link: Arc::clone(call.link), route: call.route.clone() };
-        let idempotent = chosen.is_some_and(|chosen| chosen.idempotent);
-        let invoke = Admitted { key, body, expires_at_ms: call.expires_at_ms, idempotent };
-        let admission = {
-            let mut calls = lock(&self.executor.calls);
-            let capability = chosen.map(|chosen| calls.called.shared(&chosen.id));
-            calls.ledger.admit_with(invoke, Facts { capability, ..Facts::default() }, waiter)
-        };
-        match admission {
-            Admission::New => Ok(true),
-            Admission::Attached { displaced: _ } => Ok(false),
+    ) -> Result<Option<Admission<Waiter>>, Refusal> {
+        let mut calls = lock(&self.executor.calls);
+        match calls.known(key) {
+            (Status::Unknown, _) => return Ok(None),
+            // PROTOCOL 7.3: permission comes first, for what was recorded while there was one too.
+            (Status::Finished, Some(called)) if !self.may_recall(&call.permit, &called) => {
+                return Err(denied());
+            }
+            // PROTOCOL 8: a known id is joined or replayed whatever is served by now.
+            (Status::Executing | Status::Finished, _) => {}
+        }
+        let (key, expires_at_ms) = (key.clone(), call.expires_at_ms);
+        let invoke = Admitted { key, body, expires_at_ms, idempotent: false };
+        Ok(Some(calls.ledger.admit_with(invoke, Facts::default(), call.waiter())))
+    }
+
+    /// Takes a new call into the ledger and among those that run, in one look. **Errors:** there is no room for it.
+    fn begin_running(
+        &self,
+        call: &Incoming<'_>,
+        key: &CallKey,
+        body: BodyDigest,
+        chosen: &Descriptor,
+        mut running: Box<Running>,
+    ) -> Result<Begin, Refusal> {
+        let mut calls = lock(&self.executor.calls);
+        self.room_for(&calls, call.from, &chosen.id)?;
+        let (key, expires_at_ms) = (key.clone(), call.expires_at_ms);
+        let invoke = Admitted { key: key.clone(), body, expires_at_ms, idempotent: chosen.idempotent };
+        let facts = Facts { capability: Some(calls.called.shared(&chosen.id)), ..Facts::default() };
+        let admission = calls.ledger.admit_with(invoke, facts, call.waiter());
+        if !matches!(admission, Admission::New) {
+            return Ok(Begin::Known(admission));
+        }
+        // PROTOCOL 7.6: it was cancelled before it came, so it ends with 4901 and does not run.
+        let is_cancelled = calls.cancelled.take(&key, call.now.monotonic_ms);
+        if is_cancelled {
+            running.stage = Stage::Recording { waiting: Some(Input::Cancel { own: true }) };
+        }
+        if calls.start(key, running) {
+            self.executor.wake.notify_one();
+        }
+        Ok(Begin::Runs { is_cancelled })
+    }
+
+    /// What the ledger says of a call that is not new.
+    fn attend(&self, call: &Incoming<'_>, known: Admission<Waiter>) -> Result<(), Refusal> {
+        match known {
+            Admission::New | Admission::Attached { displaced: _ } => Ok(()),
             Admission::Replay { kept: Kept::Held(result), waiter } => {
                 self.send(&waiter.link, &waiter.route, result);
-                Ok(false)
+                Ok(())
             }
             Admission::Replay { kept: Kept::Journaled { row, .. }, waiter } => {
-                self.recall(call.id, Row(row), waiter).map(|()| false)
+                self.recall(call.id, Row(row), waiter);
+                Ok(())
             }
             Admission::Forgotten(_) => {
                 Err(Refusal::new(Code::INVALID_TIMESTAMP, "calls of this age are no longer remembered"))

@@ -7,13 +7,14 @@ use capd_proto::call::executor::{Input, Surplus};
 use capd_proto::code::Code;
 use capd_proto::envelope::{Encoded, MessageId};
 use capd_proto::ledger::{Answerer, Finish, Kept};
+use capd_proto::message::{CallError, CapResult, Type};
 
 use super::results::Answer;
 use super::{Stage, Waiter};
-use crate::daemon::calls::RelayedCall;
+use crate::daemon::calls::{RelayedCall, not_final};
 use crate::daemon::node::{Node, Refusal, lock};
 use crate::provider::CallKey;
-use crate::store::{Begun, Change, Done, Refused, Row, StoreError, Work};
+use crate::store::{Begun, Change, Done, QueueFull, Refused, Row, StoreError, Work};
 
 /// What a piece of the journal's work was for.
 pub(in crate::daemon) enum Written {
@@ -53,10 +54,10 @@ impl Node {
             },
             Written::Recalled { id, waiter } => match outcome {
                 Ok(Some(result)) => self.send(&waiter.link, &waiter.route, result),
-                Ok(None) => self.refuse(&waiter.link, &waiter.route, Some(id), &unreadable()),
+                Ok(None) => self.answer_unreadable(id, &waiter),
                 Err(error) => {
                     tracing::error!(%id, %error, "a recorded result cannot be read");
-                    self.refuse(&waiter.link, &waiter.route, Some(id), &unreadable());
+                    self.answer_unreadable(id, &waiter);
                 }
             },
             Written::Given(call, row) => self.on_given(&call, row, outcome.err()),
@@ -77,8 +78,8 @@ impl Node {
             .map_err(|full| Refusal::new(refused_code(full.reason), "the journal takes no more calls"))
     }
 
-    /// PROTOCOL 8: the row is on disk, so the provider may see the call.
-    fn on_begun(&self, key: &CallKey) {
+    /// PROTOCOL 8: the row is on disk, or none is needed, so the provider may see the call.
+    pub(super) fn on_begun(&self, key: &CallKey) {
         let waiting = {
             let mut calls = lock(&self.executor.calls);
             let Some(running) = calls.running.get_mut(key) else { return };
@@ -201,10 +202,22 @@ impl Node {
     }
 
     /// Reads a recorded result for somebody who asks again.
-    pub(super) fn recall(&self, id: MessageId, row: Row, waiter: Waiter) -> Result<(), Refusal> {
-        self.journal
-            .submit(Work::Read(row), Written::Recalled { id, waiter })
-            .map_err(|full| Refusal::new(refused_code(full.reason), "the journal takes no more questions"))
+    pub(super) fn recall(&self, id: MessageId, row: Row, waiter: Waiter) {
+        let asking = self.journal.submit(Work::Read(row), Written::Recalled { id, waiter });
+        if let Err(QueueFull { tag: Written::Recalled { id, waiter }, .. }) = asking {
+            self.answer_unreadable(id, &waiter);
+        }
+    }
+
+    /// PROTOCOL 8: an ERROR would say that the call was not executed, so one whose result cannot be had ends as unknown; who
+    /// asks again may get it.
+    fn answer_unreadable(&self, id: MessageId, waiter: &Waiter) {
+        let mut body = Vec::new();
+        let message = "the call has its result, which cannot be read from the journal";
+        CapResult::error(CallError::new(Code::INTERRUPTED, message, Some(&not_final()))).encode(&mut body);
+        let link = &waiter.link;
+        let envelope = self.answer(link, link.principal(), Some(id), Type::CapResult, &body);
+        self.send(link, &waiter.route, envelope);
     }
 
     /// Drops the row of a call that was refused after all. A full queue leaves it to the next start.
@@ -233,8 +246,4 @@ pub(in crate::daemon) const fn refused_code(reason: Refused) -> Code {
 
 pub(in crate::daemon) fn unwritable() -> Refusal {
     Refusal::new(Code::UNAVAILABLE, "the journal cannot be written; the call was not executed")
-}
-
-fn unreadable() -> Refusal {
-    Refusal::new(Code::UNAVAILABLE, "the call has its result, which cannot be read from the journal")
 }

@@ -68,8 +68,12 @@ impl Calls {
 
 impl Node {
     /// **Errors:** 5004 when too many calls run, or the caller or the capability has too many; 5002 at shutdown.
-    pub(super) fn room_for(&self, caller: &Did, capability: &CapabilityId) -> Result<(), Refusal> {
-        let calls = lock(&self.executor.calls);
+    pub(super) fn room_for(
+        &self,
+        calls: &Calls,
+        caller: &Did,
+        capability: &CapabilityId,
+    ) -> Result<(), Refusal> {
         if self.draining.is_cancelled() {
             return Err(Refusal::new(Code::UNAVAILABLE, "the sidecar is shutting down"));
         }

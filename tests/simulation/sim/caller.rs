@@ -70,6 +70,7 @@ impl Caller {
             let end = match &seen {
                 Seen::Success(_) => Some(End::Success),
                 Seen::Failure { code, .. } => Some(End::Failure(*code)),
+                Seen::Expired => Some(End::Expired),
                 Seen::Refused { code } => self.refused(call, id, *code),
                 Seen::NotFinal { .. } | Seen::Lost | Seen::Silence => None,
             };
@@ -105,12 +106,18 @@ impl Caller {
         None
     }
 
+    /// Whether the id's time has passed by the machine's clock, as late as it ever was.
+    fn is_past(&self, call: &Call, id: MessageId) -> bool {
+        self.machine.latest_wall_ms() > id.ts_ms() + call.ttl_ms
+    }
+
     /// One ask: the same invoke, byte for byte, as every time.
     async fn ask(&self, call: &Call, id: MessageId, client: Option<(Client, u64)>, is_first: bool) -> Seen {
         let (client, link) = match client {
             Some(client) => client,
             None => self.client().await,
         };
+        self.world.oracle.asks(call.number);
         let target = if call.is_idempotent { LOOK } else { ONCE };
         let request = CallRequest::new(Target::Id(target.parse().expect("a constant capability id")))
             .params_json(&json!({"call": call.number}))
@@ -119,7 +126,7 @@ impl Caller {
             .id(id);
         let asked = match client.call(request) {
             Ok(handle) => handle.outcome(),
-            Err(error) => return self.failed(error, link).await,
+            Err(error) => return self.failed(call, id, error, link).await,
         };
         let cancel = call.cancel_after_ms.filter(|_| is_first);
         let hang_up = call.hang_up_after_ms.filter(|_| is_first);
@@ -146,16 +153,21 @@ impl Caller {
         };
         match outcome {
             Ok(answer) => Seen::Success(answer.result.to_vec()),
-            Err(error) => self.failed(error, link).await,
+            Err(error) => self.failed(call, id, error, link).await,
         }
     }
 
-    async fn failed(&self, error: ClientError, link: u64) -> Seen {
+    async fn failed(&self, call: &Call, id: MessageId, error: ClientError, link: u64) -> Seen {
         match error {
             ClientError::Result(error) if error.is_final() => {
                 Seen::Failure { code: error.code.0, text: text(&error) }
             }
             ClientError::Result(error) => Seen::NotFinal { code: error.code.0 },
+            ClientError::Refused(error)
+                if error.code == Code::INVALID_TIMESTAMP && self.is_past(call, id) =>
+            {
+                Seen::Expired
+            }
             ClientError::Refused(error) => Seen::Refused { code: error.code.0 },
             ClientError::Timeout { .. } => Seen::Silence,
             ClientError::Connect { .. } | ClientError::Closed(_) | ClientError::Unsent(_) => {

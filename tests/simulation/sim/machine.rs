@@ -38,6 +38,8 @@ pub struct Machine {
     /// Wakes those who wait for the sidecar to be up.
     up: Notify,
     crashes: AtomicU64,
+    /// The latest time of day that was set back from.
+    latest_wall_ms: AtomicU64,
 }
 
 /// What all machines of a world share.
@@ -73,11 +75,23 @@ impl Machine {
             running: Mutex::default(),
             up: Notify::new(),
             crashes: AtomicU64::new(0),
+            latest_wall_ms: AtomicU64::new(0),
         })
     }
 
     pub fn crashes(&self) -> u64 {
         self.crashes.load(Ordering::Relaxed)
+    }
+
+    /// Sets its clock.
+    pub fn jump(&self, by_ms: i64) {
+        self.latest_wall_ms.fetch_max(self.wall.now_ms(), Ordering::Relaxed);
+        self.wall.jump(by_ms);
+    }
+
+    /// The latest time of day that its clock ever showed.
+    pub fn latest_wall_ms(&self) -> u64 {
+        self.latest_wall_ms.load(Ordering::Relaxed).max(self.wall.now_ms())
     }
 
     /// The sidecar's process, dead or alive.
@@ -166,7 +180,9 @@ impl Machine {
             .await
         {
             Ok(daemon) => {
-                daemon.set_ledger_blind(self.world.breaks == Some(Break::Duplicates));
+                if let Some(rule) = self.world.breaks.and_then(Break::rule) {
+                    daemon.leave_out(rule);
+                }
                 self.running().daemon = Some(Arc::new(daemon));
                 self.world.oracle.tell(None, || format!("sidecar {} is up", self.index));
                 self.up.notify_waiters();

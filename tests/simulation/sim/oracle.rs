@@ -2,12 +2,14 @@
 //!
 //! It knows nothing of how the daemon works: only which calls were made, which executions began, and which answers
 //! came. PROTOCOL 8 in its words: no two results for one call, no second execution of a call that is not idempotent,
-//! no result of a call that was not made, and an end for every call.
+//! no result of a call that was not made, no refusal of a call that was executed or is executed later unasked, and an
+//! end for every call.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use capd_proto::code::Code;
 use capd_proto::envelope::MessageId;
 
 use super::trace::{Happening, Trace, digest};
@@ -42,6 +44,8 @@ pub enum Seen {
     Refused {
         code: u32,
     },
+    /// An ERROR for the id's time, which has passed: it tells nothing of earlier asks.
+    Expired,
     /// The link was lost.
     Lost,
     /// Nothing came within the call's time and all grace.
@@ -70,6 +74,8 @@ struct Call {
     /// What each execution's success carries, so that a result names the execution that it is of.
     outcomes: Vec<Vec<u8>>,
     result: Option<Seen>,
+    /// The refusal that its agent saw since it asked last.
+    refused: Option<u32>,
     end: Option<End>,
 }
 
@@ -101,8 +107,15 @@ impl Oracle {
             let kind = if made.is_idempotent { "idempotent" } else { "once" };
             format!("agent {} makes the call {} ({kind})", made.caller, made.id)
         });
-        let call = Call { made: made.clone(), outcomes: Vec::new(), result: None, end: None };
+        let call = Call { made: made.clone(), outcomes: Vec::new(), result: None, refused: None, end: None };
         self.state().calls.insert(made.number, call);
+    }
+
+    /// The agent is about to ask for a call, the first time or again.
+    pub fn asks(&self, number: CallNumber) {
+        if let Some(call) = self.state().calls.get_mut(&number) {
+            call.refused = None;
+        }
     }
 
     /// A provider begins to execute a call.
@@ -116,10 +129,14 @@ impl Oracle {
             return state.violations.push(Violation { call: Some(number), id: Some(id), what });
         };
         call.outcomes.push(outcome.to_vec());
-        let (count, made) = (call.outcomes.len(), call.made.clone());
+        let (count, made, refused) = (call.outcomes.len(), call.made.clone(), call.refused);
         if !made.is_idempotent {
             if count > 1 {
                 let what = format!("execution number {count} of a call that is not idempotent");
+                state.violations.push(Violation { call: Some(number), id: Some(id), what });
+            }
+            if let Some(code) = refused {
+                let what = format!("an execution after its agent was told {code}, which refuses it");
                 state.violations.push(Violation { call: Some(number), id: Some(id), what });
             }
             if id != made.id {
@@ -146,7 +163,13 @@ impl Oracle {
             }
             Seen::Failure { .. } => faults.extend(call.differs(&seen)),
             Seen::Silence => faults.push("no answer came in the call's time".to_owned()),
-            Seen::Refused { .. } | Seen::NotFinal { .. } | Seen::Lost => {}
+            Seen::Refused { code } if !call.made.is_idempotent => {
+                call.refused = Some(*code);
+                if !call.outcomes.is_empty() {
+                    faults.push(format!("the refusal {code} of a call that was executed"));
+                }
+            }
+            Seen::Refused { .. } | Seen::Expired | Seen::NotFinal { .. } | Seen::Lost => {}
         }
         if matches!(seen, Seen::Success(_) | Seen::Failure { .. }) {
             // Of an idempotent call an answer may take the place of an error: its executor may have forgotten it.
@@ -224,6 +247,7 @@ impl Seen {
             Self::Refused { code } => (4, u64::from(*code)),
             Self::Lost => (5, 0),
             Self::Silence => (6, 0),
+            Self::Expired => (4, u64::from(Code::INVALID_TIMESTAMP.0)),
         }
     }
 }
@@ -235,6 +259,7 @@ impl fmt::Display for Seen {
             Self::Failure { code, text } => write!(f, "the error result {code} ({text})"),
             Self::NotFinal { code } => write!(f, "the error {code}, which is not the last word"),
             Self::Refused { code } => write!(f, "the refusal {code}"),
+            Self::Expired => f.write_str("that its time has passed"),
             Self::Lost => f.write_str("its link lost"),
             Self::Silence => f.write_str("nothing in time"),
         }

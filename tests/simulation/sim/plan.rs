@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
+use capd::daemon::Rule;
+
 use super::dice::Dice;
 use super::disk::Habits;
 use super::network::{Spell, SpellKind, Weather};
@@ -13,6 +15,19 @@ pub enum Break {
     Duplicates,
     /// The disk acknowledges that a call was begun, and does not keep it.
     Executing,
+    /// An ERROR counts as a refusal whatever copy of the call is unanswered.
+    Refusals,
+}
+
+impl Break {
+    /// The rule that sidecars leave out for it.
+    pub fn rule(self) -> Option<Rule> {
+        match self {
+            Self::Duplicates => Some(Rule::Ledger),
+            Self::Refusals => Some(Rule::Doubt),
+            Self::Executing => None,
+        }
+    }
 }
 
 /// A world before it begins. **Units:** virtual milliseconds from its start.

@@ -131,6 +131,7 @@ pub fn replay(seed: u64, breaks: Option<Break>) -> String {
         None => "",
         Some(Break::Duplicates) => " --break duplicates",
         Some(Break::Executing) => " --break executing",
+        Some(Break::Refusals) => " --break refusals",
     };
     format!("cargo run --release --example capd-sim -- --replay {seed}{breaks}")
 }

@@ -137,7 +137,7 @@ impl Fleet {
                 BlowKind::ClockJumps(by_ms) => {
                     let tell = || format!("the clock of machine {} jumps by {by_ms} ms", blow.machine);
                     self.world.oracle.tell(None, tell);
-                    self.machines[blow.machine].wall.jump(by_ms);
+                    self.machines[blow.machine].jump(by_ms);
                 }
             }
         }
