@@ -1,5 +1,7 @@
 //! Answers, lost links, a cancel and the time in; tries, and one result for the agent out (PROTOCOL 8, caller side).
 
+mod terms;
+
 use std::sync::Arc;
 
 use smallvec::smallvec;
@@ -8,127 +10,7 @@ use crate::code::Code;
 
 use super::{Jitter, Outputs, RetryPolicy, next_output};
 
-/// Which of a call's ids: 0 is the first; each retry under a new id adds one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Generation(pub u32);
-
-/// What happened to a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Input {
-    /// The invoke asked for by [`Output::Send`] went out.
-    Sent,
-    /// PROCESSING, PROGRESS or INPUT_REQUIRED came.
-    Notice {
-        /// Whose `reply_to` it carries.
-        generation: Generation,
-    },
-    /// CAP_RESULT came, checked.
-    Result {
-        /// Whose `reply_to` it carries.
-        generation: Generation,
-        /// The error's code, or `None` for success.
-        error: Option<Code>,
-        /// The pause that the error asks for, if it does. **Units:** milliseconds.
-        retry_after_ms: Option<u64>,
-    },
-    /// ERROR came, or the sidecar itself cannot send the call (no route, too large, no capacity).
-    Error {
-        /// Whose `reply_to` it carries.
-        generation: Generation,
-        /// Its code.
-        code: Code,
-        /// Its `retry`, if it has one; else the code decides.
-        retry: Option<bool>,
-        /// The pause that it asks for, if it does. **Units:** milliseconds.
-        retry_after_ms: Option<u64>,
-    },
-    /// The link that the invoke went out on is gone.
-    LinkLost,
-    /// The agent cancels the call.
-    Cancel,
-    /// The executor does not know the call that [`Output::SendCancel`] named.
-    CancelUnknown,
-    /// The time that [`Caller::poll_timeout`] named may have come.
-    Timeout,
-}
-
-impl Input {
-    /// Whether a pause may begin with it, which is all that [`Caller::handle`] needs randomness for.
-    pub const fn may_pause(&self) -> bool {
-        match self {
-            Self::Result { error: Some(_), .. } | Self::Error { .. } | Self::LinkLost => true,
-            Self::Result { error: None, .. } | Self::Sent | Self::Notice { .. } => false,
-            Self::Cancel | Self::CancelUnknown | Self::Timeout => false,
-        }
-    }
-}
-
-/// What the daemon is to do, in order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Output {
-    /// Send the invoke as soon as there is a link, then say [`Input::Sent`]. Under the id that the generation had
-    /// before; a generation seen for the first time gets a new one.
-    Send {
-        /// Which id.
-        generation: Generation,
-        /// Which try, from 1.
-        attempt: u32,
-    },
-    /// Nothing to do until then, for the log. **Units:** milliseconds.
-    Pause {
-        /// When the next try is made.
-        until_ms: u64,
-        /// Which id it will have.
-        generation: Generation,
-    },
-    /// Pass the message just handled on to the agent.
-    Relay,
-    /// Send REQUEST `cancel` for this id (or reset its stream), if there is a link.
-    SendCancel {
-        /// Which id.
-        generation: Generation,
-    },
-    /// Give the agent its one answer; the call is done.
-    Deliver(Delivery),
-    /// Drop the message just handled.
-    Drop,
-    /// Drop the CAP_RESULT just handled and answer it with ERROR 4001.
-    RefuseResult,
-}
-
-/// The agent's one answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Delivery {
-    /// The CAP_RESULT just handled.
-    Result,
-    /// The ERROR just handled: nothing was executed under the call's id, and nothing will be.
-    Error,
-    /// CAP_RESULT error 5902 in the place of the ERROR just handled: an earlier copy may have been executed.
-    /// **Source:** PROTOCOL 8.
-    Unknown,
-    /// An ERROR of this code that this sidecar makes: no copy left in the call's time.
-    Refusal(Code),
-    /// A CAP_RESULT error that this sidecar makes, since nobody else will:
-    /// 5003 when the deadline passes without an answer; 2002 when an idempotent call's links kept breaking; 5902 when
-    /// they did, or the deadline passed between two copies, and whether the call took effect is unknown; 4901 when the
-    /// agent cancelled a call that no executor can be asked about.
-    Own(Code),
-}
-
-/// How long a call may take. **Units:** milliseconds, on the clock of [`Caller::handle`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Time {
-    /// No copy leaves at or after this moment: the call's deadline or its `ts + ttl`, whichever is first.
-    pub ends_ms: u64,
-    /// How much longer the answer to a copy that left is awaited, so that the executor's own timeout can arrive.
-    pub grace_ms: u64,
-}
-
-impl Time {
-    const fn answered_by_ms(self) -> u64 {
-        self.ends_ms.saturating_add(self.grace_ms)
-    }
-}
+pub use terms::{Delivery, Generation, Input, Output, Time};
 
 /// Where a call stands on the caller's side.
 ///
