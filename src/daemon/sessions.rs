@@ -1,14 +1,15 @@
 //! REQUEST in; agreed versions, pinned for later calls, and cancels, out.
 
-use std::collections::BTreeMap;
+mod agreed;
 
-use capd_proto::capability::{CapabilityName, Version};
+use capd_proto::capability::Version;
 use capd_proto::code::Code;
 use capd_proto::envelope::MessageId;
 use capd_proto::identity::Did;
 use capd_proto::message::{Accept, CancelState, Invoke, NegotiateRequest, Request, Response, Type};
 use capd_proto::negotiate::{Session, SessionId, Sessions, Want};
 
+use self::agreed::{Agreed, Agreement};
 use super::inbound::Inbound;
 use super::node::{Node, Refusal, lock};
 use crate::provider::CallKey;
@@ -19,19 +20,15 @@ use crate::router::{self, Scope};
 pub(super) struct Pins {
     accepted: Sessions,
     /// The agent's sessions with peers, as their RESPONSE passed by.
-    with_peers: BTreeMap<SessionId, PeerSession>,
-}
-
-struct PeerSession {
-    peer: Did,
-    name: CapabilityName,
-    version: Version,
-    expires_at_ms: u64,
+    with_peers: Agreed,
 }
 
 impl Default for Pins {
     fn default() -> Self {
-        Self { accepted: Sessions::new(SESSIONS_MAX, SESSIONS_PER_PEER_MAX), with_peers: BTreeMap::new() }
+        Self {
+            accepted: Sessions::new(SESSIONS_MAX, SESSIONS_PER_PEER_MAX),
+            with_peers: Agreed::new(SESSIONS_MAX, SESSIONS_PER_PEER_MAX),
+        }
     }
 }
 
@@ -128,24 +125,18 @@ impl Node {
 
     /// The peer and version that a session of the agent's pins.
     pub(super) fn pinned_by(&self, id: SessionId, name: &str) -> Option<(Did, Version)> {
-        let now_ms = self.clock.wall_ms();
         let pins = lock(&self.pins);
-        let session = pins.with_peers.get(&id)?;
-        let holds = session.name.as_str() == name && now_ms < session.expires_at_ms;
-        holds.then(|| (session.peer.clone(), session.version.clone()))
+        let agreed = pins.with_peers.find(id, self.clock.wall_ms())?;
+        (agreed.name.as_str() == name).then(|| (agreed.peer.clone(), agreed.version.clone()))
     }
 
     /// A peer's RESPONSE on its way to the agent: a session agreed on is remembered.
     pub(super) fn learn_session(&self, peer: &Did, body: &[u8]) {
         let Ok(Response::Accept(accept)) = Response::decode(body) else { return };
         let Ok((name, version)) = accept.agreement() else { return };
+        let agreement = Agreement { peer: peer.clone(), name, version };
         let now_ms = self.clock.wall_ms();
-        let mut pins = lock(&self.pins);
-        pins.with_peers.retain(|_, session| now_ms < session.expires_at_ms);
-        if pins.with_peers.len() < SESSIONS_MAX {
-            let session = PeerSession { peer: peer.clone(), name, version, expires_at_ms: accept.expires_at };
-            pins.with_peers.insert(accept.session_id, session);
-        }
+        lock(&self.pins).with_peers.take(accept.session_id, agreement, accept.expires_at, now_ms);
     }
 }
 
