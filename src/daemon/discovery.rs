@@ -53,12 +53,13 @@ impl Node {
     /// Asks a peer what it serves and registers the answer.
     pub(super) async fn refresh(&self, peer: &Did) {
         let Some(link) = self.peers.link(peer) else { return };
+        // Questions overlap: those of the agent, of calls, and the regular one. What is known is what the latest says.
+        let question = self.peers.ask(peer);
         match self.served_by(&link).await {
             Ok(descriptors) => {
                 let (descriptors, contradictions) = self.consistent(peer, descriptors);
                 tracing::debug!(%peer, capabilities = descriptors.len(), "peer serves");
-                // The link may have gone meanwhile, and with it what was learnt.
-                if self.peers.has_link(peer, link.id()) {
+                if self.peers.is_newest(peer, link.id(), question) {
                     self.prove_ahead(peer, &descriptors);
                     self.registry.apply(Event::Declared { origin: Origin::Peer(peer.clone()), descriptors });
                     self.peers.learnt(peer);
@@ -67,7 +68,7 @@ impl Node {
             }
             Err(refusal) => {
                 tracing::warn!(%peer, code = %refusal.code, reason = refusal.message, "the peer does not say what it serves");
-                if refusal.code == Code::CONTRACT_ERROR && self.peers.has_link(peer, link.id()) {
+                if refusal.code == Code::CONTRACT_ERROR && self.peers.is_newest(peer, link.id(), question) {
                     self.registry.apply(Event::Gone(Origin::Peer(peer.clone())));
                     self.peers.misunderstood(peer, refusal);
                 }

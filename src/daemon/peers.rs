@@ -45,6 +45,10 @@ struct Peer {
     fault: Option<Refusal>,
     /// What it said of these capabilities contradicts itself.
     contradictions: Vec<(CapabilityId, String)>,
+    /// How often it was asked what it serves.
+    asked: u64,
+    /// Which of those questions its newest answer belongs to.
+    answered: u64,
 }
 
 impl Peers {
@@ -77,6 +81,8 @@ impl Peers {
                 is_known: false,
                 fault: None,
                 contradictions: Vec::new(),
+                asked: 0,
+                answered: 0,
             };
             let peer = state.entry(link.principal().clone()).or_insert_with(new);
             peer.links.push(Arc::clone(link));
@@ -123,11 +129,6 @@ impl Peers {
         links.find(|other| other.id() == link && !other.is_closed()).cloned()
     }
 
-    /// Whether a link still stands.
-    pub(super) fn has_link(&self, did: &Did, link: LinkId) -> bool {
-        lock(&self.state).get(did).is_some_and(|peer| peer.links.iter().any(|other| other.id() == link))
-    }
-
     /// Tells every peer that this sidecar takes no more work.
     pub(super) fn drain(&self) {
         for link in lock(&self.state).values().flat_map(|peer| &peer.links) {
@@ -145,6 +146,27 @@ impl Peers {
     /// Peers with a link.
     pub(super) fn connected(&self) -> Vec<Did> {
         lock(&self.state).keys().cloned().collect()
+    }
+
+    /// Numbers a question to a peer about what it serves: several may be on their way at once.
+    pub(super) fn ask(&self, did: &Did) -> u64 {
+        let mut state = lock(&self.state);
+        let Some(peer) = state.get_mut(did) else { return 0 };
+        peer.asked += 1;
+        peer.asked
+    }
+
+    /// Whether the answer to a question may be applied: one to a later question has not been, and its link still stands.
+    pub(super) fn is_newest(&self, did: &Did, link: LinkId, question: u64) -> bool {
+        let mut state = lock(&self.state);
+        let Some(peer) = state.get_mut(did) else { return false };
+        // The link may have gone meanwhile, and with it what was learnt.
+        let stands = peer.links.iter().any(|other| other.id() == link);
+        let is_newest = stands && question > peer.answered;
+        if is_newest {
+            peer.answered = question;
+        }
+        is_newest
     }
 
     /// The peer has said what it serves.

@@ -5,7 +5,7 @@ use ciborium::{Value, cbor};
 use sha2::{Digest as _, Sha256};
 
 use crate::fixture::{
-    CAP_DECLARE, CAP_INVOKE, CAP_QUERY, CAP_RESULT, DOC_REQUEST, DOC_SEND, ERROR, Refusal, loose, sha256,
+    CAP_DECLARE, CAP_INVOKE, CAP_QUERY, CAP_RESULT, DOC_REQUEST, DOC_SEND, ERROR, Refusal, ids, loose, sha256,
 };
 use crate::peer::{RawLink, Transport};
 use crate::support::{Message, Sidecar, field, map, set};
@@ -247,5 +247,26 @@ fn an_error_is_never_answered_by_one() {
         ids.push(Some(ping.clone()));
         let first = peer.message_where(|message| ids.contains(&message.reply_to()));
         assert_eq!(first.reply_to(), Some(ping), "{transport:?}: {first:?}");
+    }
+}
+
+#[test]
+fn an_older_answer_of_what_a_peer_serves_never_replaces_a_newer_one() {
+    let sidecar = Sidecar::start();
+    let mut peer = RawLink::open(&sidecar, Transport::Tcp);
+    let serves = |id: &str| cbor!({ "capabilities" => [loose(id)] }).unwrap();
+    let everything = || cbor!({ "filter" => { "capability" => "*" } }).unwrap();
+    let older = peer.message_of(CAP_QUERY);
+    let mut agent = RawLink::open(&sidecar, Transport::Unix);
+    let listed = agent.send(CAP_QUERY, everything());
+    let newer = peer.message_of(CAP_QUERY);
+    peer.answer(&newer, CAP_DECLARE, &serves("com.example.far:2.0.0"));
+    assert_eq!(ids(&agent.reply(&listed)), ["com.example.far:2.0.0"]);
+    peer.answer(&older, CAP_DECLARE, &serves("com.example.far:1.0.0"));
+    for _ in 0..3 {
+        peer.ping();
+        // Within a second of its last question the sidecar answers from what it knows.
+        let listed = agent.send(CAP_QUERY, everything());
+        assert_eq!(ids(&agent.reply(&listed)), ["com.example.far:2.0.0"]);
     }
 }
