@@ -27,7 +27,7 @@ pub(super) struct Access {
 }
 
 /// The trace that a call belongs to (W3C Trace Context). **Shape:** 16 bytes, shown as 32 hexadecimal digits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct TraceId(u128);
 
 impl TraceId {

@@ -213,6 +213,16 @@ impl Executor {
         lock(&self.calls).ledger.set_blind(is_blind);
     }
 
+    /// Takes a call out that the journal did not take in. Its one waiter is told by the refusal.
+    fn take_back(&self, key: &CallKey) {
+        {
+            let mut calls = lock(&self.calls);
+            calls.end(key);
+            let _told = calls.ledger.withdraw(key);
+        }
+        self.idle.notify_waiters();
+    }
+
     /// Keys of every running call, in the order of their deadlines.
     fn running(&self) -> Vec<CallKey> {
         let calls = lock(&self.calls);
@@ -371,12 +381,7 @@ impl Node {
             started_at_ms: call.now.wall_ms,
             capability: lock(&self.executor.calls).called.text(&descriptor.id),
         };
-        self.begin(begun).inspect_err(|_| {
-            let mut calls = lock(&self.executor.calls);
-            calls.end(&key);
-            // Its one waiter is told by the refusal.
-            let _told = calls.ledger.withdraw(&key);
-        })
+        self.begin(begun).inspect_err(|_| self.executor.take_back(&key))
     }
 
     /// The refusal of params that do not fit: our own agent is told what it may repair, a peer's sidecar should have known.
@@ -495,3 +500,6 @@ pub(super) fn refused_artifact(error: crate::schema::ArtifactError) -> Refusal {
 
 /// From here on a body's digest is BLAKE3.
 const LARGE_BODY_BYTES: usize = 4 * 1024;
+
+#[cfg(test)]
+mod tests;
