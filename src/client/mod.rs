@@ -173,8 +173,8 @@ impl Client {
         bodies::check_payload(&request.params, bodies::PAYLOAD_DEPTH)
             .map_err(|error| ClientError::Invalid(format!("params: {error}")))?;
         let body = bodies::invoke(&request);
-        let after = request.timeout.map_or(CALL_WAIT, |time| time + CALL_GRACE);
-        let ttl = request.timeout.map_or(CALL_WAIT, |time| time + CALL_TTL_MARGIN);
+        let after = request.timeout.map_or(CALL_WAIT, |time| time.saturating_add(CALL_GRACE));
+        let ttl = request.timeout.map_or(CALL_WAIT, |time| time.saturating_add(CALL_TTL_MARGIN));
         let ttl = request.ttl.unwrap_or(ttl);
         let message = Outgoing {
             id: request.id,
@@ -311,7 +311,8 @@ impl Opening {
         let system = Arc::new(system);
         let dispatch = Dispatch::new(Arc::clone(&system), options.pending_max);
         let settings = Settings {
-            handshake_timeout: options.connect_timeout,
+            // A moment that far off may not exist on the system's clock.
+            handshake_timeout: options.connect_timeout.min(Duration::from_millis(limits::TTL_MS_MAX)),
             agent_name: options.agent_name,
             ..Settings::default()
         };

@@ -302,3 +302,25 @@ async fn no_socket_is_unavailable_and_a_wrong_token_is_refused() {
     let right = Endpoint::Tcp { addr, token: b"right".to_vec() };
     assert_eq!(Client::connect(right, Options::default()).await.unwrap().did(), sidecar().did());
 }
+
+#[tokio::test]
+async fn times_without_end_are_cut_to_what_an_envelope_may_live() {
+    let endless = Duration::MAX;
+    let options = Options { connect_timeout: endless, request_timeout: endless, ..Options::default() };
+    let mut pair = Pair::with(options, |_, message| match message {
+        Message::CapInvoke(invoke) => {
+            assert_eq!(invoke.timeout_ms, Some(limits::TTL_MS_MAX));
+            vec![result(&json!(1))]
+        }
+        Message::Ping(_) => vec![pong()],
+        _ => panic!("{message:?}"),
+    })
+    .await;
+    let call = call_of("org.example.upper:1.0.0").timeout(endless);
+    for call in [call.clone(), call.ttl(endless)] {
+        let handle = pair.client.call(call).unwrap();
+        assert_eq!(soon(handle.outcome()).await.unwrap().json(), Some(json!(1)));
+        assert_eq!(pair.next().await.ttl, limits::TTL_MS_MAX);
+    }
+    soon(pair.client.ping(&pair.client.did().clone(), endless)).await.unwrap();
+}
