@@ -99,6 +99,7 @@ pub(super) fn build(
             drain_ms: view.integer("timeouts.drain_ms"),
             idle_ms: view.integer("timeouts.idle_ms"),
             keep_alive_ms: view.integer("timeouts.keep_alive_ms"),
+            dead_ms: view.integer("timeouts.dead_ms"),
             call_ms: view.integer("timeouts.call_ms"),
             reconnect_initial_ms: view.integer("timeouts.reconnect_initial_ms"),
             reconnect_max_ms: view.integer("timeouts.reconnect_max_ms"),

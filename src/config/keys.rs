@@ -358,6 +358,12 @@ pub const KEYS: &[Key] = &[
         "Silence after which a sign of life is sent; below `timeouts.idle_ms`.",
     ),
     key(
+        "timeouts.dead_ms",
+        milliseconds(1_000, 86_400_000),
+        Integer(5_000),
+        "Time for a peer to answer a PING while a call waits for it; else the link is closed and its calls are tried again. `timeouts.idle_ms` bounds it.",
+    ),
+    key(
         "timeouts.call_ms",
         milliseconds(1, limits::TTL_MS_MAX),
         Integer(limits::CALL_TIMEOUT_MS_DEFAULT),

@@ -217,6 +217,8 @@ pub struct Timeouts {
     pub idle_ms: u64,
     /// Silence after which we send a sign of life, in milliseconds.
     pub keep_alive_ms: u64,
+    /// Time for a peer to answer a PING while something waits for it, in milliseconds.
+    pub dead_ms: u64,
     /// A call that names no time of its own, in milliseconds.
     pub call_ms: u64,
     /// Pause before the first reconnect, in milliseconds.

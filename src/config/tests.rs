@@ -120,6 +120,7 @@ fn every_key_is_read_from_the_file() {
         drain_ms = 0
         idle_ms = 9000
         keep_alive_ms = 3000
+        dead_ms = 4000
         call_ms = 2000
         reconnect_initial_ms = 10
         reconnect_max_ms = 20

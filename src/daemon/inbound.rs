@@ -75,6 +75,10 @@ impl Service for Node {
         self.cancel_route(route);
     }
 
+    fn on_pong(&self, _link: &Arc<Link>) {
+        self.peers.answered();
+    }
+
     fn on_close(&self, link: &Arc<Link>, reason: &CloseReason) {
         tracing::debug!(link = %link.id(), peer = %link.principal(), %reason, "link closed");
         if link.kind().is_local() {

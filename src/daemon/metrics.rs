@@ -149,6 +149,7 @@ fn link_limits(host: Option<&Host>, levels: &Levels, max: &Limits) -> Vec<Row> {
         | Limit::HandshakeTime
         | Limit::FrameTime
         | Limit::IdleTime
+        | Limit::DeadTime
         | Limit::StreamResetRate
         | Limit::QueueFrames
         | Limit::FrameBytes => None,
@@ -180,6 +181,7 @@ const fn key_of(limit: Limit) -> &'static str {
         Limit::HandshakeTime => "timeouts.handshake_ms",
         Limit::FrameTime => "timeouts.frame_ms",
         Limit::IdleTime => "timeouts.idle_ms",
+        Limit::DeadTime => "timeouts.dead_ms",
         Limit::StreamResetRate => "limits.stream_reset_rate_per_link",
         Limit::QueueFrames => "limits.queue_frames_max",
         Limit::QueueBytes => "limits.queue_bytes_max",

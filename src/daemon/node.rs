@@ -90,6 +90,8 @@ pub(super) struct Parts {
 pub(super) struct Rules {
     /// Time of a call that names none, in milliseconds.
     pub(super) call_timeout_ms: u64,
+    /// Time for a peer to answer PING while something waits for it, in milliseconds.
+    pub(super) dead_ms: u64,
     /// How often a peer is asked what it serves, in milliseconds.
     pub(super) refresh_ms: u64,
     /// Largest message written, in bytes.

@@ -1,7 +1,8 @@
 //! Who may be a peer, which links lead to each, and what has been learnt from it.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use capd_proto::capability::CapabilityId;
@@ -11,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::changes::{Changes, Watch};
 use super::node::{Refusal, lock};
-use crate::net::{Link, LinkId};
+use crate::net::{Clock, Link, LinkId};
 
 /// Who may open a peer link.
 #[derive(Clone, Debug)]
@@ -24,6 +25,7 @@ pub(super) enum Admission {
 
 /// The peers of this sidecar.
 pub(super) struct Peers {
+    clock: Clock,
     admission: Admission,
     /// Peers that we dial, whose capabilities are therefore worth waiting for.
     expected: BTreeSet<Did>,
@@ -32,6 +34,10 @@ pub(super) struct Peers {
     refreshed_ms: AtomicU64,
     /// Counts changes of links and of what is known, for those who wait for one.
     changes: Changes,
+    /// Whether a link was asked for a sign of life since that was last looked at.
+    is_asking: AtomicBool,
+    /// Counts answers to PING, for those who wait for one.
+    answers: Changes,
 }
 
 struct Peer {
@@ -52,13 +58,16 @@ struct Peer {
 }
 
 impl Peers {
-    pub(super) fn new(admission: Admission, expected: BTreeSet<Did>) -> Self {
+    pub(super) fn new(clock: Clock, admission: Admission, expected: BTreeSet<Did>) -> Self {
         Self {
+            clock,
             admission,
             expected,
             state: Mutex::default(),
             refreshed_ms: AtomicU64::new(0),
             changes: Changes::default(),
+            is_asking: AtomicBool::new(false),
+            answers: Changes::default(),
         }
     }
 
@@ -115,11 +124,58 @@ impl Peers {
         known.or_else(|| PublicKey::from_did(did.as_str()).ok())
     }
 
-    /// The open link to a peer with the fewest calls in flight.
+    /// The open link to a peer that new work goes to: of those that are not suspect, the link that was heard from last.
+    ///
+    /// A peer that crashed and came back may have left links behind whose end nobody has noticed. **Source:** PROTOCOL 4.
     pub(super) fn link(&self, did: &Did) -> Option<Arc<Link>> {
         let state = lock(&self.state);
-        let usable = state.get(did)?.links.iter().filter(|link| !link.is_draining() && !link.is_closed());
-        usable.min_by_key(|link| (link.in_flight(), link.id())).cloned()
+        let mut usable = state.get(did)?.usable();
+        let first = usable.next()?;
+        let Some(second) = usable.next() else { return Some(Arc::clone(first)) };
+        let now_ms = self.clock.monotonic_ms();
+        let key = |link: &&Arc<Link>| {
+            (!is_suspect(link, now_ms), link.heard_ms(), Reverse(link.in_flight()), link.id())
+        };
+        [first, second].into_iter().chain(usable).max_by_key(key).cloned()
+    }
+
+    /// Whether a peer has a link that is not suspect. **Source:** PROTOCOL 4.
+    pub(super) fn is_responsive(&self, did: &Did) -> bool {
+        let now_ms = self.clock.monotonic_ms();
+        let state = lock(&self.state);
+        state.get(did).is_some_and(|peer| peer.usable().any(|link| !is_suspect(link, now_ms)))
+    }
+
+    /// Whether a peer was heard from just now, on the link that new work goes to.
+    pub(super) fn is_just_heard(&self, did: &Did) -> bool {
+        let heard_ms = self.link(did).map(|link| link.heard_ms());
+        heard_ms.is_some_and(|heard_ms| self.clock.monotonic_ms().saturating_sub(heard_ms) <= JUST_MS)
+    }
+
+    /// Asks a peer for a sign of life, on the link that new work goes to, and waits until it gives one or is suspect.
+    pub(super) async fn hear_from(&self, did: &Did) {
+        let mut answers = self.answers.watch();
+        let Some(link) = self.link(did) else { return };
+        link.ask(self.clock.monotonic_ms());
+        self.is_asking.store(true, Ordering::Relaxed);
+        while let Some(since_ms) = link.unanswered_since_ms()
+            && !link.is_closed()
+        {
+            let until = self.clock.moment(since_ms.saturating_add(SUSPECT_MS));
+            if tokio::time::timeout_at(until, answers.changed()).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// A peer answered PING.
+    pub(super) fn answered(&self) {
+        self.answers.changed();
+    }
+
+    /// Whether a link was asked for a sign of life since the last time this was called.
+    pub(super) fn take_asking(&self) -> bool {
+        self.is_asking.swap(false, Ordering::Relaxed)
     }
 
     /// An open link to a peer by its id.
@@ -136,11 +192,12 @@ impl Peers {
         }
     }
 
-    /// Links on which somebody waits for an answer.
-    pub(super) fn busy(&self) -> Vec<Arc<Link>> {
+    /// Links on which something waits for an answer: a call, or a question for a sign of life.
+    pub(super) fn awaited_links(&self) -> Vec<Arc<Link>> {
         let state = lock(&self.state);
-        let links = state.values().flat_map(|peer| &peer.links);
-        links.filter(|link| link.in_flight() > 0 && !link.is_closed()).cloned().collect()
+        let is_awaited = |link: &&Arc<Link>| link.in_flight() > 0 || link.unanswered_since_ms().is_some();
+        let links = state.values().flat_map(|peer| &peer.links).filter(is_awaited);
+        links.filter(|link| !link.is_closed()).cloned().collect()
     }
 
     /// Peers with a link.
@@ -248,5 +305,24 @@ impl Peers {
     }
 }
 
+impl Peer {
+    /// The links that take new work.
+    fn usable(&self) -> impl Iterator<Item = &Arc<Link>> {
+        self.links.iter().filter(|link| !link.is_draining() && !link.is_closed())
+    }
+}
+
+/// Whether a link's peer was asked for a sign of life and has given none, so that nothing is sent there while another
+/// link or peer will do. **Source:** PROTOCOL 4.
+fn is_suspect(link: &Link, now_ms: u64) -> bool {
+    link.unanswered_since_ms().is_some_and(|since_ms| now_ms.saturating_sub(since_ms) >= SUSPECT_MS)
+}
+
+/// How long a peer may leave a question for a sign of life unanswered before its link is suspect, in milliseconds. It is
+/// asked after [`super::probe::QUIET_MS`], which makes it the one second of PROTOCOL 4.
+const SUSPECT_MS: u64 = 500;
+/// How recent a sign of life is that a call may be given away on without asking, in milliseconds. A peer that died since
+/// then has the call, and nobody knows what became of it, so it is no longer than it takes a machine to end a process.
+const JUST_MS: u64 = 5;
 /// How long what peers said counts as fresh for the agent's questions, in milliseconds.
 const FRESH_MS: u64 = 1_000;

@@ -256,11 +256,14 @@ fn parts<M: Medium>(
     let queue_max = in_flight_max.saturating_mul(JOURNAL_WORK_PER_CALL);
     let Recovered { ledger, given, reserved, expired_ms, journal, writer } =
         recover(medium, bounds, queue_max, &identity, &system, &audit)?;
+    let peers = Peers::new(system.clock.clone(), admission, expected);
     let parts = Parts {
         identity,
         system,
         rules: Rules {
             call_timeout_ms: config.timeouts.call_ms,
+            // A link that is given up for its silence needs no further reason.
+            dead_ms: config.timeouts.dead_ms.min(config.timeouts.idle_ms),
             refresh_ms: config.peer.refresh_ms,
             message_bytes_max: limits.msg_size_bytes_max as usize - 1,
             raw_bytes_max: config.audit.raw_bytes_max,
@@ -269,7 +272,7 @@ fn parts<M: Medium>(
             peer_rates: PeerRates { each: limits.call_rate_per_peer, all: limits.call_rate },
             limits: limits.clone(),
         },
-        peers: Peers::new(admission, expected),
+        peers,
         executor: Executor::new(
             ledger,
             executor::Bounds {

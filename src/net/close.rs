@@ -95,6 +95,9 @@ pub enum CloseReason {
     /// Nothing was heard of the peer for the idle timeout.
     #[error("the peer fell silent")]
     Silent,
+    /// Somebody waited for the peer, and it answered no PING in time.
+    #[error("the peer did not answer a PING in time")]
+    Dead,
     /// The peer ended the connection in good order.
     #[error("the peer closed the link")]
     PeerClosed,
@@ -116,6 +119,7 @@ impl CloseReason {
             Self::PeerFault(_)
             | Self::RefusedByPeer(_)
             | Self::Silent
+            | Self::Dead
             | Self::PeerClosed
             | Self::Broken(_) => false,
         }

@@ -110,7 +110,7 @@ pub async fn connect(
 /// Keeps a link to `peer` up until the host shuts down: dials the addresses in order, and again when the link is lost.
 ///
 /// Pauses start at `redial_delay_min`, double up to `redial_delay_max`, and are shortened at random by up to half. They
-/// start over once a link has lasted longer than the longest pause. Whoever else answers at an address is logged.
+/// start over once a link has lasted as long as the pause that would follow it. Whoever else answers at an address is logged.
 pub fn keep_connected(host: &Arc<Host>, peer: Did, addresses: Vec<Address>) {
     let host = Arc::clone(host);
     let (tasks, shutdown) = (host.tasks.clone(), host.shutdown.clone());
@@ -123,15 +123,17 @@ pub fn keep_connected(host: &Arc<Host>, peer: Did, addresses: Vec<Address>) {
 async fn dial_forever(host: &Arc<Host>, peer: &Did, addresses: &[Address]) {
     let mut failures = 0;
     loop {
+        let delay_after =
+            |failures| delay(failures, host.settings.redial_delay_min, host.settings.redial_delay_max);
         if let Some(link) = dial_once(host, peer, addresses).await {
             let since = Instant::now();
             link.closed().await;
-            // A peer that takes links only to drop them is not dialled at full speed.
-            if since.elapsed() >= host.settings.redial_delay_max {
+            // A peer that takes links only to drop them is not dialled at full speed; one that crashes is.
+            if since.elapsed() >= delay_after(failures) {
                 failures = 0;
             }
         }
-        let delay = delay(failures, host.settings.redial_delay_min, host.settings.redial_delay_max);
+        let delay = delay_after(failures);
         failures = failures.saturating_add(1);
         sleep(jittered(delay, &host.system.random)).await;
     }

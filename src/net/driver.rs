@@ -266,6 +266,9 @@ impl Driver {
                 if let Input::ErrorFrame(error) = &input {
                     self.reported = Some(Fault::reported(error));
                 }
+                if let (Input::Pong(_), Some(link)) = (&input, &self.link) {
+                    self.host.service.on_pong(link);
+                }
                 self.input(input);
             }
             Err(fault) => self.malformed(fault),
@@ -418,11 +421,12 @@ impl Driver {
         match &reason {
             CloseReason::OpenTimedOut => self.host.meter.refused(Limit::HandshakeTime),
             CloseReason::Silent => self.host.meter.refused(Limit::IdleTime),
+            CloseReason::Dead => self.host.meter.refused(Limit::DeadTime),
             _ => {}
         }
         self.control.outbox.abort();
         self.flow.tasks.close();
-        if !reason.is_ours() {
+        if !reason.is_ours() && reason != CloseReason::Dead {
             // Answers that arrived before the end are handed up before the end is.
             let _late = timeout(CLOSE_TIMEOUT, self.flow.tasks.wait()).await;
         }

@@ -129,7 +129,7 @@ impl Host {
     ) -> Arc<Self> {
         let (peers, locals) = (Room::new(&settings), Room::new(&settings));
         Arc::new(Self {
-            meter: Arc::default(),
+            meter: Meter::new(system.clock.clone()),
             spare: Arc::default(),
             turnstile: Arc::default(),
             handshakes,

@@ -228,6 +228,37 @@ impl Link {
         }
     }
 
+    /// When bytes last came from the other side, on any stream. **Units:** monotonic milliseconds of the host's clock.
+    pub fn heard_ms(&self) -> u64 {
+        self.flow.heard_ms()
+    }
+
+    /// Asks the other side for a sign of life, unless an earlier question is still unanswered.
+    pub fn ask(&self, now_ms: u64) {
+        if self.flow.unanswered_since_ms().is_none() {
+            self.ask_anew(now_ms);
+        }
+    }
+
+    /// Asks for a sign of life and counts the time for it from here, though an earlier question may be unanswered.
+    pub fn ask_anew(&self, now_ms: u64) {
+        self.flow.ask_at(now_ms);
+        self.probe();
+    }
+
+    /// Since when a question for a sign of life is unanswered; bytes of any kind are an answer.
+    ///
+    /// **Units:** monotonic milliseconds of the host's clock.
+    pub fn unanswered_since_ms(&self) -> Option<u64> {
+        self.flow.unanswered_since_ms()
+    }
+
+    /// Bytes handed to the transport since the link began, and bytes that wait for it to take them.
+    pub fn written_bytes(&self) -> (u64, usize) {
+        let traffic = &self.flow.metered().traffic;
+        (traffic.sent_bytes.load(Ordering::Relaxed), traffic.queued_bytes.load(Ordering::Relaxed))
+    }
+
     /// Sends a PING. A peer that was restarted does not know the link and says so by a stateless reset, which may
     /// otherwise wait for the next keep-alive. **Source:** RFC 9000 10.3.
     pub fn probe(&self) {

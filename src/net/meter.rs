@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::link::Kind;
+use super::system::Clock;
 
 /// A bound of links. Each counts what it refused or cut off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -29,6 +30,8 @@ pub enum Limit {
     FrameTime,
     /// Time without a sign of life.
     IdleTime,
+    /// Time for an answer to a PING while something waits.
+    DeadTime,
     /// Streams that a peer opens, and resets or leaves empty, in a time.
     StreamResetRate,
     /// Frames that wait on one stream.
@@ -43,7 +46,7 @@ pub enum Limit {
 
 impl Limit {
     /// Every limit.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Links,
         Self::LinksOpening,
         Self::LinksOpeningPerAddress,
@@ -53,6 +56,7 @@ impl Limit {
         Self::HandshakeTime,
         Self::FrameTime,
         Self::IdleTime,
+        Self::DeadTime,
         Self::StreamResetRate,
         Self::QueueFrames,
         Self::QueueBytes,
@@ -91,8 +95,9 @@ pub struct Levels {
 }
 
 /// Counts for all links of one process.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Meter {
+    clock: Clock,
     refused: [AtomicU64; Limit::ALL.len()],
     links: Mutex<Links>,
 }
@@ -112,6 +117,8 @@ pub(super) struct Traffic {
     kind: Kind,
     pub(super) is_open: AtomicBool,
     pub(super) received_bytes: AtomicU64,
+    /// When bytes last came. **Units:** monotonic milliseconds.
+    pub(super) heard_ms: AtomicU64,
     pub(super) sent_bytes: AtomicU64,
     /// Bytes that wait to be written.
     pub(super) queued_bytes: AtomicUsize,
@@ -128,6 +135,7 @@ impl Traffic {
             kind,
             is_open: AtomicBool::new(false),
             received_bytes: AtomicU64::new(0),
+            heard_ms: AtomicU64::new(0),
             sent_bytes: AtomicU64::new(0),
             queued_bytes: AtomicUsize::new(0),
             held_bytes: AtomicUsize::new(0),
@@ -144,7 +152,22 @@ pub(super) struct Metered {
     place: u64,
 }
 
+impl Metered {
+    /// Counts bytes that came, which are a sign of life.
+    pub(super) fn received(&self, bytes: usize) {
+        self.traffic.received_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        if bytes > 0 {
+            self.traffic.heard_ms.store(self.meter.clock.monotonic_ms(), Ordering::Relaxed);
+        }
+    }
+}
+
 impl Meter {
+    /// Counts for links whose time is that of `clock`.
+    pub(super) fn new(clock: Clock) -> Arc<Self> {
+        Arc::new(Self { clock, refused: std::array::from_fn(|_| AtomicU64::new(0)), links: Mutex::default() })
+    }
+
     /// Counts something that `limit` refused or cut off.
     pub(super) fn refused(&self, limit: Limit) {
         self.refused[limit as usize].fetch_add(1, Ordering::Relaxed);
@@ -216,7 +239,7 @@ mod tests {
 
     #[test]
     fn what_a_link_carried_is_counted_beyond_its_end() {
-        let meter = Arc::new(Meter::default());
+        let meter = Meter::new(Clock::start());
         let (one, two) = (meter.link(Kind::PeerQuic), meter.link(Kind::LocalUnix));
         for (link, bytes) in [(&one, 10), (&two, 3)] {
             link.traffic.is_open.store(true, Ordering::Relaxed);
@@ -235,7 +258,7 @@ mod tests {
 
     #[test]
     fn each_limit_has_a_count_of_its_own() {
-        let meter = Meter::default();
+        let meter = Meter::new(Clock::start());
         for (number, limit) in Limit::ALL.into_iter().enumerate() {
             assert_eq!(limit as usize, number);
             for _ in 0..=number {

@@ -96,6 +96,11 @@ pub trait Service: Send + Sync + 'static {
     /// The peer cancelled the single call that a stream of its own carries, by resetting it. **Source:** PROTOCOL 4.
     fn on_reset(&self, link: &Arc<Link>, route: &Route);
 
+    /// The peer answered a PING.
+    fn on_pong(&self, link: &Arc<Link>) {
+        let _nobody_asked = link;
+    }
+
     /// A link that was open is closed; nothing more comes from it.
     fn on_close(&self, link: &Arc<Link>, reason: &CloseReason);
 }

@@ -318,12 +318,13 @@ const ROOM_BYTES_MAX: usize = 2 * 1024;
 mod tests {
     use super::super::link::Kind;
     use super::super::meter::Meter;
+    use super::super::system::Clock;
     use super::*;
 
     const HEADER: [u8; FRAME_HEADER_BYTES] = [9; FRAME_HEADER_BYTES];
 
     fn budget(bytes_max: usize) -> Budget {
-        Budget::new(Arc::<Meter>::default().link(Kind::PeerQuic), Arc::default(), bytes_max)
+        Budget::new(Meter::new(Clock::start()).link(Kind::PeerQuic), Arc::default(), bytes_max)
     }
 
     fn outbox(bytes_max: usize, frames_max: usize) -> Outbox {

@@ -121,6 +121,8 @@ pub(super) struct Flow {
     message_bytes_max: AtomicUsize,
     in_flight: AtomicUsize,
     is_draining: AtomicBool,
+    /// When the other side was asked for a sign of life; 0 is never. **Units:** monotonic milliseconds.
+    asked_ms: AtomicU64,
     /// Set just before the service is told of the end, so that no request begins behind its back.
     is_over: AtomicBool,
     wishes: Mutex<Wishes>,
@@ -164,6 +166,7 @@ impl Flow {
             message_bytes_max: AtomicUsize::new(settings.msg_size_bytes_max as usize - 1),
             in_flight: AtomicUsize::new(0),
             is_draining: AtomicBool::new(false),
+            asked_ms: AtomicU64::new(0),
             is_over: AtomicBool::new(false),
             wishes: Mutex::default(),
             // A peer may have all its streams open at once, and is charged for each as it opens.
@@ -242,6 +245,22 @@ impl Flow {
 
     pub(super) fn message_bytes_max(&self) -> usize {
         self.message_bytes_max.load(Ordering::Relaxed)
+    }
+
+    /// When bytes last came, on any stream. **Units:** monotonic milliseconds.
+    pub(super) fn heard_ms(&self) -> u64 {
+        self.metered().traffic.heard_ms.load(Ordering::Relaxed)
+    }
+
+    /// Since when a question for a sign of life is unanswered; any bytes are an answer. **Units:** monotonic milliseconds.
+    pub(super) fn unanswered_since_ms(&self) -> Option<u64> {
+        let asked_ms = self.asked_ms.load(Ordering::Relaxed);
+        (asked_ms > self.heard_ms()).then_some(asked_ms)
+    }
+
+    /// Counts the time for an answer from here.
+    pub(super) fn ask_at(&self, now_ms: u64) {
+        self.asked_ms.store(now_ms, Ordering::Relaxed);
     }
 
     /// Takes what was asked since the last look.

@@ -66,7 +66,7 @@ pub async fn connect(
     let (config, pinned) = host.credentials()?.client(pin).map_err(io::Error::other)?;
     let connecting = async {
         let stream = TcpStream::connect(address).await?;
-        stream.set_nodelay(true)?;
+        prepare(&stream)?;
         let name = ServerName::IpAddress(address.ip().into());
         TlsConnector::from(config).connect(name, stream).await
     };
@@ -87,7 +87,7 @@ async fn serve(
     permits: Permits,
 ) -> Result<Arc<Link>, ConnectError> {
     let deadline = Instant::now() + host.settings.handshake_timeout;
-    stream.set_nodelay(true)?;
+    prepare(&stream)?;
     let stream = match timeout_at(deadline, acceptor.accept(stream)).await {
         Ok(stream) => stream?,
         Err(_elapsed) => {
@@ -97,6 +97,14 @@ async fn serve(
     };
     let opening = opening(TlsStream::Server(stream), remote, Role::Server, deadline, Some(permits))?;
     Ok(driver::open(host, opening).await?)
+}
+
+/// Has frames leave at once, and few wait in the system: it takes megabytes otherwise, behind which a PING would stand.
+fn prepare(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    #[cfg(target_os = "linux")]
+    socket2::SockRef::from(stream).set_tcp_notsent_lowat(UNSENT_BYTES_MAX)?;
+    Ok(())
 }
 
 fn opening(
@@ -120,3 +128,6 @@ fn opening(
         deadline,
     })
 }
+
+/// Bytes that the system takes of a connection beyond those that are on their way.
+const UNSENT_BYTES_MAX: u32 = 128 * 1024;

@@ -135,7 +135,7 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         } else {
             self.read_some().await?
         };
-        self.flow.metered().traffic.received_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.flow.metered().received(bytes);
         if bytes >= self.read_bytes {
             self.read_bytes = (self.read_bytes * 2).min(READ_BYTES_MAX);
             // A peer that is always ahead of us must not keep others from their turns, nor the writer in the same task.

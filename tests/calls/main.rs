@@ -2,7 +2,7 @@
 //!
 //! `agents` are callers and providers that speak raw frames on a local link, `peer` is a sidecar whose every word a test
 //! chooses. Read the tests in this order: `routes`, `schemas`, `repair`, `drift`, `once`, `journal`, `cancel`, `retry`,
-//! `process`, `order`, `listing`, `load`, `metrics`, `trust`, `stop`, `steady`, `audit`, `hashes`.
+//! `dead`, `process`, `order`, `listing`, `load`, `metrics`, `trust`, `stop`, `steady`, `audit`, `hashes`.
 
 #![allow(clippy::unwrap_used, reason = "these are tests, though not all of it stands in a test function")]
 #![allow(unreachable_pub, reason = "it is no library: its callers stand beside it")]
@@ -18,6 +18,7 @@ mod access;
 mod audit;
 mod cancel;
 mod confine;
+mod dead;
 mod drift;
 mod hashes;
 mod journal;

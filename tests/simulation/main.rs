@@ -8,7 +8,7 @@ use std::thread;
 
 use sim::disk::Habits;
 use sim::network::{Spell, SpellKind};
-use sim::plan::{Break, Plan, Victim, ip};
+use sim::plan::{Blow, BlowKind, Break, Plan, Victim, ip};
 use sim::report::findings;
 use sim::world::{self, Outcome};
 
@@ -192,6 +192,73 @@ fn a_call_asked_for_again_leaves_with_no_row_that_is_not_on_disk() {
         plan.weather.spells = vec![Spell { from_ms, to_ms, machine, kind: SpellKind::Mute }];
         assert_sound(seed, &world::run(&plan, seed));
     });
+}
+
+/// How long a call took, from its agent's asking to its agent's result.
+#[track_caller]
+fn took_ms(outcome: &Outcome, call: u64) -> u64 {
+    let history = outcome.verdict.history_of(Some(call));
+    let at_ms = |what: &str| {
+        let line = history.lines().find(|line| line.contains(what));
+        line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok())
+    };
+    match (at_ms("makes the call"), at_ms("its agent sees the result")) {
+        (Some(asked_ms), Some(answered_ms)) => answered_ms - asked_ms,
+        _ => panic!("call {call} has no result\n{history}"),
+    }
+}
+
+#[test]
+fn a_provider_that_is_cut_off_costs_no_call_more_than_a_second_and_a_half() {
+    let mut plan = Plan::quiet(false);
+    plan.machines = 3;
+    plan.executors = vec![1, 2];
+    plan.disks.push(plan.disks[0].clone());
+    plan.calm_from_ms = 30_000;
+    plan.weather.calm_from_ms = plan.calm_from_ms;
+    let first = plan.calls.remove(0);
+    plan.calls = (0..15)
+        .map(|number| {
+            let mut call = first.clone();
+            (call.number, call.at_ms, call.timeout_ms) = (number, 1_000 + number * 400, 8_000);
+            call.is_idempotent = number % 2 == 0;
+            call
+        })
+        .collect();
+    for_each(20, |seed| {
+        let mut plan = plan.clone();
+        let machine = ip(plan.executors[usize::from(seed % 2 == 0)]);
+        let (from_ms, to_ms) = (900, plan.calm_from_ms);
+        plan.weather.spells = vec![Spell { from_ms, to_ms, machine, kind: SpellKind::CutOff }];
+        let outcome = world::run(&plan, seed);
+        assert_sound(seed, &outcome);
+        for call in &plan.calls {
+            let took_ms = took_ms(&outcome, call.number);
+            assert!(took_ms < 1_500, "seed {seed}, call {}: {took_ms} ms", call.number);
+        }
+    });
+}
+
+#[test]
+fn a_provider_that_is_back_after_five_crashes_answers_within_a_second_and_a_half() {
+    for is_idempotent in [false, true] {
+        let mut plan = Plan::quiet(is_idempotent);
+        // The lower dials the higher, so each of its lives leaves a link behind of whose end the caller's hears nothing.
+        (plan.executors, plan.calls[0].caller) = (vec![0], 1);
+        (plan.retry_ms, plan.idle_ms) = (None, 60_000);
+        let dies =
+            |number: u64| Blow { at_ms: 1_000 + number * 800, machine: 0, kind: BlowKind::SidecarDies };
+        plan.blows = (0..5).map(dies).collect();
+        // It is back at the latest when it has been away for 800 ms.
+        (plan.calls[0].at_ms, plan.calls[0].timeout_ms) = (1_000 + 5 * 800, 8_000);
+        for_each(20, |seed| {
+            let outcome = world::run(&plan, seed);
+            assert_sound(seed, &outcome);
+            assert!(outcome.crashes >= 3, "{} crashes", outcome.crashes);
+            let took_ms = took_ms(&outcome, 0);
+            assert!(took_ms < 1_500, "seed {seed}: {took_ms} ms");
+        });
+    }
 }
 
 /// The worlds in which the oracle finds something, of the first few.

@@ -216,6 +216,12 @@ impl Sidecar {
         let _ = self.child.wait();
     }
 
+    /// Stops it, so that it neither works nor ends, and its sockets stay.
+    pub fn stop(&self) {
+        let pid = rustix::process::Pid::from_raw(self.child.id().cast_signed()).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+    }
+
     /// Sends SIGTERM and waits for its end.
     pub fn terminate(&mut self) -> ExitStatus {
         let pid = rustix::process::Pid::from_raw(self.child.id().cast_signed()).unwrap();

@@ -32,6 +32,8 @@ pub(super) enum Missing {
     Contract(Box<Shut>),
     /// Params that fit the input schema of the peer.
     Params(Did, Vec<Violation>),
+    /// A sign of life of the peer that was chosen, while another would do.
+    Life(Box<Chosen>),
 }
 
 impl Node {
@@ -75,7 +77,32 @@ impl Node {
         Ok(self.chosen(call, peer, Some(descriptor), output))
     }
 
-    /// Of the peers that serve just what was chosen, the one with the fewest requests in flight.
+    /// The same, of peers that live: one that was not heard from just now is asked first, while another would do.
+    ///
+    /// A call that may run only once cannot be moved from a peer that died, so it is not given to a dead one.
+    pub(super) fn choose_living_peer(&self, call: &Arc<RelayedCall>) -> Result<Chosen, Missing> {
+        let chosen = self.choose_peer(call)?;
+        let Some(descriptor) = chosen.descriptor.as_ref().filter(|_| call.to.is_none()) else {
+            return Ok(chosen);
+        };
+        if self.peers.is_just_heard(&chosen.peer) || self.gifts.peer(&call.id).is_some() {
+            return Ok(chosen);
+        }
+        let snapshot = self.registry.snapshot();
+        let would_do = |entry: &Entry| match &entry.origin {
+            Origin::Peer(peer) => {
+                *peer != chosen.peer && entry.descriptor == *descriptor && self.peers.is_responsive(peer)
+            }
+            Origin::Local(_) => false,
+        };
+        if self.peers.is_responsive(&chosen.peer) && snapshot.entries(&call.name).iter().any(would_do) {
+            return Err(Missing::Life(Box::new(chosen)));
+        }
+        Ok(chosen)
+    }
+
+    /// Of the peers that serve just what was chosen, the one with the fewest requests in flight; of those that are not
+    /// suspect, while there are any.
     fn least_loaded(&self, choice: &Choice<'_>) -> Option<Did> {
         let chosen = &choice.entry.descriptor;
         let same = |entry: &&&Entry| Arc::ptr_eq(&entry.descriptor, chosen) || entry.descriptor == *chosen;
@@ -83,7 +110,10 @@ impl Node {
             Origin::Peer(peer) => Some(peer),
             Origin::Local(_) => None,
         });
-        let load = |peer: &&Did| self.peers.link(peer).map_or(usize::MAX, |link| link.in_flight());
+        let load = |peer: &&Did| {
+            let in_flight = self.peers.link(peer).map_or(usize::MAX, |link| link.in_flight());
+            (!self.peers.is_responsive(peer), in_flight)
+        };
         peers.min_by_key(load).cloned()
     }
 
@@ -120,7 +150,7 @@ impl Node {
         let snapshot = self.registry.snapshot();
         let is_served =
             snapshot.entries(&call.name).iter().any(|entry| entry.origin == Origin::Peer(at.clone()));
-        if is_served && self.peers.link(&at).is_some() {
+        if is_served && self.peers.is_responsive(&at) {
             return false;
         }
         let Ok(other) = self.choose_peer(call) else { return false };
@@ -187,6 +217,10 @@ impl Node {
                         self.prove(Question::clone(question), peer).await;
                         Ok(())
                     }
+                    Missing::Life(chosen) => {
+                        self.peers.hear_from(&chosen.peer).await;
+                        Ok(())
+                    }
                     // Who has mended a contract says so when asked again.
                     Missing::Contract(_) if !is_refreshed => {
                         self.refresh_all(call.to.as_ref()).await;
@@ -221,7 +255,12 @@ impl Node {
                 Ok(outcome) => outcome?,
                 Err(_) => return Err(self.out_of_time(call)),
             }
-            missing = match self.choose_peer(call) {
+            if let Missing::Life(chosen) = missing
+                && self.peers.is_responsive(&chosen.peer)
+            {
+                return Ok(*chosen);
+            }
+            missing = match self.choose_living_peer(call) {
                 Ok(chosen) => return Ok(chosen),
                 Err(missing) => missing,
             };

@@ -358,7 +358,7 @@ impl Node {
                 return Err(Refusal::new(Code::OVERLOADED, "too many calls are in flight"));
             }
         }
-        match self.choose_peer(&call) {
+        match self.choose_living_peer(&call) {
             Ok(chosen) => self.give(&call, chosen),
             Err(missing) => self.choose_peer_later(call, missing),
         }

@@ -246,8 +246,9 @@ fn config(index: usize, plan: &Plan) -> Config {
     }
     config.timeouts.handshake_ms = 2_000;
     config.timeouts.drain_ms = 500;
-    config.timeouts.idle_ms = 3_000;
-    config.timeouts.keep_alive_ms = 1_000;
+    config.timeouts.idle_ms = plan.idle_ms;
+    config.timeouts.keep_alive_ms = plan.idle_ms / 3;
+    config.timeouts.dead_ms = 1_500;
     config.timeouts.reconnect_initial_ms = 50;
     config.timeouts.reconnect_max_ms = 800;
     config

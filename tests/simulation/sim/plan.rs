@@ -53,6 +53,8 @@ pub struct Plan {
     pub call_rate: Option<&'static str>,
     /// Calls of one capability that may run at once, if they are few.
     pub calls_per_capability_max: Option<usize>,
+    /// Silence after which a sidecar gives a link up by itself; a third of it makes it send a sign of life.
+    pub idle_ms: u64,
     /// From here on nothing goes wrong.
     pub calm_from_ms: u64,
     pub breaks: Option<Break>,
@@ -143,6 +145,7 @@ impl Plan {
             requires: false,
             call_rate: None,
             calls_per_capability_max: None,
+            idle_ms: IDLE_MS,
             calm_from_ms,
             breaks,
         };
@@ -184,6 +187,7 @@ impl Plan {
             requires: false,
             call_rate: None,
             calls_per_capability_max: None,
+            idle_ms: IDLE_MS,
             calm_from_ms: 0,
             breaks: None,
         }
@@ -301,3 +305,6 @@ fn habits(dice: &Dice, calm_from_ms: u64, breaks: Option<Break>) -> Habits {
         forgets_begun: breaks == Some(Break::Executing),
     }
 }
+
+/// What a sidecar takes a link's silence for its end after, unless a test says otherwise.
+const IDLE_MS: u64 = 3_000;
