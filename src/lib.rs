@@ -11,6 +11,7 @@ pub mod client;
 pub mod config;
 pub mod daemon;
 pub mod declaration;
+mod kin;
 pub mod net;
 pub mod policy;
 pub mod provider;

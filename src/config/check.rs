@@ -113,6 +113,9 @@ pub(super) fn build(
             memory_bytes_max: view.integer("process.memory_bytes_max"),
             file_bytes_max: view.integer("process.file_bytes_max"),
             open_files_max: view.integer("process.open_files_max"),
+            processes_max: view.integer("process.processes_max"),
+            user: Some(view.text("process.user")).filter(|name| !name.is_empty()),
+            allow_root: view.text("process.allow_root") == "on",
         },
         audit: Audit {
             file: audit_file,

@@ -403,7 +403,7 @@ pub const KEYS: &[Key] = &[
         "process.memory_bytes_max",
         bytes(16 * MIB, 1024 * 1024 * MIB),
         Integer(4096 * MIB),
-        "Memory of its own that a process of a process provider may have (`RLIMIT_DATA`).",
+        "Memory of its own that a process of a process provider may have (`RLIMIT_DATA`); where cgroup v2 can be written, all memory of a call's processes together as well.",
     ),
     key(
         "process.file_bytes_max",
@@ -416,6 +416,24 @@ pub const KEYS: &[Key] = &[
         count(16, 1_000_000),
         Integer(1_024),
         "Files and sockets that such a process may have open.",
+    ),
+    key(
+        "process.processes_max",
+        count(1, 1_000_000),
+        Integer(1_024),
+        "Processes and threads that a call's command may have, itself included: exactly that where cgroup v2 can be written, else so many more than the user had at start (`RLIMIT_NPROC`), all calls together.",
+    ),
+    key(
+        "process.user",
+        Kind::Name,
+        Unset("capd's own user"),
+        "The user that commands run as when capd runs as root: a name of `/etc/passwd`, or a number.",
+    ),
+    key(
+        "process.allow_root",
+        Kind::Choice(&["on", "off"]),
+        Text("off"),
+        "Whether commands may run as root, without capabilities, when capd does and `process.user` is unset; else capd does not start.",
     ),
     key(
         "audit.file",

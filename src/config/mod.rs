@@ -252,6 +252,12 @@ pub struct Process {
     pub file_bytes_max: u64,
     /// Files and sockets open at once.
     pub open_files_max: u64,
+    /// Processes and threads of one call.
+    pub processes_max: u64,
+    /// Whom commands run as when the sidecar runs as root.
+    pub user: Option<String>,
+    /// Whether commands may run as root.
+    pub allow_root: bool,
 }
 
 /// `[audit]`: what is accounted for, and where.

@@ -29,7 +29,7 @@ use crate::declaration::{self, Declared};
 use crate::net::{Link, LinkId};
 use crate::policy::Action;
 use crate::provider::link::{Answered, LinkProvider, Wire};
-use crate::provider::process::confine::{Confinement, ResourceLimits};
+use crate::provider::process::confine::{Confinement, Ground, Groups};
 use crate::provider::process::{Confined, ProcessProvider, ProcessSpec};
 use crate::provider::{AgentResult, Invocation, Provider};
 use crate::registry::snapshot::{Event, Origin, ProviderId};
@@ -41,17 +41,18 @@ pub(super) struct Place {
     pub(super) dir: PathBuf,
     /// The program that confines them.
     pub(super) helper: Option<PathBuf>,
-    /// What each may read.
-    pub(super) readable: Vec<PathBuf>,
-    pub(super) limits: ResourceLimits,
+    /// What all of them have in common.
+    pub(super) ground: Ground,
+    /// Where the processes of each call are bounded together.
+    pub(super) groups: Option<Arc<Groups>>,
 }
 
 impl Place {
     /// The rights of a command whose capability declares these permissions.
     fn confined(&self, permissions: &[String]) -> Option<Confined> {
         let helper = self.helper.clone()?;
-        let confinement = Confinement::of(permissions, self.readable.clone(), self.limits);
-        Some(Confined { helper, confinement })
+        let confinement = Confinement::of(permissions, self.ground.clone());
+        Some(Confined { helper, confinement, groups: self.groups.clone() })
     }
 }
 
@@ -178,8 +179,9 @@ impl Node {
             confined: place.confined(&declared.permissions),
         };
         if let Some(Confined { confinement, .. }) = &spec.confined {
-            let (id, files, network) = (&declared.id, confinement.files, confinement.network);
-            tracing::info!(capability = %id, %files, network, "what its command may do");
+            let (id, files, sockets) = (&declared.id, confinement.files, confinement.sockets);
+            let (network, unix) = (sockets.internet, sockets.unix);
+            tracing::info!(capability = %id, %files, network, unix_sockets = unix, "what its command may do");
         }
         let id = self.providers.add(Arc::new(ProcessProvider::new(spec, self.tasks.tracker().clone())));
         tracing::info!(capability = %declared.id, command = program, "serving by process");

@@ -73,6 +73,9 @@ pub enum StartError {
         /// What is wrong with it.
         error: String,
     },
+    /// A key of the configuration does not fit the machine.
+    #[error("{0}")]
+    Setting(String),
     /// A policy has mistakes.
     #[error("{0}")]
     Policy(policy::Mistakes),
@@ -105,7 +108,7 @@ impl StartError {
     pub fn is_mistake(&self) -> bool {
         match self {
             Self::Declaration(_) | Self::Schema { .. } | Self::Document { .. } => true,
-            Self::Peer { .. } | Self::Policy(_) => true,
+            Self::Peer { .. } | Self::Setting(_) | Self::Policy(_) => true,
             Self::Key(_) | Self::File { .. } | Self::Journal(_) | Self::Listen { .. } | Self::System(_) => {
                 false
             }
@@ -140,7 +143,8 @@ pub(super) async fn start_on(
         threads.push(medium.run_audit(writer).map_err(failed)?);
     }
     let threads = threads.into_iter().flatten().collect();
-    let host = Host::sidecar(settings(&config), seed, node.clone(), system)
+    let settings = Settings { starts_commands: helper.is_some(), ..settings(&config) };
+    let host = Host::sidecar(settings, seed, node.clone(), system)
         .map_err(|error| StartError::System(error.to_string()))?;
     // Nobody else sets it.
     let _first = node.host.set(Arc::downgrade(&host));

@@ -3,17 +3,20 @@
 //! A unix socket is open to its owner alone by its mode; loopback TCP is open to whoever shows the token.
 
 use std::fmt;
-use std::io;
+use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixListener as StdUnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use capd_proto::code::Code;
+use capd_proto::frame::{self, ErrorFrame, FrameType};
 use capd_proto::link::Role;
 use sha2::{Digest, Sha256};
 use socket2::{Domain, SockAddr, Socket, Type};
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::unix::UCred;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::time::{Instant, timeout_at};
 use tracing::{debug, warn};
@@ -26,6 +29,7 @@ use super::host::{Host, Permits};
 use super::link::{Kind, Link};
 use super::socket;
 use super::wire::Sender;
+use crate::kin::{Kin, kin};
 
 /// The secret that opens a loopback TCP link; never printed.
 #[derive(Clone)]
@@ -69,17 +73,20 @@ pub fn listen_unix(host: &Arc<Host>, path: &Path) -> io::Result<()> {
     let tasks = host.tasks.clone();
     tasks.spawn(async move {
         let _file = file;
+        let mut refusals = Refusals::default();
         while let Some((stream, _)) = driver::accept(&host, || listener.accept()).await {
+            let peer = stream.peer_cred().ok();
+            if host.settings.starts_commands && peer.is_none_or(is_command) {
+                refusals.refuse(peer.and_then(|peer| peer.pid()), stream);
+                continue;
+            }
             let Ok(permits) = host.local_permits() else {
                 debug!("no room for one more link");
                 continue;
             };
             let deadline = Instant::now() + host.settings.handshake_timeout;
-            let remote = stream
-                .peer_cred()
-                .ok()
-                .and_then(|peer| peer.pid())
-                .map_or_else(String::new, |pid| format!(" pid {pid}"));
+            let remote =
+                peer.and_then(|peer| peer.pid()).map_or_else(String::new, |pid| format!(" pid {pid}"));
             let end = End::local(Kind::LocalUnix, format!("unix{remote}"));
             match stream.into_std().and_then(socket::split) {
                 Ok(halves) => serve(&host, opening(Role::Server, end, halves, deadline, Some(permits))),
@@ -88,6 +95,47 @@ pub fn listen_unix(host: &Arc<Host>, path: &Path) -> io::Result<()> {
         }
     });
     Ok(())
+}
+
+/// Whether a process that connected is a command of this one, or was started by one: it may be neither the agent nor speak
+/// for it.
+fn is_command(peer: UCred) -> bool {
+    let Some(pid) = peer.pid().filter(|pid| *pid != 0) else {
+        // A process that this one cannot see is none that it started.
+        return false;
+    };
+    match kin(pid) {
+        Kin::Descendant => true,
+        Kin::Other => false,
+        // Of other users, some systems show only root that they are there. Commands of an ordinary user are its own.
+        Kin::Gone => {
+            rustix::process::geteuid().is_root() || peer.uid() == rustix::process::geteuid().as_raw()
+        }
+    }
+}
+
+/// Counts and tells of local links that commands tried to open.
+#[derive(Default)]
+struct Refusals(u64);
+
+impl Refusals {
+    fn refuse(&mut self, pid: Option<i32>, stream: UnixStream) {
+        self.0 += 1;
+        // A command that tries without end must not fill the log.
+        if self.0.is_power_of_two() {
+            warn!(pid, count = self.0, "refused a local link: a command of this sidecar is not its agent");
+        }
+        let mut payload = Vec::new();
+        let message = "commands of this sidecar are not its agent".into();
+        ErrorFrame { code: u64::from(Code::UNAUTHORIZED.0), message, msg_id: None }.encode(&mut payload);
+        let mut frame = Vec::new();
+        if frame::encode(FrameType::Error, &payload, &mut frame).is_ok()
+            && let Ok(mut stream) = stream.into_std()
+        {
+            // Whoever does not take it learns by the end of the stream.
+            let _told = stream.write(&frame);
+        }
+    }
 }
 
 /// Takes links of the agent at loopback `address` from whoever shows `token`, until the host shuts down; returns the

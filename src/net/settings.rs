@@ -59,6 +59,9 @@ pub struct Settings {
     pub udp_buffer_bytes: usize,
     /// Whether peer links offer the extension `channel-auth`. **Source:** PROTOCOL 5.
     pub channel_auth: bool,
+    /// Whether this process starts commands, which are not its agent: processes that descend from it are refused local
+    /// links over a unix socket.
+    pub starts_commands: bool,
     /// The name shown in HELLO's `agent_info`.
     pub agent_name: String,
     /// First pause before a lost peer is dialled again; doubled each time.
@@ -93,6 +96,7 @@ impl Default for Settings {
             link_window_bytes: 32 * 1024 * 1024,
             udp_buffer_bytes: 4 * 1024 * 1024,
             channel_auth: false,
+            starts_commands: false,
             agent_name: "capd".to_owned(),
             redial_delay_min: Duration::from_millis(250),
             redial_delay_max: Duration::from_secs(30),

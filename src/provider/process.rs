@@ -11,6 +11,7 @@
 pub mod confine;
 mod exchange;
 mod message;
+pub mod orphans;
 mod provider;
 #[cfg(test)]
 mod tests;
@@ -20,6 +21,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use capd_proto::code::Code;
@@ -60,6 +62,8 @@ pub struct Confined {
     pub helper: PathBuf,
     /// What the command may do.
     pub confinement: Confinement,
+    /// Where the processes of each call are bounded together.
+    pub groups: Option<Arc<confine::Groups>>,
 }
 
 /// One call, as the process sees it.
@@ -164,7 +168,9 @@ impl Process {
             waiting: self.spec.queue_max,
         })?;
         let _slot = self.slot(call.deadline, cancel).await?;
-        let mut group = Group::spawn(self.command(&call)?)?;
+        // It outlives the processes, and ends those that are left.
+        let bounds = self.bounds(&call);
+        let mut group = Group::spawn(self.command(&call, bounds.as_ref())?)?;
         let ended = tokio::select! {
             biased;
             () = cancel.cancelled() => Err(ProcessError::Cancelled),
@@ -200,14 +206,27 @@ impl Process {
         }
     }
 
-    fn command(&self, call: &ProcessCall<'_>) -> Result<Command, ProcessError> {
+    /// The group that bounds the call's processes, where there can be one.
+    fn bounds(&self, call: &ProcessCall<'_>) -> Option<confine::Group> {
+        let made = self.spec.confined.as_ref()?.groups.as_ref()?.of_call();
+        let warn = |error: &std::io::Error| {
+            tracing::warn!(call = call.id, %error, "a call's processes are not bounded together: no cgroup was made");
+        };
+        made.inspect_err(warn).ok()
+    }
+
+    fn command(
+        &self,
+        call: &ProcessCall<'_>,
+        bounds: Option<&confine::Group>,
+    ) -> Result<Command, ProcessError> {
         let mut command = match &self.spec.confined {
             None => Command::new(&self.spec.program),
-            Some(Confined { helper, confinement }) => {
+            Some(Confined { helper, confinement, .. }) => {
                 // Looked for here, so that what is not there is told apart from what fails.
                 let program = self.program().map_err(ProcessError::Spawn)?;
                 let mut command = Command::new(helper);
-                command.args(confinement.arguments()).arg(program).arg(&self.spec.program);
+                command.args(confinement.arguments(bounds)).arg(program).arg(&self.spec.program);
                 command
             }
         };
@@ -255,8 +274,10 @@ struct Group {
 
 impl Group {
     fn spawn(mut command: Command) -> Result<Self, ProcessError> {
+        let mut leaders = orphans::leaders();
         let child = command.spawn().map_err(|error| ProcessError::Spawn(error.kind()))?;
         let leader = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+        leaders.extend(leader.map(|leader| leader.as_raw_nonzero().get()));
         Ok(Self { child, leader })
     }
 
@@ -297,14 +318,22 @@ impl Group {
     async fn reap(mut self) -> std::io::Result<ExitStatus> {
         self.kill();
         let status = timeout(REAP_WAIT_MAX, self.child.wait()).await??;
-        self.leader = None;
+        self.forget();
         Ok(status)
+    }
+
+    /// The leader is collected, or left to the runtime.
+    fn forget(&mut self) {
+        if let Some(leader) = self.leader.take() {
+            orphans::leaders().remove(&leader.as_raw_nonzero().get());
+        }
     }
 }
 
 impl Drop for Group {
     fn drop(&mut self) {
         self.kill();
+        self.forget();
     }
 }
 

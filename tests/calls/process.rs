@@ -23,7 +23,8 @@ fn declaring(capabilities: &[(&str, &str, Option<u32>)]) -> Setup {
             yaml += &format!("    concurrency: {concurrency}\n");
         }
     }
-    Setup::new().capabilities(&yaml)
+    // Nothing new can be made in a folder that leads to the sidecar's own.
+    Setup::new().capabilities(&yaml).file("work/kept", "")
 }
 
 fn message(answer: &crate::support::Message) -> &str {
@@ -172,7 +173,7 @@ fn output_beyond_the_largest_message_is_5001_and_the_command_is_killed() {
 #[test]
 fn no_more_commands_run_at_once_than_declared() {
     // Each makes a directory that is there while it runs; a second one at the same time cannot.
-    let alone = "mkdir busy || exit 1; cat >/dev/null; rmdir busy; echo null";
+    let alone = "mkdir work/busy || exit 1; cat >/dev/null; rmdir work/busy; echo null";
     // Two meet at a pipe, which takes both of them at once.
     let pair = "case $(cat) in 1) echo hi >meet;; *) read line <meet;; esac; echo null";
     let b = declaring(&[("alone", alone, Some(1)), ("pair", pair, Some(2))]).start();
@@ -202,10 +203,10 @@ fn a_call_that_waits_for_a_free_process_keeps_its_deadline() {
 
 #[test]
 fn params_that_no_json_has_do_not_reach_a_command() {
-    let b = declaring(&[("echo", "touch started; cat", None)]).start();
+    let b = declaring(&[("echo", "touch work/started; cat", None)]).start();
     let mut caller = Caller::of(&b);
     let id = caller.invoke(by_id("org.example.echo:1.0.0", Value::Tag(1, Box::new(1.into()))));
     let answer = caller.about(&id);
     assert!([Some(4001), Some(4004)].contains(&answer.code()), "{answer:?}");
-    assert!(!b.dir.join("started").exists());
+    assert!(!b.dir.join("work/started").exists());
 }

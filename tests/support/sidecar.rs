@@ -17,12 +17,14 @@ use super::PATIENCE;
 pub struct Setup {
     capabilities: Option<String>,
     files: Vec<(String, String)>,
+    links: Vec<(String, String)>,
     peers: Vec<(String, Vec<String>)>,
     overrides: Vec<(String, String)>,
     environment: Vec<(String, String)>,
     allow: Option<String>,
     is_at_home: bool,
     meets_file_limits: bool,
+    through: Vec<String>,
 }
 
 impl Setup {
@@ -39,6 +41,12 @@ impl Setup {
     /// A file in its directory, beside `capabilities.yaml`.
     pub fn file(mut self, name: &str, text: &str) -> Self {
         self.files.push((name.to_owned(), text.to_owned()));
+        self
+    }
+
+    /// A symbolic link in its directory, beside `capabilities.yaml`.
+    pub fn link(mut self, name: &str, target: &str) -> Self {
+        self.links.push((name.to_owned(), target.to_owned()));
         self
     }
 
@@ -91,10 +99,30 @@ impl Setup {
         self
     }
 
+    /// Starts it through another program, which becomes it.
+    pub fn through(mut self, words: &[&str]) -> Self {
+        self.through = words.iter().map(|word| (*word).to_owned()).collect();
+        self
+    }
+
     /// Starts the sidecar and waits until it listens.
     pub fn start(self) -> Sidecar {
         let dir = tempfile::tempdir().unwrap();
         Sidecar::start_in(dir, self)
+    }
+
+    /// What it says instead of starting.
+    pub fn refused_to_start(self) -> String {
+        let dir = tempfile::tempdir().unwrap();
+        let mut child = command(dir.path(), &self).spawn().unwrap();
+        match announcement(&mut child, dir.path()) {
+            Ok(announcement) => {
+                child.kill().unwrap();
+                child.wait().unwrap();
+                panic!("it starts: {announcement}");
+            }
+            Err(log) => log,
+        }
     }
 
     fn write(&self, dir: &Path) -> PathBuf {
@@ -107,7 +135,13 @@ impl Setup {
             text += &format!("capabilities = {:?}\n", dir.join("capabilities.yaml"));
         }
         for (name, content) in &self.files {
-            std::fs::write(dir.join(name), content).unwrap();
+            let path = dir.join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, content).unwrap();
+        }
+        for (name, target) in &self.links {
+            // After a restart it is there.
+            let _ = std::os::unix::fs::symlink(target, dir.join(name));
         }
         text += "[listen]\nquic = \"127.0.0.1:0\"\ntcp = \"127.0.0.1:0\"\nlocal_tcp = \"127.0.0.1:0\"\n";
         text += "[peer]\nadmit = \"any\"\n";
@@ -360,6 +394,10 @@ fn command(dir: &Path, setup: &Setup) -> Command {
         let mut shell = Command::new("sh");
         shell.args(["-c", "trap '' XFSZ; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_capd")]);
         shell
+    } else if let [program, words @ ..] = &setup.through[..] {
+        let mut through = Command::new(program);
+        through.args(words).arg(env!("CARGO_BIN_EXE_capd"));
+        through
     } else {
         Command::new(env!("CARGO_BIN_EXE_capd"))
     };
@@ -375,6 +413,11 @@ fn command(dir: &Path, setup: &Setup) -> Command {
     }
     command.args(["run", "--announce", "--stop-with-stdin", "--config"]).arg(config);
     command.args(["--set", "log.level=debug"]);
+    let says_whom =
+        setup.overrides.iter().any(|(key, _)| key == "process.user" || key == "process.allow_root");
+    if rustix::process::geteuid().is_root() && !says_whom {
+        command.args(["--set", "process.allow_root=on"]);
+    }
     for (key, value) in &setup.overrides {
         command.args(["--set", &format!("{key}={value}")]);
     }

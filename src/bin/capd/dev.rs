@@ -88,9 +88,12 @@ async fn tour(dir: &Path, as_json: bool) -> Result<Vec<Sidecar>, Failure> {
     let provider_dir = dir.join("provider");
     write_example(&provider_dir.join("agent"))?;
     let declaration = provider_dir.join("agent").join("capabilities.yaml");
-    let provider =
-        Sidecar::start("provider", &provider_dir, &[("agent.capabilities", path_text(&declaration)?)], ALLOW)
-            .await?;
+    let mut settings = vec![("agent.capabilities", path_text(&declaration)?)];
+    if rustix::process::geteuid().is_root() {
+        // The example's command is this program.
+        settings.push(("process.allow_root", "on".to_owned()));
+    }
+    let provider = Sidecar::start("provider", &provider_dir, &settings, ALLOW).await?;
     let peer = format!(
         "[[peers]]\ndid = {:?}\naddresses = [\"quic://{}\", \"tcp://{}\"]\n",
         provider.text("did"),

@@ -120,6 +120,7 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Run { sources, announce, stop_with_stdin } => {
             allocator::set();
+            keep_to_itself();
             run(sources, announce, stop_with_stdin)
         }
         Command::Dev(args) => dev::dev(args),
@@ -134,6 +135,13 @@ fn main() -> ExitCode {
             ExitCode::from(failure.exit_code)
         }
     }
+}
+
+/// Keeps other processes of the same user, commands among them, from reading this one's memory, which holds the key; a
+/// core would hold it too.
+fn keep_to_itself() {
+    // A kernel that refuses leaves things as they were, which is no reason not to run.
+    let _refused = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable);
 }
 
 fn run(sources: SourceArgs, announce: bool, stop_with_stdin: bool) -> Result<(), Failure> {

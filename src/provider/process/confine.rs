@@ -5,6 +5,12 @@
 //!
 //! What a kernel does not offer is left out, and [`Enforced`] says so.
 
+mod calls;
+mod files;
+mod group;
+mod kernel;
+mod user;
+
 use std::ffi::OsString;
 use std::fmt;
 use std::io;
@@ -13,22 +19,39 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use landlock::{
-    ABI, Access as _, AccessFs, AccessNet, Ruleset, RulesetAttr as _, RulesetCreated,
-    RulesetCreatedAttr as _, RulesetError, RulesetStatus, Scope, path_beneath_rules,
+    ABI, Access as _, AccessFs, AccessNet, BitFlags, PathBeneath, Ruleset, RulesetAttr as _, RulesetCreated,
+    RulesetCreatedAttr as _, RulesetError, Scope,
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::{Deserialize, Serialize};
+
+pub use calls::Sockets;
+use files::{Kind, places, resolved};
+pub use group::{Group, GroupBounds, Groups};
+pub use kernel::Enforced;
+pub use user::User;
 
 /// The rights that a command keeps.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Confinement {
     /// What it may do with files other than those it needs to run.
     pub files: Files,
-    /// Whether it may open and take TCP connections.
-    pub network: bool,
-    /// What it may read and run.
+    /// Which sockets it may open.
+    pub sockets: Sockets,
+    /// What it needs to run, and where.
+    pub ground: Ground,
+}
+
+/// What all commands of a sidecar have in common.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ground {
+    /// What each may read and run.
     pub readable: Vec<PathBuf>,
-    /// Bounds on what it uses.
+    /// What none reaches, whatever its permissions are; resolved, see [`Ground::hide`].
+    pub hidden: Vec<PathBuf>,
+    /// Whom each runs as, where that is not the sidecar's own user.
+    pub user: Option<User>,
+    /// Bounds on what each process uses.
     pub limits: ResourceLimits,
 }
 
@@ -53,14 +76,16 @@ pub struct ResourceLimits {
     pub file_bytes_max: u64,
     /// Files and sockets open at once.
     pub open_files_max: u64,
+    /// Processes and threads of its user, all together; none where a group bounds those of each call.
+    pub processes_max: Option<u64>,
 }
 
-/// How far this machine keeps a command to its rights, for the log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Enforced {
-    files: bool,
-    tcp: bool,
-    signals: bool,
+/// What is handed to the program that confines.
+#[derive(Serialize, Deserialize)]
+struct Order<C> {
+    confinement: C,
+    /// The folder of the call's group.
+    group: Option<PathBuf>,
 }
 
 /// Why a command cannot be confined.
@@ -75,6 +100,15 @@ pub enum ConfineError {
     /// The system refuses to bar new privileges.
     #[error("new privileges cannot be barred: {}", .0.kind())]
     Privileges(io::Error),
+    /// The system does not let it leave its user or its capabilities.
+    #[error("the rights of its user cannot be given up: {}", .0.kind())]
+    User(io::Error),
+    /// The call's group cannot be joined.
+    #[error("the group of its call cannot be joined: {}", .0.kind())]
+    Group(io::Error),
+    /// The kernel filters system calls and refuses what is asked of it.
+    #[error("the filter of system calls cannot be set: {}", .0.kind())]
+    Calls(io::Error),
     /// The kernel offers Landlock and refuses what is asked of it.
     #[error("the rules for files and network cannot be set")]
     Landlock(#[from] RulesetError),
@@ -83,52 +117,113 @@ pub enum ConfineError {
     Exec(io::Error),
 }
 
+impl Ground {
+    /// Hides these from every command, and what lies beneath them.
+    pub fn hide<'a>(&mut self, paths: impl IntoIterator<Item = &'a Path>) {
+        self.hidden.extend(paths.into_iter().map(resolved));
+    }
+}
+
 impl Confinement {
-    /// What the permissions of a declaration come to: `filesystem:read`, `filesystem:write`, and either of `network:*`.
-    /// Others speak of things that no kernel tells apart.
-    pub fn of(permissions: &[String], readable: Vec<PathBuf>, limits: ResourceLimits) -> Self {
+    /// What the permissions of a declaration come to: `filesystem:read`, `filesystem:write`, `network:read` or
+    /// `network:write`, and `network:unix`. Others speak of things that no kernel tells apart.
+    pub fn of(permissions: &[String], ground: Ground) -> Self {
         let has = |permission: &str| permissions.iter().any(|declared| declared == permission);
         let files = match (has("filesystem:read"), has("filesystem:write")) {
             (_, true) => Files::Write,
             (true, false) => Files::Read,
             (false, false) => Files::None,
         };
-        Self { files, network: has("network:read") || has("network:write"), readable, limits }
+        let internet = has("network:read") || has("network:write");
+        Self { files, sockets: Sockets { internet, unix: has("network:unix") }, ground }
     }
 
-    /// The arguments after which this program confines itself and runs `program`.
-    pub(super) fn arguments(&self) -> [OsString; 4] {
-        let spec = serde_json::to_string(self).expect("its paths are text, as `beside` sees to");
-        ["confine".into(), "--spec".into(), spec.into(), "--".into()]
+    /// The arguments after which this program confines itself, in the call's group where there is one, and runs a command.
+    pub(super) fn arguments(&self, group: Option<&Group>) -> [OsString; 4] {
+        let order = Order { confinement: self, group: group.map(|group| group.dir().to_owned()) };
+        let order = serde_json::to_string(&order).expect("its paths are text, as the configuration's are");
+        ["confine".into(), "--spec".into(), order.into(), "--".into()]
     }
 
     /// Gives up the rights of this process, and of whatever it becomes; there is no way back.
     fn enforce(&self, program: &Path) -> Result<(), ConfineError> {
-        let ResourceLimits { memory_bytes_max, file_bytes_max, open_files_max } = self.limits;
+        let ResourceLimits { memory_bytes_max, file_bytes_max, open_files_max, processes_max } =
+            self.ground.limits;
         limit(Resource::Data, memory_bytes_max)?;
         limit(Resource::Fsize, file_bytes_max)?;
         limit(Resource::Nofile, open_files_max)?;
+        if let Some(processes_max) = processes_max {
+            limit(Resource::Nproc, processes_max)?;
+        }
         // A core would hold the call's params, and be a file.
         limit(Resource::Core, 0)?;
+        user::drop_bounds().map_err(ConfineError::User)?;
         rustix::thread::set_no_new_privs(true).map_err(|error| ConfineError::Privileges(error.into()))?;
-        let readable = self.readable.iter().map(PathBuf::as_path).chain([program]);
-        let mut rules = rules(self.network)?
-            .add_rules(path_beneath_rules(readable, AccessFs::from_read(RULES)))?
-            .add_rules(path_beneath_rules(DEVICES, AccessFs::ReadFile | AccessFs::WriteFile))?;
-        rules = match self.files {
-            Files::None => rules,
-            Files::Read => rules.add_rules(path_beneath_rules(["/"], AccessFs::from_read(RULES)))?,
-            Files::Write => rules.add_rules(path_beneath_rules(["/"], AccessFs::from_all(RULES)))?,
-        };
-        rules.restrict_self()?;
+        self.rules(program)?.restrict_self()?;
+        if let Some(user) = self.ground.user {
+            user.become_it().map_err(ConfineError::User)?;
+        }
+        user::drop_all().map_err(ConfineError::User)?;
+        // Last, so that nothing above has to be allowed by it.
+        calls::restrict(self.sockets).map_err(ConfineError::Calls)?;
         Ok(())
+    }
+
+    /// The rules for files, TCP and signals.
+    fn rules(&self, program: &Path) -> Result<RulesetCreated, RulesetError> {
+        let mut rules = Ruleset::default().handle_access(AccessFs::from_all(RULES))?;
+        if !self.sockets.internet {
+            rules = rules.handle_access(AccessNet::from_all(RULES))?;
+        }
+        let mut rules = rules.scope(Scope::from_all(RULES))?.create()?;
+        let (read, all) = (AccessFs::from_read(RULES), AccessFs::from_all(RULES));
+        let Ground { readable, hidden, .. } = &self.ground;
+        for root in readable.iter().map(PathBuf::as_path).chain([program]) {
+            rules = allow(rules, root, hidden, read)?;
+        }
+        for device in DEVICES {
+            rules = allow(rules, Path::new(device), &[], AccessFs::ReadFile | AccessFs::WriteFile)?;
+        }
+        if self.files == Files::None {
+            return Ok(rules);
+        }
+        let access = if self.files == Files::Write { all } else { read };
+        // Devices are ways around what is hidden, and the kernel's own files are its switches.
+        let hidden: Vec<PathBuf> =
+            KERNEL.map(PathBuf::from).into_iter().chain(hidden.iter().cloned()).collect();
+        rules = allow(rules, Path::new("/"), &hidden, access)?;
+        rules = allow(rules, Path::new("/dev/shm"), &hidden[KERNEL.len()..], access)?;
+        allow(rules, Path::new("/sys"), &hidden[KERNEL.len()..], read)
     }
 }
 
+/// Allows `access` to all that is beneath `root` and not hidden.
+fn allow(
+    mut rules: RulesetCreated,
+    root: &Path,
+    hidden: &[PathBuf],
+    access: BitFlags<AccessFs>,
+) -> Result<RulesetCreated, RulesetError> {
+    for place in places(root, hidden) {
+        let access = match place.kind {
+            Kind::Folder => access,
+            Kind::File => access & AccessFs::from_file(RULES),
+            Kind::Way => access & AccessFs::ReadDir,
+        };
+        rules = rules.add_rule(PathBeneath::new(place.file, access))?;
+    }
+    Ok(rules)
+}
+
 /// Becomes the command: `words` are its file, its name, and its arguments. Returns only where that fails.
-pub fn confine(spec: &str, words: &[OsString]) -> ConfineError {
-    let Ok(confinement) = serde_json::from_str::<Confinement>(spec) else { return ConfineError::Spec };
+pub fn confine(order: &str, words: &[OsString]) -> ConfineError {
+    let Ok(Order::<Confinement> { confinement, group }) = serde_json::from_str(order) else {
+        return ConfineError::Spec;
+    };
     let [program, name, args @ ..] = words else { return ConfineError::Spec };
+    if let Some(Err(error)) = group.as_deref().map(group::join) {
+        return ConfineError::Group(error);
+    }
     match confinement.enforce(Path::new(program)) {
         Ok(()) => ConfineError::Exec(Command::new(program).arg0(name).args(args).exec()),
         Err(error) => error,
@@ -150,64 +245,18 @@ pub const SYSTEM: [&str; 11] = [
     "/sys/devices/system/cpu",
 ];
 
-/// What commands may read of a folder: all of it, but for what leads to one of the `hidden`, such as the agent's key.
-pub fn beside(dir: &Path, hidden: &[&Path]) -> Vec<PathBuf> {
-    let resolved = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    let dir = resolved(dir);
-    let inside = hidden.iter().filter_map(|path| Some(resolved(path).strip_prefix(&dir).ok()?.to_owned()));
-    let inside: Vec<PathBuf> = inside.collect();
-    if inside.is_empty() {
-        return utf8(dir).into_iter().collect();
-    }
-    if inside.iter().any(|path| path.as_os_str().is_empty()) {
-        // The folder itself is hidden.
-        return Vec::new();
-    }
-    let firsts: Vec<_> =
-        inside.iter().filter_map(|path| path.components().next()).map(|first| dir.join(first)).collect();
-    let entries = std::fs::read_dir(&dir).into_iter().flatten().flatten().map(|entry| entry.path());
-    let mut beside: Vec<_> = entries.filter(|path| !firsts.contains(path)).filter_map(utf8).collect();
-    beside.sort();
-    beside
-}
-
-fn utf8(path: PathBuf) -> Option<PathBuf> {
-    path.to_str().is_some().then_some(path)
-}
-
-impl Enforced {
-    /// What the kernel takes of such rules: they are tried on a thread that ends with them.
-    pub fn here() -> Self {
-        let tried = std::thread::Builder::new().spawn(|| {
-            let holds = |rules: Result<RulesetCreated, RulesetError>| {
-                let status = rules.and_then(RulesetCreated::restrict_self);
-                status.is_ok_and(|status| status.ruleset == RulesetStatus::FullyEnforced)
-            };
-            Self {
-                files: holds(
-                    Ruleset::default().handle_access(AccessFs::from_all(RULES)).and_then(Ruleset::create),
-                ),
-                tcp: holds(
-                    Ruleset::default().handle_access(AccessNet::from_all(RULES)).and_then(Ruleset::create),
-                ),
-                signals: holds(Ruleset::default().scope(Scope::from_all(RULES)).and_then(Ruleset::create)),
-            }
-        });
-        let nothing = Self { files: false, tcp: false, signals: false };
-        tried.ok().and_then(|thread| thread.join().ok()).unwrap_or(nothing)
-    }
-
-    /// What is enforced, and what is not.
-    pub fn told(self) -> (String, String) {
-        let parts = [("files", self.files), ("TCP", self.tcp), ("signals", self.signals)];
-        let (mut enforced, mut left) = (ALWAYS.to_vec(), Vec::new());
-        for (part, is_enforced) in parts {
-            if is_enforced { enforced.push(part) } else { left.push(part) }
-        }
-        left.extend(NEVER);
-        (enforced.join(", "), left.join(", "))
-    }
-}
+/// What only root may read of those: without its capabilities, root still owns it.
+pub const OF_ROOT: [&str; 9] = [
+    "/etc/shadow",
+    "/etc/shadow-",
+    "/etc/gshadow",
+    "/etc/gshadow-",
+    "/etc/security/opasswd",
+    "/etc/ssh",
+    "/etc/ssl/private",
+    "/etc/sudoers",
+    "/etc/sudoers.d",
+];
 
 impl fmt::Display for Files {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -226,67 +275,57 @@ fn limit(resource: Resource, max: u64) -> Result<(), ConfineError> {
     setrlimit(resource, bound).map_err(|error| ConfineError::Limit(error.into()))
 }
 
-fn rules(network: bool) -> Result<RulesetCreated, RulesetError> {
-    let mut rules = Ruleset::default().handle_access(AccessFs::from_all(RULES))?;
-    if !network {
-        rules = rules.handle_access(AccessNet::from_all(RULES))?;
-    }
-    rules.scope(Scope::from_all(RULES))?.create()
-}
-
 /// The rights that are spoken of: those of Linux 6.12. An older kernel keeps those that it knows.
 const RULES: ABI = ABI::V6;
 /// Devices that hold nothing.
 const DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
-/// Kept whatever the kernel is.
-const ALWAYS: [&str; 3] = ["environment", "no new privileges", "resource limits"];
-/// Declared or not, nothing here tells them apart.
-const NEVER: [&str; 3] = ["UDP", "unix sockets", "permissions of other scopes"];
+/// What a permission for files does not speak of: devices, and the kernel itself.
+const KERNEL: [&str; 3] = ["/dev", "/proc", "/sys"];
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const LIMITS: ResourceLimits =
-        ResourceLimits { memory_bytes_max: 1, file_bytes_max: 2, open_files_max: 3 };
+    fn ground() -> Ground {
+        Ground {
+            readable: vec![PathBuf::from("/a b"), PathBuf::from("/\"c")],
+            hidden: vec![PathBuf::from("/d")],
+            user: Some(User { uid: 1, gid: 2 }),
+            limits: ResourceLimits {
+                memory_bytes_max: 1,
+                file_bytes_max: 2,
+                open_files_max: 3,
+                processes_max: Some(4),
+            },
+        }
+    }
 
     #[test]
     fn permissions_come_to_rights_and_unknown_ones_to_none() {
         let of = |permissions: &[&str]| {
             let permissions: Vec<String> = permissions.iter().map(|text| (*text).to_owned()).collect();
-            let confinement = Confinement::of(&permissions, Vec::new(), LIMITS);
-            (confinement.files, confinement.network)
+            let Confinement { files, sockets, .. } = Confinement::of(&permissions, ground());
+            (files, sockets.internet, sockets.unix)
         };
-        assert_eq!(of(&[]), (Files::None, false));
-        assert_eq!(of(&["database:read", "compute:execute", "x:y", "filesystem"]), (Files::None, false));
-        assert_eq!(of(&["filesystem:read", "network:read"]), (Files::Read, true));
-        assert_eq!(of(&["filesystem:write"]), (Files::Write, false));
-        assert_eq!(of(&["network:write", "filesystem:write", "filesystem:read"]), (Files::Write, true));
+        assert_eq!(of(&[]), (Files::None, false, false));
+        assert_eq!(
+            of(&["database:read", "compute:execute", "x:y", "filesystem"]),
+            (Files::None, false, false)
+        );
+        assert_eq!(of(&["filesystem:read", "network:read"]), (Files::Read, true, false));
+        assert_eq!(of(&["filesystem:write", "network:unix"]), (Files::Write, false, true));
+        assert_eq!(
+            of(&["network:write", "filesystem:write", "filesystem:read"]),
+            (Files::Write, true, false)
+        );
     }
 
     #[test]
     fn what_is_handed_to_the_program_is_what_it_reads() {
-        let readable = vec![PathBuf::from("/a b"), PathBuf::from("/\"c")];
-        let confinement = Confinement::of(&["network:read".to_owned()], readable, LIMITS);
-        let [command, flag, spec, end] = confinement.arguments();
+        let confinement = Confinement::of(&["network:read".to_owned()], ground());
+        let [command, flag, order, end] = confinement.arguments(None);
         assert_eq!((command, flag, end), ("confine".into(), "--spec".into(), "--".into()));
-        assert_eq!(serde_json::from_str::<Confinement>(spec.to_str().unwrap()).unwrap(), confinement);
-    }
-
-    #[test]
-    fn nothing_that_leads_to_what_is_hidden_is_read() {
-        let dir = tempfile::tempdir().unwrap();
-        let at = |name: &str| dir.path().canonicalize().unwrap().join(name);
-        for name in ["state/deep", "schemas", "keys"] {
-            std::fs::create_dir_all(at(name)).unwrap();
-        }
-        std::fs::write(at("tool"), "").unwrap();
-        let (state, key) = (at("state/deep"), at("keys"));
-        assert_eq!(beside(dir.path(), &[&state, &key]), [at("schemas"), at("tool")]);
-        assert_eq!(beside(dir.path(), &[Path::new("/nonexistent")]), [at("")]);
-        assert_eq!(beside(&at("schemas"), &[&state]), [at("schemas")]);
-        assert!(beside(dir.path(), &[dir.path()]).is_empty());
-        // A declaration within the state folder reads its own folder.
-        assert_eq!(beside(&at("state/deep"), &[&at("state")]), [at("state/deep")]);
+        let order: Order<Confinement> = serde_json::from_str(order.to_str().unwrap()).unwrap();
+        assert_eq!((order.confinement, order.group), (confinement, None));
     }
 }

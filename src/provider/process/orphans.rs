@@ -1,0 +1,47 @@
+//! Processes that commands leave behind in; nothing of them, once they have ended, out.
+//!
+//! The sidecar takes in every process whose parent has ended, so that what descends from a command always descends from
+//! the sidecar, whatever sessions and groups it makes. So it also has to collect them when they end.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rustix::process::{Pid, WaitId, WaitIdOptions, getpid, set_child_subreaper, waitid};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::kin;
+
+/// Has this process take in whatever its commands leave behind. **Errors:** the system does not let it.
+pub fn adopt() -> io::Result<()> {
+    Ok(set_child_subreaper(Some(getpid()))?)
+}
+
+/// Collects, for ever, what was taken in and has ended. **Errors:** the signals of ended processes cannot be watched.
+pub async fn collect() -> io::Result<()> {
+    let mut child_changes = signal(SignalKind::child())?;
+    loop {
+        child_changes.recv().await;
+        let any = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        if waitid(WaitId::All, any).is_ok_and(|ended| ended.is_some()) {
+            collect_once();
+        }
+    }
+}
+
+fn collect_once() {
+    // Held throughout, so that no command is started between the two.
+    let leaders = leaders();
+    for pid in kin::children().into_iter().filter(|pid| !leaders.contains(pid)).filter_map(Pid::from_raw) {
+        // One that runs on is left alone, and another thread may have been faster.
+        let _running = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
+    }
+}
+
+/// The processes that were started for a call and are collected with it.
+pub(super) fn leaders() -> MutexGuard<'static, BTreeSet<i32>> {
+    // Numbers are added and removed whole, so a panic leaves nothing half done.
+    LEADERS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+static LEADERS: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
