@@ -4,7 +4,8 @@
 //! chooses who serves a call, [`provider`] runs it, [`schema`] checks what goes in and out, [`registry`] knows
 //! what is served where, [`policy`] how often it may be called, [`store`] keeps what must outlive a crash. [`daemon`]
 //! is the only room that knows them all, and [`admin`] has the names under which it tells what they count. [`config`] and [`declaration`] are the two files an owner writes; [`client`]
-//! is what `capctl`, tests and other programs use.
+//! is what `capctl`, tests and other programs use. [`text`] is how anything that others wrote is shown, and [`log`] how it is
+//! logged.
 
 pub mod admin;
 pub mod client;
@@ -12,6 +13,7 @@ pub mod config;
 pub mod daemon;
 pub mod declaration;
 mod kin;
+pub mod log;
 pub mod net;
 pub mod policy;
 pub mod provider;
@@ -19,3 +21,4 @@ pub mod registry;
 pub mod router;
 pub mod schema;
 pub mod store;
+pub mod text;

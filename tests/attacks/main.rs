@@ -14,3 +14,4 @@ mod support;
 mod agents;
 
 mod commands;
+mod text;

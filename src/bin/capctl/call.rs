@@ -217,14 +217,14 @@ impl View {
 
     fn sent(&mut self, id: MessageId) {
         match self {
-            Self::Json => output::note(&json!({"event": "sent", "id": id.to_string()}).to_string()),
+            Self::Json => output::note(&output::json_line(&json!({"event": "sent", "id": id.to_string()}))),
             Self::Terminal { .. } | Self::Lines | Self::Nothing => self.note(&format!("call {id}")),
         }
     }
 
     fn show(&mut self, progress: &Progress) {
         match self {
-            Self::Json => output::note(&event(progress).to_string()),
+            Self::Json => output::note(&output::json_line(&event(progress))),
             Self::Terminal { .. } | Self::Lines | Self::Nothing => self.note(&words(progress)),
         }
     }
@@ -237,7 +237,7 @@ impl View {
                 output::overwrite(&text);
             }
             Self::Lines => output::note(&text),
-            Self::Json => output::note(&json!({"event": "note", "text": text}).to_string()),
+            Self::Json => output::note(&output::json_line(&json!({"event": "note", "text": text}))),
             Self::Nothing => {}
         }
     }

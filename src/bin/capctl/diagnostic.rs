@@ -145,15 +145,8 @@ fn bytes_string(reader: &mut Reader<'_>, out: &mut String) -> Result<(), Error> 
 }
 
 fn text_string(reader: &mut Reader<'_>, out: &mut String) -> Result<(), Error> {
-    // serde_json's escapes are the ones the notation takes from JSON; what it leaves raw cannot steer a terminal
-    // except for DEL and the C1 controls.
-    for char in serde_json::Value::from(reader.text()?).to_string().chars() {
-        if ('\u{7f}'..='\u{9f}').contains(&char) {
-            let _ = write!(out, "\\u{:04x}", u32::from(char));
-        } else {
-            out.push(char);
-        }
-    }
+    // serde_json's escapes are the ones the notation takes from JSON; what it leaves raw may still steer or hide.
+    out.push_str(&crate::output::escaped(&serde_json::Value::from(reader.text()?).to_string()));
     Ok(())
 }
 

@@ -9,6 +9,7 @@ use capd_proto::envelope::MessageId;
 use serde_json::{Value, json};
 
 use crate::diagnostic;
+use crate::output::{escaped, one_line, printable};
 
 /// How the process ends. **Shape:** the exit codes of docs/capctl.md.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,16 +115,18 @@ impl fmt::Display for Failure {
         if let Some(wire) = &self.wire {
             let violations = wire.violations();
             for violation in &violations {
-                let _ = write!(text, "\n  at {}: {}", violation.path, violation.message);
+                let (path, message) = (one_line(&violation.path), one_line(&violation.message));
+                let _ = write!(text, "\n  at {path}: {message}");
                 if !violation.keyword.is_empty() {
-                    let _ = write!(text, " ({})", violation.keyword);
+                    let _ = write!(text, " ({})", one_line(&violation.keyword));
                 }
             }
             // What is not final, and what came too soon, has a hint that says so in words.
             let is_told = !violations.is_empty() || !wire.is_final() || rate_hint(wire).is_some();
             if let (false, Some(details)) = (is_told, &wire.details) {
-                let details =
-                    wire.details_json().map_or_else(|| in_notation(details), |json| json.to_string());
+                let details = wire
+                    .details_json()
+                    .map_or_else(|| in_notation(details), |json| escaped(&json.to_string()));
                 let _ = write!(text, "\n  details: {details}");
             }
         }
@@ -131,13 +134,14 @@ impl fmt::Display for Failure {
             let _ = write!(text, "\n  {hint}");
         }
         // The text quotes the peer: what could steer the terminal is shown, not sent.
-        f.write_str(&crate::output::printable(&text))
+        f.write_str(&printable(&text))
     }
 }
 
 impl From<ClientError> for Failure {
     fn from(error: ClientError) -> Self {
-        let message = error.to_string();
+        // It may quote the peer, whose line ends are not ours.
+        let message = one_line(&error.to_string());
         match error {
             ClientError::Connect { is_refused: false, .. } => {
                 Self::new(Exit::Unavailable, message).hint("is capd running? start it with: capd run")
@@ -200,7 +204,7 @@ fn rate_hint(wire: &WireError) -> Option<String> {
     let after_s = details["retry_after_seconds"].as_u64()?;
     let mut hint = format!("the next call is taken in {after_s} s");
     if let (Some(limit), Some(reset_at)) = (details["limit"].as_u64(), details["reset_at"].as_str()) {
-        let _ = write!(hint, "; the limit of {limit} is free again at {reset_at}");
+        let _ = write!(hint, "; the limit of {limit} is free again at {}", one_line(reset_at));
     }
     Some(hint)
 }

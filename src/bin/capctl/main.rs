@@ -44,6 +44,11 @@ fn main() -> ExitCode {
             let message = text.trim_start_matches("error: ").split("\n\n").next().unwrap_or_default();
             return end(&Failure::usage(message), true);
         }
+        Err(error) if error.use_stderr() => {
+            // It quotes the command line, which may have been pasted from what a peer said.
+            output::note(error.render().to_string().trim_end());
+            return ExitCode::from(failure::Exit::Usage as u8);
+        }
         Err(error) => error.exit(),
     };
     let json = args.json;

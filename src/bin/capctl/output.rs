@@ -1,14 +1,19 @@
 //! Rows, values and texts in; what stdout and a terminal get out.
+//!
+//! Everything that is written passes here, and leaves without a character that steers a terminal or hides. Where text of
+//! others stands within a line of ours, [`one_line`] keeps it there.
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
 
+use capd::text;
 use serde_json::Value;
 
 use crate::failure::Failure;
 
 /// Writes one line, or several, to stdout.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    let text = text::shown(text);
     let mut stdout = io::stdout().lock();
     stdout.write_all(text.as_bytes())?;
     if !text.ends_with('\n') {
@@ -24,7 +29,7 @@ pub(crate) fn print_json(value: &Value) -> Result<(), Failure> {
 
 /// One JSON document as one line, keys ascending.
 pub(crate) fn json_line(value: &Value) -> String {
-    sorted(value).to_string()
+    escaped(&sorted(value).to_string())
 }
 
 fn sorted(value: &Value) -> Value {
@@ -35,13 +40,13 @@ fn sorted(value: &Value) -> Value {
 
 /// Writes one line to stderr. That nobody reads it is no reason to stop, so a failure is let go.
 pub(crate) fn note(text: &str) {
-    let _ = io::stderr().write_all(format!("{text}\n").as_bytes());
+    let _ = io::stderr().write_all(format!("{}\n", text::shown(text)).as_bytes());
 }
 
 /// Puts `text` in place of the terminal's current line, on stderr.
 pub(crate) fn overwrite(text: &str) {
     // What cannot be shown does not matter.
-    let _ = io::stderr().write_all(format!("\r\u{1b}[K{text}").as_bytes());
+    let _ = io::stderr().write_all(format!("\r\u{1b}[K{}", text::line(text)).as_bytes());
 }
 
 /// Rows under a heading, each column as wide as its widest cell; the last one is not padded.
@@ -67,21 +72,14 @@ pub(crate) fn table(heading: &[&str], rows: &[Vec<String>]) -> String {
     out
 }
 
-/// The text with its control characters escaped, line ends and tabs apart.
+/// The text with what steers a terminal or hides escaped, line ends and tabs apart.
 pub(crate) fn printable(text: &str) -> String {
-    text.chars().fold(String::with_capacity(text.len()), |mut out, char| {
-        if char.is_control() && char != '\n' && char != '\t' {
-            let _ = write!(out, "{}", char.escape_unicode());
-        } else {
-            out.push(char);
-        }
-        out
-    })
+    text::shown(text).into_owned()
 }
 
 /// The text on one line.
 pub(crate) fn one_line(text: &str) -> String {
-    printable(&text.replace(['\n', '\t'], " "))
+    text::line(text).into_owned()
 }
 
 /// Pretty JSON, keys ascending, whose text cannot steer a terminal.
@@ -90,16 +88,9 @@ pub(crate) fn pretty(value: &Value) -> String {
     escaped(&serde_json::to_string_pretty(&value).unwrap_or_else(|_| value.to_string()))
 }
 
-/// JSON text that cannot steer a terminal: JSON's own escapes leave DEL and the C1 controls raw.
+/// JSON text that cannot steer a terminal, and hides nothing.
 pub(crate) fn escaped(json: &str) -> String {
-    json.chars().fold(String::with_capacity(json.len()), |mut out, char| {
-        if ('\u{7f}'..='\u{9f}').contains(&char) {
-            let _ = write!(out, "\\u{:04x}", u32::from(char));
-        } else {
-            out.push(char);
-        }
-        out
-    })
+    text::json(json).into_owned()
 }
 
 #[cfg(test)]

@@ -131,7 +131,7 @@ fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("capd: {}", failure.message);
+            eprintln!("capd: {}", capd::text::shown(&failure.message));
             ExitCode::from(failure.exit_code)
         }
     }
@@ -218,8 +218,11 @@ fn log_to_stderr(config: &Config) {
         // Where a line cannot be written, as on a full disk, a report of that cannot either, and would panic.
         .log_internal_errors(false);
     match config.log.format {
-        LogFormat::Human => builder.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).init(),
-        LogFormat::Json => builder.json().flatten_event(true).init(),
+        LogFormat::Human => builder
+            .fmt_fields(capd::log::Fields)
+            .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
+            .init(),
+        LogFormat::Json => builder.json().flatten_event(true).map_event_format(capd::log::Json).init(),
     }
 }
 
