@@ -16,6 +16,7 @@ use super::hashes;
 use super::inbound::Inbound;
 use super::node::{Node, Refusal, lock};
 use crate::net::{Link, Service as _};
+use crate::policy::Caller;
 use crate::registry::snapshot::{Event, Origin};
 use crate::schema::{Artifact, Keep};
 
@@ -25,6 +26,8 @@ pub(super) type Fetches = Mutex<HashMap<ContentHash, CancellationToken>>;
 impl Node {
     pub(super) fn on_peer_open(&self, link: &Arc<Link>) {
         tracing::info!(peer = %link.principal(), remote = link.remote(), kind = %link.kind(), "peer connected");
+        // What it may call is decided before it asks, so that its first question takes as long as any.
+        let _decided = self.policy.view(Caller { did: link.principal(), alias: None });
         let Some(node) = self.shared() else { return };
         if let Some(gone) = self.peers.add(link) {
             let peer = link.principal().clone();

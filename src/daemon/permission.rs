@@ -15,7 +15,7 @@ use super::node::{Node, Refusal};
 use super::wire::mismatch;
 use crate::policy::{Action, Caller, View};
 use crate::provider::CallKey;
-use crate::registry::snapshot::{Entry, Origin, Snapshot};
+use crate::registry::snapshot::{Entry, Event, Origin, Snapshot};
 use crate::router;
 
 /// What a caller may have of what is known at one moment.
@@ -23,7 +23,7 @@ pub(super) struct Permit {
     /// What is known.
     pub(super) snapshot: Arc<Snapshot>,
     /// What a peer may call; none for the sidecar's own agent.
-    view: Option<Arc<View>>,
+    view: Option<View>,
     /// Whether it may learn that a name is unknown.
     is_named: bool,
 }
@@ -32,6 +32,11 @@ impl Permit {
     /// What a route that was not found is refused with.
     pub(super) fn refusal(&self, refusal: router::Refusal) -> Refusal {
         if self.is_named { mismatch(refusal) } else { denied() }
+    }
+
+    /// What a peer may call here; none for the sidecar's own agent.
+    pub(super) const fn view(&self) -> Option<&View> {
+        self.view.as_ref()
     }
 
     /// Everything that a peer may call here; none for the sidecar's own agent, who may have it all.
@@ -55,8 +60,14 @@ impl Node {
         let did = inbound.link.principal();
         let alias = Some(inbound.sender).filter(|sender| *sender != did);
         let caller = Caller { did, alias };
-        let view = self.policy.view(caller, snapshot.local_number(), || snapshot.local());
-        Permit { snapshot, view: Some(view), is_named: true }
+        Permit { snapshot, view: Some(self.policy.view(caller)), is_named: true }
+    }
+
+    /// Applies a change of what is served here, and has the policy decide of it before anybody asks.
+    pub(super) fn serve(&self, event: Event) {
+        if self.registry.apply(event) {
+            self.policy.serve(|| self.registry.snapshot().local().cloned().collect());
+        }
     }
 
     /// What the sender may have, if it may call a capability of this name for all that is known of it.
@@ -95,7 +106,7 @@ impl Node {
     pub(super) fn may_call(&self, permit: &Permit, entry: &Entry) -> bool {
         match &permit.view {
             Some(view) => view.may_call(&entry.descriptor),
-            None => self.agent_may(Action::Invoke, &entry.descriptor),
+            None => self.agent_may(Action::Invoke, entry),
         }
     }
 
@@ -115,19 +126,23 @@ impl Node {
         }
     }
 
-    /// Whether the holder of a permit may see an entry listed: only what it may call as well.
-    pub(super) fn may_see(&self, permit: &Permit, entry: &Entry) -> bool {
-        match &permit.view {
-            Some(view) => view.may_see(&entry.descriptor),
-            None => [Action::Query, Action::Invoke]
-                .into_iter()
-                .all(|action| self.agent_may(action, &entry.descriptor)),
-        }
+    /// Whether the sidecar's own agent may see an entry listed: only what it may call as well.
+    pub(super) fn agent_may_see(&self, entry: &Entry) -> bool {
+        [Action::Query, Action::Invoke].into_iter().all(|action| self.agent_may(action, entry))
     }
 
-    /// Whether the sidecar's own agent may do this.
-    pub(super) fn agent_may(&self, action: Action, descriptor: &Arc<Descriptor>) -> bool {
-        self.policy.own_may(self.did(), action, descriptor)
+    /// Whether the sidecar's own agent may do this with what somebody serves.
+    pub(super) fn agent_may(&self, action: Action, entry: &Entry) -> bool {
+        let provider = match &entry.origin {
+            Origin::Local(_) => self.did(),
+            Origin::Peer(peer) => peer,
+        };
+        self.policy.own_may(self.did(), action, &entry.descriptor, provider)
+    }
+
+    /// Whether the sidecar's own agent may declare this.
+    pub(super) fn agent_may_declare(&self, descriptor: &Arc<Descriptor>) -> bool {
+        self.policy.own_may(self.did(), Action::Declare, descriptor, self.did())
     }
 
     /// A number that is another whenever what the holder of a permit may see is.

@@ -27,7 +27,6 @@ use super::node::{ANSWER_TTL_MS, Node, Outbound, Refusal, lock};
 use super::wire::{text, with_fields};
 use crate::declaration::{self, Declared};
 use crate::net::{Link, LinkId};
-use crate::policy::Action;
 use crate::provider::link::{Answered, LinkProvider, Wire};
 use crate::provider::process::confine::{Confinement, Ground, Groups};
 use crate::provider::process::{Confined, ProcessProvider, ProcessSpec};
@@ -185,8 +184,7 @@ impl Node {
         }
         let id = self.providers.add(Arc::new(ProcessProvider::new(spec, self.tasks.tracker().clone())));
         tracing::info!(capability = %declared.id, command = program, "serving by process");
-        self.registry
-            .apply(Event::Declared { origin: Origin::Local(id), descriptors: vec![Arc::new(descriptor)] });
+        self.serve(Event::Declared { origin: Origin::Local(id), descriptors: vec![Arc::new(descriptor)] });
         Ok(())
     }
 
@@ -218,7 +216,7 @@ impl Node {
             }
             check_rate(&descriptor)?;
             let descriptor = Arc::new(self.own_schemas(descriptor)?);
-            if !self.agent_may(Action::Declare, &descriptor) {
+            if !self.agent_may_declare(&descriptor) {
                 let message = format!("a policy forbids the agent to declare {}", descriptor.id);
                 return Err(Refusal::new(Code::UNAUTHORIZED, message));
             }
@@ -228,7 +226,7 @@ impl Node {
             completed(descriptors, &self.artifacts)?.into_iter().map(Arc::new).collect::<Vec<_>>();
         let agent = self.providers.agent(inbound.link).unwrap_or_else(|| self.new_agent(inbound.link));
         tracing::info!(link = %inbound.link.id(), capabilities = descriptors.len(), "an agent serves");
-        self.registry.apply(Event::Declared { origin: Origin::Local(agent.id), descriptors });
+        self.serve(Event::Declared { origin: Origin::Local(agent.id), descriptors });
         Ok(())
     }
 
@@ -353,7 +351,7 @@ impl Node {
     pub(super) fn withdraw(&self, link: &Link) {
         let Some(agent) = lock(&self.providers.agents).remove(&link.id()) else { return };
         lock(&self.providers.serving).remove(&agent.id);
-        self.registry.apply(Event::Gone(Origin::Local(agent.id)));
+        self.serve(Event::Gone(Origin::Local(agent.id)));
         agent.provider.on_close();
     }
 }

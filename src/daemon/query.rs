@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use capd_proto::capability::CapabilityPattern;
+use capd_proto::capability::{CapabilityName, CapabilityPattern};
 use capd_proto::code::Code;
 use capd_proto::message::{
     ContentHash, Cursor, CursorContext, Declare, Descriptor, DocRequest, DocSend, Order, Query, Question,
@@ -14,9 +14,10 @@ use capd_proto::message::{
 use super::executor::refused_artifact;
 use super::inbound::Inbound;
 use super::node::{Node, Refusal};
+use super::permission::Permit;
 use super::providers::SCHEMA_MEDIA_TYPE;
 use super::wire::{mismatch, text, with_fields};
-use crate::registry::snapshot::{Entry, Origin, Snapshot};
+use crate::registry::snapshot::{Origin, Snapshot};
 use crate::router;
 use crate::schema::Artifact;
 
@@ -30,7 +31,6 @@ impl Node {
             return Ok(());
         }
         let permit = self.permit_query(inbound, &question.pattern)?;
-        let is_agent = inbound.link.kind().is_local();
         let context = CursorContext {
             holder: inbound.sender.as_str(),
             question: &question,
@@ -41,17 +41,14 @@ impl Node {
                 .map_err(|error| Refusal::new(Code::BAD_REQUEST, error.to_string()))?,
             None => 0,
         };
-        let entries = matching(&permit.snapshot, &question, is_agent, |entry| self.may_see(&permit, entry))
-            .map_err(
-            |refusal| if is_agent { self.or_misunderstood(refusal, None, None) } else { refusal },
-        )?;
+        let entries = self.matching(&permit, &question)?;
         let start = usize::try_from(start).unwrap_or(usize::MAX).min(entries.len());
         // A page ends early rather than outgrow what the link takes.
         let budget_bytes = inbound.link.message_bytes_max() / 2;
         let mut page: Vec<Vec<u8>> = Vec::new();
         let mut page_bytes = 0;
         for entry in entries[start..].iter().take(question.limit) {
-            let descriptor = self.listed(entry, is_agent);
+            let descriptor = self.listed(*entry);
             page_bytes += descriptor.len();
             if !page.is_empty() && page_bytes > budget_bytes {
                 break;
@@ -71,16 +68,49 @@ impl Node {
     }
 
     /// A descriptor as it is listed: for the agent with who serves it, in fields of our own.
-    fn listed(&self, entry: &Entry, is_agent: bool) -> Vec<u8> {
-        if !is_agent {
-            return entry.descriptor.as_bytes().to_vec();
-        }
-        let (provider, is_local) = match &entry.origin {
-            Origin::Local(_) => (self.did().as_str(), true),
-            Origin::Peer(did) => (did.as_str(), false),
+    fn listed(&self, found: Found<'_>) -> Vec<u8> {
+        let bytes = found.descriptor.as_bytes();
+        let (provider, is_local) = match found.origin {
+            None => return bytes.to_vec(),
+            Some(Origin::Local(_)) => (self.did().as_str(), true),
+            Some(Origin::Peer(did)) => (did.as_str(), false),
         };
         let is_local: &[u8] = if is_local { &[0xf5] } else { &[0xf4] };
-        with_fields(entry.descriptor.as_bytes(), &[("provider", &text(provider)), ("local", is_local)])
+        with_fields(bytes, &[("provider", &text(provider)), ("local", is_local)])
+    }
+
+    /// What a question asks for of all that its sender may see, in its order; each id of one origin once.
+    fn matching<'a>(&self, permit: &'a Permit, question: &'a Question) -> Result<Vec<Found<'a>>, Refusal> {
+        let Some(view) = permit.view() else {
+            let found = self.known(&permit.snapshot, question);
+            return found.map_err(|refusal| self.or_misunderstood(refusal, None, None));
+        };
+        // What a peer may not see must not cost it time, so what it may see is walked, and not what there is.
+        let found = view.matching(&question.pattern).map(|(_, callable)| {
+            let listed = callable.iter().filter(|callable| callable.is_listed);
+            listed.map(|callable| Found { descriptor: &callable.descriptor, origin: None }).collect()
+        });
+        let is_served = |name: &CapabilityName| {
+            let mut entries = permit.snapshot.entries(name.as_str()).iter();
+            entries.any(|entry| matches!(entry.origin, Origin::Local(_)))
+        };
+        // Whoever asks for a name may learn that it is unknown; what a namespace hides is not there.
+        let is_hidden = matches!(&question.pattern, CapabilityPattern::Name(name) if is_served(name));
+        in_order(found, question, is_hidden)
+    }
+
+    /// What the agent may see of all that is known.
+    fn known<'a>(&self, snapshot: &'a Snapshot, question: &Question) -> Result<Vec<Found<'a>>, Refusal> {
+        let names = snapshot.names().filter(|(name, _)| question.pattern.matches(name.as_str()));
+        let found = names.map(|(_, entries)| {
+            let seen = entries.iter().filter(|entry| self.agent_may_see(entry));
+            seen.map(|entry| Found { descriptor: &entry.descriptor, origin: Some(&entry.origin) }).collect()
+        });
+        let is_hidden = matches!(
+            &question.pattern,
+            CapabilityPattern::Name(name) if !snapshot.entries(name.as_str()).is_empty()
+        );
+        in_order(found, question, is_hidden)
     }
 
     /// Answers with a schema document by its hash. **Source:** PROTOCOL 7.2.
@@ -129,43 +159,47 @@ impl Node {
     }
 }
 
-/// The entries that a question asks for, in its order; each id of one origin once.
-fn matching<'a>(
-    snapshot: &'a Snapshot,
+/// A capability that is listed, and for the agent who serves it.
+#[derive(Clone, Copy)]
+struct Found<'a> {
+    descriptor: &'a Descriptor,
+    origin: Option<&'a Origin>,
+}
+
+impl Found<'_> {
+    fn is_ours(&self) -> bool {
+        !matches!(self.origin, Some(Origin::Peer(_)))
+    }
+}
+
+/// What was found of each name, in a question's order and of its versions.
+///
+/// **Errors:** PROTOCOL 7.1: no such name is 4002, a name without a version in range 4003; never an empty answer.
+/// 3001 for a name that is served and hidden.
+fn in_order<'a>(
+    found: impl Iterator<Item = Vec<Found<'a>>>,
     question: &Question,
-    everywhere: bool,
-    may_see: impl Fn(&Entry) -> bool,
-) -> Result<Vec<&'a Entry>, Refusal> {
-    let in_scope = |entry: &&Entry| everywhere || matches!(entry.origin, Origin::Local(_));
-    let (mut named, mut is_hidden) = (Vec::new(), false);
-    for (name, entries) in snapshot.names().filter(|(name, _)| question.pattern.matches(name.as_str())) {
-        let mut of_name: Vec<_> = entries.iter().filter(in_scope).collect();
-        is_hidden |= !of_name.is_empty();
-        of_name.retain(|entry| may_see(entry));
+    is_hidden: bool,
+) -> Result<Vec<Found<'a>>, Refusal> {
+    let mut named = Vec::new();
+    for mut of_name in found {
+        // Of one version they stand by origin, and stay so.
         of_name.sort_by(|a, b| {
             let versions = a.descriptor.id.version.total_cmp(&b.descriptor.id.version);
-            let versions = if question.order == Order::NewestFirst { versions.reverse() } else { versions };
-            versions.then_with(|| a.origin.cmp(&b.origin))
+            if question.order == Order::NewestFirst { versions.reverse() } else { versions }
         });
         // Several providers here may serve one id; it is one capability to whoever asks.
-        of_name.dedup_by(|a, b| {
-            let is_local = |entry: &Entry| matches!(entry.origin, Origin::Local(_));
-            a.descriptor.id == b.descriptor.id && is_local(a) && is_local(b)
-        });
-        debug_assert!(of_name.iter().all(|entry| entry.descriptor.id.name == *name));
+        of_name.dedup_by(|a, b| a.descriptor.id == b.descriptor.id && a.is_ours() && b.is_ours());
         named.extend(of_name);
     }
-    // PROTOCOL 7.1: no such name is 4002, a name without a version in range 4003; never an empty answer.
     if named.is_empty() {
-        // Whoever asks for a name may learn that it is unknown; what a namespace hides is not there.
-        let is_denied = is_hidden && matches!(question.pattern, CapabilityPattern::Name(_));
-        return Err(mismatch(if is_denied { router::Refusal::Denied } else { router::Refusal::NameUnknown }));
+        return Err(mismatch(if is_hidden { router::Refusal::Denied } else { router::Refusal::NameUnknown }));
     }
     let Some(range) = &question.range else { return Ok(named) };
     let in_range: Vec<_> =
-        named.iter().copied().filter(|entry| range.matches(&entry.descriptor.id.version)).collect();
+        named.iter().copied().filter(|found| range.matches(&found.descriptor.id.version)).collect();
     if in_range.is_empty() {
-        let mut available: Vec<_> = named.iter().map(|entry| entry.descriptor.id.version.clone()).collect();
+        let mut available: Vec<_> = named.iter().map(|found| found.descriptor.id.version.clone()).collect();
         available.sort_by_key(|version| Reverse(version.clone()));
         available.dedup();
         return Err(mismatch(router::Refusal::VersionMismatch(available)));

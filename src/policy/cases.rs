@@ -7,6 +7,7 @@
 //! action = "invoke"                        # unless it is query or declare
 //! permissions = ["database:read"]          # what the capability declares, where capabilities.yaml does not say
 //! category = "reports"
+//! provider = "did:key:z6Mk…"               # the agent that serves it
 //! expect = "allow"                         # or "deny"
 //! ```
 
@@ -45,6 +46,8 @@ pub struct Case {
     pub category: String,
     /// The permissions that it declares.
     pub permissions: Vec<String>,
+    /// The DID of the agent that serves it; none where nobody is chosen.
+    pub provider: Option<Did>,
     /// Whether it is to be permitted.
     pub is_expected: bool,
 }
@@ -58,6 +61,7 @@ impl Case {
             version: self.version.as_ref(),
             category: &self.category,
             permissions: &self.permissions,
+            provider: self.provider.as_ref().map_or("", Did::as_str),
         };
         rules.decide(caller, self.action, &subject)
     }
@@ -104,6 +108,7 @@ struct Row {
     action: Option<String>,
     permissions: Option<Vec<String>>,
     category: Option<String>,
+    provider: Option<String>,
     expect: Expect,
 }
 
@@ -118,6 +123,10 @@ impl Row {
     fn case(self, line: usize, declared: &[Declared]) -> Result<Case, String> {
         let caller =
             Did::parse(&self.caller).map_err(|error| format!("caller {:?}: {error}", self.caller))?;
+        let provider = self.provider.as_deref();
+        let provider =
+            provider.map(|did| Did::parse(did).map_err(|error| format!("provider {did:?}: {error}")));
+        let provider = provider.transpose()?;
         let action = self.action.as_deref().map_or(Ok(Action::Invoke), str::parse)?;
         let wrong =
             |error: capd_proto::capability::Error| format!("capability {:?}: {error}", self.capability);
@@ -140,6 +149,7 @@ impl Row {
             version,
             category: category.unwrap_or_default(),
             permissions: permissions.unwrap_or_default(),
+            provider,
             is_expected: self.expect == Expect::Allow,
         })
     }

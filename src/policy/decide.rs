@@ -34,12 +34,14 @@ pub struct Subject<'a> {
     pub category: &'a str,
     /// The permissions that it declares.
     pub permissions: &'a [String],
+    /// The DID of the agent that serves it; empty where nobody is chosen.
+    pub provider: &'a str,
 }
 
 impl<'a> Subject<'a> {
     /// A name of which nothing else is known, whether anybody serves it or not.
     pub const fn named(name: &'a str) -> Self {
-        Self { name, version: None, category: "", permissions: &[] }
+        Self { name, version: None, category: "", permissions: &[], provider: "" }
     }
 
     /// A version that nobody serves any more.
@@ -54,6 +56,7 @@ impl<'a> Subject<'a> {
             version: Some(&descriptor.id.version),
             category: descriptor.category.as_deref().unwrap_or_default(),
             permissions: &descriptor.permissions,
+            provider: "",
         }
     }
 }
@@ -189,6 +192,7 @@ fn attributes(subject: &Subject<'_>) -> HashMap<String, RestrictedExpression> {
         ("patch", version(Version::patch)),
         ("category", text(subject.category)),
         ("permissions", RestrictedExpression::new_set(permissions)),
+        ("provider", text(subject.provider)),
     ];
     pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }

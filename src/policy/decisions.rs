@@ -1,17 +1,20 @@
 //! Callers and descriptors in; decisions, kept until the rules or the descriptors change, out.
 //!
-//! What a peer may call is decided once, as its [`View`]: the capabilities here that it may call, by name. A name that is
-//! not in it is looked up alike whether somebody serves it or not, and so is what the rules say of a mere name. So a
+//! What a peer may call is decided ahead, as its [`View`]: the capabilities here that it may call, by name. A name that
+//! is not in it is looked up alike whether somebody serves it or not, and so is what the rules say of a mere name. So a
 //! caller that is denied learns nothing from the answer, nor from what it took.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use ahash::HashMap;
-use capd_proto::capability::{CapabilityId, CapabilityName};
+use capd_proto::capability::CapabilityId;
 use capd_proto::identity::Did;
 use capd_proto::message::Descriptor;
 
 use super::decide::{Caller, Subject};
+use super::rules::Class;
+use super::view::{Allowed, Asker, Slot, View};
 use super::{Action, Rules};
 
 /// The rules and what they have decided.
@@ -23,125 +26,45 @@ pub struct Decisions {
 #[derive(Debug)]
 struct State {
     rules: Arc<Rules>,
-    /// By the DID that the caller calls itself by.
-    views: HashMap<Did, Arc<View>>,
+    /// What is served here.
+    served: Vec<Arc<Descriptor>>,
+    /// By the DID that the caller calls itself by, and when it was asked about last.
+    askers: HashMap<Did, (Arc<Asker>, u64)>,
+    /// What the classes of those callers may call. A class goes with the last of its callers.
+    classes: HashMap<Class, Weak<Slot>>,
+    /// Counts questions, which says whose was the longest ago.
+    asked: u64,
     /// What the own agent may do, where rules forbid anything at all.
-    own: HashMap<(Action, usize), (Arc<Descriptor>, bool)>,
-    /// The next view that differs from those before it.
+    own: HashMap<(Action, usize), Own>,
+    /// The next set of what a class may call that differs from those before it.
     edition: u64,
     /// How often the rules were replaced.
     generation: u64,
 }
 
-/// What one caller may call here.
+/// What was decided of one descriptor for the own agent. The descriptor may go, and nothing else comes to its address.
 #[derive(Debug)]
-pub struct View {
-    did: Did,
-    alias: Option<Did>,
-    /// Which of the served sets it was made from.
-    served: u64,
-    edition: u64,
-    callable: HashMap<CapabilityName, Vec<Callable>>,
-    /// What was decided of each descriptor, by its address, which it keeps while it stands here.
-    judged: HashMap<usize, (Arc<Descriptor>, Judgement)>,
-    /// What was decided of mere names.
-    names: Mutex<HashMap<Box<str>, Judgement>>,
-    rules: Arc<Rules>,
-}
-
-/// A descriptor that a caller may call.
-#[derive(Clone, Debug)]
-pub struct Callable {
-    /// What is served.
-    pub descriptor: Arc<Descriptor>,
-    /// Whether the caller may see it listed as well.
-    pub is_listed: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Judgement {
-    may_invoke: bool,
-    may_query: bool,
-}
-
-impl Judgement {
-    fn of(rules: &Rules, caller: Caller<'_>, subject: &Subject<'_>) -> Self {
-        let may = |action| rules.decide(caller, action, subject).is_permitted();
-        Self { may_invoke: may(Action::Invoke), may_query: may(Action::Query) }
-    }
-}
-
-impl View {
-    /// The descriptors of this name that the caller may call; none where it may call none, or there are none.
-    pub fn callable(&self, name: &str) -> &[Callable] {
-        self.callable.get(name).map_or(&[], Vec::as_slice)
-    }
-
-    /// Everything that the caller may call, in no order.
-    pub fn all(&self) -> impl Iterator<Item = &Callable> {
-        self.callable.values().flatten()
-    }
-
-    /// Whether the caller may call this very descriptor.
-    pub fn may_call(&self, descriptor: &Arc<Descriptor>) -> bool {
-        self.find(descriptor).is_some()
-    }
-
-    /// Whether the caller may see this very descriptor listed, which takes that it may call it.
-    pub fn may_see(&self, descriptor: &Arc<Descriptor>) -> bool {
-        self.find(descriptor).is_some_and(|callable| callable.is_listed)
-    }
-
-    /// Whether the caller may call whatever has this name, for all that a name says; decided before anything looks whether
-    /// it is served.
-    pub fn may_call_named(&self, name: &str) -> bool {
-        self.judge_name(name).may_invoke
-    }
-
-    /// Whether the caller may see whatever has this name listed, for all that a name says.
-    pub fn may_see_named(&self, name: &str) -> bool {
-        let judgement = self.judge_name(name);
-        judgement.may_query && judgement.may_invoke
-    }
-
-    /// Whether the caller may call what was served and is no more, for all that its name and version say. It is asked for
-    /// results that were recorded, so it is not kept.
-    pub fn may_call_gone(&self, id: &CapabilityId) -> bool {
-        let caller = Caller { did: &self.did, alias: self.alias.as_ref() };
-        self.rules.decide(caller, Action::Invoke, &Subject::gone(id)).is_permitted()
-    }
-
-    /// A number that is another whenever what the caller may call or see is.
-    pub const fn edition(&self) -> u64 {
-        self.edition
-    }
-
-    fn find(&self, descriptor: &Arc<Descriptor>) -> Option<&Callable> {
-        let callable = self.callable(descriptor.id.name.as_str());
-        callable.iter().find(|callable| Arc::ptr_eq(&callable.descriptor, descriptor))
-    }
-
-    fn judge_name(&self, name: &str) -> Judgement {
-        if let Some(known) = lock(&self.names).get(name) {
-            return *known;
-        }
-        let caller = Caller { did: &self.did, alias: self.alias.as_ref() };
-        let judgement = Judgement::of(&self.rules, caller, &Subject::named(name));
-        let mut names = lock(&self.names);
-        // Names are the caller's to choose, and none is worth more than another.
-        if names.len() >= NAMES_MAX {
-            names.clear();
-        }
-        names.insert(name.into(), judgement);
-        judgement
-    }
+struct Own {
+    _descriptor: Weak<Descriptor>,
+    provider: Did,
+    may: bool,
 }
 
 impl Decisions {
     /// Decisions by these rules.
     pub fn new(rules: Rules) -> Self {
-        let (views, own) = (HashMap::default(), HashMap::default());
-        Self { state: Mutex::new(State { rules: Arc::new(rules), views, own, edition: 1, generation: 0 }) }
+        Self {
+            state: Mutex::new(State {
+                rules: Arc::new(rules),
+                served: Vec::new(),
+                askers: HashMap::default(),
+                classes: HashMap::default(),
+                asked: 0,
+                own: HashMap::default(),
+                edition: 1,
+                generation: 0,
+            }),
+        }
     }
 
     /// The rules that stand.
@@ -154,115 +77,118 @@ impl Decisions {
         lock(&self.state).generation
     }
 
-    /// Puts other rules in place, whole: whoever asks from here on is answered by them.
+    /// Puts other rules in place, whole: whoever asks from here on is answered by them. What callers may call is decided
+    /// anew here, and not when they ask.
     pub fn replace(&self, rules: Rules) {
-        let rules = Arc::new(rules);
         let mut state = lock(&self.state);
-        state.views.clear();
-        state.own.clear();
+        state.rules = Arc::new(rules);
         state.generation += 1;
-        state.rules = rules;
+        state.own.clear();
+        state.classes.clear();
+        let mut before: Vec<_> = std::mem::take(&mut state.askers).into_values().collect();
+        before.sort_unstable_by_key(|(_, asked)| *asked);
+        for (asker, _) in before {
+            state.meet(asker.caller());
+        }
     }
 
-    /// What a caller may call of what is served here. `served` is another number whenever that set is another one.
-    pub fn view<'a, D>(&self, caller: Caller<'_>, served: u64, descriptors: impl FnOnce() -> D) -> Arc<View>
-    where
-        D: Iterator<Item = &'a Arc<Descriptor>>,
-    {
+    /// `served` gives what the sidecar's own providers serve from here on. What callers may call of it is decided here,
+    /// and not when they ask.
+    pub fn serve(&self, served: impl FnOnce() -> Vec<Arc<Descriptor>>) {
         let mut state = lock(&self.state);
-        let name = caller.alias.unwrap_or(caller.did);
-        let known = state.views.get(name).filter(|view| view.did == *caller.did);
-        if let Some(view) = known
-            && view.served == served
-        {
-            return Arc::clone(view);
-        }
-        let view = View::new(&state.rules, caller, served, state.edition, known, descriptors());
+        state.served = served();
+        let edition = state.edition;
         state.edition += 1;
-        if state.views.len() >= CALLERS_MAX {
-            state.views.clear();
+        // Whichever caller of a class it is, the decision is the same.
+        let mut decided = HashSet::new();
+        for (asker, _) in state.askers.values() {
+            if decided.insert(Arc::as_ptr(&asker.slot)) {
+                asker.slot.serve(&state.rules, asker.caller(), &state.served, edition);
+            }
         }
-        let view = Arc::new(view);
-        state.views.insert(name.clone(), Arc::clone(&view));
-        view
     }
 
-    /// Whether the sidecar's own agent may do this.
-    pub fn own_may(&self, own: &Did, action: Action, descriptor: &Arc<Descriptor>) -> bool {
+    /// What a caller may call of what is served here.
+    pub fn view(&self, caller: Caller<'_>) -> View {
+        let mut state = lock(&self.state);
+        let asker = state.meet(caller);
+        View { allowed: asker.slot.allowed(), asker }
+    }
+
+    /// Whether the sidecar's own agent may do this with what `provider` serves.
+    pub fn own_may(&self, own: &Did, action: Action, descriptor: &Arc<Descriptor>, provider: &Did) -> bool {
         let mut state = lock(&self.state);
         if !state.rules.has_forbids() {
             return true;
         }
         let at = (action, Arc::as_ptr(descriptor) as usize);
-        if let Some((_, may)) = state.own.get(&at) {
-            return *may;
+        if let Some(known) = state.own.get(&at).filter(|known| known.provider == *provider) {
+            return known.may;
         }
         let caller = Caller { did: own, alias: None };
-        let may = state.rules.decide(caller, action, &Subject::of(descriptor)).is_permitted();
+        let subject = Subject { provider: provider.as_str(), ..Subject::of(descriptor) };
+        let may = state.rules.decide(caller, action, &subject).is_permitted();
         if state.own.len() >= OWN_MAX {
             state.own.clear();
         }
-        // It is kept, so that no other can come to stand at its address.
-        state.own.insert(at, (Arc::clone(descriptor), may));
+        let known = Own { _descriptor: Arc::downgrade(descriptor), provider: provider.clone(), may };
+        state.own.insert(at, known);
         may
     }
 
-    /// Whether the sidecar's own agent may call what was served and is no more, for all that its name and version say.
+    /// Whether the sidecar's own agent may call what was served here and is no more, for all that its name and version say.
     pub fn own_may_call_gone(&self, own: &Did, id: &CapabilityId) -> bool {
         let rules = self.rules();
         let caller = Caller { did: own, alias: None };
-        !rules.has_forbids() || rules.decide(caller, Action::Invoke, &Subject::gone(id)).is_permitted()
+        !rules.has_forbids()
+            || rules.decide(caller, Action::Invoke, &rules.here(Subject::gone(id))).is_permitted()
     }
 }
 
-impl View {
-    fn new<'a>(
-        rules: &Arc<Rules>,
-        caller: Caller<'_>,
-        served: u64,
-        edition: u64,
-        before: Option<&Arc<Self>>,
-        descriptors: impl Iterator<Item = &'a Arc<Descriptor>>,
-    ) -> Self {
-        let mut callable: HashMap<CapabilityName, Vec<Callable>> = HashMap::default();
-        let mut judged = HashMap::default();
-        for descriptor in descriptors {
-            let at = Arc::as_ptr(descriptor) as usize;
-            let known = before.and_then(|before| before.judged.get(&at)).map(|(_, judgement)| *judgement);
-            let judgement = known.unwrap_or_else(|| Judgement::of(rules, caller, &Subject::of(descriptor)));
-            judged.insert(at, (Arc::clone(descriptor), judgement));
-            if judgement.may_invoke {
-                let of_name = callable.entry(descriptor.id.name.clone()).or_default();
-                let descriptor = Arc::clone(descriptor);
-                of_name.push(Callable { descriptor, is_listed: judgement.may_query });
+impl State {
+    /// The caller, met for the first time or again. Of more than are kept, the one that asked the longest ago goes.
+    fn meet(&mut self, caller: Caller<'_>) -> Arc<Asker> {
+        self.asked += 1;
+        let name = caller.alias.unwrap_or(caller.did);
+        if let Some((asker, asked)) = self.askers.get_mut(name)
+            && asker.did == *caller.did
+        {
+            *asked = self.asked;
+            return Arc::clone(asker);
+        }
+        if self.askers.len() >= CALLERS_MAX && !self.askers.contains_key(name) {
+            let longest_ago = self.askers.iter().min_by_key(|(_, (_, asked))| *asked);
+            if let Some(did) = longest_ago.map(|(did, _)| did.clone()) {
+                self.askers.remove(&did);
             }
         }
-        // Changes of what the caller may not see are none to it.
-        let edition = before
-            .filter(|before| is_same(&before.callable, &callable))
-            .map_or(edition, |before| before.edition);
-        let names = before.map(|before| std::mem::take(&mut *lock(&before.names))).unwrap_or_default();
-        let rules = Arc::clone(rules);
-        let (did, alias) = (caller.did.clone(), caller.alias.cloned());
-        Self { did, alias, served, edition, callable, judged, names: Mutex::new(names), rules }
+        let asker = Arc::new(Asker::new(caller, self.slot(caller), Arc::clone(&self.rules)));
+        self.askers.insert(name.clone(), (Arc::clone(&asker), self.asked));
+        asker
     }
-}
 
-fn is_same(a: &HashMap<CapabilityName, Vec<Callable>>, b: &HashMap<CapabilityName, Vec<Callable>>) -> bool {
-    let same =
-        |a: &Callable, b: &Callable| Arc::ptr_eq(&a.descriptor, &b.descriptor) && a.is_listed == b.is_listed;
-    let all_same =
-        |a: &[Callable], b: &[Callable]| a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b));
-    a.len() == b.len() && a.iter().all(|(name, of_a)| b.get(name).is_some_and(|of_b| all_same(of_a, of_b)))
+    /// Where callers like this one find what they may call.
+    fn slot(&mut self, caller: Caller<'_>) -> Arc<Slot> {
+        let class = self.rules.class(caller);
+        if let Some(slot) = self.classes.get(&class).and_then(Weak::upgrade) {
+            return slot;
+        }
+        let allowed = Allowed::new(&self.rules, caller, &self.served, self.edition, None);
+        self.edition += 1;
+        let slot = Arc::new(Slot::new(allowed));
+        if self.classes.len() > CALLERS_MAX {
+            self.classes.retain(|_, slot| slot.strong_count() > 0);
+        }
+        self.classes.insert(class, Arc::downgrade(&slot));
+        slot
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Callers whose views are kept; one more, and all are made anew.
+/// Callers that are kept.
 const CALLERS_MAX: usize = 1_024;
-/// Names of one caller that what is decided of them is kept for; one more, and all are decided anew.
-const NAMES_MAX: usize = 1_024;
 /// Descriptors that what the own agent may do is kept for; one more, and all are decided anew.
 const OWN_MAX: usize = 65_536;

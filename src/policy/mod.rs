@@ -1,7 +1,7 @@
 //! Who calls and what they ask for in; whether they may, and which rule says so, out: pure.
 //!
 //! [`rules`] reads grants and Cedar policies into [`Rules`]; [`decide`] has them decide one case; [`decisions`] keeps what
-//! was decided until the rules or a descriptor change; [`grant`] writes a grant as a policy; [`model`] is what policies may
+//! was decided until the rules or a descriptor change, as each caller's [`View`]; [`grant`] writes a grant as a policy; [`model`] is what policies may
 //! speak of; [`cases`] is a table of cases with the decisions that are expected of them. [`rate`] says whether a caller
 //! that may call may do so at this moment.
 //!
@@ -16,12 +16,14 @@ pub mod grant;
 pub mod model;
 pub mod rate;
 pub mod rules;
+mod view;
 
 pub use decide::{Caller, Subject, Verdict};
-pub use decisions::{Decisions, View};
+pub use decisions::Decisions;
 pub use grant::{Grant, Who};
 pub use model::Action;
 pub use rules::{Mistake, Mistakes, Rules, Source};
+pub use view::{Callable, View};
 
 #[cfg(test)]
 mod tests;

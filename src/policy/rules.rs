@@ -1,6 +1,6 @@
 //! Groups, grants and the texts of policy files in; [`Rules`] that decide, or every mistake with file and line, out.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -9,6 +9,7 @@ use capd_proto::identity::Did;
 use cedar_policy::{Effect, EntityUid, Policy, PolicyId, PolicySet, ValidationMode, Validator};
 use miette::Diagnostic;
 
+use super::decide::{Caller, Subject};
 use super::grant::{self, Grant, OWN_AGENT};
 use super::model::{ID, MODEL, Named, PERMISSIONS};
 
@@ -32,11 +33,23 @@ pub struct Rules {
     /// Names of the policies in the order in which they are shown, each with what it was written in.
     order: Vec<Shown>,
     groups: HashMap<Did, Vec<String>>,
+    /// Callers that a rule names.
+    callers: HashSet<String>,
+    own: Option<Did>,
     /// The permissions that a policy grants.
     granted: HashMap<String, Vec<String>>,
     has_forbids: bool,
     warnings: Vec<Mistake>,
     named: Vec<Mention>,
+}
+
+/// Callers that no rule tells apart: whatever is decided of one of them holds for all.
+///
+/// A caller has no attributes, so all that a rule can see of it is whether it is one that the rule names, and its groups.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Class {
+    named: [Option<Did>; 2],
+    groups: BTreeSet<String>,
 }
 
 /// A name, or a namespace, that a rule which permits something speaks of.
@@ -112,7 +125,7 @@ impl Rules {
         for (file, text) in &source.files {
             reading.file(file, text);
         }
-        let Reading { policies, order, granted, mistakes, warnings, named, .. } = reading;
+        let Reading { policies, order, granted, callers, mistakes, warnings, named, .. } = reading;
         if !mistakes.is_empty() {
             return Err(Mistakes(mistakes));
         }
@@ -123,7 +136,8 @@ impl Rules {
             }
         }
         let has_forbids = policies.policies().any(|policy| policy.effect() == Effect::Forbid);
-        Ok(Self { policies, order, groups, granted, has_forbids, warnings, named })
+        let own = source.own.clone();
+        Ok(Self { policies, order, groups, callers, own, granted, has_forbids, warnings, named })
     }
 
     /// The rules in the order in which they were read.
@@ -153,6 +167,19 @@ impl Rules {
     /// Whether any rule forbids anything; where none does, the own agent may do everything.
     pub const fn has_forbids(&self) -> bool {
         self.has_forbids
+    }
+
+    /// What a subject is where the sidecar's own agent serves it.
+    pub fn here<'a>(&'a self, subject: Subject<'a>) -> Subject<'a> {
+        Subject { provider: self.own.as_ref().map_or("", Did::as_str), ..subject }
+    }
+
+    /// The callers that are decided on alike.
+    pub(super) fn class(&self, caller: Caller<'_>) -> Class {
+        let dids = [Some(caller.did), caller.alias];
+        let is_named = |did: &&Did| self.callers.contains(did.as_str());
+        let groups = dids.into_iter().flatten().flat_map(|did| self.groups_of(did)).cloned().collect();
+        Class { named: dids.map(|did| did.filter(is_named).cloned()), groups }
     }
 
     pub(super) const fn policies(&self) -> &PolicySet {
@@ -191,6 +218,7 @@ struct Reading<'a> {
     policies: PolicySet,
     order: Vec<Shown>,
     granted: HashMap<String, Vec<String>>,
+    callers: HashSet<String>,
     mistakes: Vec<Mistake>,
     warnings: Vec<Mistake>,
     named: Vec<Mention>,
@@ -286,6 +314,11 @@ impl Reading<'_> {
         }
         if self.policies.add(policy.new_id(PolicyId::new(&id))).is_err() {
             return self.wrong(file, line, format!("a second rule called {id:?}; each @id stands once"));
+        }
+        for literal in policy.entity_literals() {
+            if let Named::Caller(did) = MODEL.named(&literal) {
+                self.callers.insert(did.to_owned());
+            }
         }
         if policy.effect() == Effect::Permit {
             let patterns = policy.entity_literals().into_iter().filter_map(|literal| pattern(&literal));

@@ -252,7 +252,8 @@ fn a_view_holds_what_its_caller_may_call_and_its_number_changes_with_that_alone(
         ["seen", "blind", "hidden"].map(|name| descriptor(&format!("org.example.{name}:1.0.0"), &[], None));
     let (key, other) = (did(1), did(3));
     let caller = Caller { did: &key, alias: None };
-    let view = decisions.view(caller, 1, || all.iter());
+    decisions.serve(|| all.to_vec());
+    let view = decisions.view(caller);
     let seen: Vec<_> =
         all.iter().map(|descriptor| (view.may_call(descriptor), view.may_see(descriptor))).collect();
     assert_eq!(seen, [(true, true), (true, false), (false, false)]);
@@ -261,14 +262,104 @@ fn a_view_holds_what_its_caller_may_call_and_its_number_changes_with_that_alone(
         (view.may_call_named("org.example.more"), view.may_call_named("org.example.hidden")),
         (true, false)
     );
-    assert!(Arc::ptr_eq(&view, &decisions.view(caller, 1, || all.iter())), "kept");
-    let stranger = decisions.view(Caller { did: &other, alias: None }, 1, || all.iter());
+    let stranger = decisions.view(Caller { did: &other, alias: None });
     assert!(stranger.all().next().is_none());
     // What it may not see went, and what it may see came.
-    assert_eq!(decisions.view(caller, 2, || all[..2].iter()).edition(), view.edition());
-    assert_ne!(decisions.view(caller, 3, || all[..1].iter()).edition(), view.edition());
+    decisions.serve(|| all[..2].to_vec());
+    assert_eq!(decisions.view(caller).edition(), view.edition());
+    decisions.serve(|| all[..1].to_vec());
+    assert_ne!(decisions.view(caller).edition(), view.edition());
     decisions.replace(rules(&[], ""));
-    assert!(decisions.view(caller, 3, || all.iter()).all().next().is_none());
+    decisions.serve(|| all.to_vec());
+    assert!(decisions.view(caller).all().next().is_none());
+}
+
+/// Callers that are told apart, each by a group of its own.
+fn crowd(count: u16) -> (Vec<Did>, Rules) {
+    let did = |number: u16| {
+        let mut seed = [7; 32];
+        seed[..2].copy_from_slice(&number.to_be_bytes());
+        Identity::from_seed(seed).did().clone()
+    };
+    let dids: Vec<_> = (0..count).map(did).collect();
+    let groups = dids.iter().map(|did| (did.to_string(), vec![did.clone()])).collect();
+    let grants = vec![grant(&[Who::Anyone], &["org.example.*"], &[])];
+    (dids, Rules::new(&Source { groups, grants, ..Source::default() }).unwrap())
+}
+
+#[test]
+fn one_caller_more_than_are_kept_costs_the_others_nothing() {
+    let (dids, rules) = crowd(1_025);
+    let decisions = Decisions::new(rules);
+    decisions.serve(|| vec![descriptor("org.example.echo:1.0.0", &[], None)]);
+    // What is decided anew of a caller has another edition.
+    let edition = |did: &Did| decisions.view(Caller { did, alias: None }).edition();
+    let first: Vec<_> = dids[..1_024].iter().map(edition).collect();
+    assert_eq!(edition(&dids[0]), first[0], "it asked last");
+    edition(&dids[1_024]);
+    assert_eq!(edition(&dids[0]), first[0]);
+    let again: Vec<_> = dids[2..1_024].iter().map(edition).collect();
+    assert_eq!(again, first[2..], "they are decided anew");
+    assert_ne!(edition(&dids[1]), first[1], "the one that asked the longest ago went");
+}
+
+#[test]
+fn callers_that_no_rule_tells_apart_share_what_is_decided() {
+    let (mut grants, cedar) = (
+        vec![grant(&[Who::Group("ops".to_owned())], &["org.a.*"], &[])],
+        format!("forbid (principal, action, resource) when {{ principal == Caller::\"{}\" }};", did(4)),
+    );
+    grants.push(grant(&[Who::Caller(did(3))], &["org.b.*"], &[]));
+    let rules = rules(&grants, &cedar);
+    let class = |seed: u8, alias: Option<&Did>| rules.class(Caller { did: &did(seed), alias });
+    assert_eq!(class(5, None), class(6, None));
+    assert_eq!(class(5, Some(&did(6))), class(7, None));
+    let others = [class(5, None), class(2, None), class(3, None), class(4, None), class(9, None)];
+    for (index, other) in others.iter().enumerate() {
+        assert!(!others[..index].contains(other), "{other:?}");
+    }
+    assert_ne!(class(5, Some(&did(3))), class(5, None));
+    // A group's member under another DID is one all the same.
+    assert_eq!(class(5, Some(&did(2))), class(2, None));
+}
+
+#[test]
+fn what_callers_may_call_is_decided_when_it_changes_and_not_when_they_ask() {
+    let decisions = Decisions::new(rules(&[grant(&[Who::Anyone], &["org.seen.*"], &[])], ""));
+    let [seen, hidden] = ["org.seen.a:1.0.0", "org.hidden.b:1.0.0"].map(|id| descriptor(id, &[], None));
+    decisions.serve(|| vec![Arc::clone(&seen)]);
+    let key = did(1);
+    let caller = Caller { did: &key, alias: None };
+    let before = decisions.view(caller);
+    decisions.serve(|| vec![Arc::clone(&seen), Arc::clone(&hidden)]);
+    // Another view of the same caller finds what was decided by then, and decides nothing.
+    let held = Arc::clone(&before.asker);
+    let after = decisions.view(caller);
+    assert!(Arc::ptr_eq(&held, &after.asker) && Arc::ptr_eq(&held.slot.allowed(), &after.allowed));
+    assert!(!Arc::ptr_eq(&before.allowed, &after.allowed), "it was decided when it changed");
+    let pattern = "org.*".parse().unwrap();
+    let names: Vec<_> = after.matching(&pattern).map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["org.seen.a"]);
+}
+
+#[test]
+fn a_policy_may_speak_of_who_serves() {
+    let (trusted, other) = (did(1), did(2));
+    let cedar = format!(
+        "forbid (principal, action == Action::\"invoke\", resource in Namespace::\"org.pay\") unless {{ \
+         resource.provider == \"{trusted}\" }};"
+    );
+    let decisions = Decisions::new(rules(&[grant(&[Who::Anyone], &["*"], &[])], &cedar));
+    let [pay, echo] = ["org.pay.charge:1.0.0", "org.example.echo:1.0.0"].map(|id| descriptor(id, &[], None));
+    for _ in 0..2 {
+        let may = |descriptor, provider| decisions.own_may(&did(9), Action::Invoke, descriptor, provider);
+        assert!(may(&pay, &trusted) && may(&echo, &trusted) && may(&echo, &other));
+        assert!(!may(&pay, &other) && !may(&pay, &did(9)));
+    }
+    // What peers call here is served by the sidecar's own agent.
+    decisions.serve(|| vec![Arc::clone(&pay), Arc::clone(&echo)]);
+    let view = decisions.view(Caller { did: &trusted, alias: None });
+    assert!(!view.may_call(&pay) && view.may_call(&echo) && !view.may_call_named("org.pay.other"));
 }
 
 #[test]
@@ -276,11 +367,11 @@ fn the_own_agent_is_asked_about_only_where_something_is_forbidden() {
     let cedar = "forbid (principal, action == Action::\"declare\", resource in Namespace::\"org.bank\");";
     let bank = descriptor("org.bank.pay:1.0.0", &[], None);
     let free = Decisions::new(rules(&[], ""));
-    assert!(free.own_may(&did(9), Action::Declare, &bank));
+    assert!(free.own_may(&did(9), Action::Declare, &bank, &did(9)));
     let bound = Decisions::new(rules(&[], cedar));
     for _ in 0..2 {
-        assert!(!bound.own_may(&did(9), Action::Declare, &bank));
-        assert!(bound.own_may(&did(9), Action::Invoke, &bank));
+        assert!(!bound.own_may(&did(9), Action::Declare, &bank, &did(9)));
+        assert!(bound.own_may(&did(9), Action::Invoke, &bank, &did(9)));
     }
 }
 

@@ -29,12 +29,15 @@ impl Registry {
         Arc::clone(&self.current.borrow())
     }
 
-    /// Applies an event; those who [`watch`](Self::watch) are woken when it changed anything.
-    pub fn apply(&self, event: Event) {
+    /// Applies an event; `true` when it changed anything, and those who [`watch`](Self::watch) are woken then.
+    pub fn apply(&self, event: Event) -> bool {
         let _one_at_a_time = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(next) = self.snapshot().apply(event) {
+        let next = self.snapshot().apply(event);
+        let is_changed = next.is_some();
+        if let Some(next) = next {
             self.current.send_replace(Arc::new(next));
         }
+        is_changed
     }
 
     /// A receiver that sees every later snapshot, or the latest of those it was too slow for.

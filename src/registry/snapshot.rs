@@ -47,7 +47,6 @@ pub enum Event {
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     number: u64,
-    local_number: u64,
     names: BTreeMap<CapabilityName, Vec<Entry>>,
 }
 
@@ -55,11 +54,6 @@ impl Snapshot {
     /// The snapshot's number; each change counts one.
     pub fn number(&self) -> u64 {
         self.number
-    }
-
-    /// The number of what this sidecar's own providers serve; each change of that counts one.
-    pub fn local_number(&self) -> u64 {
-        self.local_number
     }
 
     /// What this sidecar's own providers serve, names ascending.
@@ -96,6 +90,12 @@ impl Snapshot {
         if before == after {
             return None;
         }
+        // What is declared again as it was stays what it is, so that what is known of it holds.
+        let known = |descriptor: Arc<Descriptor>| {
+            let found = before.binary_search_by(|known| known.id.cmp(&descriptor.id)).ok();
+            found.map(|at| before[at]).filter(|known| **known == descriptor).map_or(descriptor, Arc::clone)
+        };
+        let descriptors: Vec<_> = descriptors.into_iter().map(known).collect();
         let mut names = self.names.clone();
         for entries in names.values_mut() {
             entries.retain(|entry| entry.origin != origin);
@@ -110,7 +110,6 @@ impl Snapshot {
                 a.origin.cmp(&b.origin).then_with(|| a.descriptor.id.version.cmp(&b.descriptor.id.version))
             });
         }
-        let local_number = self.local_number + u64::from(matches!(origin, Origin::Local(_)));
-        Some(Self { number: self.number + 1, local_number, names })
+        Some(Self { number: self.number + 1, names })
     }
 }

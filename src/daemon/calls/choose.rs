@@ -43,7 +43,7 @@ impl Node {
         let given = self.gifts.peer(&call.id);
         let asked = given.clone().or_else(|| self.gifts.former_peer(&call.id, &call.name));
         let scope = asked.as_ref().or(call.to.as_ref()).map_or(Scope::Anywhere, Scope::Peer);
-        let may_call = |entry: &Entry| self.agent_may(Action::Invoke, &entry.descriptor);
+        let may_call = |entry: &Entry| self.agent_may(Action::Invoke, entry);
         let choice = match router::route(&snapshot, &call.name, &call.want, scope, may_call) {
             Ok(choice) => choice,
             // Whoever had the call knows what became of it, whether it still serves the capability or not.
