@@ -74,7 +74,7 @@ END
   for signatures in channel always; do
     rules=$(printf '[peer]\nadmit = "any"\nsignatures = "%s"\n[[allow]]\ncallers = ["*"]\ncapabilities = ["*"]' $signatures)
     sidecar b-$signatures "$rules"
-    peer=$(printf '[[peers]]\ndid = "%s"\naddresses = ["quic://%s"]' "$(said b-$signatures did)" "$(said b-$signatures quic)")
+    peer=$(printf '[[peers]]\ndid = "%s"\naddresses = ["quic://%s"]\nserves = ["*"]' "$(said b-$signatures did)" "$(said b-$signatures quic)")
     sidecar a-$signatures "$rules"$'\n'"$peer"
     from=$(said a-$signatures socket) to=$(said b-$signatures socket)
 

@@ -89,6 +89,12 @@ pub const CALLS_IN_FLIGHT: Metric = gauge(
     &["role"],
     "Calls that run here (executor), and calls of the agent's on their way to peers (caller).",
 );
+/// What peers declare and may not serve.
+pub const PEER_CAPABILITIES_WITHHELD: Metric = gauge(
+    "capd_peer_capabilities_withheld",
+    &[],
+    "Capabilities that connected peers declare beyond what serves in [[peers]] allows them; none is ever called.",
+);
 /// The journal's changes.
 pub const JOURNAL_CHANGES: Metric =
     counter("capd_journal_changes_total", &[], "Changes that the journal made durable.");
@@ -128,6 +134,7 @@ pub const METRICS: &[Metric] = &[
     QUEUE_BYTES,
     CALLS,
     CALLS_IN_FLIGHT,
+    PEER_CAPABILITIES_WITHHELD,
     JOURNAL_CHANGES,
     JOURNAL_COMMITS,
     JOURNAL_FAILURES,

@@ -8,16 +8,21 @@ use super::outgoing::Outgoing;
 use super::{Client, ClientError, bodies};
 
 impl Client {
-    /// What a caller may do with a capability, and which rules say so: for its name, and for each version served.
+    /// What a caller may do with a capability, and which rules say so: for its name, and for each version that `provider`
+    /// serves, or the sidecar's own agent where none is named.
     ///
     /// **Errors:** [`ClientError`].
     pub async fn policy_why(
         &self,
         caller: &Did,
         capability: &CapabilityName,
+        provider: Option<&Did>,
     ) -> Result<PolicyWhy<'static>, ClientError> {
-        let request =
-            PolicyWhyRequest { caller: caller.as_str().into(), capability: capability.as_str().into() };
+        let request = PolicyWhyRequest {
+            caller: caller.as_str().into(),
+            capability: capability.as_str().into(),
+            provider: provider.map(|provider| provider.as_str().into()),
+        };
         let body = bodies::policy_why(request);
         let message = Outgoing::new(Type::Request, self.did(), &body);
         let reply = self.request(&message, Type::Response, self.core.request_timeout).await?;

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use capd_proto::capability::CapabilityPattern;
 use capd_proto::rate::Rate;
 use tracing_subscriber::filter::LevelFilter;
 
@@ -62,6 +63,7 @@ pub(super) fn build(
                 Signatures::Always
             },
             admit: if view.text("peer.admit") == "any" { Admit::Any } else { Admit::Listed },
+            serves: view.capabilities("peer.serves"),
             refresh_ms: view.integer("peer.refresh_ms"),
         },
         peers: view.peers("peers"),
@@ -314,6 +316,13 @@ impl View<'_> {
             (Some((Value::Rate(rate), _)), _) => *rate,
             (_, Fallback::Text(text)) => Some(text.parse().expect("the table's rates are rates")),
             (_, Fallback::Integer(_) | Fallback::Unset(_) | Fallback::Derived(_)) => None,
+        }
+    }
+
+    fn capabilities(&self, path: &str) -> Vec<CapabilityPattern> {
+        match self.0.get(path) {
+            Some((Value::Capabilities(names), _)) => names.clone(),
+            _ => Vec::new(),
         }
     }
 

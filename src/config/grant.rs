@@ -153,7 +153,7 @@ pub(super) fn grants_of_text<'a>(items: impl Iterator<Item = &'a str>) -> Result
     items.map(grant).collect()
 }
 
-fn texts<T>(
+pub(super) fn texts<T>(
     items: &[Spanned<DeValue<'_>>],
     parse: impl Fn(&str) -> Result<T, String>,
 ) -> Result<Vec<T>, Problem> {
@@ -200,7 +200,7 @@ fn caller(text: &str) -> Result<Caller, String> {
     }
 }
 
-fn pattern(text: &str) -> Result<CapabilityPattern, String> {
+pub(super) fn pattern(text: &str) -> Result<CapabilityPattern, String> {
     text.parse().map_err(|error| format!("{} is no capability: {error}", quoted(text)))
 }
 

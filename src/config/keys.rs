@@ -47,7 +47,9 @@ pub enum Kind {
     RateOrOff,
     /// A capability's name, or `off`.
     CapabilityOrOff,
-    /// The `[[peers]]` tables; `DID@ADDRESS`, comma separated, outside the file.
+    /// Names and namespaces of capabilities; comma separated outside the file.
+    Capabilities,
+    /// The `[[peers]]` tables; `DID@ADDRESS=CAPABILITY`, comma separated, outside the file.
     Peers,
     /// The `[[groups]]` tables; `NAME=DID`, comma separated, outside the file.
     Groups,
@@ -165,6 +167,12 @@ pub const KEYS: &[Key] = &[
         "Who may open a peer link: the DIDs of `[[peers]]`, or any key (only when all peer listeners are on loopback).",
     ),
     key(
+        "peer.serves",
+        Kind::Capabilities,
+        Unset("nothing"),
+        "What the agent may call of what peers declare that are not in `[[peers]]`, which only `peer.admit = \"any\"` lets in.",
+    ),
+    key(
         "peer.refresh_ms",
         milliseconds(1_000, 86_400_000),
         Integer(60_000),
@@ -174,7 +182,7 @@ pub const KEYS: &[Key] = &[
         "peers",
         Kind::Peers,
         Unset("none"),
-        "The peers: `[[peers]]` tables with `did` and `addresses`, most wanted address first.",
+        "The peers: `[[peers]]` tables with `did`, `addresses`, most wanted address first, and `serves`: what the agent may call of what the peer declares; nothing unless said.",
     ),
     key(
         "groups",
@@ -517,11 +525,13 @@ impl Kind {
                 format!("{unit}, an integer from {min} to {max}")
             }
             Self::CapabilityOrOff => "a capability's name, or \"off\"".into(),
+            Self::Capabilities => "a list of names, \"NAMESPACE.*\" or \"*\"".into(),
             Self::RateOrOff => {
                 "\"REQUESTS/PERIOD\" or \"REQUESTS/PERIOD burst BURST\" (\"600/1m\"), or \"off\"".into()
             }
-            Self::Peers => "[[peers]] tables with did = \"did:…\" and addresses = [\"quic://HOST:PORT\" or \
-                            \"tcp://HOST:PORT\", …]; outside the file DID@ADDRESS, comma separated"
+            Self::Peers => "[[peers]] tables with did = \"did:…\", addresses = [\"quic://HOST:PORT\" or \
+                            \"tcp://HOST:PORT\", …] and serves = [a name, \"NAMESPACE.*\" or \"*\", …]; outside \
+                            the file DID@ADDRESS=CAPABILITY, comma separated"
                 .into(),
             Self::Groups => "[[groups]] tables with name = \"NAME\" and members = [\"did:…\", …]; outside the file \
                              NAME=DID, comma separated"

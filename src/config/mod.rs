@@ -7,6 +7,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use capd_proto::capability::CapabilityPattern;
 use capd_proto::rate::Rate;
 use tracing_subscriber::filter::LevelFilter;
 
@@ -95,6 +96,8 @@ pub struct PeerPolicy {
     pub signatures: Signatures,
     /// Who may open a peer link.
     pub admit: Admit,
+    /// What peers may serve that are not listed.
+    pub serves: Vec<CapabilityPattern>,
     /// How often a peer's capabilities are asked again, in milliseconds.
     pub refresh_ms: u64,
 }
@@ -124,6 +127,8 @@ pub struct Peer {
     pub did: String,
     /// Where it listens, most wanted first; empty for one that only connects to us.
     pub addresses: Vec<Address>,
+    /// What of all that it declares may be called; nothing, unless said.
+    pub serves: Vec<CapabilityPattern>,
 }
 
 /// Where a peer listens. **Shape:** `quic://HOST:PORT` or `tcp://HOST:PORT`.

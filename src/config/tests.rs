@@ -74,10 +74,12 @@ fn every_key_is_read_from_the_file() {
         [peer]
         signatures = "channel"
         admit = "listed"
+        serves = ["org.dev.*"]
         refresh_ms = 5000
         [[peers]]
         did = "did:key:z6MkhaXgBZDvotDkL5257faiztiGiC2QtKLGpbnnEGta2doK"
         addresses = ["quic://127.0.0.1:7001", "tcp://[::1]:7002", "quic://peer.example:9"]
+        serves = ["org.pay.*", "org.example.echo"]
         [[peers]]
         did = "did:web:example.org"
         [[groups]]
@@ -157,6 +159,11 @@ fn every_key_is_read_from_the_file() {
     assert_eq!(config.peers.len(), 2);
     let written: Vec<String> = config.peers[0].addresses.iter().map(ToString::to_string).collect();
     assert_eq!(written, ["quic://127.0.0.1:7001", "tcp://[::1]:7002", "quic://peer.example:9"]);
+    let served =
+        |patterns: &[CapabilityPattern]| patterns.iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert_eq!(served(&config.peers[0].serves), ["org.pay.*", "org.example.echo"]);
+    assert!(config.peers[1].serves.is_empty(), "nothing, unless said");
+    assert_eq!(served(&config.peer.serves), ["org.dev.*"]);
     assert_eq!(config.groups[0].members, ["did:web:example.org"]);
     let who = [Caller::Group("near".into()), Caller::Did("did:key:z1".into()), Caller::Anyone];
     assert_eq!(
@@ -195,13 +202,23 @@ fn a_flag_beats_the_environment_and_that_beats_the_file() {
 fn lists_outside_the_file_are_comma_separated() {
     let environment = env(&[
         ("CAPD_AGENT__DID_DOCUMENTS", "a.json, b.json"),
-        ("CAPD_PEERS", "did:key:z6Mk1@quic://127.0.0.1:1,did:key:z6Mk1@tcp://127.0.0.1:2,did:key:z6Mk2"),
+        (
+            "CAPD_PEERS",
+            "did:key:z6Mk1@quic://127.0.0.1:1=org.a.*,did:key:z6Mk1@tcp://127.0.0.1:2=org.b.c,did:key:z6Mk2,\
+             did:key:z6Mk3=*",
+        ),
+        ("CAPD_PEER__SERVES", "org.a.*, *"),
     ]);
     let config = Config::layer(None, &environment, &[]).unwrap();
     assert_eq!(config.agent.did_documents, [Path::new("a.json"), Path::new("b.json")]);
-    assert_eq!(config.peers.len(), 2);
-    assert_eq!(config.peers[0].addresses.len(), 2);
-    assert!(config.peers[1].addresses.is_empty());
+    assert_eq!(config.peers.len(), 3);
+    assert_eq!((config.peers[0].addresses.len(), config.peers[0].serves.len()), (2, 2));
+    assert!(config.peers[1].addresses.is_empty() && config.peers[1].serves.is_empty());
+    assert_eq!(
+        (&config.peers[2].addresses[..], &config.peers[2].serves[..]),
+        (&[][..], &[CapabilityPattern::Any][..])
+    );
+    assert_eq!(config.peer.serves.len(), 2);
 }
 
 #[test]
@@ -249,6 +266,14 @@ fn a_wrong_type_or_range_is_refused_with_what_is_accepted() {
     says(
         &refused("[agent]\ndid_documents = [\n\"a\",\n3]"),
         &["capd.toml:4:", "3 is an integer", "a list of paths"],
+    );
+    says(
+        &refused("[[peers]]\ndid = \"did:key:z1\"\nserves = [\"pay\"]"),
+        &["capd.toml:3:", "\"pay\"", "no capability"],
+    );
+    says(
+        &refused("[[peers]]\ndid = \"did:key:z1\"\nserves = \"*\""),
+        &["capd.toml:3:", "serves", "is a text"],
     );
     says(&refused("[[peers]]\naddresses = []"), &["capd.toml:1:", "without did"]);
     says(&refused("[[peers]]\ndid = \"key:z\""), &["capd.toml:2:", "not a DID"]);

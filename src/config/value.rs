@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use capd_proto::capability::CapabilityName;
+use capd_proto::capability::{CapabilityName, CapabilityPattern};
 use capd_proto::limits;
 use capd_proto::rate::Rate;
 use toml::Spanned;
@@ -29,6 +29,8 @@ pub(super) enum Value {
     Listener(Option<SocketAddr>),
     /// [`Kind::RateOrOff`]; `None` is off.
     Rate(Option<Rate>),
+    /// [`Kind::Capabilities`].
+    Capabilities(Vec<CapabilityPattern>),
     /// [`Kind::Peers`].
     Peers(Vec<Peer>),
     /// [`Kind::Groups`].
@@ -63,12 +65,21 @@ pub(super) fn from_toml(kind: Kind, value: &Spanned<DeValue<'_>>, base: &Path) -
             });
             Ok(Value::Paths(paths.collect::<Result<_, _>>()?))
         }
+        (Kind::Capabilities, DeValue::Array(items)) => {
+            Ok(Value::Capabilities(grant::texts(items, grant::pattern)?))
+        }
         (Kind::Peers, DeValue::Array(items)) => Ok(Value::Peers(tables(items, peer_table)?)),
         (Kind::Groups, DeValue::Array(items)) => Ok(Value::Groups(tables(items, grant::group)?)),
         (Kind::Grants, DeValue::Array(items)) => Ok(Value::Grants(tables(items, grant::grant)?)),
-        (Kind::Integer { .. } | Kind::Paths | Kind::Peers | Kind::Groups | Kind::Grants, other) => {
-            Err(at(mistyped(other)))
-        }
+        (
+            Kind::Integer { .. }
+            | Kind::Paths
+            | Kind::Capabilities
+            | Kind::Peers
+            | Kind::Groups
+            | Kind::Grants,
+            other,
+        ) => Err(at(mistyped(other))),
         (_, DeValue::String(text)) => word(kind, text, base).map_err(at),
         (_, other) => Err(at(mistyped(other))),
     }
@@ -93,16 +104,26 @@ pub(super) fn from_text(kind: Kind, text: &str) -> Result<Value, String> {
     match kind {
         Kind::Integer { .. } => integer(kind, text.parse().ok(), text),
         Kind::Paths => Ok(Value::Paths(items().map(|item| path(item, here)).collect::<Result<_, _>>()?)),
+        Kind::Capabilities => Ok(Value::Capabilities(items().map(grant::pattern).collect::<Result<_, _>>()?)),
         Kind::Peers => {
             let mut peers: Vec<Peer> = Vec::new();
             for item in items() {
+                let (item, serves) = item.split_once('=').map_or((item, None), |(at, name)| (at, Some(name)));
+                let serves = serves.map(grant::pattern).transpose()?;
                 // A DID may hold no '@', so the first one ends it.
                 let (did, address) = item.split_once('@').map_or((item, None), |(did, at)| (did, Some(at)));
                 let did = peer_did(did)?;
                 let address = address.map(self::address).transpose()?;
                 match peers.iter_mut().find(|peer| peer.did == did) {
-                    Some(peer) => peer.addresses.extend(address),
-                    None => peers.push(Peer { did, addresses: address.into_iter().collect() }),
+                    Some(peer) => {
+                        peer.addresses.extend(address);
+                        peer.serves.extend(serves);
+                    }
+                    None => peers.push(Peer {
+                        did,
+                        addresses: address.into_iter().collect(),
+                        serves: serves.into_iter().collect(),
+                    }),
                 }
             }
             Ok(Value::Peers(peers))
@@ -150,9 +171,12 @@ fn word(kind: Kind, text: &str, base: &Path) -> Result<Value, String> {
             Ok(rate) => Ok(Value::Rate(Some(rate))),
             Err(error) => Err(format!("{} is no rate: {error}", quoted(text))),
         },
-        Kind::Integer { .. } | Kind::Paths | Kind::Peers | Kind::Groups | Kind::Grants => {
-            Err(format!("{} is a text", quoted(text)))
-        }
+        Kind::Integer { .. }
+        | Kind::Paths
+        | Kind::Capabilities
+        | Kind::Peers
+        | Kind::Groups
+        | Kind::Grants => Err(format!("{} is a text", quoted(text))),
     }
 }
 
@@ -172,7 +196,7 @@ fn path(text: &str, base: &Path) -> Result<PathBuf, String> {
 
 fn peer_table(table: &DeTable<'_>, span: Range<usize>) -> Result<Peer, Problem> {
     let mut did = None;
-    let mut addresses = Vec::new();
+    let (mut addresses, mut serves) = (Vec::new(), Vec::new());
     for (key, value) in table {
         let at = |problem: String| Problem { problem, span: value.span() };
         match (key.get_ref().as_ref(), value.get_ref()) {
@@ -186,7 +210,8 @@ fn peer_table(table: &DeTable<'_>, span: Range<usize>) -> Result<Peer, Problem> 
                     addresses.push(address(text).map_err(at)?);
                 }
             }
-            ("did" | "addresses", other) => {
+            ("serves", DeValue::Array(items)) => serves = grant::texts(items, grant::pattern)?,
+            ("did" | "addresses" | "serves", other) => {
                 return Err(at(format!("{}: {}", key.get_ref(), mistyped(other))));
             }
             (unknown, _) => {
@@ -196,7 +221,7 @@ fn peer_table(table: &DeTable<'_>, span: Range<usize>) -> Result<Peer, Problem> 
         }
     }
     let did = did.ok_or(Problem { problem: "a peer without did".into(), span })?;
-    Ok(Peer { did, addresses })
+    Ok(Peer { did, addresses, serves })
 }
 
 pub(super) fn peer_did(text: &str) -> Result<String, String> {
@@ -279,10 +304,16 @@ impl Value {
                     .iter()
                     .map(|peer| {
                         let addresses = peer.addresses.iter().map(|at| format!("\"{at}\"")).collect();
-                        format!("{{ did = {:?}, addresses = {} }}", peer.did, list(addresses))
+                        let serves = list(peer.serves.iter().map(|name| format!("\"{name}\"")).collect());
+                        format!(
+                            "{{ did = {:?}, addresses = {}, serves = {serves} }}",
+                            peer.did,
+                            list(addresses)
+                        )
                     })
                     .collect(),
             ),
+            Self::Capabilities(names) => list(names.iter().map(|name| format!("\"{name}\"")).collect()),
             Self::Groups(groups) => list(groups.iter().map(ToString::to_string).collect()),
             Self::Grants(grants) => list(grants.iter().map(ToString::to_string).collect()),
         }

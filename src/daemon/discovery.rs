@@ -15,6 +15,7 @@ use super::executor::refused_artifact;
 use super::hashes;
 use super::inbound::Inbound;
 use super::node::{Node, Refusal, lock};
+use super::serves::Beyond;
 use crate::net::{Link, Service as _};
 use crate::policy::Caller;
 use crate::registry::snapshot::{Event, Origin};
@@ -39,6 +40,7 @@ impl Node {
         if self.peers.remove(link) {
             tracing::info!(peer = %link.principal(), "peer gone");
             self.registry.apply(Event::Gone(Origin::Peer(link.principal().clone())));
+            self.serves.gone(link.principal());
         }
         self.on_link_lost(link);
     }
@@ -59,10 +61,11 @@ impl Node {
         // Questions overlap: those of the agent, of calls, and the regular one. What is known is what the latest says.
         let question = self.peers.ask(peer);
         match self.served_by(&link).await {
-            Ok(descriptors) => {
+            Ok((descriptors, beyond)) => {
                 let (descriptors, contradictions) = self.consistent(peer, descriptors);
                 tracing::debug!(%peer, capabilities = descriptors.len(), "peer serves");
                 if self.peers.is_newest(peer, link.id(), question) {
+                    self.serves.note(peer, beyond);
                     self.prove_ahead(peer, &descriptors);
                     self.registry.apply(Event::Declared { origin: Origin::Peer(peer.clone()), descriptors });
                     self.peers.learnt(peer);
@@ -90,9 +93,17 @@ impl Node {
     ) -> Refusal {
         let is_unknown = refusal.code == Code::CAPABILITY_NOT_FOUND;
         let is_unserved = is_unknown || refusal.code == Code::VERSION_MISMATCH;
-        let contradiction =
-            name.filter(|_| is_unserved).and_then(|name| self.peers.contradiction(name, only));
-        contradiction.or_else(|| self.peers.fault(only).filter(|_| is_unknown)).unwrap_or(refusal)
+        let name = name.filter(|_| is_unserved);
+        let contradiction = name.and_then(|name| self.peers.contradiction(name, only));
+        let withheld = || {
+            let peer = self.serves.withheld(name?, only)?;
+            let why = "its serves in [[peers]] does not allow it";
+            Some(Refusal::new(refusal.code, format!("{peer} declares {}, and {why}", name?)))
+        };
+        contradiction
+            .or_else(withheld)
+            .or_else(|| self.peers.fault(only).filter(|_| is_unknown))
+            .unwrap_or(refusal)
     }
 
     /// The descriptors whose hashes are those of what they promise, as far as their schemas are here, and the others.
@@ -200,15 +211,16 @@ impl Node {
         }
     }
 
-    async fn served_by(&self, link: &Arc<Link>) -> Result<Vec<Arc<Descriptor>>, Refusal> {
-        let mut served: Vec<Arc<Descriptor>> = Vec::new();
+    /// What a peer serves and may serve, and what it declares beyond that.
+    async fn served_by(&self, link: &Arc<Link>) -> Result<(Vec<Arc<Descriptor>>, Beyond), Refusal> {
+        let (mut served, mut beyond) = (Vec::new(), Beyond::default());
         let mut cursor: Option<String> = None;
         for _ in 0..PAGES_MAX {
             let asked = self.ask(link, Type::CapQuery, &all_from(cursor.take()), ASK_MS)?;
             let answer = match asked.answer().await {
                 Ok(answer) => answer,
                 // PROTOCOL 7.1: a peer that serves nothing says so with 4002.
-                Err(refusal) if refusal.code == Code::CAPABILITY_NOT_FOUND => return Ok(served),
+                Err(refusal) if refusal.code == Code::CAPABILITY_NOT_FOUND => return Ok((served, beyond)),
                 Err(refusal) => return Err(refusal),
             };
             let declare = Declare::decode(&answer.body)
@@ -217,10 +229,16 @@ impl Node {
             let descriptors = declare
                 .descriptors()
                 .map_err(|error| Refusal::new(Code::CONTRACT_ERROR, error.to_string()))?;
-            served.extend(descriptors.into_iter().map(Arc::new));
+            for descriptor in descriptors {
+                if self.serves.allows(link.principal(), &descriptor.id.name) {
+                    served.push(Arc::new(descriptor));
+                } else {
+                    beyond.add(&descriptor.id.name);
+                }
+            }
             match declare.next_cursor {
                 Some(next) => cursor = Some(next.into_owned()),
-                None => return Ok(served),
+                None => return Ok((served, beyond)),
             }
         }
         Err(Refusal::new(Code::CONTRACT_ERROR, format!("more than {PAGES_MAX} pages of capabilities")))

@@ -57,6 +57,7 @@ impl Node {
             admin::QUEUE_BYTES.alone(count_of(levels.queue_bytes_total)),
             admin::CALLS.family(calls),
             admin::CALLS_IN_FLIGHT.family(in_flight),
+            admin::PEER_CAPABILITIES_WITHHELD.alone(count_of(self.serves.count())),
             admin::JOURNAL_CHANGES.alone(journal.changes),
             admin::JOURNAL_COMMITS.alone(journal.commits),
             admin::JOURNAL_FAILURES.alone(journal.failures),

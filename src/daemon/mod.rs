@@ -5,7 +5,7 @@
 //!
 //! A message is met by `inbound`, which hands it on: `executor` runs calls for our own providers, `calls` relays the
 //! agent's calls to peers, `relay` matches every other answer with its request, `query` and `discovery` exchange what
-//! is served, `gate` proves that it is what the agent was built against, `providers` holds what serves here, `sessions`
+//! is served, `serves` says what of it counts, `gate` proves that it is what the agent was built against, `providers` holds what serves here, `sessions`
 //! pins agreed versions, `turns` counts what an agent has to repair, `listing` shows it which calls there are,
 //! `access` logs each call, `meter` counts them, `metrics` tells what all parts have counted, `hashes` says what contracts hash to, `deprecation` warns of what is deprecated, `permission`
 //! asks the policy who may have what, `policy` reads it and `reload` reads it anew, `audit` accounts for what was
@@ -35,6 +35,7 @@ mod providers;
 mod query;
 mod relay;
 mod reload;
+mod serves;
 mod sessions;
 mod start;
 mod turns;

@@ -20,6 +20,7 @@ use super::peers::Peers;
 use super::providers::Providers;
 use super::relay::Relay;
 use super::reload::Reading;
+use super::serves::Serves;
 use super::sessions::Pins;
 use super::turns::Turns;
 use crate::config::Limits;
@@ -73,6 +74,7 @@ pub(super) struct Parts {
     pub(super) system: System,
     pub(super) rules: Rules,
     pub(super) peers: Peers,
+    pub(super) serves: Serves,
     pub(super) executor: Executor,
     pub(super) journal: Journal<Written>,
     pub(super) audit: Audit,
@@ -130,6 +132,8 @@ pub(super) struct Node {
     /// Where that is read from; none where it is not.
     pub(super) reading: Option<Reading>,
     pub(super) peers: Peers,
+    /// What peers may serve.
+    pub(super) serves: Serves,
     pub(super) providers: Providers,
     pub(super) executor: Executor,
     /// Who has called how often.
@@ -205,6 +209,7 @@ impl Node {
             policy: parts.policy,
             reading: parts.reading,
             peers: parts.peers,
+            serves: parts.serves,
             providers: Providers::default(),
             executor: parts.executor,
             journal: parts.journal,

@@ -15,6 +15,7 @@ use super::node::{Node, Refusal};
 use super::policy::{rules_of, warnings};
 use crate::config::{Config, Mistakes, Sources};
 use crate::policy::{Action, Caller, Rules, Subject};
+use crate::registry::snapshot::Origin;
 
 /// Where the policy is read from, and what else was read there.
 #[derive(Clone, Debug)]
@@ -119,7 +120,8 @@ impl Node {
         Ok(())
     }
 
-    /// Answers with what a caller may do with a capability: for all that its name says, and with each version here.
+    /// Answers with what a caller may do with a capability: for all that its name says, and with each version that the
+    /// provider serves, which is the sidecar's own agent unless a peer is named.
     ///
     /// **Errors:** 4001 for anybody but the agent, and for texts that are no DID or name.
     pub(super) fn on_policy_why(
@@ -133,13 +135,21 @@ impl Node {
         };
         let did = Did::parse(&request.caller).map_err(|error| wrong("caller", &error))?;
         let name: CapabilityName = request.capability.parse().map_err(|error| wrong("capability", &error))?;
+        let provider = request.provider.as_deref().map(Did::parse).transpose();
+        let provider = provider.map_err(|error| wrong("provider", &error))?;
+        let provider = provider.as_ref().unwrap_or(self.did());
         let (rules, snapshot) = (self.policy.rules(), self.registry.snapshot());
         let caller = Caller { did: &did, alias: None };
-        let served = snapshot.local().filter(|descriptor| descriptor.id.name == name);
-        let subjects = std::iter::once((name.to_string(), Subject::named(name.as_str())))
-            .chain(served.map(|descriptor| (descriptor.id.to_string(), Subject::of(descriptor))));
+        let is_its = |origin: &Origin| match origin {
+            Origin::Local(_) => provider == self.did(),
+            Origin::Peer(peer) => provider == peer,
+        };
+        let served = snapshot.entries(name.as_str()).iter().filter(|entry| is_its(&entry.origin));
+        let served = served.map(|entry| (entry.descriptor.id.to_string(), Subject::of(&entry.descriptor)));
+        let subjects = std::iter::once((name.to_string(), Subject::named(name.as_str()))).chain(served);
         let mut decisions = Vec::new();
         for (about, subject) in subjects.take(DECIDED_MAX) {
+            let subject = Subject { provider: provider.as_str(), ..subject };
             for action in [Action::Query, Action::Invoke] {
                 let verdict = rules.decide(caller, action, &subject);
                 decisions.push(PolicyDecision {

@@ -3,7 +3,7 @@
 mod contract;
 mod processes;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,6 +20,7 @@ use super::node::{Node, Parts, Rules};
 use super::peers::{Admission, Peers};
 use super::policy::{is_closed, rules, rules_of, warnings};
 use super::reload::Reading;
+use super::serves::Serves;
 use super::{Bound, Daemon};
 use crate::config::{self, Admit, Config, Signatures, Transport};
 use crate::declaration::{self, Declaration};
@@ -234,11 +235,13 @@ fn parts<M: Medium>(
 ) -> Result<(Parts, Writer<Written, M::Storage>), StartError> {
     let mut listed = BTreeSet::new();
     let mut expected = BTreeSet::new();
+    let mut serves = BTreeMap::new();
     for peer in &config.peers {
         let did = parse_did(&peer.did)?;
         if !peer.addresses.is_empty() {
             expected.insert(did.clone());
         }
+        serves.insert(did.clone(), peer.serves.clone());
         listed.insert(did);
     }
     let admission = match config.peer.admit {
@@ -277,6 +280,7 @@ fn parts<M: Medium>(
             limits: limits.clone(),
         },
         peers,
+        serves: Serves::new(serves, config.peer.serves.clone()),
         executor: Executor::new(
             ledger,
             executor::Bounds {

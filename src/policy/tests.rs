@@ -399,6 +399,11 @@ fn a_table_of_cases_is_decided_with_what_the_declaration_says() {
         ("\n[[case]]\ncaller = \"did:web:a\"\ncapability = \"echo\"\nexpect = \"deny\"\n", 2, "echo"),
         ("[[case]]\ncaller = \"did:web:a\"\ncapability = \"a.b.c\"\nexpect = \"maybe\"\n", 4, "maybe"),
         (
+            "[[case]]\ncaller = \"did:web:a\"\ncapability = \"a.b.c\"\nexpect = \"deny\"\nprovider = \"bob\"\n",
+            1,
+            "provider \"bob\"",
+        ),
+        (
             "[[case]]\ncaller = \"did:web:a\"\ncapability = \"a.b.c\"\nexpect = \"deny\"\naction = \"call\"\n",
             1,
             "call",

@@ -12,6 +12,10 @@ mod support;
 #[allow(dead_code, reason = "its other users need more of it")]
 #[path = "../calls/agents.rs"]
 mod agents;
+#[allow(dead_code, reason = "its other users need more of it")]
+#[path = "../support/peer/mod.rs"]
+mod peer;
 
 mod commands;
+mod names;
 mod text;

@@ -12,13 +12,13 @@ use serde_json::Value;
 use super::PATIENCE;
 
 /// What a sidecar is started with. By default it listens everywhere on ports that the system hands out, admits any
-/// peer, and lets every peer call everything.
+/// peer, and lets every peer call and serve everything.
 #[derive(Clone, Debug, Default)]
 pub struct Setup {
     capabilities: Option<String>,
     files: Vec<(String, String)>,
     links: Vec<(String, String)>,
-    peers: Vec<(String, Vec<String>)>,
+    peers: Vec<(String, Vec<String>, Vec<String>)>,
     overrides: Vec<(String, String)>,
     environment: Vec<(String, String)>,
     allow: Option<String>,
@@ -62,9 +62,15 @@ impl Setup {
         self.peer_at(&peer.did, &[&address])
     }
 
-    /// A peer at these addresses; with none it is only let in.
-    pub fn peer_at(mut self, did: &str, addresses: &[&str]) -> Self {
-        self.peers.push((did.to_owned(), addresses.iter().map(|text| (*text).to_owned()).collect()));
+    /// A peer at these addresses, which may serve everything; with none it is only let in.
+    pub fn peer_at(self, did: &str, addresses: &[&str]) -> Self {
+        self.peer_serving(did, addresses, &["*"])
+    }
+
+    /// A peer at these addresses, which may serve these names and namespaces.
+    pub fn peer_serving(mut self, did: &str, addresses: &[&str], serves: &[&str]) -> Self {
+        let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
+        self.peers.push((did.to_owned(), texts(addresses), texts(serves)));
         self
     }
 
@@ -144,9 +150,9 @@ impl Setup {
             let _ = std::os::unix::fs::symlink(target, dir.join(name));
         }
         text += "[listen]\nquic = \"127.0.0.1:0\"\ntcp = \"127.0.0.1:0\"\nlocal_tcp = \"127.0.0.1:0\"\n";
-        text += "[peer]\nadmit = \"any\"\n";
-        for (did, addresses) in &self.peers {
-            text += &format!("[[peers]]\ndid = {did:?}\naddresses = {addresses:?}\n");
+        text += "[peer]\nadmit = \"any\"\nserves = [\"*\"]\n";
+        for (did, addresses, serves) in &self.peers {
+            text += &format!("[[peers]]\ndid = {did:?}\naddresses = {addresses:?}\nserves = {serves:?}\n");
         }
         text += self.allow.as_deref().unwrap_or(ALLOW_ALL);
         let path = dir.join("capd.toml");

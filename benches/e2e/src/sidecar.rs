@@ -68,7 +68,7 @@ fn text(dir: &Path, setup: Setup, peer: Option<&Sidecar>) -> String {
         text = text.replace("[limits]\n", "[limits]\nledger_idempotent_bytes_max = 0\n");
     }
     let mut add = |did: &str, addresses: &[String]| {
-        writeln!(text, "[[peers]]\ndid = {did:?}\naddresses = {addresses:?}").expect("text takes everything");
+        writeln!(text, "[[peers]]\ndid = {did:?}\naddresses = {addresses:?}\nserves = [\"*\"]").expect("text takes everything");
     };
     if let Some(peer) = peer {
         add(&peer.did, &[format!("quic://{}", peer.quic)]);

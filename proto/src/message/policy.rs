@@ -9,13 +9,15 @@ use crate::cbor::{Reader, Writer};
 
 /// A question for what a caller may do with a capability, and which rules say so.
 ///
-/// **Shape:** `{"op": "policy-why", "caller": did, "capability": name}`.
+/// **Shape:** `{"op": "policy-why", "caller": did, "capability": name, ? "provider": did}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyWhyRequest<'a> {
     /// The caller's DID.
     pub caller: Cow<'a, str>,
     /// The capability's name.
     pub capability: Cow<'a, str>,
+    /// The DID of the agent that would serve it; the sidecar's own, where none is named.
+    pub provider: Option<Cow<'a, str>>,
 }
 
 /// What is decided of each version that is served, and of the name alone.
@@ -56,21 +58,27 @@ pub struct PolicyReloaded {
 
 impl<'a> PolicyWhyRequest<'a> {
     pub(super) fn read(body: &'a [u8]) -> Result<Self, BodyError> {
-        let (mut caller, mut capability) = (None, None);
+        let (mut caller, mut capability, mut provider) = (None, None, None);
         read_map(&mut Reader::new(body), |key, reader| {
             match key {
                 b"caller" => caller = Some(reader.text()?),
+                b"provider" => provider = Some(reader.text()?),
                 b"capability" => capability = Some(reader.text()?),
                 _ => drop(reader.skip()?),
             }
             Ok(())
         })?;
-        Ok(Self { caller: required(caller, "caller")?, capability: required(capability, "capability")? })
+        Ok(Self {
+            caller: required(caller, "caller")?,
+            capability: required(capability, "capability")?,
+            provider,
+        })
     }
 
     pub(super) fn write(&self, map: &mut MapWriter<'_>) {
         map.text("op", OP_WHY);
         map.text("caller", &self.caller);
+        map.text_if("provider", self.provider.as_deref());
         map.text("capability", &self.capability);
     }
 }

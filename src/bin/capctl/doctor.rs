@@ -9,12 +9,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use capd::client::{Client, ClientError, Description, Query, SchemaSide};
-use capd::config::Config;
+use capd::config::{Config, Peer};
 use capd::declaration::{self, Declaration};
 use capd::schema::drift::{self, Finding, Needed, Offered, Requirement, Standing, Told};
 use capd::schema::{Artifact, Artifacts, Keep};
-use capd_proto::capability::CapabilityId;
+use capd_proto::capability::{CapabilityId, CapabilityPattern};
 use capd_proto::code::Code;
+use capd_proto::identity::Did;
 use serde_json::{Value, json};
 
 use crate::args::{DoctorArgs, SidecarArgs};
@@ -98,8 +99,33 @@ async fn peers(client: &Client, config: &Config, report: &mut Report) {
             }
             Err(error) => Check::failed("peer", peer.did.clone(), Exit::Unavailable, error.to_string()),
         };
+        let answers = check.state == State::Ok;
         report.add(check);
+        if answers {
+            withheld(client, peer, &did, report).await;
+        }
     }
+}
+
+/// What a peer declares and its `serves` does not allow: the sidecar never calls it.
+async fn withheld(client: &Client, peer: &Peer, did: &Did, report: &mut Report) {
+    // A name is enough of a peer that declares many; a refusal says that it serves nothing to this agent.
+    let query =
+        Query { to: Some(did.clone()), limit: Some(DECLARED_MAX), ..Query::new(CapabilityPattern::Any) };
+    let Ok(page) = client.query(&query).await else { return };
+    let is_allowed = |name: &str| peer.serves.iter().any(|pattern| pattern.matches(name));
+    let names = page.offers.iter().map(|offer| offer.id().name.as_str());
+    let names: BTreeSet<_> = names.filter(|name| !is_allowed(name)).collect();
+    if names.is_empty() {
+        return;
+    }
+    let shown: Vec<_> = names.iter().copied().take(SHOWN_MAX).collect();
+    let more = names.len() - shown.len();
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let shown = shown.join(", ");
+    let text =
+        format!("declares {shown}{more}: never called, since its serves in [[peers]] does not allow it");
+    report.add(Check::warning("peer", peer.did.clone(), text));
 }
 
 async fn requirement(client: &Client, required: &declaration::Required, report: &mut Report) {
@@ -283,5 +309,9 @@ impl Report {
     }
 }
 
+/// Capabilities of one peer that are looked at.
+const DECLARED_MAX: u64 = 1_000;
+/// Names of one peer that are shown.
+const SHOWN_MAX: usize = 3;
 /// How long each peer is waited for.
 const PING_WAIT: Duration = Duration::from_secs(5);

@@ -95,7 +95,7 @@ async fn tour(dir: &Path, as_json: bool) -> Result<Vec<Sidecar>, Failure> {
     }
     let provider = Sidecar::start("provider", &provider_dir, &settings, ALLOW).await?;
     let peer = format!(
-        "[[peers]]\ndid = {:?}\naddresses = [\"quic://{}\", \"tcp://{}\"]\n",
+        "[[peers]]\ndid = {:?}\naddresses = [\"quic://{}\", \"tcp://{}\"]\nserves = [\"org.agentries.*\"]\n",
         provider.text("did"),
         provider.text("quic"),
         provider.text("tcp"),

@@ -9,6 +9,7 @@ use capd::config::{self, Config, Signatures, Transport};
 use capd::daemon::Daemon;
 use capd::declaration::Declaration;
 use capd::net::{Seed, Spawn, Udp, WallClock};
+use capd_proto::capability::CapabilityPattern;
 use capd_proto::identity::Did;
 use tokio::io::DuplexStream;
 use tokio::sync::Notify;
@@ -238,6 +239,7 @@ fn config(index: usize, plan: &Plan) -> Config {
             did: did(other).to_string(),
             // The lower dials the higher, so that there is one link between two.
             addresses: if index < other { vec![address(other)] } else { Vec::new() },
+            serves: vec![CapabilityPattern::Any],
         })
         .collect();
     config.limits.call_rate_per_peer = plan.call_rate.map(|rate| rate.parse().expect("a constant rate"));

@@ -33,6 +33,9 @@ pub(crate) enum PolicyCommand {
         caller: String,
         /// The capability's name
         capability: CapabilityName,
+        /// The DID of the agent that serves it, for calls of the sidecar's own agent to a peer [default: its own agent]
+        #[arg(long, value_name = "DID")]
+        provider: Option<String>,
     },
     /// Have the sidecar read its rules anew; with a mistake in them, those that stand still stand
     Reload,

@@ -18,8 +18,8 @@ pub(crate) fn run(sidecar: &Sidecar, command: &PolicyCommand, json: bool) -> Res
         PolicyCommand::Show { config } => show(&rules(&configuration(config.as_ref())?)?, json),
         PolicyCommand::Check { config } => check(&configuration(config.as_ref())?, json),
         PolicyCommand::Test { file, config } => cases::run(file, &configuration(config.as_ref())?, json),
-        PolicyCommand::Why { caller, capability } => {
-            crate::wait_for(why::why(sidecar, caller, capability, json))
+        PolicyCommand::Why { caller, capability, provider } => {
+            crate::wait_for(why::why(sidecar, caller, capability, provider.as_deref(), json))
         }
         PolicyCommand::Reload => crate::wait_for(why::reload(sidecar, json)),
     }

@@ -11,11 +11,13 @@ pub(super) async fn why(
     sidecar: &Sidecar,
     caller: &str,
     capability: &CapabilityName,
+    provider: Option<&str>,
     json: bool,
 ) -> Result<(), Failure> {
     let caller = reach::did(caller)?;
+    let provider = provider.map(reach::did).transpose()?;
     let client = sidecar.connect().await?;
-    let why = client.policy_why(&caller, capability).await?;
+    let why = client.policy_why(&caller, capability, provider.as_ref()).await?;
     if json {
         return why.decisions.iter().try_for_each(|decision| {
             output::print_json(&json!({
