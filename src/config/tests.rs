@@ -135,6 +135,9 @@ fn every_key_is_read_from_the_file() {
         memory_bytes_max = 33554432
         file_bytes_max = 0
         open_files_max = 64
+        processes_max = 7
+        user = "nobody"
+        allow_root = "on"
         [audit]
         file = "a.db"
         tenant = "acme"

@@ -175,6 +175,7 @@ impl Node {
             concurrency,
             queue_max: PROCESS_QUEUE_MAX,
             output_bytes_max: self.rules.message_bytes_max,
+            tell_stderr: declared.tell_stderr,
             confined: place.confined(&declared.permissions),
         };
         if let Some(Confined { confinement, .. }) = &spec.confined {

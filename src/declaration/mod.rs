@@ -78,6 +78,8 @@ pub struct Declared {
     pub command: Option<Vec<String>>,
     /// `concurrency`: processes at once.
     pub concurrency: Option<usize>,
+    /// `tellStderr`: whether callers are told the last line of stderr of a process that fails; false unless said.
+    pub tell_stderr: bool,
     /// `category`.
     pub category: Option<String>,
     /// `instructions`: how it is to be used.

@@ -96,6 +96,7 @@ capabilities:
     idempotent: false
     since: "1.1"
     concurrency: 3
+    tellStderr: true
     category: data_processing
     permissions: ["compute:execute", "network:read"]
     rateLimit: { requests: 100, period: 1m, burst: 10 }
@@ -112,7 +113,7 @@ capabilities:
     let [review, thing] = declaration.capabilities.as_slice() else { panic!("two capabilities") };
     assert_eq!(review.id.to_string(), "org.agentries.code-review:2.0.0");
     assert_eq!(review.command.as_deref().unwrap(), ["./review", "--json", "7"]);
-    assert_eq!(review.concurrency, Some(3));
+    assert_eq!((review.concurrency, review.tell_stderr, thing.tell_stderr), (Some(3), true, false));
     assert_eq!(review.permissions, ["compute:execute", "network:read"]);
     let rate = review.rate_limit.as_ref().unwrap();
     assert_eq!(

@@ -33,7 +33,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use confine::Confinement;
-use exchange::{Outcome, exchange};
+use exchange::exchange;
 pub use provider::ProcessProvider;
 
 /// How a capability's command is started, and how much of it may run at once.
@@ -51,6 +51,8 @@ pub struct ProcessSpec {
     pub queue_max: usize,
     /// Most bytes a process may write to stdout.
     pub output_bytes_max: usize,
+    /// Whether a caller is told the last line of stderr when a process fails.
+    pub tell_stderr: bool,
     /// The rights that it keeps, and the program that takes the others from it; without, it has those of the daemon.
     pub confined: Option<Confined>,
 }
@@ -86,7 +88,8 @@ pub struct ProcessCall<'a> {
 /// **Errors:** [`ProcessError::code`] is the code of the CAP_RESULT.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProcessError {
-    /// It ended with an exit code other than 0, or by a signal; the text is stderr's last line, if it wrote one.
+    /// It ended with an exit code other than 0, or by a signal; the text says which, and where the owner wants it told,
+    /// stderr's last line.
     #[error("{0}")]
     Failed(String),
     /// The call's time ran out while it waited or ran.
@@ -153,7 +156,8 @@ impl Process {
         Self { environment: inherited_environment(), admission, slots, spec }
     }
 
-    /// Runs the command for one call and returns what it wrote, verified to be one JSON document.
+    /// Runs the command for one call and returns what it wrote, verified to be one JSON document; what it complained of
+    /// is logged.
     ///
     /// Dropping the future kills the process group at once.
     ///
@@ -162,6 +166,28 @@ impl Process {
         &self,
         call: ProcessCall<'_>,
         cancel: &CancellationToken,
+    ) -> Result<Vec<u8>, ProcessError> {
+        let (id, capability) = (call.id, call.capability);
+        let mut stderr = Vec::new();
+        let result = self.run_with(call, cancel, &mut stderr).await;
+        let words = message::log_text(&stderr);
+        match &result {
+            Err(error) if words.is_empty() => {
+                tracing::info!(call = id, capability, %error, "a command failed")
+            }
+            Err(error) => tracing::info!(call = id, capability, %error, stderr = words, "a command failed"),
+            Ok(_) if words.is_empty() => {}
+            Ok(_) => tracing::debug!(call = id, capability, stderr = words, "a command complained"),
+        }
+        result
+    }
+
+    /// As [`Process::run`], with the end of stderr in `stderr` and nothing of it in the log.
+    pub async fn run_with(
+        &self,
+        call: ProcessCall<'_>,
+        cancel: &CancellationToken,
+        stderr: &mut Vec<u8>,
     ) -> Result<Vec<u8>, ProcessError> {
         let _admitted = self.admission.try_acquire().map_err(|_| ProcessError::Overloaded {
             running: self.spec.concurrency,
@@ -175,18 +201,21 @@ impl Process {
             biased;
             () = cancel.cancelled() => Err(ProcessError::Cancelled),
             () = sleep_until(call.deadline) => Err(ProcessError::Timeout),
-            outcome = exchange(&mut group, call.input, self.spec.output_bytes_max) => outcome,
+            outcome = exchange(&mut group, call.input, self.spec.output_bytes_max, stderr) => outcome,
         };
         if matches!(ended, Err(ProcessError::Cancelled | ProcessError::Timeout)) {
             group.terminate().await;
         }
         let status = group.reap().await;
-        let Outcome { output, complaint } = ended
-            .inspect_err(|error| tracing::info!(call = call.id, capability = call.capability, %error))?;
+        let output = ended?;
         let status = status.map_err(|error| ProcessError::Unobservable(error.kind()))?;
         if !status.success() {
-            tracing::info!(call = call.id, capability = call.capability, %status, "process failed");
-            return Err(ProcessError::Failed(complaint.unwrap_or_else(|| message::of_status(status))));
+            let mut text = message::of_status(status);
+            // What a command complains of may quote what it was given or what it may read.
+            if let Some(line) = message::last_line(stderr).filter(|_| self.spec.tell_stderr) {
+                text = format!("{text}: {line}");
+            }
+            return Err(ProcessError::Failed(text));
         }
         message::check_document(&output).map_err(ProcessError::NotJson)?;
         Ok(output)

@@ -2,7 +2,7 @@
 
 use ciborium::Value;
 
-use crate::agents::{Caller, by_id, success};
+use crate::agents::{Caller, SOON_MS, by_id, failure, of_error, success, within};
 use crate::support::{Setup, Sidecar};
 
 /// A declaration of commands, each with its name, its words and its permissions.
@@ -21,6 +21,20 @@ fn said(sidecar: &Sidecar, name: &str) -> Value {
     let mut caller = Caller::of(sidecar);
     let id = caller.invoke(by_id(&format!("org.example.{name}:1.0.0"), Value::Null));
     success(&caller.result(&id)).clone()
+}
+
+/// The first line of its log that is meant, once it is there.
+#[track_caller]
+fn logged(sidecar: &Sidecar, is_meant: impl Fn(&str) -> bool) -> String {
+    let deadline = std::time::Instant::now() + crate::support::PATIENCE;
+    loop {
+        let log = sidecar.log();
+        if let Some(line) = log.lines().find(|line| is_meant(line)) {
+            return line.to_owned();
+        }
+        assert!(std::time::Instant::now() < deadline, "no such line: {log}");
+        std::thread::yield_now();
+    }
 }
 
 /// A script that says whether it can do this.
@@ -239,15 +253,13 @@ fn a_command_cannot_start_processes_without_end() {
     let started = said(&b, "many").as_integer().and_then(|count| u64::try_from(count).ok()).unwrap();
     // Other processes of an ordinary user may have ended since the sidecar counted them.
     assert!(started > 0 && started < 300, "{started}");
-    let log = b.log();
-    assert!(log.contains("processes=\"bounded for"), "{log}");
+    logged(&b, |line| line.contains("processes=\"bounded for"));
 }
 
 #[test]
 fn what_the_kernel_offers_is_told_at_start_in_one_line() {
     let b = declaring(&[("none", "echo null", &[])]).start();
-    let log = b.log();
-    let line = log.lines().find(|line| line.contains("commands are confined")).expect("the line");
+    let line = logged(&b, |line| line.contains("commands are confined"));
     for field in ["landlock=", "seccomp=", "processes=", "enforced=", "not_enforced="] {
         assert!(line.contains(field), "{field}: {line}");
     }
@@ -285,4 +297,50 @@ fn other_processes_of_the_same_user_cannot_look_into_the_sidecar() {
     let read =
         reader.args(&words[1..]).args(["cat", &format!("/proc/{}/environ", b.pid())]).output().unwrap();
     assert!(!read.status.success() && read.stdout.is_empty(), "{read:?}");
+}
+
+/// What a command complains of when it fails: its secrets among it.
+const COMPLAINT: &str = "echo first line >&2; echo 'cannot open file:///root/secrets/id_rsa' >&2; \
+                         echo 'postgres://svc:S3cr3t@db.internal/prod refused' >&2; exit 3";
+
+#[test]
+fn what_a_failing_command_complains_of_is_for_its_owner_alone() {
+    let b = declaring(&[
+        ("fails", COMPLAINT, &[]),
+        ("hangs", &COMPLAINT.replace("exit 3", "sleep 60"), &[]),
+        ("talks", &COMPLAINT.replace("exit 3", "echo no json"), &[]),
+        ("silent", "exit 4", &[]),
+    ])
+    .start();
+    let a = Setup::new().peer(&b).start();
+    let mut caller = Caller::of(&a);
+    for (name, code) in [("fails", 5001), ("hangs", 5003), ("talks", 5001), ("silent", 5001)] {
+        let id = caller.invoke(within(&format!("org.example.{name}:1.0.0"), Value::Null, SOON_MS));
+        let answer = caller.result(&id);
+        assert_eq!(failure(&answer), code, "{name}");
+        let told = String::from_utf8_lossy(&answer.bytes).into_owned();
+        for secret in ["secrets", "id_rsa", "S3cr3t", "svc", "db.internal", "first line"] {
+            assert!(!told.contains(secret), "{name} tells {secret}: {told}");
+        }
+        let id: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
+        if name != "silent" {
+            // All of it is in the log of the sidecar that ran it, with the call's id, and in no other.
+            let line = logged(&b, |line| line.contains(&id) && line.contains("stderr="));
+            assert!(line.contains("INFO") && line.contains("id_rsa") && line.contains("S3cr3t"), "{line}");
+            assert!(line.contains("first line"), "{line}");
+        }
+        assert!(!a.log().contains("S3cr3t"), "{}", a.log());
+    }
+}
+
+#[test]
+fn a_declaration_may_have_the_last_line_of_stderr_told() {
+    let yaml = "version: 1\nnamespace: org.example\ncapabilities:\n  - name: tells\n    tellStderr: true\n    \
+                command: [sh, -c, \"echo secret >&2; echo 'the disk is full' >&2; exit 3\"]\n";
+    let b = Setup::new().capabilities(yaml).start();
+    let mut caller = Caller::of(&b);
+    let id = caller.invoke(by_id("org.example.tells:1.0.0", Value::Null));
+    let answer = caller.result(&id);
+    let message = of_error(&answer, "message").and_then(Value::as_text).unwrap().to_owned();
+    assert_eq!(message, "the provider exited with code 3: the disk is full");
 }

@@ -93,7 +93,7 @@ fn output_that_is_no_json_and_failing_exits_are_5001_with_a_reason() {
         ("text", "JSON"),
         ("empty", "JSON"),
         ("two", "JSON"),
-        ("fails", "last words"),
+        ("fails", "exited with code 3"),
         ("silent", "4"),
         ("killed", "signal"),
     ] {

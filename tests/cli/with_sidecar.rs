@@ -136,7 +136,7 @@ fn each_way_to_fail_has_its_exit_code_and_says_where() {
         (&["call", "org.example.liar"], 4, "5901"),
         (&["call", "org.example.nobody"], 3, "4002"),
         (&["call", "org.example.upper", "--version", ">=3.0.0"], 3, "2.0.0"),
-        (&["call", "org.example.broken"], 6, "it is broken"),
+        (&["call", "org.example.broken"], 6, "exited with code 7"),
         (&["call", "org.example.slow", "--timeout", "200ms"], 5, "5003"),
         (&["query", "org.example.nobody"], 3, "4002"),
         (&["query", "org.example.upper", "--cursor", "x"], 3, "4001"),

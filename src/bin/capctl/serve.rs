@@ -81,6 +81,7 @@ fn spec(command: &[OsString], concurrency: u16) -> Result<ProcessSpec, Failure> 
         concurrency: concurrency.into(),
         queue_max: concurrency.into(),
         output_bytes_max: capd_proto::limits::MSG_SIZE_BYTES_DEFAULT as usize,
+        tell_stderr: false,
         // Whoever types the command has its rights already.
         confined: None,
     })
@@ -97,11 +98,16 @@ async fn answer(process: &Process, invocation: &Invocation, is_quiet: bool) -> R
         input: input.to_string().into_bytes(),
         deadline: invocation.deadline,
     };
-    let outcome = process.run(call, &invocation.cancelled).await;
+    let mut stderr = Vec::new();
+    let outcome = process.run_with(call, &invocation.cancelled, &mut stderr).await;
     if !is_quiet {
         let words =
             outcome.as_ref().map_or_else(|wrong| output::one_line(&wrong.to_string()), |_| "done".to_owned());
         output::note(&format!("{} from {}: {words}", invocation.id, output::one_line(&invocation.from)));
+        if outcome.is_err() && !stderr.is_empty() {
+            // It is for whoever serves, not for the caller.
+            output::note(String::from_utf8_lossy(&stderr).trim_end());
+        }
     }
     let document = outcome.map_err(|wrong| error(wrong.code(), wrong.to_string()))?;
     let value: Value = serde_json::from_slice(&document).map_err(|wrong| {

@@ -6,36 +6,29 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::ChildStdin;
 use tokio::time::timeout;
 
-use super::{Group, ProcessError, message};
-
-/// What a process left when it exited, before its exit status is known.
-pub(super) struct Outcome {
-    /// All of stdout.
-    pub(super) output: Vec<u8>,
-    /// The last line of stderr, fit for the caller.
-    pub(super) complaint: Option<String>,
-}
+use super::{Group, ProcessError};
 
 /// Feeds `input` and takes in both outputs at the same time, so that no full pipe can stop either side; ends when
-/// the leader has exited. What it left running is killed first, so that nobody holds the pipes open.
+/// the leader has exited. What it left running is killed first, so that nobody holds the pipes open. Returns stdout; the
+/// end of stderr is in `tail`, also when this is dropped.
 ///
 /// **Errors:** [`ProcessError::OutputTooLarge`] as soon as stdout goes past `output_bytes_max`.
 pub(super) async fn exchange(
     group: &mut Group,
     input: Vec<u8>,
     output_bytes_max: usize,
-) -> Result<Outcome, ProcessError> {
+    tail: &mut Vec<u8>,
+) -> Result<Vec<u8>, ProcessError> {
     let stdin = group.child.stdin.take().expect("stdin is piped and taken once");
     let stdout = group.child.stdout.take().expect("stdout is piped and taken once");
     let stderr = group.child.stderr.take().expect("stderr is piped and taken once");
     let mut output = Vec::new();
-    let mut tail = Vec::new();
     {
         let pumps = async {
             tokio::try_join!(
                 feed(stdin, &input),
                 fill(stdout, &mut output, output_bytes_max),
-                keep_tail(stderr, &mut tail)
+                keep_tail(stderr, tail)
             )
         };
         tokio::pin!(pumps);
@@ -59,7 +52,7 @@ pub(super) async fn exchange(
         };
         observed.map_err(|error| ProcessError::Unobservable(error.kind()))?;
     }
-    Ok(Outcome { output, complaint: message::last_line(&tail) })
+    Ok(output)
 }
 
 /// Writes all of `input` and closes the pipe. A process that stops reading early (EPIPE) is within its rights.

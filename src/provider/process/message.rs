@@ -8,6 +8,8 @@ use std::process::ExitStatus;
 use capd_proto::limits::{CBOR_CONTAINER_ITEMS_MAX, CBOR_DEPTH_MAX, CBOR_ITEMS_MAX};
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
+use crate::text;
+
 /// The last line of stderr that says something: without control characters and file paths, of bounded length.
 pub(super) fn last_line(stderr: &[u8]) -> Option<String> {
     let lines = stderr.rsplit(|byte| matches!(byte, b'\n' | b'\r'));
@@ -18,7 +20,15 @@ pub(super) fn last_line(stderr: &[u8]) -> Option<String> {
     })
 }
 
-/// The text for a process that failed in silence.
+/// The end of stderr, as the log has it: bounded, and begun anew where that cuts it.
+pub(super) fn log_text(stderr: &[u8]) -> String {
+    let end = &stderr[stderr.len().saturating_sub(LOG_BYTES_MAX)..];
+    let text = String::from_utf8_lossy(end);
+    let text = text.trim_end();
+    if end.len() < stderr.len() { format!("… {text}") } else { text.to_owned() }
+}
+
+/// How a process ended that failed.
 pub(super) fn of_status(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("the provider exited with code {code}"),
@@ -27,7 +37,7 @@ pub(super) fn of_status(status: ExitStatus) -> String {
     }
 }
 
-/// Leaves out terminal sequences (`ESC [ … letter`), control characters, and marks that turn the text around.
+/// Leaves out terminal sequences (`ESC [ … letter`), and what steers a terminal or is not seen.
 fn printable(line: &str) -> String {
     let mut out = String::with_capacity(line.len());
     let mut chars = line.chars().peekable();
@@ -38,8 +48,7 @@ fn printable(line: &str) -> String {
                 chars.by_ref().find(|c| ('\u{40}'..='\u{7e}').contains(c));
             }
             '\t' => out.push(' '),
-            '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}' => {}
-            c if c.is_control() => {}
+            c if text::is_hidden(c) => {}
             c => out.push(c),
         }
     }
@@ -181,6 +190,8 @@ const DEPTH_MAX: usize = CBOR_DEPTH_MAX - 8;
 const ITEMS_MAX: usize = CBOR_ITEMS_MAX - 1_000;
 /// Longest message, in characters.
 const MESSAGE_CHARS_MAX: usize = 512;
+/// Most of stderr in one line of the log.
+const LOG_BYTES_MAX: usize = 16 * 1024;
 
 #[cfg(test)]
 mod tests {
@@ -200,6 +211,15 @@ mod tests {
             Some("error: bad \u{fffd}")
         );
         assert_eq!(last_line("a\u{202e}b".as_bytes()).as_deref(), Some("ab"));
+    }
+
+    #[test]
+    fn log_has_the_end_of_a_long_complaint_and_all_of_a_short_one() {
+        assert_eq!(log_text(b"first\nsecond\n"), "first\nsecond");
+        assert_eq!(log_text(b" \n"), "");
+        let long = log_text(format!("{}\nthe end", "x".repeat(2 * LOG_BYTES_MAX)).as_bytes());
+        assert!(long.starts_with("… x") && long.ends_with("\nthe end"));
+        assert!(long.len() <= LOG_BYTES_MAX + "… ".len());
     }
 
     #[test]

@@ -14,6 +14,7 @@ fn spec(script: &str) -> ProcessSpec {
         concurrency: 4,
         queue_max: 4,
         output_bytes_max: 16 * MIB,
+        tell_stderr: false,
         confined: None,
     }
 }
@@ -139,11 +140,23 @@ async fn input_that_nobody_reads_is_no_error() {
 }
 
 #[tokio::test]
-async fn exit_code_other_than_zero_is_an_error_with_the_last_line() {
-    let error =
-        run("echo '{}'; echo first >&2; echo 'disk /var/data/full' >&2; exit 3", "{}").await.unwrap_err();
-    assert_eq!(error, ProcessError::Failed("disk full".into()));
+async fn exit_code_other_than_zero_is_an_error_that_quotes_nothing_unless_it_may() {
+    let script = "echo '{}'; echo first >&2; echo 'disk /var/data/full' >&2; exit 3";
+    let error = run(script, "{}").await.unwrap_err();
+    assert_eq!(error, ProcessError::Failed("the provider exited with code 3".into()));
     assert_eq!(error.code(), Code::INTERNAL_ERROR);
+    let process = Process::new(ProcessSpec { tell_stderr: true, ..spec(script) });
+    let error = process.run(call("{}"), &CancellationToken::new()).await.unwrap_err();
+    assert_eq!(error, ProcessError::Failed("the provider exited with code 3: disk full".into()));
+}
+
+#[tokio::test]
+async fn stderr_of_a_call_that_ran_out_of_time_is_kept() {
+    let process = Process::new(spec("echo so far >&2; sleep 60"));
+    let soon = ProcessCall { deadline: Instant::now() + Duration::from_millis(500), ..call("{}") };
+    let mut stderr = Vec::new();
+    let result = process.run_with(soon, &CancellationToken::new(), &mut stderr).await;
+    assert_eq!((result, &stderr[..]), (Err(ProcessError::Timeout), &b"so far\n"[..]));
 }
 
 #[tokio::test]
@@ -156,8 +169,11 @@ async fn silent_failure_names_code_or_signal() {
 async fn stderr_flood_keeps_its_end_and_does_no_harm() {
     let script = "head -c 3000000 /dev/zero | tr '\\0' 'e' >&2; echo >&2; echo the end >&2";
     assert_eq!(run(&format!("{script}; echo 1"), "{}").await.unwrap(), b"1\n");
-    let error = run(&format!("{script}; exit 1"), "{}").await.unwrap_err();
-    assert_eq!(error, ProcessError::Failed("the end".into()));
+    let process = Process::new(spec(&format!("{script}; exit 1")));
+    let mut stderr = Vec::new();
+    let error = process.run_with(call("{}"), &CancellationToken::new(), &mut stderr).await.unwrap_err();
+    assert_eq!(error, ProcessError::Failed("the provider exited with code 1".into()));
+    assert!(stderr.ends_with(b"e\nthe end\n") && stderr.len() < 200_000, "{}", stderr.len());
 }
 
 #[tokio::test]
