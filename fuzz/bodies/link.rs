@@ -6,7 +6,7 @@ use bytes::Bytes;
 use capd_proto::code::Code;
 use capd_proto::frame::{ErrorFrame, Goaway, HandshakeRequest, HandshakeResponse};
 use capd_proto::limits::{MSG_SIZE_BYTES_FLOOR, PING_BYTES_MAX, PROTOCOL_VERSION};
-use capd_proto::link::{CloseReason, Config, Input, Link, Output, Terms};
+use capd_proto::link::{CloseReason, Config, Input, Link, NotAdmitted, Output, Terms};
 
 /// The first byte chooses the scene; the next ones the configuration; each later one or two are an operation.
 pub(crate) fn run(bytes: &[u8]) {
@@ -152,7 +152,7 @@ fn any_input(op: u8, ops: &mut Ops<'_>) -> Input<'static> {
                 extensions,
                 ..HandshakeRequest::default()
             },
-            admitted: ops.next() < 200,
+            admitted: if ops.next() < 200 { Ok(()) } else { Err(NotAdmitted::NotListed) },
         },
         1 => Input::HandshakeResponse(HandshakeResponse {
             version: PROTOCOL_VERSION + u64::from(ops.next() / 128),
@@ -258,7 +258,7 @@ impl Pair {
 /// What the other side's transport makes of an output, if it sends anything at all.
 fn arriving(output: Output) -> Option<Input<'static>> {
     Some(match output {
-        Output::SendHandshakeRequest(request) => Input::HandshakeRequest { request, admitted: true },
+        Output::SendHandshakeRequest(request) => Input::HandshakeRequest { request, admitted: Ok(()) },
         Output::SendHandshakeResponse(response) => Input::HandshakeResponse(response),
         Output::SendHello { versions } => {
             Input::Hello { versions: versions.into_iter().map(Into::into).collect() }

@@ -90,8 +90,8 @@ pub enum Input<'a> {
     HandshakeRequest {
         /// The frame's payload.
         request: HandshakeRequest<'a>,
-        /// The driver's verdict on who asks: the token fits, and the DID may open a link.
-        admitted: bool,
+        /// The driver's verdict on who asks.
+        admitted: Result<(), NotAdmitted>,
     },
     /// The server's HANDSHAKE arrived.
     HandshakeResponse(HandshakeResponse<'a>),
@@ -140,6 +140,31 @@ pub enum Input<'a> {
     TransportClosed,
     /// The time that [`Link::poll_timeout`] named may have come.
     Timeout,
+}
+
+/// Why a server does not let a client in. **Source:** PROTOCOL 4.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum NotAdmitted {
+    /// Its owner does not list the client. The client learns no more than that.
+    NotListed,
+    /// HANDSHAKE names another DID than that of the TLS key, or of the agent on a local link.
+    OtherDid,
+    /// The token does not fit.
+    Token,
+    /// The client has opened as many links as it may.
+    TooManyLinks,
+}
+
+impl NotAdmitted {
+    /// What HANDSHAKE's `error` says.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::NotListed => "not listed",
+            Self::OtherDid => "did is not the link's own",
+            Self::Token => "the token does not fit",
+            Self::TooManyLinks => "too many links",
+        }
+    }
 }
 
 /// What the driver is to do, in order.

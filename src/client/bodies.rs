@@ -11,7 +11,7 @@ use capd_proto::envelope::{Encoded, Envelope, MessageId};
 use capd_proto::identity::Did;
 use capd_proto::message::{
     AuditPage, AuditPruneRequest, AuditPruned, AuditRequest, CallError, CallsRequest, CancelState, CapResult,
-    Declare, Descriptor, DocRequest, ErrorBody, InputRequired, Invoke, ListedCall, MetricFamily,
+    Declare, Descriptor, DocRequest, ErrorBody, InputRequired, Invoke, ListedCall, ListedPeer, MetricFamily,
     NegotiateRequest, Outcome, PolicyReloaded, PolicyWhy, PolicyWhyRequest, Preferences, Processing,
     Progress, Query as QueryBody, Request, Response, SessionRef,
 };
@@ -79,6 +79,11 @@ pub(super) fn policy_why(request: PolicyWhyRequest<'_>) -> Body {
 /// REQUEST for all metrics.
 pub(super) fn metrics() -> Body {
     written(|out| Request::Metrics.encode(out))
+}
+
+/// REQUEST for all peers.
+pub(super) fn peers() -> Body {
+    written(|out| Request::Peers.encode(out))
 }
 
 /// REQUEST to read the policy anew.
@@ -245,6 +250,14 @@ pub(super) fn metric_families(body: &[u8]) -> Result<Vec<MetricFamily<'static>>,
         Response::Metrics(metrics) => {
             Ok(metrics.families.into_iter().map(MetricFamily::into_owned).collect())
         }
+        _ => Err(ClientError::Answer("a RESPONSE to something else".to_owned())),
+    }
+}
+
+/// The peers that a RESPONSE lists.
+pub(super) fn listed_peers(body: &[u8]) -> Result<Vec<ListedPeer<'static>>, ClientError> {
+    match Response::decode(body).map_err(unusable)? {
+        Response::Peers(list) => Ok(list.peers.into_iter().map(ListedPeer::into_owned).collect()),
         _ => Err(ClientError::Answer("a RESPONSE to something else".to_owned())),
     }
 }

@@ -1,6 +1,6 @@
-//! Nothing in, what the sidecar has counted out.
+//! Nothing in, what the sidecar has counted and which peers it has out.
 
-use capd_proto::message::{MetricFamily, Type};
+use capd_proto::message::{ListedPeer, MetricFamily, Type};
 
 use super::outgoing::Outgoing;
 use super::{Client, ClientError, bodies};
@@ -14,5 +14,15 @@ impl Client {
         let message = Outgoing::new(Type::Request, self.did(), &body);
         let reply = self.request(&message, Type::Response, self.core.request_timeout).await?;
         bodies::metric_families(&reply.body)
+    }
+
+    /// All peers of the sidecar: whether calls reach each, and why not.
+    ///
+    /// **Errors:** [`ClientError`].
+    pub async fn peers(&self) -> Result<Vec<ListedPeer<'static>>, ClientError> {
+        let body = bodies::peers();
+        let message = Outgoing::new(Type::Request, self.did(), &body);
+        let reply = self.request(&message, Type::Response, self.core.request_timeout).await?;
+        bodies::listed_peers(&reply.body)
     }
 }

@@ -249,6 +249,7 @@ impl Serving {
             | Request::Calls(_)
             | Request::Audit(_)
             | Request::Metrics
+            | Request::Peers
             | Request::AuditPrune(_)
             | Request::PolicyWhy(_)
             | Request::PolicyReload

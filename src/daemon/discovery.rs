@@ -29,6 +29,7 @@ impl Node {
         tracing::info!(peer = %link.principal(), remote = link.remote(), kind = %link.kind(), "peer connected");
         // What it may call is decided before it asks, so that its first question takes as long as any.
         let _decided = self.policy.view(Caller { did: link.principal(), alias: None });
+        self.unlinked.linked(link.principal());
         let Some(node) = self.shared() else { return };
         if let Some(gone) = self.peers.add(link) {
             let peer = link.principal().clone();
@@ -202,7 +203,8 @@ impl Node {
     async fn await_unknown(&self) {
         let mut changes = self.peers.watch();
         let all = async {
-            while !self.peers.unknown().is_empty() {
+            let may_come = |did: &Did| self.unlinked.lasting(did).is_none();
+            while self.peers.unknown().iter().any(may_come) {
                 changes.changed().await;
             }
         };

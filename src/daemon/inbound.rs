@@ -10,7 +10,8 @@ use capd_proto::identity::{Authcrypt, Claim, Did, InvalidSignature, PublicKey};
 use capd_proto::message::Type;
 
 use super::node::{Node, Refusal, lock, needs_signature};
-use crate::net::{CloseReason, Link, Newcomer, Now, Route, Service};
+use crate::net::dial::{Address, ConnectError};
+use crate::net::{CloseReason, Link, Newcomer, Now, Refused, Route, Service};
 
 /// A message that has passed the envelope's checks.
 pub(super) struct Inbound<'a> {
@@ -73,6 +74,14 @@ impl Service for Node {
 
     fn on_reset(&self, _link: &Arc<Link>, route: &Route) {
         self.cancel_route(route);
+    }
+
+    fn on_refused(&self, refused: &Refused<'_>) {
+        self.on_peer_refused(refused);
+    }
+
+    fn on_unreachable(&self, peer: &Did, failures: &[(&Address, ConnectError)]) {
+        self.on_peer_unreachable(peer, failures);
     }
 
     fn on_pong(&self, _link: &Arc<Link>) {

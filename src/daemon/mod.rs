@@ -9,7 +9,7 @@
 //! pins agreed versions, `turns` counts what an agent has to repair, `listing` shows it which calls there are,
 //! `access` logs each call, `meter` counts them, `metrics` tells what all parts have counted, `hashes` says what contracts hash to, `deprecation` warns of what is deprecated, `permission`
 //! asks the policy who may have what, `policy` reads it and `reload` reads it anew, `audit` accounts for what was
-//! refused, dropped or cut off.
+//! refused, dropped or cut off, `unlinked` says why a peer has no link, and `peer_list` lists the peers.
 
 mod access;
 mod audit;
@@ -27,6 +27,7 @@ mod listing;
 mod meter;
 mod metrics;
 mod node;
+mod peer_list;
 mod peers;
 mod permission;
 mod policy;
@@ -39,6 +40,7 @@ mod serves;
 mod sessions;
 mod start;
 mod turns;
+mod unlinked;
 mod wire;
 
 use std::net::SocketAddr;

@@ -23,6 +23,7 @@ use super::reload::Reading;
 use super::serves::Serves;
 use super::sessions::Pins;
 use super::turns::Turns;
+use super::unlinked::Unlinked;
 use crate::config::Limits;
 use crate::net::{Clock, CloseReason, Host, Link, Random, Route, SendError, System, Tasks};
 use crate::policy::Decisions;
@@ -134,6 +135,7 @@ pub(super) struct Node {
     pub(super) peers: Peers,
     /// What peers may serve.
     pub(super) serves: Serves,
+    pub(super) unlinked: Unlinked,
     pub(super) providers: Providers,
     pub(super) executor: Executor,
     /// Who has called how often.
@@ -210,6 +212,7 @@ impl Node {
             reading: parts.reading,
             peers: parts.peers,
             serves: parts.serves,
+            unlinked: Unlinked::default(),
             providers: Providers::default(),
             executor: parts.executor,
             journal: parts.journal,

@@ -200,6 +200,21 @@ impl Peers {
         links.filter(|link| !link.is_closed()).cloned().collect()
     }
 
+    /// Every peer that is configured or has a link.
+    pub(super) fn all(&self) -> BTreeSet<Did> {
+        let mut all = self.expected.clone();
+        if let Admission::Listed(listed) = &self.admission {
+            all.extend(listed.iter().cloned());
+        }
+        all.extend(self.connected());
+        all
+    }
+
+    /// Open links to a peer.
+    pub(super) fn links(&self, did: &Did) -> usize {
+        lock(&self.state).get(did).map_or(0, |peer| peer.links.len())
+    }
+
     /// Peers with a link.
     pub(super) fn connected(&self) -> Vec<Did> {
         lock(&self.state).keys().cloned().collect()
@@ -300,7 +315,8 @@ impl Peers {
         self.changes.watch()
     }
 
-    fn changed(&self) {
+    /// Wakes those who wait for a link or for what a peer serves.
+    pub(super) fn changed(&self) {
         self.changes.changed();
     }
 }

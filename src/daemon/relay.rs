@@ -282,8 +282,11 @@ impl Node {
                 Ok(Err(refusal)) => break refusal,
                 Err(request) => request,
             };
-            if tokio::time::timeout_at(deadline, changes.changed()).await.is_err() {
-                break Refusal::new(Code::ENDPOINT_UNREACHABLE, format!("no link to {} in time", request.to));
+            // What an owner has to change is not waited for.
+            if self.unlinked.lasting(&request.to).is_some()
+                || tokio::time::timeout_at(deadline, changes.changed()).await.is_err()
+            {
+                break self.unreachable(&request.to);
             }
         };
         self.refuse(&link, &route, Some(id), &refusal);

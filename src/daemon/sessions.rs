@@ -46,6 +46,7 @@ impl Node {
             Request::PolicyWhy(request) => self.on_policy_why(inbound, &request),
             Request::PolicyReload => self.on_policy_reload(inbound),
             Request::Metrics => self.on_metrics(inbound),
+            Request::Peers => self.on_peers(inbound),
             Request::Other { op } => {
                 Err(Refusal::new(Code::BAD_REQUEST, format!("the operation {op:?} is not known here")))
             }

@@ -107,6 +107,11 @@ pub enum CloseReason {
 }
 
 impl CloseReason {
+    /// A peer gave up because it expects somebody else at this address.
+    pub(super) fn other_wanted() -> Self {
+        Self::RefusedByPeer("it expects another identity at this address".to_owned())
+    }
+
     /// Whether this side ends the link, so that the peer is there to take the last frames.
     pub(super) const fn is_ours(&self) -> bool {
         match self {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use capd_proto::identity::Did;
 use tokio::time::{Instant, sleep, timeout};
-use tracing::{debug, info, warn};
+use tracing::{debug, info};
 
 use super::close::CloseReason;
 use super::host::Host;
@@ -110,7 +110,8 @@ pub async fn connect(
 /// Keeps a link to `peer` up until the host shuts down: dials the addresses in order, and again when the link is lost.
 ///
 /// Pauses start at `redial_delay_min`, double up to `redial_delay_max`, and are shortened at random by up to half. They
-/// start over once a link has lasted as long as the pause that would follow it. Whoever else answers at an address is logged.
+/// start over once a link has lasted as long as the pause that would follow it. The service is told what became of each
+/// round that gave no link.
 pub fn keep_connected(host: &Arc<Host>, peer: Did, addresses: Vec<Address>) {
     let host = Arc::clone(host);
     let (tasks, shutdown) = (host.tasks.clone(), host.shutdown.clone());
@@ -140,16 +141,20 @@ async fn dial_forever(host: &Arc<Host>, peer: &Did, addresses: &[Address]) {
 }
 
 async fn dial_once(host: &Arc<Host>, peer: &Did, addresses: &[Address]) -> Option<Arc<Link>> {
+    let mut failures = Vec::new();
     for address in addresses {
         match connect(host, address, Some(peer)).await {
             Ok(link) => {
                 info!(%peer, %address, link = %link.id(), "connected");
                 return Some(link);
             }
-            Err(error @ ConnectError::WrongPeer { .. }) => warn!(%peer, %address, %error, "not the peer"),
-            Err(error) => debug!(%peer, %address, %error, "not reached"),
+            Err(error) => {
+                debug!(%peer, %address, %error, "not reached");
+                failures.push((address, error));
+            }
         }
     }
+    host.service.on_unreachable(peer, &failures);
     None
 }
 

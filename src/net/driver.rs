@@ -18,6 +18,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::{debug, warn};
 
+use super::Refused;
 use super::close::{CloseReason, Fault};
 use super::exchange::Exchanges;
 use super::greeting::{End, Greeter, config};
@@ -443,7 +444,16 @@ impl Driver {
         match (self.link.take(), self.ready.take()) {
             (Some(link), _) => self.host.service.on_close(&link, &reason),
             // Nobody may be waiting any more, and then nobody needs to know.
-            (None, Some(ready)) => drop(ready.send(Err(reason))),
+            (None, Some(ready)) => {
+                if let (Role::Server, Some(address)) = (self.machine.role(), self.greeter.address())
+                    && !self.greeter.kind().is_local()
+                {
+                    let peer = self.greeter.principal();
+                    let refused = Refused { peer: peer.as_ref(), address, reason: &reason };
+                    self.host.service.on_refused(&refused);
+                }
+                drop(ready.send(Err(reason)));
+            }
             (None, None) => {}
         }
         self.flow.closed.cancel();

@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use capd_proto::code::Code;
-use capd_proto::envelope::{Draft, Envelope, Ext, MessageId, Recipients};
+use capd_proto::envelope::{Draft, Envelope, EnvelopeErrorKind, Ext, MessageId, Recipients};
 use capd_proto::frame::{ErrorFrame, FrameType, Goaway, HandshakeRequest, HandshakeResponse};
 use capd_proto::identity::{Did, PublicKey};
 use capd_proto::limits::EXT_CHANNEL_AUTH;
-use capd_proto::link::{self as machine, Input, Output, Role};
+use capd_proto::link::{self as machine, Input, NotAdmitted, Output, Role};
 use capd_proto::message::{AgentInfo, Hello, HelloAck, HelloReject, Type};
 use tokio::time::Instant;
 
@@ -93,6 +93,10 @@ impl Greeter {
         &self.end.remote
     }
 
+    pub(super) const fn address(&self) -> Option<SocketAddr> {
+        self.end.address
+    }
+
     /// Who the other side is: proven by TLS, or on a local link the one agent that both sides are for (PROTOCOL 2).
     pub(super) fn principal(&self) -> Option<Did> {
         self.end.principal.as_ref().map(|(did, _)| did.clone()).or_else(|| self.ours())
@@ -134,32 +138,31 @@ impl Greeter {
         }
     }
 
-    fn admits(&mut self, request: &HandshakeRequest<'_>) -> bool {
+    fn admits(&mut self, request: &HandshakeRequest<'_>) -> Result<(), NotAdmitted> {
         if let Some(token) = &self.end.token
             && !request.token.as_deref().is_some_and(|shown| token.is(shown))
         {
-            return false;
+            return Err(NotAdmitted::Token);
         }
-        let Some(principal) = self.principal() else { return false };
-        // PROTOCOL 2: who the peer is, is its key; saying otherwise is not a way to be someone else.
-        if request.did.as_deref().is_some_and(|did| Did::bare_of(did) != principal.as_str()) {
-            return false;
-        }
+        let principal = self.principal().ok_or(NotAdmitted::NotListed)?;
         let newcomer = Newcomer { principal: &principal, kind: self.end.kind, address: self.end.address };
         if !self.host.service.admit(&newcomer) {
-            return false;
+            return Err(NotAdmitted::NotListed);
+        }
+        // PROTOCOL 2: who the peer is, is its key; saying otherwise is not a way to be someone else.
+        if request.did.as_deref().is_some_and(|did| Did::bare_of(did) != principal.as_str()) {
+            return Err(NotAdmitted::OtherDid);
         }
         if !self.end.kind.is_local() && self.place.is_none() {
-            self.place = self.host.peer_link(&principal);
-            return self.place.is_some();
+            self.place = Some(self.host.peer_link(&principal).ok_or(NotAdmitted::TooManyLinks)?);
         }
-        true
+        Ok(())
     }
 
     /// Reads a message that came before the link is open. **Errors:** the code of what is wrong with its envelope.
     pub(super) fn read<'a>(&mut self, payload: &'a [u8]) -> Result<Input<'a>, Fault> {
         let envelope = Envelope::decode(payload)?;
-        envelope.check_time(self.host.system.clock.wall_ms())?;
+        self.check_time(&envelope)?;
         let (Some(ours), Some(principal)) = (self.ours(), self.principal()) else {
             return Ok(Input::Message);
         };
@@ -191,6 +194,20 @@ impl Greeter {
             }
             _ => Ok(Input::Message),
         }
+    }
+
+    /// **Errors:** 1003, with how far apart the clocks are: both sides' owners have to know, and one sees nothing else.
+    fn check_time(&self, envelope: &Envelope<'_>) -> Result<(), Fault> {
+        let now_ms = self.host.system.clock.wall_ms();
+        envelope.check_time(now_ms).map_err(|error| {
+            let side = match error.kind {
+                EnvelopeErrorKind::Future => "ahead of",
+                EnvelopeErrorKind::Expired => "behind",
+                _ => return error.into(),
+            };
+            let seconds = envelope.ts.abs_diff(now_ms) / 1_000;
+            Fault { message: format!("HELLO is {seconds} s {side} the receiver's clock"), ..error.into() }
+        })
     }
 
     fn check_answer(&self, envelope: &Envelope<'_>) -> Result<(), Fault> {

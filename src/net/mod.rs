@@ -64,6 +64,17 @@ pub struct Newcomer<'a> {
     pub address: Option<SocketAddr>,
 }
 
+/// A link that a peer asked for, and that ended before it was open.
+#[derive(Clone, Copy, Debug)]
+pub struct Refused<'a> {
+    /// Whose key it showed; none that gave up before.
+    pub peer: Option<&'a Did>,
+    /// Its address.
+    pub address: SocketAddr,
+    /// Why the link ended.
+    pub reason: &'a CloseReason,
+}
+
 /// What a process does with its links.
 ///
 /// Every method is called from the task that reads the link, so that nothing stands between a frame and its handling:
@@ -95,6 +106,16 @@ pub trait Service: Send + Sync + 'static {
 
     /// The peer cancelled the single call that a stream of its own carries, by resetting it. **Source:** PROTOCOL 4.
     fn on_reset(&self, link: &Arc<Link>, route: &Route);
+
+    /// A link that a peer asked for did not come about.
+    fn on_refused(&self, refused: &Refused<'_>) {
+        let _nobody = refused;
+    }
+
+    /// A peer that is dialled has no link: what became of each of its addresses.
+    fn on_unreachable(&self, peer: &Did, failures: &[(&dial::Address, dial::ConnectError)]) {
+        let _nobody = (peer, failures);
+    }
 
     /// The peer answered a PING.
     fn on_pong(&self, link: &Arc<Link>) {

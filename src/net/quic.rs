@@ -12,13 +12,15 @@ use quinn::crypto::HmacKey;
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn::{
     ClientConfig, Connection, ConnectionId, ConnectionIdGenerator, Endpoint, EndpointConfig, IdleTimeout,
-    Incoming, MtuDiscoveryConfig, ServerConfig, TransportConfig, VarInt,
+    Incoming, MtuDiscoveryConfig, ServerConfig, TransportConfig, TransportErrorCode, VarInt,
 };
 use ring::hmac;
+use rustls::AlertDescription;
 use rustls::pki_types::CertificateDer;
 use tokio::time::{Instant, timeout_at};
 use tracing::debug;
 
+use super::Refused;
 use super::close::CloseReason;
 use super::dial::ConnectError;
 use super::driver::{self, Opening};
@@ -134,13 +136,21 @@ async fn serve(
     permits: Permits,
 ) -> Result<Arc<Link>, ConnectError> {
     let deadline = Instant::now() + host.settings.handshake_timeout;
+    let address = incoming.remote_address();
     let accepting = async {
         let connection = incoming.accept_with(config)?.await?;
         let control = connection.accept_bi().await?;
         Ok((connection, control))
     };
     let (connection, control) = match timeout_at(deadline, accepting).await {
-        Ok(accepted) => accepted.map_err(|error: quinn::ConnectionError| io::Error::from(error))?,
+        Ok(Ok(accepted)) => accepted,
+        Ok(Err(error)) => {
+            if is_other_wanted(&error) {
+                let reason = CloseReason::other_wanted();
+                host.service.on_refused(&Refused { peer: None, address, reason: &reason });
+            }
+            return Err(io::Error::from(error).into());
+        }
         Err(_elapsed) => {
             host.meter.refused(Limit::HandshakeTime);
             return Err(CloseReason::OpenTimedOut.into());
@@ -148,6 +158,13 @@ async fn serve(
     };
     let opening = opening(connection, control, Role::Server, deadline, Some(permits))?;
     Ok(driver::open(host, opening).await?)
+}
+
+/// Whether the peer gave up on our certificate: it pins another identity.
+fn is_other_wanted(error: &quinn::ConnectionError) -> bool {
+    // RFC 9001 4.8: a TLS alert is the error 0x0100 and its number.
+    let alert = TransportErrorCode::crypto(AlertDescription::CertificateUnknown.into());
+    matches!(error, quinn::ConnectionError::ConnectionClosed(closed) if closed.error_code == alert)
 }
 
 fn opening(

@@ -6,12 +6,14 @@ use std::sync::Arc;
 
 use capd_proto::identity::Did;
 use capd_proto::link::Role;
+use rustls::AlertDescription;
 use rustls::pki_types::ServerName;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, timeout_at};
 use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
 use tracing::debug;
 
+use super::Refused;
 use super::close::CloseReason;
 use super::dial::ConnectError;
 use super::driver::{self, Opening};
@@ -89,7 +91,14 @@ async fn serve(
     let deadline = Instant::now() + host.settings.handshake_timeout;
     prepare(&stream)?;
     let stream = match timeout_at(deadline, acceptor.accept(stream)).await {
-        Ok(stream) => stream?,
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => {
+            if is_other_wanted(&error) {
+                let reason = CloseReason::other_wanted();
+                host.service.on_refused(&Refused { peer: None, address: remote, reason: &reason });
+            }
+            return Err(error.into());
+        }
         Err(_elapsed) => {
             host.meter.refused(Limit::HandshakeTime);
             return Err(CloseReason::OpenTimedOut.into());
@@ -97,6 +106,12 @@ async fn serve(
     };
     let opening = opening(TlsStream::Server(stream), remote, Role::Server, deadline, Some(permits))?;
     Ok(driver::open(host, opening).await?)
+}
+
+/// Whether the peer gave up on our certificate: it pins another identity.
+fn is_other_wanted(error: &io::Error) -> bool {
+    let error = error.get_ref().and_then(|inner| inner.downcast_ref());
+    matches!(error, Some(rustls::Error::AlertReceived(AlertDescription::CertificateUnknown)))
 }
 
 /// Has frames leave at once, and few wait in the system: it takes megabytes otherwise, behind which a PING would stand.

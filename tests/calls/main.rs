@@ -2,7 +2,8 @@
 //!
 //! `agents` are callers and providers that speak raw frames on a local link, `peer` is a sidecar whose every word a test
 //! chooses. Read the tests in this order: `routes`, `schemas`, `repair`, `drift`, `once`, `journal`, `cancel`, `retry`,
-//! `dead`, `process`, `order`, `listing`, `load`, `metrics`, `trust`, `stop`, `steady`, `audit`, `hashes`.
+//! `dead`,
+//! `refused`, `process`, `order`, `listing`, `load`, `metrics`, `trust`, `stop`, `steady`, `audit`, `hashes`.
 
 #![allow(clippy::unwrap_used, reason = "these are tests, though not all of it stands in a test function")]
 #![allow(unreachable_pub, reason = "it is no library: its callers stand beside it")]
@@ -30,6 +31,7 @@ mod once;
 mod order;
 mod process;
 mod rates;
+mod refused;
 mod repair;
 mod retry;
 mod routes;

@@ -95,12 +95,13 @@ fn a_peer_on_quic_proves_its_address_where_it_must() {
 }
 
 #[test]
-fn a_peer_learns_of_no_metrics() {
+fn a_peer_learns_of_no_metrics_and_of_no_other_peers() {
     let sidecar = quiet_sidecar();
     for transport in Transport::PEER {
         let mut link = RawLink::open(&sidecar, transport);
-        let known = link.ask(0x11, map([("op", "metrics".into())]));
-        let unknown = link.ask(0x11, map([("op", "no-such".into())]));
-        assert_eq!((known.code(), unknown.code()), (Some(4001), Some(4001)), "{known:?}");
+        for op in ["metrics", "peers", "no-such"] {
+            let answer = link.ask(0x11, map([("op", op.into())]));
+            assert_eq!(answer.code(), Some(4001), "{op}: {answer:?}");
+        }
     }
 }

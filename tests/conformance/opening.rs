@@ -111,7 +111,8 @@ fn a_did_other_than_the_links_own_is_not_accepted() {
     let sidecar = quiet_sidecar();
     for transport in Transport::ALL {
         let other = RawLink::connect(&sidecar, Transport::Tcp).from;
-        rejected(&mut RawLink::connect(&sidecar, transport), &[("did", other.as_str().into())]);
+        let why = rejected(&mut RawLink::connect(&sidecar, transport), &[("did", other.as_str().into())]);
+        assert!(why.contains("did"), "{why}");
         let mut own = RawLink::connect(&sidecar, transport);
         let mut request = own.handshake_request();
         set(&mut request, "did", own.from.as_str().into());

@@ -282,9 +282,14 @@ impl Sidecar {
     }
 
     /// Kills it if it runs, and starts it again with the same identity, state and addresses.
-    pub fn restart(mut self) -> Self {
+    pub fn restart(self) -> Self {
+        self.restart_with(|setup| setup)
+    }
+
+    /// The same with a setup that has changed.
+    pub fn restart_with(mut self, change: impl FnOnce(Setup) -> Setup) -> Self {
         self.kill();
-        let setup = self.at_its_addresses();
+        let setup = change(self.at_its_addresses());
         let files = self.files.take().expect("only restart takes the directory");
         Self::start_in(files, setup)
     }

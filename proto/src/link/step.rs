@@ -11,7 +11,7 @@ use crate::limits::{MSG_SIZE_BYTES_FLOOR, PING_BYTES_MAX, PROTOCOL_VERSION};
 
 use super::life::Life;
 use super::state::State;
-use super::{CloseReason, Config, Output, Terms};
+use super::{CloseReason, Config, NotAdmitted, Output, Terms};
 
 /// What a transition reads and writes besides the state.
 pub(super) struct Step<'a> {
@@ -85,15 +85,16 @@ impl Step<'_> {
     pub(super) fn answer_handshake(
         &mut self,
         request: &HandshakeRequest<'_>,
-        admitted: bool,
+        admitted: Result<(), NotAdmitted>,
         deadline_ms: u64,
     ) -> State {
         let refusal = if request.version != PROTOCOL_VERSION {
             Some("unsupported protocol version")
+        } else if let Err(why) = admitted {
+            // Before anything else about its HANDSHAKE: who is not listed learns only that.
+            Some(why.as_str())
         } else if request.max_msg_size < u64::from(MSG_SIZE_BYTES_FLOOR) {
             Some(SIZE_UNDER_FLOOR)
-        } else if !admitted {
-            Some("not admitted")
         } else {
             None
         };

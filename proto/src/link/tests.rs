@@ -47,6 +47,16 @@ fn request(version: u64, max_msg_size: u64) -> HandshakeRequest<'static> {
     }
 }
 
+#[test]
+fn whoever_is_not_listed_learns_no_more_than_that() {
+    let mut server = Link::server(Config::default(), 0);
+    let request = HandshakeRequest { did: Some("did:key:another".into()), ..request(1, 0) };
+    server.handle(Input::HandshakeRequest { request, admitted: Err(NotAdmitted::NotListed) }, 1);
+    let Some(Output::SendHandshakeResponse(answer)) = server.poll_output() else { panic!("no answer") };
+    assert_eq!((answer.accepted, answer.error.as_deref()), (false, Some("not listed")));
+    assert_eq!((answer.did, answer.extensions), (None, None));
+}
+
 fn response(version: u64, max_msg_size: u64, accepted: bool) -> HandshakeResponse<'static> {
     HandshakeResponse {
         version,
@@ -62,10 +72,12 @@ fn input(name: &str) -> (Input<'static>, u64) {
     const M2: u64 = 2 * 1024 * 1024;
     const K1023: u64 = 1023 * 1024;
     let input = match name {
-        "HandshakeRequest" => Input::HandshakeRequest { request: request(1, M2), admitted: true },
-        "HandshakeRequest v2" => Input::HandshakeRequest { request: request(2, M2), admitted: true },
-        "HandshakeRequest 1023K" => Input::HandshakeRequest { request: request(1, K1023), admitted: true },
-        "HandshakeRequest refused" => Input::HandshakeRequest { request: request(1, M2), admitted: false },
+        "HandshakeRequest" => Input::HandshakeRequest { request: request(1, M2), admitted: Ok(()) },
+        "HandshakeRequest v2" => Input::HandshakeRequest { request: request(2, M2), admitted: Ok(()) },
+        "HandshakeRequest 1023K" => Input::HandshakeRequest { request: request(1, K1023), admitted: Ok(()) },
+        "HandshakeRequest refused" => {
+            Input::HandshakeRequest { request: request(1, M2), admitted: Err(NotAdmitted::NotListed) }
+        }
         "HandshakeResponse" => Input::HandshakeResponse(response(1, M2, true)),
         "HandshakeResponse v2" => Input::HandshakeResponse(response(2, M2, true)),
         "HandshakeResponse 1023K" => Input::HandshakeResponse(response(1, K1023, true)),
@@ -240,7 +252,7 @@ fn every_state_meets_every_input_on_the_client() {
 fn two_links_open_each_other_on_the_same_terms() {
     let (mut client, mut server) = (fresh(Role::Client), fresh(Role::Server));
     let Some(Output::SendHandshakeRequest(request)) = client.poll_output() else { panic!("HANDSHAKE first") };
-    server.handle(Input::HandshakeRequest { request, admitted: true }, 1);
+    server.handle(Input::HandshakeRequest { request, admitted: Ok(()) }, 1);
     let Some(Output::SendHandshakeResponse(response)) = server.poll_output() else { panic!("an answer") };
     client.handle(Input::HandshakeResponse(response), 2);
     let Some(Output::SendHello { versions }) = client.poll_output() else { panic!("HELLO") };
@@ -321,7 +333,7 @@ fn time_that_runs_backwards_counts_as_standing_still() {
     let mut link = Link::server(config(), 1_000);
     link.handle(Input::Timeout, 0);
     assert_eq!(link.poll_timeout(), Some(11_000));
-    link.handle(Input::HandshakeRequest { request: request(1, 2 * 1024 * 1024), admitted: true }, 0);
+    link.handle(Input::HandshakeRequest { request: request(1, 2 * 1024 * 1024), admitted: Ok(()) }, 0);
     link.handle(input(HELLO).0, 0);
     assert_eq!(link.poll_timeout(), Some(16_000));
 }

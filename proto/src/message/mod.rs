@@ -21,6 +21,7 @@ mod error;
 mod hello;
 mod invoke;
 mod metrics;
+mod peers;
 mod policy;
 mod progress;
 mod query;
@@ -43,6 +44,7 @@ pub use error::{
 pub use hello::{AgentInfo, Hello, HelloAck, HelloReject};
 pub use invoke::{Identity, Invoke, Preferences, SessionRef};
 pub use metrics::{MetricFamily, MetricKind, MetricSample, Metrics};
+pub use peers::{ListedPeer, PeerList, PeerState};
 pub use policy::{PolicyDecision, PolicyReloaded, PolicyWhy, PolicyWhyRequest};
 pub use progress::{InputRequired, Processing, Progress};
 pub use query::{Order, Query, Question};

@@ -11,6 +11,7 @@ use super::{
     calls::{self, CallsPage, CallsRequest},
     invoke::parse_preferences,
     metrics::{self, Metrics},
+    peers::{self, PeerList},
     policy::{self, PolicyReloaded, PolicyWhy, PolicyWhyRequest},
 };
 use crate::{
@@ -43,6 +44,8 @@ pub enum Request<'a> {
     PolicyReload,
     /// Tell all metrics; ours, on a local link. **Shape:** `{"op": "metrics"}`.
     Metrics,
+    /// List the peers; ours, on a local link. **Shape:** `{"op": "peers"}`.
+    Peers,
     /// An operation that we do not know; well-shaped, and a 4001 to answer.
     Other {
         /// Its name.
@@ -98,6 +101,7 @@ impl<'a> Request<'a> {
             op if op == policy::OP_WHY => PolicyWhyRequest::read(body).map(Self::PolicyWhy),
             op if op == policy::OP_RELOAD => Ok(Self::PolicyReload),
             op if op == metrics::OP => Ok(Self::Metrics),
+            op if op == peers::OP => Ok(Self::Peers),
             op if op == "accept" => Err(wrong_value(&Reader::new(body), "op", "one that asks")),
             op => Ok(Self::Other { op }),
         }
@@ -141,6 +145,7 @@ impl<'a> Request<'a> {
             Self::PolicyWhy(request) => request.write(&mut map),
             Self::PolicyReload => map.text("op", policy::OP_RELOAD),
             Self::Metrics => map.text("op", metrics::OP),
+            Self::Peers => map.text("op", peers::OP),
             Self::Other { op } => map.text("op", op),
         }
     }
@@ -170,6 +175,8 @@ pub enum Response<'a> {
     PolicyReloaded(PolicyReloaded),
     /// All metrics; ours, on a local link. **Shape:** `"op": "metrics"`.
     Metrics(Metrics<'a>),
+    /// The peers; ours, on a local link. **Shape:** `"op": "peers"`.
+    Peers(PeerList<'a>),
     /// An operation that we do not know.
     Other {
         /// Its name.
@@ -246,6 +253,7 @@ impl<'a> Response<'a> {
             op if op == policy::OP_WHY => PolicyWhy::read(body).map(Self::PolicyWhy),
             op if op == policy::OP_RELOAD => PolicyReloaded::read(body).map(Self::PolicyReloaded),
             op if op == metrics::OP => Metrics::read(body).map(Self::Metrics),
+            op if op == peers::OP => PeerList::read(body).map(Self::Peers),
             op if op == "negotiate" => Err(wrong_value(&Reader::new(body), "op", "one that answers")),
             op => Ok(Self::Other { op }),
         }
@@ -295,6 +303,7 @@ impl<'a> Response<'a> {
             Self::PolicyWhy(why) => why.write(&mut map),
             Self::PolicyReloaded(reloaded) => reloaded.write(&mut map),
             Self::Metrics(metrics) => metrics.write(&mut map),
+            Self::Peers(list) => list.write(&mut map),
             Self::Other { op } => map.text("op", op),
         }
     }

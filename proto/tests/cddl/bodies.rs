@@ -594,6 +594,30 @@ fn metric_families() {
 }
 
 #[test]
+fn listed_peers() {
+    takes("request-body", &["{\"op\": \"peers\"}", "{\"op\": \"peers\", \"later\": 1}"]);
+    let with =
+        |fields: &str| format!("{{\"op\": \"peers\", \"peers\": [{{\"did\": \"did:key:a\", {fields}}}]}}");
+    takes(
+        "response-body",
+        &[
+            "{\"op\": \"peers\", \"peers\": []}",
+            &with("\"state\": \"connected\", \"links\": 2"),
+            &with("\"state\": \"refused\", \"links\": 0, \"reason\": \"not listed\", \"later\": null"),
+        ],
+    );
+    refuses(
+        "response-body",
+        &[
+            ("{\"op\": \"peers\"}", "", "\"peers\""),
+            (&with("\"state\": \"lost\", \"links\": 0"), "/peers/0/state", "\"connected\""),
+            (&with("\"state\": \"silent\", \"links\": -1"), "/peers/0/links", "uint"),
+            (&with("\"state\": \"waiting\""), "/peers/0", "\"links\""),
+        ],
+    );
+}
+
+#[test]
 fn listed_calls() {
     let fields = "\"id\": $id, \"from\": \"did:key:a\", \"role\": \"executor\", \"state\": \"executing\", \"expires_at_ms\": 5, \"waiters\": 1, \"journaled\": true";
     let with = |more: &str| format!("{{\"op\": \"calls\", \"calls\": [{{{fields}{more}}}]}}");

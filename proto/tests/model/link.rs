@@ -7,7 +7,7 @@ use bytes::Bytes;
 use capd_proto::code::Code;
 use capd_proto::frame::{ErrorFrame, Goaway, HandshakeRequest, HandshakeResponse};
 use capd_proto::limits::{AMP_VERSIONS, MSG_SIZE_BYTES_FLOOR, PING_BYTES_MAX, PROTOCOL_VERSION};
-use capd_proto::link::{Config, Input, Link, Output, Terms};
+use capd_proto::link::{Config, Input, Link, NotAdmitted, Output, Terms};
 
 use super::naive_link::{DRAIN_MS, Event, HANDSHAKE_MS, IDLE_MS, KEEP_ALIVE_MS, NaiveLink, Told};
 use super::oracle::claim;
@@ -271,7 +271,7 @@ fn config(extensions: &[&str], max_msg_size_mib: u32) -> Config {
 fn arriving(frame: Output) -> Option<(Event, Input<'static>)> {
     Some(match frame {
         Output::SendHandshakeRequest(request) => {
-            (Event::HandshakeRequest { good: true }, Input::HandshakeRequest { request, admitted: true })
+            (Event::HandshakeRequest { good: true }, Input::HandshakeRequest { request, admitted: Ok(()) })
         }
         Output::SendHandshakeResponse(response) => {
             (Event::HandshakeResponse { good: response.accepted }, Input::HandshakeResponse(response))
@@ -321,9 +321,11 @@ fn forged(frame: u8) -> (Event, Input<'static>) {
         })
     };
     match frame % FRAMES {
-        0 => (Event::HandshakeRequest { good: false }, request(PROTOCOL_VERSION + 1, true)),
-        1 => (Event::HandshakeRequest { good: false }, request(PROTOCOL_VERSION, false)),
-        2 => (Event::HandshakeRequest { good: true }, request(PROTOCOL_VERSION, true)),
+        0 => (Event::HandshakeRequest { good: false }, request(PROTOCOL_VERSION + 1, Ok(()))),
+        1 => {
+            (Event::HandshakeRequest { good: false }, request(PROTOCOL_VERSION, Err(NotAdmitted::NotListed)))
+        }
+        2 => (Event::HandshakeRequest { good: true }, request(PROTOCOL_VERSION, Ok(()))),
         3 => (Event::HandshakeResponse { good: false }, response(false)),
         4 => (Event::HandshakeResponse { good: true }, response(true)),
         5 => (Event::Hello { good: false }, Input::Hello { versions: vec!["9.9".into()] }),

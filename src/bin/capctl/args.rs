@@ -237,6 +237,9 @@ pub(crate) enum OrderArg {
 pub(crate) struct LsArgs {
     /// Only names that match: a namespace (org.example.*) or a part of the name
     pub(crate) pattern: Option<String>,
+    /// Lists the sidecar's peers instead, and why one is not connected
+    #[arg(long, conflicts_with = "pattern")]
+    pub(crate) peers: bool,
 }
 
 #[derive(Debug, ArgGroup)]

@@ -16,6 +16,7 @@ use capd::schema::{Artifact, Artifacts, Keep};
 use capd_proto::capability::{CapabilityId, CapabilityPattern};
 use capd_proto::code::Code;
 use capd_proto::identity::Did;
+use capd_proto::message::PeerState;
 use serde_json::{Value, json};
 
 use crate::args::{DoctorArgs, SidecarArgs};
@@ -89,20 +90,39 @@ async fn linked(sidecar: &Sidecar, report: &mut Report) -> Option<Client> {
 async fn peers(client: &Client, config: &Config, report: &mut Report) {
     for peer in &config.peers {
         let Ok(did) = peer.did.parse() else { continue };
-        let check = match client.ping(&did, PING_WAIT).await {
-            Ok(time) => {
-                Check::ok("peer", peer.did.clone(), format!("{:.3} ms", time.as_secs_f64() * 1_000.0))
-            }
+        let about = peer.did.clone();
+        let check = match crate::peers::ping(client, &did, PING_WAIT).await {
+            Ok(time) => Check::ok("peer", about, format!("{:.3} ms", time.as_secs_f64() * 1_000.0)),
             // It is its own to connect.
             Err(error) if peer.addresses.is_empty() => {
-                Check::warning("peer", peer.did.clone(), format!("not connected: {error}"))
+                let why = known(client, &peer.did).await.unwrap_or_else(|| error.to_string());
+                Check::warning("peer", about, format!("not connected: {why}"))
             }
-            Err(error) => Check::failed("peer", peer.did.clone(), Exit::Unavailable, error.to_string()),
+            Err(error) => Check::failed("peer", about, Exit::Unavailable, error.to_string()),
         };
         let answers = check.state == State::Ok;
         report.add(check);
         if answers {
             withheld(client, peer, &did, report).await;
+        }
+    }
+    strangers(client, config, report).await;
+}
+
+/// What the sidecar knows of why calls do not reach a peer.
+async fn known(client: &Client, did: &str) -> Option<String> {
+    // Without an answer the check says what it found by itself.
+    let peers = client.peers().await.ok()?;
+    peers.into_iter().find(|peer| peer.did == did).and_then(crate::peers::reason)
+}
+
+/// Who asked for a link not long ago and is not configured.
+async fn strangers(client: &Client, config: &Config, report: &mut Report) {
+    for peer in client.peers().await.unwrap_or_default() {
+        let is_configured = config.peers.iter().any(|known| known.did == peer.did);
+        if peer.state == PeerState::Refused && !is_configured {
+            let about = peer.did.to_string();
+            report.add(Check::warning("peer", about, crate::peers::reason(peer).unwrap_or_default()));
         }
     }
 }

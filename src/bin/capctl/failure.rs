@@ -191,9 +191,7 @@ fn hint_of(code: Code) -> Option<&'static str> {
         Code::CAPABILITY_NOT_FOUND => Some("capctl ls shows what the sidecar knows"),
         Code::VERSION_MISMATCH => Some("capctl query NAME shows the versions that are served"),
         Code::SCHEMA_VIOLATION => Some("capctl describe ID shows the input schema"),
-        Code::ENDPOINT_UNREACHABLE => {
-            Some("is the peer running, and its address right in the sidecar's configuration?")
-        }
+        Code::ENDPOINT_UNREACHABLE => Some("capctl ls --peers shows why each peer is not connected"),
         _ => None,
     }
 }

@@ -44,8 +44,11 @@ pub(crate) async fn query(sidecar: &Sidecar, args: QueryArgs, json: bool) -> Res
     Ok(())
 }
 
-/// Lists everything the sidecar knows.
+/// Lists everything the sidecar knows, or its peers.
 pub(crate) async fn ls(sidecar: &Sidecar, args: LsArgs, json: bool) -> Result<(), Failure> {
+    if args.peers {
+        return crate::peers::ls(sidecar, json).await;
+    }
     // A namespace is the sidecar's to list; a part of a name is looked for here.
     let (filter, part) = match args.pattern.as_deref() {
         Some(text) if text.ends_with('*') => (pattern(text)?, ""),

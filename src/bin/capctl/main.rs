@@ -21,6 +21,7 @@ mod list;
 mod metrics;
 mod moment;
 mod output;
+mod peers;
 mod policy;
 mod reach;
 mod serve;

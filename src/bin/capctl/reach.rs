@@ -36,7 +36,7 @@ pub(crate) async fn ping(sidecar: &Sidecar, args: PingArgs, json: bool) -> Resul
     let client = sidecar.connect().await?;
     let to = to.unwrap_or_else(|| client.did().clone());
     for number in 1..=args.count {
-        let round_trip = client.ping(&to, args.timeout).await?;
+        let round_trip = crate::peers::ping(&client, &to, args.timeout).await?;
         let ms = round_trip.as_secs_f64() * 1_000.0;
         if json {
             output::print_json(&json!({"to": to.as_str(), "number": number, "round_trip_ms": ms}))?;

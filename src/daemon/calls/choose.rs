@@ -243,7 +243,9 @@ impl Node {
                     }
                     // Everybody who might serve it has said what they serve.
                     Missing::Provider(refusal) if self.awaited(call).is_empty() => {
-                        Err(self.or_misunderstood(refusal.clone(), Some(&call.name), call.to.as_ref()))
+                        let misunderstood =
+                            || self.or_misunderstood(refusal.clone(), Some(&call.name), call.to.as_ref());
+                        Err(self.unreachable_for(call).unwrap_or_else(misunderstood))
                     }
                     Missing::Provider(_) => {
                         changes.changed().await;
@@ -268,7 +270,7 @@ impl Node {
     }
 
     /// Peers that may serve the call and have not said.
-    pub(super) fn awaited(&self, call: &RelayedCall) -> Vec<Did> {
+    pub(in crate::daemon) fn may_serve(&self, call: &RelayedCall) -> Vec<Did> {
         let mut unknown = self.peers.unknown();
         if let Some(to) = &call.to {
             unknown.retain(|did| did == to);
@@ -276,12 +278,18 @@ impl Node {
         unknown
     }
 
-    pub(super) fn out_of_time(&self, call: &RelayedCall) -> Refusal {
-        let awaited: Vec<_> = self.awaited(call).iter().map(Did::to_string).collect();
-        if awaited.is_empty() {
-            return Refusal::new(Code::TIMEOUT, "the call's time ran out before it could be sent");
+    /// Those of them that may yet get a link. A call that may have run waits for any of them.
+    pub(super) fn awaited(&self, call: &RelayedCall) -> Vec<Did> {
+        let mut awaited = self.may_serve(call);
+        if !self.gifts.may_have_run(&call.id, &call.name) {
+            awaited.retain(|did| self.unlinked.lasting(did).is_none());
         }
-        Refusal::new(Code::ENDPOINT_UNREACHABLE, format!("no link in time to {}", awaited.join(", ")))
+        awaited
+    }
+
+    pub(super) fn out_of_time(&self, call: &RelayedCall) -> Refusal {
+        self.unreachable_all(&self.awaited(call))
+            .unwrap_or_else(|| Refusal::new(Code::TIMEOUT, "the call's time ran out before it could be sent"))
     }
 }
 

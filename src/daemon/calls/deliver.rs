@@ -43,7 +43,7 @@ impl Node {
             }
             (Delivery::Unknown, handed) => self.end_unknown(call, handed.error()),
             (Delivery::Own(code), _) => {
-                let body = self.own_error(call, code, own_reason(code), Some(&not_final()));
+                let body = self.own_error(call, code, &self.own_reason(call, code), Some(&not_final()));
                 self.end_call_with_result(call, &body);
             }
             (Delivery::Result | Delivery::Error, _) => {
@@ -84,6 +84,16 @@ impl Node {
         self.gifts.refused(&call.id);
         let refuse = |node: &Self, link: &_, route: &_| node.refuse(link, route, Some(call.id), refusal);
         self.end_call(call, End::Refused(refusal.code), refuse);
+    }
+
+    /// Why this sidecar ends a call in the peer's place.
+    fn own_reason(&self, call: &RelayedCall, code: Code) -> String {
+        let peer = lock(&call.progress).chosen.as_ref().map(|chosen| chosen.peer.clone());
+        let cause = peer.filter(|_| code == Code::ENDPOINT_UNREACHABLE);
+        match cause.and_then(|peer| self.unlinked.cause(&peer)) {
+            Some(cause) => format!("{}: {}", own_reason(code), cause.text),
+            None => own_reason(code).to_owned(),
+        }
     }
 
     /// The error that takes the place of a result which breaks its schema, with the result in it. **Source:** PROTOCOL 7.4.

@@ -129,6 +129,17 @@ impl Node {
         self.peers.link(&peer).map(|_| peer)
     }
 
+    /// Why a call that nobody may have run cannot leave until an owner changes something.
+    fn never_to_be_sent(&self, call: &RelayedCall) -> Option<Refusal> {
+        let peer = {
+            let progress = lock(&call.progress);
+            // What has left may have run: whoever has it is asked for as long as the call lasts.
+            let chosen = progress.chosen.as_ref().filter(|chosen| !chosen.machine.may_have_run())?;
+            chosen.peer.clone()
+        };
+        self.unlinked.lasting(&peer).map(|_| self.unreachable(&peer))
+    }
+
     pub(super) fn send_call_later(&self, call: &Arc<RelayedCall>, generation: Generation, until_ms: u64) {
         let Some(node) = self.shared() else { return };
         let call = Arc::clone(call);
@@ -143,6 +154,9 @@ impl Node {
                 }
                 if node.move_call(&call) || node.linked_peer(&call).is_some() {
                     return node.send_call(&call, generation);
+                }
+                if let Some(refusal) = node.never_to_be_sent(&call) {
+                    return node.not_sent(&call, generation, &refusal, Some(false));
                 }
                 if tokio::time::timeout_at(until, changes.changed()).await.is_err() {
                     return node.drive_call(&call, Some(Input::Timeout), Handed::Nothing);

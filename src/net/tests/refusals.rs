@@ -158,7 +158,7 @@ async fn a_key_that_the_owner_does_not_admit_is_told_so() {
         [tcp::connect(&client.host, by_tcp, None).await, quic::connect(&client.host, by_quic, None).await]
     {
         match connected {
-            Err(ConnectError::Closed(CloseReason::RefusedByPeer(why))) => assert_eq!(why, "not admitted"),
+            Err(ConnectError::Closed(CloseReason::RefusedByPeer(why))) => assert_eq!(why, "not listed"),
             other => panic!("expected a refusal, got {other:?}"),
         }
     }

@@ -99,6 +99,14 @@ pub(super) const GOOD: &[Vector] = &[
         r#"{"op": "audit-prune", "after": 4096, "before_ms": 0}"#,
     ),
     (Type::Request, "a1626f70676d657472696373", r#"{"op": "metrics"}"#),
+    (Type::Request, "a1626f70657065657273", r#"{"op": "peers"}"#),
+    (
+        Type::Response,
+        "a2626f7065706565727365706565727382a363646964696469643a6b65793a61656c696e6b730165737461746569636f \
+         6e6e6563746564a463646964696469643a6b65793a62656c696e6b730065737461746567726566757365646672656173 \
+         6f6e6a6e6f74206c6973746564",
+        r#"{"op": "peers", "peers": [{"did": "did:key:a", "state": "connected", "links": 1}, {"did": "did:…"#,
+    ),
     (
         Type::Response,
         "a5626f70666163636570746a6361706162696c69747978196f72672e6167656e74726965732e636f64652d7265766965 \
@@ -399,6 +407,7 @@ pub(super) const MISSHAPEN: &[Vector] = &[
     (Type::Request, "a2626f706563616c6c73656c696d697420", r#"{"op": "calls", "limit": -1}"#),
     (Type::Request, "a2626f706563616c6c7366637572736f726178", r#"{"op": "calls", "cursor": "x"}"#),
     (Type::Response, "a1626f70676d657472696373", r#"{"op": "metrics"}"#),
+    (Type::Response, "a1626f70657065657273", r#"{"op": "peers"}"#),
     (Type::Request, "a2626f7065617564697465616674657220", r#"{"op": "audit", "after": -1}"#),
     (Type::Request, "a2626f70656175646974646b696e6401", r#"{"op": "audit", "kind": 1}"#),
     (Type::Request, "a2626f70656175646974656c696d69746178", r#"{"op": "audit", "limit": "x"}"#),

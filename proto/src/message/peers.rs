@@ -1,0 +1,134 @@
+//! The operation `peers` of REQUEST and RESPONSE: which peers does a sidecar have, and why is one not linked?
+//!
+//! It is ours, and only for a local link: a peer that asks is told that the operation is not known.
+
+use std::borrow::Cow;
+
+use super::body::{BodyError, MapWriter, read_array, read_map, required, wrong_value};
+use crate::cbor::{Reader, Writer};
+
+/// The peers of a sidecar at one moment.
+///
+/// **Shape:** `{"op": "peers", "peers": [* listed-peer]}`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PeerList<'a> {
+    /// The peers, each DID once.
+    pub peers: Vec<ListedPeer<'a>>,
+}
+
+/// One peer.
+///
+/// **Shape:** `{"did": tstr, "state": peer-state, "links": uint, ? "reason": tstr}`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListedPeer<'a> {
+    /// Who it is.
+    pub did: Cow<'a, str>,
+    /// Whether calls reach it.
+    pub state: PeerState,
+    /// Open links to it.
+    pub links: u64,
+    /// Why it is in this state, where that is known.
+    pub reason: Option<Cow<'a, str>>,
+}
+
+/// Whether calls reach a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PeerState {
+    /// It has a link.
+    Connected,
+    /// It has a link and answers no PING there.
+    Silent,
+    /// One of both sides refuses the other, which passes only when somebody changes something.
+    Refused,
+    /// It could not be reached at its addresses, which may pass.
+    Unreachable,
+    /// It has no link yet, or is its own to connect.
+    Waiting,
+}
+
+impl PeerState {
+    /// The state as it stands in a RESPONSE.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Connected => "connected",
+            Self::Silent => "silent",
+            Self::Refused => "refused",
+            Self::Unreachable => "unreachable",
+            Self::Waiting => "waiting",
+        }
+    }
+
+    fn read(reader: &mut Reader<'_>) -> Result<Self, BodyError> {
+        match &*reader.text()? {
+            "connected" => Ok(Self::Connected),
+            "silent" => Ok(Self::Silent),
+            "refused" => Ok(Self::Refused),
+            "unreachable" => Ok(Self::Unreachable),
+            "waiting" => Ok(Self::Waiting),
+            _ => Err(wrong_value(reader, "state", "the state of a peer")),
+        }
+    }
+}
+
+impl<'a> PeerList<'a> {
+    pub(super) fn read(body: &'a [u8]) -> Result<Self, BodyError> {
+        let mut peers = None;
+        read_map(&mut Reader::new(body), |key, reader| {
+            match key {
+                b"peers" => peers = Some(read_array(reader, ListedPeer::read)?),
+                _ => drop(reader.skip()?),
+            }
+            Ok(())
+        })?;
+        Ok(Self { peers: required(peers, "peers")? })
+    }
+
+    pub(super) fn write(&self, map: &mut MapWriter<'_>) {
+        map.text("op", OP);
+        let out = map.key_then("peers");
+        Writer::new(out).array(self.peers.len() as u64);
+        for peer in &self.peers {
+            peer.write(out);
+        }
+    }
+}
+
+impl<'a> ListedPeer<'a> {
+    /// The same peer with nothing borrowed.
+    pub fn into_owned(self) -> ListedPeer<'static> {
+        let owned = |text: Cow<'_, str>| Cow::Owned(text.into_owned());
+        let Self { did, state, links, reason } = self;
+        ListedPeer { did: owned(did), state, links, reason: reason.map(owned) }
+    }
+
+    fn read(reader: &mut Reader<'a>) -> Result<Self, BodyError> {
+        let (mut did, mut state, mut links, mut reason) = (None, None, None, None);
+        read_map(reader, |key, reader| {
+            match key {
+                b"did" => did = Some(reader.text()?),
+                b"links" => links = Some(reader.uint()?),
+                b"state" => state = Some(PeerState::read(reader)?),
+                b"reason" => reason = Some(reader.text()?),
+                _ => drop(reader.skip()?),
+            }
+            Ok(())
+        })?;
+        Ok(Self {
+            did: required(did, "did")?,
+            state: required(state, "state")?,
+            links: required(links, "links")?,
+            reason,
+        })
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        let mut map = MapWriter::new(out);
+        map.text("did", &self.did);
+        map.uint("links", self.links);
+        map.text("state", self.state.as_str());
+        map.text_if("reason", self.reason.as_deref());
+    }
+}
+
+/// The operation's name.
+pub(super) const OP: &str = "peers";
