@@ -20,6 +20,7 @@ use tracing::{debug, warn};
 
 use super::Refused;
 use super::close::{CloseReason, Fault};
+use super::early;
 use super::exchange::Exchanges;
 use super::greeting::{End, Greeter, config};
 use super::host::{Host, Permits};
@@ -200,7 +201,8 @@ impl Driver {
                     Ok(Filled::End) => return self.gone(CloseReason::PeerClosed),
                     Err(error) => return self.gone(broken(self.connection.as_ref(), &error)),
                 },
-                accepted = accept_stream(self.connection.as_ref()), if self.link.is_some() => match accepted {
+                // The server's first stream may overtake its HELLO_ACK, so a client waits.
+                accepted = accept_stream(self.connection.as_ref()), if self.link.is_some() || self.machine.role() == Role::Server => match accepted {
                     Ok((send, receive)) => self.serve(send, receive),
                     Err(error) => return self.gone(lost(&error)),
                 },
@@ -376,8 +378,9 @@ impl Driver {
             // What comes after it is not looked at: the link closes.
             return self.malformed(Fault::too_many_streams());
         }
-        if let Some(link) = &self.link {
-            Exchanges::accept(link, &self.host.service, send, receive);
+        match &self.link {
+            Some(link) => Exchanges::accept(link, &self.host.service, send, receive),
+            None => early::judge(&self.flow, send, receive),
         }
     }
 

@@ -3,7 +3,8 @@
 //! Read it along one link: [`quic`], [`tcp`] and [`local`] make connections, [`dial`] keeps them up; `tls` proves who is
 //! there, from the seed in [`key_file`]. `driver` turns a connection into a [`Link`] with the help of `greeting`, and keeps
 //! it. `socket` reads and writes an agent's connection, `wire` cuts frames and writes batches, `spare` is where large frames
-//! are read into, `stream` and its `outbox` are the way to a writer, `exchange` serves QUIC's further streams. `gather` has
+//! are read into, `stream` and its `outbox` are the way to a writer, `exchange` serves QUIC's further streams,
+//! `early` those that come too soon. `gather` has
 //! signed messages of several streams wait for each other, `turnstile` large ones take turns, behind everything else.
 //! `address`, `claim` and `pace` say who is one too many, `meter` counts what was refused and carried. [`pending`] finds what
 //! waits for an answer, and [`deadlines`] whose time is up. What all of it takes from the machine is one [`System`].
@@ -20,6 +21,7 @@ mod address;
 mod claim;
 mod close;
 mod driver;
+mod early;
 mod exchange;
 mod gather;
 mod greeting;

@@ -139,6 +139,23 @@ fn extensions_in_the_answer_are_the_intersection() {
 }
 
 #[test]
+fn a_message_on_an_exchange_stream_before_hello_is_1004_at_once_on_the_control_stream() {
+    let sidecar = quiet_sidecar();
+    for is_handshaken in [false, true] {
+        let mut link = RawLink::connect(&sidecar, Transport::Quic);
+        if is_handshaken {
+            link.handshake();
+        }
+        let asked = std::time::Instant::now();
+        link.use_exchange_stream();
+        link.send(PING, Value::Null);
+        link.use_control_stream();
+        assert_eq!(closed_with(&mut link).0, 1004, "{is_handshaken}");
+        assert!(asked.elapsed() < std::time::Duration::from_secs(3), "{:?}", asked.elapsed());
+    }
+}
+
+#[test]
 fn a_message_before_the_link_is_open_is_1004_and_closes() {
     let sidecar = quiet_sidecar();
     for transport in Transport::ALL {

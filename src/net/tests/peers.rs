@@ -245,20 +245,51 @@ async fn only_messages_belong_on_an_exchange_stream() {
     }
 }
 
-#[tokio::test]
-async fn exchange_streams_wait_until_the_link_is_open() {
-    let mut sidecar = End::sidecar(1);
-    let (_endpoint, connection) = quic_connection(&sidecar).await;
+/// A connection whose control stream has had the handshake, and no HELLO.
+async fn unopened(sidecar: &End) -> (quinn::Endpoint, quinn::Connection, BytesPeer) {
+    let (endpoint, connection) = quic_connection(sidecar).await;
     let (send, receive) = connection.open_bi().await.unwrap();
     let mut control = BytesPeer::peer(Box::new(receive), Box::new(send), SEED, sidecar.did().to_string());
     control.handshake().await;
-    let (mut early, mut answer) = connection.open_bi().await.unwrap();
-    early.write_all(&message(b"?early")).await.unwrap();
-    assert!(sidecar.events.try_recv().is_err());
+    (endpoint, connection, control)
+}
+
+#[tokio::test]
+async fn what_an_exchange_stream_brings_before_hello_ends_the_link_at_once() {
+    let ping = {
+        let mut bytes = Vec::new();
+        encode(FrameType::Ping, b"", &mut bytes).unwrap();
+        bytes
+    };
+    let header = message(&[0; 100])[..5].to_vec();
+    for (bytes, code) in [
+        (message(b"?early"), Code::UNSUPPORTED_VERSION),
+        (header, Code::UNSUPPORTED_VERSION),
+        (ping, Code::INVALID_MESSAGE),
+        (vec![0xff; 5], Code::INVALID_MESSAGE),
+    ] {
+        let mut sidecar = End::sidecar(1);
+        let (_endpoint, connection, mut control) = unopened(&sidecar).await;
+        let (mut early, _answer) = connection.open_bi().await.unwrap();
+        early.write_all(&bytes).await.unwrap();
+        let told = timeout(Duration::from_secs(2), control.error_and_end()).await.expect("at once");
+        assert_eq!(told.0, code, "{bytes:?}: {told:?}");
+        assert!(sidecar.events.try_recv().is_err(), "the service learns nothing of it");
+    }
+}
+
+#[tokio::test]
+async fn streams_that_bring_no_frame_before_hello_change_nothing() {
+    let mut sidecar = End::sidecar(1);
+    let (_endpoint, connection, mut control) = unopened(&sidecar).await;
+    for bytes in [&b""[..], &[0, 0]] {
+        let (mut early, mut answer) = connection.open_bi().await.unwrap();
+        early.write_all(bytes).await.unwrap();
+        early.finish().unwrap();
+        // It is met, and forgotten.
+        assert_eq!(answer.read_to_end(10).await.unwrap(), b"");
+    }
     control.write(FrameType::AmpMessage, &control.hello()).await;
-    let mut answered = vec![0; message(b"!early").len()];
-    timeout(PATIENCE, answer.read_exact(&mut answered)).await.unwrap().unwrap();
-    assert_eq!(answered, message(b"!early"));
     sidecar.opened().await;
 }
 
