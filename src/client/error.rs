@@ -20,6 +20,8 @@ pub enum ClientError {
         reason: String,
         /// Whether a sidecar is there and turned us away.
         is_refused: bool,
+        /// Whether a sidecar is there and has no place for one more link.
+        is_full: bool,
     },
     /// An ERROR came back: nothing was executed.
     #[error("{0}")]

@@ -29,6 +29,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use capd_proto::capability::CapabilityName;
+use capd_proto::code::Code;
 use capd_proto::envelope::MessageId;
 use capd_proto::identity::Did;
 use capd_proto::limits;
@@ -330,8 +331,12 @@ impl Opening {
         let link = connected.map_err(|error| ClientError::Connect {
             place: place.to_string(),
             is_refused: matches!(
-                error,
+                &error,
                 ConnectError::Closed(CloseReason::Refused(_) | CloseReason::RefusedByPeer(_))
+            ),
+            is_full: matches!(
+                &error,
+                ConnectError::Closed(CloseReason::PeerFault(fault)) if fault.code == Code::OVERLOADED
             ),
             reason: error.to_string(),
         })?;

@@ -261,7 +261,7 @@ pub const KEYS: &[Key] = &[
         "limits.links_opening_max",
         count(1, 100_000),
         Integer(256),
-        "Of `limits.links_max`, those that may be opening: that have not proven who they are, or have not finished HELLO. One more is closed.",
+        "Of `limits.links_max`, those that may be opening: that have not proven who they are, or have not finished HELLO. One more of a peer is closed; for one more of the agent, its oldest is.",
     ),
     key(
         "limits.links_opening_per_address_max",

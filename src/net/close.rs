@@ -32,6 +32,11 @@ impl Fault {
         Self { code: Code::OVERLOADED, message }
     }
 
+    /// A 5004 for a local connection that finds no place.
+    pub(super) fn crowded(what: &str) -> Self {
+        Self { code: Code::OVERLOADED, message: format!("capd is running, and {what}") }
+    }
+
     /// What an ERROR frame says.
     pub(super) fn reported(error: &ErrorFrame<'_>) -> Self {
         Self {

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use capd_proto::code::Code;
 use capd_proto::frame::{ErrorFrame, Frame, FrameType, Goaway};
 use capd_proto::limits::{EXT_CHANNEL_AUTH, MSG_SIZE_BYTES_FLOOR};
 use capd_proto::link::{self as machine, Input, Output, Role, Terms};
@@ -144,6 +145,9 @@ impl Driver {
             connection.clone().map(|connection| Window::new(connection, host.settings.link_window_bytes));
         let metered = host.meter.link(end.kind);
         let flow = Flow::new(&host, window, metered);
+        if let Some(place) = permits.as_ref().and_then(|permits| permits.opening.as_ref()?.place.as_ref()) {
+            place.take(&flow);
+        }
         let driver = Self {
             machine,
             greeter: Greeter::new(Arc::clone(&host), role, end),
@@ -443,7 +447,10 @@ impl Driver {
             self.flow.tasks.wait().await;
         }
         self.flow.set_over();
-        let lingers = reason.is_ours() && self.connection.is_none();
+        // One that makes room for another does so at once.
+        let makes_room = self.link.is_none()
+            && matches!(&reason, CloseReason::Fault(fault) if fault.code == Code::OVERLOADED);
+        let lingers = reason.is_ours() && self.connection.is_none() && !makes_room;
         match (self.link.take(), self.ready.take()) {
             (Some(link), _) => self.host.service.on_close(&link, &reason),
             // Nobody may be waiting any more, and then nobody needs to know.

@@ -3,14 +3,17 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use capd_proto::identity::{Did, Identity};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::Service;
 use super::address::{Handshakes, Origin};
 use super::claim::{Claim, Tally};
+use super::half_open::{HalfOpen, Place};
 use super::key_file::Seed;
 use super::meter::{Levels, Limit, Meter};
 use super::quic::ResetKey;
@@ -35,6 +38,8 @@ pub struct Host {
     pub(super) turnstile: Arc<Turnstile>,
     peers: Room,
     locals: Room,
+    /// Local links that are opening.
+    half_open: Arc<HalfOpen>,
     handshakes: Option<Handshakes>,
     /// Peers' links that are opening, by where they come from.
     opening: Arc<Tally<Origin>>,
@@ -63,7 +68,8 @@ impl Room {
     fn permits(&self, origin: Option<Claim<Origin>>) -> Result<Permits, Limit> {
         let opening = Arc::clone(&self.opening).try_acquire_owned().map_err(|_full| Limit::LinksOpening)?;
         let link = Arc::clone(&self.links).try_acquire_owned().map_err(|_full| Limit::Links)?;
-        Ok(Permits { _link: link, opening: Some(OpeningPermit { _opening: opening, _origin: origin }) })
+        let opening = OpeningPermit { _opening: opening, _origin: origin, place: None };
+        Ok(Permits { _link: link, opening: Some(opening) })
     }
 
     /// Links, and those that are opening.
@@ -91,6 +97,8 @@ pub(super) struct OpeningPermit {
     _opening: OwnedSemaphorePermit,
     /// Of a peer, who is known by its address alone.
     _origin: Option<Claim<Origin>>,
+    /// Of a local connection, which may have to make room.
+    pub(super) place: Option<Place>,
 }
 
 impl Host {
@@ -144,6 +152,7 @@ impl Host {
             shutdown: CancellationToken::new(),
             peers,
             locals,
+            half_open: Arc::default(),
         })
     }
 
@@ -208,8 +217,31 @@ impl Host {
         permits.inspect_err(|limit| self.meter.refused(*limit))
     }
 
-    /// The right of somebody who connected to become a local link. **Errors:** the bound that is reached.
-    pub(super) fn local_permits(&self) -> Result<Permits, Limit> {
+    /// The right of somebody who connected to become a local link; where too many are opening, the oldest makes room.
+    ///
+    /// **Errors:** the bound that is reached.
+    pub(super) async fn local_permits(&self) -> Result<Permits, Limit> {
+        let mut permits = self.locals.permits(None);
+        for _ in 0..ROOM_TRIES_MAX {
+            if permits.as_ref().err() != Some(&Limit::LinksOpening) {
+                break;
+            }
+            if self.half_open.end_oldest() {
+                self.meter.refused(Limit::LinksOpening);
+            }
+            // Its driver needs a turn to end, and those that came just now one to begin.
+            drop(timeout(ROOM_WAIT, self.locals.opening.acquire()).await);
+            permits = self.locals.permits(None);
+        }
+        let mut permits = permits.inspect_err(|limit| self.meter.refused(*limit))?;
+        if let Some(opening) = &mut permits.opening {
+            opening.place = Some(self.half_open.place());
+        }
+        Ok(permits)
+    }
+
+    /// The same for a stream within this process: nobody makes room for it.
+    pub(super) fn stream_permits(&self) -> Result<Permits, Limit> {
         self.locals.permits(None).inspect_err(|limit| self.meter.refused(*limit))
     }
 
@@ -252,6 +284,10 @@ impl Host {
         }
     }
 }
+
+/// Longest wait for a half-open local connection to make room, and how often it is tried.
+const ROOM_WAIT: Duration = Duration::from_millis(100);
+const ROOM_TRIES_MAX: usize = 10;
 
 impl fmt::Debug for Host {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

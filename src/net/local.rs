@@ -9,24 +9,27 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixListener as StdUnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use capd_proto::code::Code;
 use capd_proto::frame::{self, ErrorFrame, FrameType};
 use capd_proto::link::Role;
 use sha2::{Digest, Sha256};
 use socket2::{Domain, SockAddr, Socket, Type};
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::unix::UCred;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use tokio::time::{Instant, timeout_at};
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, timeout, timeout_at};
 use tracing::{debug, warn};
 
-use super::close::CloseReason;
+use super::close::{CloseReason, Fault};
 use super::dial::ConnectError;
 use super::driver::{self, Opening};
 use super::greeting::End;
 use super::host::{Host, Permits};
 use super::link::{Kind, Link};
+use super::meter::Limit;
 use super::socket;
 use super::wire::Sender;
 use crate::kin::{Kin, kin};
@@ -74,15 +77,19 @@ pub fn listen_unix(host: &Arc<Host>, path: &Path) -> io::Result<()> {
     tasks.spawn(async move {
         let _file = file;
         let mut refusals = Refusals::default();
+        let turned_away = Arc::new(Semaphore::new(TURNED_AWAY_MAX));
         while let Some((stream, _)) = driver::accept(&host, || listener.accept()).await {
             let peer = stream.peer_cred().ok();
             if host.settings.starts_commands && peer.is_none_or(is_command) {
                 refusals.refuse(peer.and_then(|peer| peer.pid()), stream);
                 continue;
             }
-            let Ok(permits) = host.local_permits() else {
-                debug!("no room for one more link");
-                continue;
+            let permits = match host.local_permits().await {
+                Ok(permits) => permits,
+                Err(limit) => {
+                    turn_away(&host, stream, limit, &turned_away);
+                    continue;
+                }
             };
             let deadline = Instant::now() + host.settings.handshake_timeout;
             let remote =
@@ -158,10 +165,14 @@ pub async fn listen_tcp(host: &Arc<Host>, address: SocketAddr, token: Token) -> 
     let host = Arc::clone(host);
     let tasks = host.tasks.clone();
     tasks.spawn(async move {
+        let turned_away = Arc::new(Semaphore::new(TURNED_AWAY_MAX));
         while let Some((stream, remote)) = driver::accept(&host, || listener.accept()).await {
-            let Ok(permits) = host.local_permits() else {
-                debug!(%remote, "no room for one more link");
-                continue;
+            let permits = match host.local_permits().await {
+                Ok(permits) => permits,
+                Err(limit) => {
+                    turn_away(&host, stream, limit, &turned_away);
+                    continue;
+                }
             };
             let deadline = Instant::now() + host.settings.handshake_timeout;
             // The option only saves time; a socket that is already gone shows that when it is read.
@@ -182,7 +193,7 @@ pub fn serve_stream<S>(host: &Arc<Host>, stream: S)
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    let Ok(permits) = host.local_permits() else {
+    let Ok(permits) = host.stream_permits() else {
         debug!("no room for one more link");
         return;
     };
@@ -243,6 +254,35 @@ where
 {
     let (receive, send) = (Box::new(receive), Sender::Bytes(Box::new(send)));
     Opening { role, end, receive, send, connection: None, permits, deadline }
+}
+
+/// Tells somebody who connected that there is no place, and why, unless too many are being told.
+fn turn_away<S>(host: &Host, mut stream: S, limit: Limit, turned_away: &Arc<Semaphore>)
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    debug!(?limit, "no room for one more local link");
+    let Ok(permit) = Arc::clone(turned_away).try_acquire_owned() else { return };
+    let what = match limit {
+        Limit::Links => "has as many local links as limits.links_max allows",
+        _ => "has too many half-open local connections",
+    };
+    let Fault { code, message } = Fault::crowded(what);
+    let mut error = Vec::new();
+    ErrorFrame { code: u64::from(code.0), message: message.into(), msg_id: None }.encode(&mut error);
+    let mut bytes = Vec::new();
+    if frame::encode(FrameType::Error, &error, &mut bytes).is_err() {
+        return;
+    }
+    host.tasks.spawn(async move {
+        let _permit = permit;
+        let told = async {
+            stream.write_all(&bytes).await?;
+            // Closed with its HANDSHAKE unread, the connection would be reset before it has read this.
+            stream.read(&mut [0; 1024]).await
+        };
+        let _gone = timeout(TOLD_TIMEOUT, told).await;
+    });
 }
 
 fn serve(host: &Arc<Host>, opening: Opening) {
@@ -319,5 +359,9 @@ fn remove_stale(path: &Path) -> io::Result<()> {
 
 /// What a byte stream without an address is called in logs.
 const STREAM: &str = "stream";
+/// Connections that are told at once that there is no place.
+const TURNED_AWAY_MAX: usize = 16;
+/// Longest wait for such a connection to speak.
+const TOLD_TIMEOUT: Duration = Duration::from_secs(1);
 /// Connections the system keeps waiting for us.
 const BACKLOG: i32 = 128;

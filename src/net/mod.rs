@@ -6,7 +6,7 @@
 //! are read into, `stream` and its `outbox` are the way to a writer, `exchange` serves QUIC's further streams,
 //! `early` those that come too soon. `gather` has
 //! signed messages of several streams wait for each other, `turnstile` large ones take turns, behind everything else.
-//! `address`, `claim` and `pace` say who is one too many, `meter` counts what was refused and carried. [`pending`] finds what
+//! `address`, `claim`, `half_open` and `pace` say who is one too many, `meter` counts what was refused and carried. [`pending`] finds what
 //! waits for an answer, and [`deadlines`] whose time is up. What all of it takes from the machine is one [`System`].
 
 pub mod deadlines;
@@ -25,6 +25,7 @@ mod early;
 mod exchange;
 mod gather;
 mod greeting;
+mod half_open;
 mod host;
 mod link;
 mod meter;

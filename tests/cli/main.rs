@@ -8,6 +8,7 @@ mod support;
 
 mod audit;
 mod compat;
+mod crowded;
 mod docs;
 mod doctor;
 mod offline;

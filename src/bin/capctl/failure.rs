@@ -143,6 +143,8 @@ impl From<ClientError> for Failure {
         // It may quote the peer, whose line ends are not ours.
         let message = one_line(&error.to_string());
         match error {
+            ClientError::Connect { is_full: true, .. } => Self::new(Exit::Unavailable, message)
+                .hint("close programs that hold links to it, or raise limits.links_max"),
             ClientError::Connect { is_refused: false, .. } => {
                 Self::new(Exit::Unavailable, message).hint("is capd running? start it with: capd run")
             }
@@ -269,13 +271,25 @@ mod tests {
 
     #[test]
     fn a_missing_sidecar_says_how_to_start_one() {
-        let error =
-            ClientError::Connect { place: "/s".into(), reason: "not found".into(), is_refused: false };
+        let error = ClientError::Connect {
+            place: "/s".into(),
+            reason: "not found".into(),
+            is_refused: false,
+            is_full: false,
+        };
         let failure = Failure::from(error);
         assert_eq!(failure.exit, Exit::Unavailable);
         assert!(failure.to_string().contains("capd run"), "{failure}");
-        let error = ClientError::Connect { place: "/s".into(), reason: "token".into(), is_refused: true };
-        assert_eq!(Failure::from(error).exit, Exit::Refused);
+        let refused = |is_full: bool| ClientError::Connect {
+            place: "/s".into(),
+            reason: "no".into(),
+            is_refused: !is_full,
+            is_full,
+        };
+        assert_eq!(Failure::from(refused(false)).exit, Exit::Refused);
+        let full = Failure::from(refused(true));
+        assert_eq!(full.exit, Exit::Unavailable);
+        assert!(full.to_string().contains("limits.links_max") && !full.to_string().contains("capd run"));
     }
 
     #[test]

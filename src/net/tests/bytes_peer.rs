@@ -87,12 +87,13 @@ impl BytesPeer {
         HandshakeResponse::decode(&frame.payload).unwrap().accepted
     }
 
-    /// Whether the other side answers at all, rather than end the connection.
+    /// Whether the other side answers, rather than end the connection.
     pub(super) async fn answers(mut self) -> bool {
         let mut ping = Vec::new();
         encode(FrameType::Ping, b"", &mut ping).unwrap();
         // The connection may have ended already.
-        self.send.write_all(&ping).await.is_ok() && self.frame().await.is_some()
+        self.send.write_all(&ping).await.is_ok()
+            && self.frame().await.is_some_and(|frame| frame.frame_type == FrameType::Pong)
     }
 
     /// A HELLO as an agent writes it.

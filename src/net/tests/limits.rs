@@ -1,6 +1,7 @@
 //! What stops a peer that is slow, silent, or too many.
 
 use bytes::Bytes;
+use capd_proto::code::Code;
 use capd_proto::frame::FrameType;
 
 use super::super::{Limit, SendError};
@@ -78,12 +79,36 @@ async fn a_peer_that_falls_silent_is_closed_at_the_idle_timeout() {
 async fn one_connection_too_many_is_dropped_and_room_comes_back() {
     let narrow = Settings { links_max: 1, ..settings() };
     let (mut sidecar, first, link) = BytesPeer::open(narrow).await;
-    assert!(!sidecar.connect().await.answers().await);
+    let (code, message) = sidecar.connect().await.error_and_end().await;
+    assert_eq!(code, Code::OVERLOADED);
+    assert!(message.contains("capd is running") && message.contains("limits.links_max"), "{message}");
     drop(first);
     assert_eq!(sidecar.end.closed().await, CloseReason::PeerClosed);
     link.closed().await;
     // The permit comes back when the driver has ended, which is just behind the last word to the service.
     while !sidecar.connect().await.answers().await {}
+}
+
+#[tokio::test]
+async fn the_oldest_local_connection_that_is_opening_makes_room_for_the_next_and_learns_why() {
+    let narrow = Settings { links_opening_max: 2, ..settings() };
+    let (mut sidecar, mut first) = BytesPeer::connect(narrow).await;
+    while sidecar.end.host.levels().links_opening < 1 {
+        tokio::task::yield_now().await;
+    }
+    let mut second = sidecar.connect().await;
+    second.handshake().await;
+    let mut third = sidecar.connect().await;
+    third.handshake().await;
+    let (code, message) = timeout(PATIENCE, first.error_and_end()).await.expect("it ends");
+    assert_eq!(code, Code::OVERLOADED);
+    assert!(message.contains("capd is running"), "{message}");
+    // The others are as they were.
+    for peer in [&mut second, &mut third] {
+        peer.write(FrameType::AmpMessage, &peer.hello()).await;
+        sidecar.end.opened().await;
+    }
+    assert_eq!(sidecar.end.host.refusals(Limit::LinksOpening), 1);
 }
 
 #[tokio::test]
@@ -129,9 +154,13 @@ async fn what_is_refused_and_what_is_in_use_can_be_asked() {
     while sidecar.end.host.levels().links_opening == 0 {
         tokio::task::yield_now().await;
     }
-    assert!(!sidecar.connect().await.answers().await);
-    assert_eq!(sidecar.end.host.refusals(Limit::LinksOpening), 1);
-    drop(first);
+    // One more takes the place of the oldest that is opening.
+    let second = sidecar.connect().await;
+    while sidecar.end.host.refusals(Limit::LinksOpening) == 0 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(sidecar.end.host.levels().links_opening, 1);
+    drop((first, second));
     while sidecar.end.host.levels().links > 0 {
         tokio::task::yield_now().await;
     }
