@@ -330,6 +330,18 @@ pub const KEYS: &[Key] = &[
         "Bytes of recorded results of idempotent calls, half of them of one peer. They are held in memory; past the bound, the oldest are forgotten.",
     ),
     key(
+        "limits.peer_capabilities_max",
+        count(1, 1_000_000),
+        Integer(10_000),
+        "Capabilities that one peer may declare; of a peer with more none is used (4905).",
+    ),
+    key(
+        "limits.peer_capability_bytes_max",
+        bytes(64 * 1024, 1024 * MIB),
+        Integer(16 * MIB),
+        "Bytes of the capabilities that one peer may declare, each entry of their lists counted as 64 more; of a peer with more none is used (4905).",
+    ),
+    key(
         "limits.max_argument_repairs",
         count(0, 1_000),
         Integer(1),

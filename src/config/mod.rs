@@ -205,6 +205,10 @@ pub struct Limits {
     pub ledger_bytes_max: usize,
     /// Bytes of recorded results of idempotent calls, in memory.
     pub ledger_idempotent_bytes_max: usize,
+    /// Capabilities that one peer declares.
+    pub peer_capabilities_max: usize,
+    /// Bytes of the capabilities that one peer declares.
+    pub peer_capability_bytes_max: usize,
     /// Repairs of params that a turn (`thread_id`) of the agent's may use up.
     pub max_argument_repairs: u64,
 }

@@ -115,6 +115,8 @@ fn every_key_is_read_from_the_file() {
         ledger_entries_max = 100
         ledger_bytes_max = 4194304
         ledger_idempotent_bytes_max = 0
+        peer_capabilities_max = 10
+        peer_capability_bytes_max = 65536
         max_argument_repairs = 3
         [timeouts]
         handshake_ms = 1000

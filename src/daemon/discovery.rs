@@ -1,5 +1,7 @@
 //! Peers' links in; what the peers serve, registered, and their schemas, verified, out.
 
+mod answer;
+
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -7,10 +9,11 @@ use std::time::Duration;
 use capd_proto::capability::CapabilityId;
 use capd_proto::code::Code;
 use capd_proto::identity::Did;
-use capd_proto::message::{ContentHash, Declare, Descriptor, DocRequest, DocSend, Query, Type};
+use capd_proto::message::{ContentHash, Descriptor, DocRequest, DocSend, Query, Type};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use self::answer::Answer;
 use super::executor::refused_artifact;
 use super::hashes;
 use super::inbound::Inbound;
@@ -58,6 +61,9 @@ impl Node {
 
     /// Asks a peer what it serves and registers the answer.
     pub(super) async fn refresh(&self, peer: &Did) {
+        // An answer is held while its next page is awaited, so one peer has few under way.
+        let Some(turn) = self.peers.turn(peer) else { return };
+        let Ok(_turn) = turn.acquire_owned().await else { return };
         let Some(link) = self.peers.link(peer) else { return };
         // Questions overlap: those of the agent, of calls, and the regular one. What is known is what the latest says.
         let question = self.peers.ask(peer);
@@ -74,10 +80,17 @@ impl Node {
                 }
             }
             Err(refusal) => {
-                tracing::warn!(%peer, code = %refusal.code, reason = refusal.message, "the peer does not say what it serves");
-                if refusal.code == Code::CONTRACT_ERROR && self.peers.is_newest(peer, link.id(), question) {
+                let is_its_fault = refusal.code == Code::CONTRACT_ERROR;
+                let mut is_known = false;
+                if is_its_fault && self.peers.is_newest(peer, link.id(), question) {
                     self.registry.apply(Event::Gone(Origin::Peer(peer.clone())));
-                    self.peers.misunderstood(peer, refusal);
+                    is_known = self.peers.misunderstood(peer, refusal.clone());
+                }
+                let (code, reason) = (refusal.code, refusal.message);
+                if is_known {
+                    tracing::debug!(%peer, %code, reason, "the peer still does not say what it serves");
+                } else {
+                    tracing::warn!(%peer, %code, reason, "the peer does not say what it serves");
                 }
             }
         }
@@ -215,35 +228,21 @@ impl Node {
 
     /// What a peer serves and may serve, and what it declares beyond that.
     async fn served_by(&self, link: &Arc<Link>) -> Result<(Vec<Arc<Descriptor>>, Beyond), Refusal> {
-        let (mut served, mut beyond) = (Vec::new(), Beyond::default());
+        let mut gathered = Answer::new(link.principal(), &self.serves, &self.rules.limits, &self.meter);
         let mut cursor: Option<String> = None;
-        for _ in 0..PAGES_MAX {
+        loop {
             let asked = self.ask(link, Type::CapQuery, &all_from(cursor.take()), ASK_MS)?;
             let answer = match asked.answer().await {
                 Ok(answer) => answer,
                 // PROTOCOL 7.1: a peer that serves nothing says so with 4002.
-                Err(refusal) if refusal.code == Code::CAPABILITY_NOT_FOUND => return Ok((served, beyond)),
+                Err(refusal) if refusal.code == Code::CAPABILITY_NOT_FOUND => return Ok(gathered.end()),
                 Err(refusal) => return Err(refusal),
             };
-            let declare = Declare::decode(&answer.body)
-                .map_err(|error| Refusal::new(Code::CONTRACT_ERROR, error.to_string()))?;
-            declare.check_format().map_err(Refusal::of)?;
-            let descriptors = declare
-                .descriptors()
-                .map_err(|error| Refusal::new(Code::CONTRACT_ERROR, error.to_string()))?;
-            for descriptor in descriptors {
-                if self.serves.allows(link.principal(), &descriptor.id.name) {
-                    served.push(Arc::new(descriptor));
-                } else {
-                    beyond.add(&descriptor.id.name);
-                }
-            }
-            match declare.next_cursor {
-                Some(next) => cursor = Some(next.into_owned()),
-                None => return Ok((served, beyond)),
+            cursor = gathered.take(&answer.body)?;
+            if cursor.is_none() {
+                return Ok(gathered.end());
             }
         }
-        Err(Refusal::new(Code::CONTRACT_ERROR, format!("more than {PAGES_MAX} pages of capabilities")))
     }
 
     /// A peer's schema document, verified; asked for once however many calls need it.
@@ -327,5 +326,3 @@ const REFRESH_MS: u64 = 3_000;
 const ASK_MS: u64 = 10_000;
 /// Descriptors of one answer that are hashed to see whether they say it right.
 const HASHED_MAX: usize = 64;
-/// Most pages of capabilities taken from one peer.
-const PAGES_MAX: usize = 100;

@@ -41,6 +41,8 @@ pub(super) enum CallLimit {
     CallRatePerPeer,
     CallRate,
     CapabilityRate,
+    PeerCapabilities,
+    PeerCapabilityBytes,
     Repairs,
 }
 

@@ -114,6 +114,16 @@ impl Node {
             level: Some(count_of(ledger.idempotent_bytes)),
             max: Some(count_of(max.ledger_idempotent_bytes_max)),
         });
+        for (limit, bound, max) in [
+            ("limits.peer_capabilities_max", CallLimit::PeerCapabilities, max.peer_capabilities_max),
+            (
+                "limits.peer_capability_bytes_max",
+                CallLimit::PeerCapabilityBytes,
+                max.peer_capability_bytes_max,
+            ),
+        ] {
+            rows.push(Row { limit, refusals: Some(refused(bound)), level: None, max: Some(count_of(max)) });
+        }
         for (limit, bound) in [
             ("limits.call_rate_per_peer", CallLimit::CallRatePerPeer),
             ("limits.call_rate", CallLimit::CallRate),

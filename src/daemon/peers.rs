@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use capd_proto::capability::CapabilityId;
 use capd_proto::code::Code;
 use capd_proto::identity::{Did, PublicKey};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::changes::{Changes, Watch};
@@ -55,6 +56,8 @@ struct Peer {
     asked: u64,
     /// Which of those questions its newest answer belongs to.
     answered: u64,
+    /// Bounds how many answers are read at once.
+    turns: Arc<Semaphore>,
 }
 
 impl Peers {
@@ -92,6 +95,7 @@ impl Peers {
                 contradictions: Vec::new(),
                 asked: 0,
                 answered: 0,
+                turns: Arc::new(Semaphore::new(ANSWERS_MAX)),
             };
             let peer = state.entry(link.principal().clone()).or_insert_with(new);
             peer.links.push(Arc::clone(link));
@@ -220,6 +224,11 @@ impl Peers {
         lock(&self.state).keys().cloned().collect()
     }
 
+    /// What whoever asks a peer takes a permit of; none without a link to it.
+    pub(super) fn turn(&self, did: &Did) -> Option<Arc<Semaphore>> {
+        lock(&self.state).get(did).map(|peer| Arc::clone(&peer.turns))
+    }
+
     /// Numbers a question to a peer about what it serves: several may be on their way at once.
     pub(super) fn ask(&self, did: &Did) -> u64 {
         let mut state = lock(&self.state);
@@ -267,13 +276,16 @@ impl Peers {
         })
     }
 
-    /// The peer has said what it serves, in a way that cannot be read.
-    pub(super) fn misunderstood(&self, did: &Did, fault: Refusal) {
+    /// The peer has said what it serves, in a way that cannot be read; whether it said so before.
+    pub(super) fn misunderstood(&self, did: &Did, fault: Refusal) -> bool {
+        let mut is_known = false;
         if let Some(peer) = lock(&self.state).get_mut(did) {
             peer.is_known = true;
+            is_known = peer.fault.as_ref().is_some_and(|known| known.message == fault.message);
             peer.fault = Some(fault);
         }
         self.changed();
+        is_known
     }
 
     /// Why a name may be unknown though a peer, or the one named, serves it.
@@ -340,5 +352,7 @@ const SUSPECT_MS: u64 = 500;
 /// How recent a sign of life is that a call may be given away on without asking, in milliseconds. A peer that died since
 /// then has the call, and nobody knows what became of it, so it is no longer than it takes a machine to end a process.
 const JUST_MS: u64 = 5;
+/// Answers of one peer that are read at once.
+const ANSWERS_MAX: usize = 2;
 /// How long what peers said counts as fresh for the agent's questions, in milliseconds.
 const FRESH_MS: u64 = 1_000;

@@ -17,5 +17,6 @@ mod agents;
 mod peer;
 
 mod commands;
+mod discovery;
 mod names;
 mod text;

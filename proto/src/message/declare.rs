@@ -82,7 +82,12 @@ impl<'a> Declare<'a> {
     ///
     /// **Errors:** 4001 for the first one that contradicts itself.
     pub fn descriptors(&self) -> Result<Vec<Descriptor>, BodyError> {
-        self.capabilities.iter().map(|raw| Descriptor::from_checked(raw)).collect()
+        self.each_descriptor().collect()
+    }
+
+    /// The same one by one, for a reader that may have had enough before the last.
+    pub fn each_descriptor(&self) -> impl Iterator<Item = Result<Descriptor, BodyError>> {
+        self.capabilities.iter().map(|raw| Descriptor::from_checked(raw))
     }
 
     /// Appends the body.

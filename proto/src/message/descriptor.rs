@@ -117,6 +117,17 @@ impl Descriptor {
         &self.raw
     }
 
+    /// How many bytes it counts for where descriptors are bounded: its own, and 64 for each entry of its lists, which take
+    /// more room read than written. **Units:** bytes.
+    pub fn counted_bytes(&self) -> usize {
+        let Served { supported_ranges, deprecated_ranges, deprecated_versions, .. } = &self.served;
+        let ranges = supported_ranges.iter().chain(deprecated_ranges);
+        let comparators: usize = ranges.map(|range| 1 + range.comparators().len()).sum();
+        let retried = self.retry_policy.as_ref().map_or(0, |policy| policy.retry_on.len());
+        let entries = comparators + deprecated_versions.len() + self.permissions.len() + retried;
+        self.raw.len() + entries * LIST_ENTRY_BYTES
+    }
+
     /// The raw value of a field, known or not.
     pub fn field(&self, name: &str) -> Option<&[u8]> {
         let mut found = None;
@@ -132,6 +143,9 @@ impl Descriptor {
         found
     }
 }
+
+/// What one entry of a descriptor's lists counts for beside its text: about what a comparator of a range takes.
+const LIST_ENTRY_BYTES: usize = 64;
 
 /// A descriptor's fields as they came, checked for shape only.
 #[derive(Default)]
