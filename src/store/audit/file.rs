@@ -262,11 +262,21 @@ impl AuditStorage for AuditFile {
         // A full file has no room for the note before it has been emptied.
         self.limit_pages(PAGES_TO_PRUNE).map_err(|error| of_sqlite(&self.path, &error))?;
         let erased = self.transact(|file| {
-            let mut erase = file.connection.prepare_cached(
-                "UPDATE records SET record = NULL WHERE seq BETWEEN ?1 AND ?2 AND record IS NOT NULL",
-            )?;
+            // A row that is made smaller where it stands leaves its page to itself: rows are put in anew, close together.
+            let mut find = file
+                .connection
+                .prepare_cached("SELECT seq, hash FROM records WHERE seq BETWEEN ?1 AND ?2")?;
+            let mut delete =
+                file.connection.prepare_cached("DELETE FROM records WHERE seq BETWEEN ?1 AND ?2")?;
+            let mut insert = file.connection.prepare_cached("INSERT INTO records VALUES (?1, ?2, NULL)")?;
             for (first, last) in places {
-                erase.execute([first.cast_signed(), last.cast_signed()])?;
+                let place = [first.cast_signed(), last.cast_signed()];
+                let rows = find.query_map(place, |row| Ok((row.get(0)?, row.get(1)?)))?;
+                let rows: Vec<(i64, Hash)> = rows.collect::<Result<_, _>>()?;
+                delete.execute(place)?;
+                for (seq, hash) in rows {
+                    insert.execute(params![seq, hash])?;
+                }
             }
             file.put(&[note.to_owned()])
         });

@@ -402,3 +402,23 @@ fn text_of_others_making_is_cut() {
     assert_eq!(record["findings"].as_array().unwrap().len(), 64);
     assert_eq!(record["findings"][0]["witnessBytes"], 5_002);
 }
+
+#[test]
+fn the_room_of_what_was_pruned_is_used_again() {
+    let (_dir, mut options) = written(1);
+    options.file_bytes_max = 256 * 1024;
+    let mut place = AuditPlace::open(options, 0);
+    let mut number = 1;
+    let mut fill = |place: &mut AuditPlace| {
+        let begin = number;
+        while place.append(&[record(number).with("filling", "x".repeat(1_000)).canonical("acme")]).is_ok() {
+            number += 1;
+        }
+        number - begin
+    };
+    let first = fill(&mut place);
+    prune(&mut place, "acme", 0, u64::MAX, 10_000).unwrap();
+    let second = fill(&mut place);
+    assert!(second > first * 9 / 10, "{first} records, then {second}");
+    verify(&mut place).unwrap();
+}
