@@ -178,7 +178,7 @@ struct World {
 impl World {
     fn new(allow: &str) -> Self {
         let quiet = Setup::new().set("audit.file", "off").set("log.level", "error");
-        let sidecar = quiet.allow(allow).start();
+        let sidecar = quiet.allow(allow).set("limits.denied_rate_per_peer", "off").start();
         let agent = RawLink::open(&sidecar, Transport::Unix);
         let peer = RawLink::open(&sidecar, Transport::Tcp);
         Self { agent, peer, sidecar }

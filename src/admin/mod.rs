@@ -109,6 +109,24 @@ pub const AUDIT_RECORDS: Metric = counter("capd_audit_records_total", &[], "Audi
 /// Audit records that are missing.
 pub const AUDIT_RECORDS_LOST: Metric =
     counter("capd_audit_records_lost_total", &[], "Audit records that could not be written, and are gone.");
+/// How full the audit log is.
+pub const AUDIT_USED_PERCENT: Metric = gauge(
+    "capd_audit_used_percent",
+    &[],
+    "How much of audit.file_bytes_max is in use, in percent; above 100 less audit.reserved_percent, denials are no longer recorded.",
+);
+/// Denials that the reserve kept out.
+pub const AUDIT_DENIALS_WITHHELD: Metric = counter(
+    "capd_audit_denials_withheld_total",
+    &[],
+    "Records of denials that were not written, since they would have used the reserve of the audit log; alert on any.",
+);
+/// Denied messages.
+pub const DENIED: Metric = counter(
+    "capd_denied_total",
+    &[],
+    "Messages that were denied (3001), those among them that were recorded together, and those refused since their sender was denied too often (3005).",
+);
 /// What each limit refused.
 pub const LIMIT_REFUSALS: Metric = counter(
     "capd_limit_refusals_total",
@@ -140,6 +158,9 @@ pub const METRICS: &[Metric] = &[
     JOURNAL_FAILURES,
     AUDIT_RECORDS,
     AUDIT_RECORDS_LOST,
+    AUDIT_USED_PERCENT,
+    AUDIT_DENIALS_WITHHELD,
+    DENIED,
     LIMIT_REFUSALS,
     LIMIT_LEVEL,
     LIMIT_MAX,

@@ -79,6 +79,7 @@ pub(super) fn build(
             requests_waiting_max: view.integer("limits.requests_waiting_max"),
             call_rate_per_peer: view.rate("limits.call_rate_per_peer"),
             call_rate: view.rate("limits.call_rate"),
+            denied_rate_per_peer: view.rate("limits.denied_rate_per_peer"),
             links_max: view.integer("limits.links_max"),
             links_per_peer_max: view.integer("limits.links_per_peer_max"),
             links_opening_max: view.integer("limits.links_opening_max"),
@@ -125,6 +126,7 @@ pub(super) fn build(
             file: audit_file,
             tenant: view.text("audit.tenant"),
             file_bytes_max: view.integer("audit.file_bytes_max"),
+            reserved_percent: view.integer("audit.reserved_percent"),
             raw_bytes_max: view.integer("audit.raw_bytes_max"),
         },
         log: Log {

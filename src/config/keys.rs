@@ -68,6 +68,8 @@ pub enum Unit {
     Microseconds,
     /// Things.
     Count,
+    /// Hundredths.
+    Percent,
 }
 
 /// A key's value when no layer sets it.
@@ -244,6 +246,12 @@ pub const KEYS: &[Key] = &[
         Kind::RateOrOff,
         Unset("off"),
         "Calls of all peers together; one more is 3005 RATE_LIMITED.",
+    ),
+    key(
+        "limits.denied_rate_per_peer",
+        Kind::RateOrOff,
+        Text("10/1s burst 100"),
+        "Messages of one peer that are denied (3001); one more is 3005 RATE_LIMITED. What the peer may do is not bound by it.",
     ),
     key(
         "limits.links_max",
@@ -474,6 +482,12 @@ pub const KEYS: &[Key] = &[
         "Largest size of `audit.file`; records that do not fit are lost, and counted, until older ones are pruned.",
     ),
     key(
+        "audit.reserved_percent",
+        Kind::Integer { unit: Unit::Percent, min: 0, max: 90 },
+        Integer(20),
+        "The last part of `audit.file_bytes_max` that records of denied messages may not use, so that whoever is denied cannot fill the log for all other kinds.",
+    ),
+    key(
         "audit.raw_bytes_max",
         bytes(0, MIB),
         Integer(4_096),
@@ -533,6 +547,7 @@ impl Kind {
                     Unit::Milliseconds => "milliseconds",
                     Unit::Microseconds => "microseconds",
                     Unit::Count => "a count",
+                    Unit::Percent => "percent",
                 };
                 format!("{unit}, an integer from {min} to {max}")
             }

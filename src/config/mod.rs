@@ -177,6 +177,8 @@ pub struct Limits {
     pub call_rate_per_peer: Option<Rate>,
     /// How often all peers together may call; `None` is as often as they like.
     pub call_rate: Option<Rate>,
+    /// How often one peer may be denied; `None` is as often as it likes.
+    pub denied_rate_per_peer: Option<Rate>,
     /// Links that peers have opened; as many again may be the agent's.
     pub links_max: usize,
     /// Links that one peer has opened.
@@ -278,6 +280,8 @@ pub struct Audit {
     pub tenant: String,
     /// Largest size of the file, in bytes.
     pub file_bytes_max: u64,
+    /// The part of the file that denied messages may not use, in percent.
+    pub reserved_percent: u8,
     /// Bytes kept of a result that breaks its schema.
     pub raw_bytes_max: usize,
 }

@@ -101,6 +101,7 @@ fn every_key_is_read_from_the_file() {
         requests_waiting_max = 20
         call_rate_per_peer = "600/1m burst 50"
         call_rate = "off"
+        denied_rate_per_peer = "1/1s"
         links_max = 7
         links_per_peer_max = 2
         links_opening_max = 6
@@ -144,6 +145,7 @@ fn every_key_is_read_from_the_file() {
         file = "a.db"
         tenant = "acme"
         file_bytes_max = 1048576
+        reserved_percent = 0
         raw_bytes_max = 0
         [log]
         format = "json"

@@ -174,11 +174,11 @@ impl Node {
         });
     }
 
-    /// A CAP_INVOKE was not taken.
-    pub(super) fn log_refused(&self, link: &Link, payload: &[u8], refusal: &Refusal) {
+    /// A CAP_INVOKE was not taken. One that is told together with others is only counted.
+    pub(super) fn log_refused(&self, link: &Link, payload: &[u8], refusal: &Refusal, is_told: bool) {
         let role = if link.kind().is_local() { Role::Caller } else { Role::Executor };
         self.meter.ended(role, Ended::Refused(refusal.code));
-        if !self.rules.access.is_on {
+        if !self.rules.access.is_on || !is_told {
             return;
         }
         let Ok(envelope) = Envelope::decode(payload) else { return };

@@ -18,8 +18,9 @@ use capd_proto::message::{Invoke, Query, Request, SchemaSide, Type};
 use capd_proto::negotiate::SessionId;
 use sha2::{Digest, Sha256};
 
+use super::denials::About;
 use super::node::{Node, Refusal};
-use crate::net::Link;
+use crate::net::{Link, Now};
 use crate::provider::{CallKey, Invocation};
 use crate::schema::Violation;
 use crate::store::Begun;
@@ -90,11 +91,36 @@ impl Node {
         self.audit.record(record);
     }
 
-    /// 3001, whatever for: a sender that is not its link's principal, or one that may not send this.
-    pub(super) fn audit_denied(&self, link: &Link, payload: &Bytes, refusal: &Refusal) {
-        let Ok(envelope) = Envelope::decode(payload) else { return };
+    /// 3001, whatever for: a sender that is not its link's principal, or one that may not send this. What its sender is
+    /// told, and whether this denial is told by itself.
+    pub(super) fn deny(&self, now: Now, link: &Link, payload: &Bytes, refusal: Refusal) -> (Refusal, bool) {
         let principal = link.principal();
-        if self.sender(link, &envelope.from).is_none() {
+        let Ok(envelope) = Envelope::decode(payload) else { return (refusal, true) };
+        let is_bound = self.sender(link, &envelope.from).is_some();
+        // PROTOCOL 7.3: the rate is of all that this caller is denied, so it tells nothing of what it asked for.
+        if is_bound
+            && !link.kind().is_local()
+            && let Err(exceeded) = self.rates.deny(principal)
+        {
+            let is_told = self.denials.note(principal, About::limited(), now);
+            return (self.rate_limited(&exceeded), is_told);
+        }
+        let kind = if is_bound { Kind::Denied } else { Kind::BindingMismatch };
+        let capability = envelope.body().filter(|_| is_bound).and_then(|body| {
+            let typ = Type::from_code(envelope.typ)?;
+            asked_for(typ, body)
+        });
+        let about = About { kind, code: refusal.code, typ: Some(envelope.typ), capability };
+        let is_told = self.denials.note(principal, about.clone(), now);
+        if is_told {
+            self.audit_denied(link, &envelope, &refusal, about);
+        }
+        (refusal, is_told)
+    }
+
+    fn audit_denied(&self, link: &Link, envelope: &Envelope<'_>, refusal: &Refusal, about: About) {
+        let principal = link.principal();
+        if about.kind == Kind::BindingMismatch {
             // PROTOCOL 2: the tuple (principal, from, id) is audited.
             tracing::warn!(
                 target: "audit",
@@ -124,9 +150,7 @@ impl Node {
         if let Some(typ) = Type::from_code(envelope.typ) {
             record = record.with("messageType", typ.name());
         }
-        let name =
-            Type::from_code(envelope.typ).zip(envelope.body()).and_then(|(typ, body)| asked_for(typ, body));
-        if let Some(name) = name {
+        if let Some(name) = about.capability {
             record = record.capability(&name);
         }
         self.audit.record(record);

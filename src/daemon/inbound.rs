@@ -264,15 +264,17 @@ impl Node {
             Ok(sender) => self.take(*now, link, route, payload, sender, envelope),
             Err(refusal) => Err(refusal.clone()),
         };
-        if let Err(refusal) = &taken
-            && refusal.code == Code::UNAUTHORIZED
-        {
-            self.audit_denied(link, payload, refusal);
-        }
+        let (taken, is_told) = match taken {
+            Err(refusal) if refusal.code == Code::UNAUTHORIZED => {
+                let (refusal, is_told) = self.deny(*now, link, payload, refusal);
+                (Err(refusal), is_told)
+            }
+            taken => (taken, true),
+        };
         if let Err(refusal) = &taken
             && is_invoke
         {
-            self.log_refused(link, payload, refusal);
+            self.log_refused(link, payload, refusal, is_told);
         }
         match taken {
             // Two sides that refuse each other's refusals would go on for ever.

@@ -41,6 +41,7 @@ pub(super) enum CallLimit {
     CallRatePerPeer,
     CallRate,
     CapabilityRate,
+    DeniedRatePerPeer,
     PeerCapabilities,
     PeerCapabilityBytes,
     Repairs,

@@ -63,6 +63,9 @@ impl Node {
             admin::JOURNAL_FAILURES.alone(journal.failures),
             admin::AUDIT_RECORDS.alone(audit.written),
             admin::AUDIT_RECORDS_LOST.alone(audit.lost),
+            admin::AUDIT_USED_PERCENT.alone(audit.used_percent),
+            admin::AUDIT_DENIALS_WITHHELD.alone(audit.withheld),
+            admin::DENIED.alone(self.denials.count()),
             admin::LIMIT_REFUSALS.family(values(|row| row.refusals)),
             admin::LIMIT_LEVEL.family(values(|row| row.level)),
             admin::LIMIT_MAX.family(values(|row| row.max)),
@@ -127,6 +130,7 @@ impl Node {
         for (limit, bound) in [
             ("limits.call_rate_per_peer", CallLimit::CallRatePerPeer),
             ("limits.call_rate", CallLimit::CallRate),
+            ("limits.denied_rate_per_peer", CallLimit::DeniedRatePerPeer),
             ("rateLimit", CallLimit::CapabilityRate),
             ("limits.max_argument_repairs", CallLimit::Repairs),
         ] {

@@ -9,12 +9,14 @@
 //! pins agreed versions, `turns` counts what an agent has to repair, `listing` shows it which calls there are,
 //! `access` logs each call, `meter` counts them, `metrics` tells what all parts have counted, `hashes` says what contracts hash to, `deprecation` warns of what is deprecated, `permission`
 //! asks the policy who may have what, `policy` reads it and `reload` reads it anew, `audit` accounts for what was
-//! refused, dropped or cut off, `unlinked` says why a peer has no link, and `peer_list` lists the peers.
+//! refused, dropped or cut off, `denials` folds what would be too much of it, `unlinked` says why a peer has no link, and
+//! `peer_list` lists the peers.
 
 mod access;
 mod audit;
 mod calls;
 mod changes;
+mod denials;
 mod deprecation;
 mod discovery;
 mod executor;
@@ -176,6 +178,7 @@ impl Daemon {
         self.node.shutdown.cancel();
         self.node.tasks.close();
         self.node.tasks.wait().await;
+        self.node.tell_denials();
         self.node.journal.close().await;
         self.node.audit.close().await;
         for thread in std::mem::take(&mut self.threads) {

@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::access::Access;
 use super::calls::Gifts;
+use super::denials::Denials;
 use super::executor::{Executor, Written};
 use super::gate::Drift;
 use super::inbound::Inbound;
@@ -140,6 +141,8 @@ pub(super) struct Node {
     pub(super) executor: Executor,
     /// Who has called how often.
     pub(super) rates: Rates,
+    /// Who was denied how often.
+    pub(super) denials: Denials,
     /// Calls that may run only once, on disk.
     pub(super) journal: Journal<Written>,
     /// What must be accounted for.
@@ -200,6 +203,7 @@ impl Node {
             me: me.clone(),
             identity: parts.identity,
             rates: Rates::new(parts.system.clock.clone(), parts.rules.peer_rates),
+            denials: Denials::default(),
             started_at_ms: parts.system.clock.wall_ms(),
             meter: Meter::default(),
             host: OnceLock::new(),

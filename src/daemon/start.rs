@@ -156,7 +156,9 @@ pub(super) async fn start_on(
         }
         serve_processes(&node, &config, declaration, helper)?;
     }
-    for work in [Work::Deadlines, Work::Requests, Work::Journal, Work::Probes, Work::Requirements] {
+    for work in
+        [Work::Deadlines, Work::Requests, Work::Journal, Work::Probes, Work::Requirements, Work::Denials]
+    {
         let worker = Arc::clone(&node);
         node.spawn(async move {
             match work {
@@ -165,6 +167,7 @@ pub(super) async fn start_on(
                 Work::Journal => worker.keep_journal().await,
                 Work::Probes => worker.probe_links().await,
                 Work::Requirements => worker.look_at_requirements().await,
+                Work::Denials => worker.keep_denials().await,
             }
         });
     }
@@ -185,6 +188,7 @@ enum Work {
     Journal,
     Probes,
     Requirements,
+    Denials,
 }
 
 pub(super) fn check(config: &Config) -> Result<Vec<String>, StartError> {
@@ -276,7 +280,11 @@ fn parts<M: Medium>(
             raw_bytes_max: config.audit.raw_bytes_max,
             argument_repairs_max: limits.max_argument_repairs,
             access: access(config),
-            peer_rates: PeerRates { each: limits.call_rate_per_peer, all: limits.call_rate },
+            peer_rates: PeerRates {
+                each: limits.call_rate_per_peer,
+                all: limits.call_rate,
+                denied: limits.denied_rate_per_peer,
+            },
             limits: limits.clone(),
         },
         peers,
@@ -320,10 +328,11 @@ fn open_audit<M: Medium>(
     system: &System,
     medium: &M,
 ) -> Option<(Audit, AuditWriter<M::Audit>)> {
-    let config::Audit { file, tenant, file_bytes_max, .. } = &config.audit;
+    let config::Audit { file, tenant, file_bytes_max, reserved_percent, .. } = &config.audit;
     let options =
         AuditOptions { file: file.clone()?, tenant: tenant.clone(), file_bytes_max: *file_bytes_max };
-    Some(audit(medium.open_audit(options, system.clock.wall_ms()), tenant))
+    let (audit, writer) = audit(medium.open_audit(options, system.clock.wall_ms()), tenant);
+    Some((audit, writer.reserve(*reserved_percent)))
 }
 
 /// What is logged of calls: nothing where no line of that level is.

@@ -27,6 +27,8 @@ pub struct PeerRates {
     pub each: Option<Rate>,
     /// Calls of all peers together.
     pub all: Option<Rate>,
+    /// Messages of each peer that are denied.
+    pub denied: Option<Rate>,
 }
 
 /// Who has called how often: of each capability by caller, of each peer, and of all peers.
@@ -37,6 +39,7 @@ pub struct Rates {
     declared: Mutex<Declared>,
     each_peer: Option<(Rate, ByCaller)>,
     all_peers: Option<(Rate, Together)>,
+    denied: Option<(Rate, ByCaller)>,
 }
 
 /// A call that came too soon.
@@ -61,6 +64,8 @@ pub enum Scope {
     Peer,
     /// Those of all peers.
     Sidecar,
+    /// Those messages of one peer that are denied.
+    Denied,
 }
 
 #[derive(Default)]
@@ -88,7 +93,16 @@ impl Rates {
         let all_peers = peers
             .all
             .map(|rate| (rate, RateLimiter::new(quota(rate), InMemoryState::default(), clock.clone())));
-        Self { clock, declared: Mutex::default(), each_peer, all_peers }
+        let denied = peers.denied.map(|rate| (rate, by_caller(rate, &clock)));
+        Self { clock, declared: Mutex::default(), each_peer, all_peers, denied }
+    }
+
+    /// Counts a message of `peer`'s that is denied.
+    ///
+    /// **Errors:** it is denied too often.
+    pub fn deny(&self, peer: &Did) -> Result<(), Exceeded> {
+        let Some((rate, peers)) = &self.denied else { return Ok(()) };
+        peers.check_key(peer).map_err(|until| self.exceeded(Scope::Denied, *rate, &until))
     }
 
     /// Counts a call of `caller`'s. The narrowest rate comes first, so that who is held back by it takes nothing of what

@@ -45,6 +45,13 @@ pub trait AuditStorage: Send + 'static {
     /// **Errors:** they cannot be read.
     fn read(&mut self, after: u64, rows_max: usize, bytes_max: usize) -> Result<Vec<Entry>, StoreError>;
 
+    /// How much of its bound is in use, in percent; 0 for one without a bound.
+    ///
+    /// **Errors:** it cannot be read.
+    fn used_percent(&mut self) -> Result<u64, StoreError> {
+        Ok(0)
+    }
+
     /// Empties the entries of these places, both ends included, and appends the `note` that says so: both or neither.
     ///
     /// **Errors:** neither is done, as far as is known.

@@ -17,6 +17,7 @@ mod agents;
 mod peer;
 
 mod commands;
+mod denied;
 mod discovery;
 mod names;
 mod text;

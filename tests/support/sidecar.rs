@@ -382,6 +382,17 @@ impl Sidecar {
         }
     }
 
+    /// Waits until the limit of this key has refused `count` times, or more often.
+    #[track_caller]
+    pub fn refused_at_least(&self, key: &str, count: u64) {
+        let sample = format!("capd_limit_refusals_total{{limit=\"{key}\"}}");
+        let deadline = Instant::now() + PATIENCE;
+        while self.metric(&sample) < count {
+            assert!(Instant::now() < deadline, "{key}: {} of {count}", self.metric(&sample));
+            std::thread::yield_now();
+        }
+    }
+
     /// What it has logged so far.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.dir.join("capd.log")).unwrap_or_default()

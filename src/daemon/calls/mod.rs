@@ -190,7 +190,7 @@ impl Node {
                     && refusal.code != Code::BAD_REQUEST
                     && self.gifts.may_have_run(&inbound.envelope.id, &identity.name) =>
             {
-                self.log_refused(inbound.link, inbound.payload, &refusal);
+                self.log_refused(inbound.link, inbound.payload, &refusal, true);
                 self.answer_unknown(inbound, &refusal);
                 Ok(())
             }

@@ -28,13 +28,15 @@ impl Node {
         taken.map_err(|exceeded| self.rate_limited(&exceeded))
     }
 
-    fn rate_limited(&self, exceeded: &Exceeded) -> Refusal {
+    /// What a message is refused with that came too soon.
+    pub(in crate::daemon) fn rate_limited(&self, exceeded: &Exceeded) -> Refusal {
         let (bound, message) = match exceeded.scope {
             Scope::Capability => {
                 (CallLimit::CapabilityRate, "this caller has called the capability too often")
             }
             Scope::Peer => (CallLimit::CallRatePerPeer, "this caller has called too often"),
             Scope::Sidecar => (CallLimit::CallRate, "too many calls come from all peers together"),
+            Scope::Denied => (CallLimit::DeniedRatePerPeer, "this caller was denied too often"),
         };
         self.meter.refused(bound);
         let reset_at = moment(self.clock.wall_ms().saturating_add(exceeded.reset_after_ms));

@@ -23,7 +23,7 @@ fn call(rates: &Rates, caller: &Did, limit: &RateLimit) -> Result<(), Exceeded> 
 
 fn rates(each: Option<&str>, all: Option<&str>) -> Rates {
     let rate = |text: Option<&str>| text.map(|text| text.parse().unwrap());
-    Rates::new(Clock::start(), PeerRates { each: rate(each), all: rate(all) })
+    Rates::new(Clock::start(), PeerRates { each: rate(each), all: rate(all), denied: None })
 }
 
 async fn pass(ms: u64) {

@@ -258,6 +258,18 @@ impl AuditStorage for AuditFile {
         }
     }
 
+    fn used_percent(&mut self) -> Result<u64, StoreError> {
+        let Some(pages_max) = self.pages_max else { return Ok(0) };
+        let pages = |pragma: &str| {
+            self.connection
+                .pragma_query_value(None, pragma, |row| row.get::<_, i64>(0))
+                .map(i64::cast_unsigned)
+        };
+        let used = pages("page_count").and_then(|all| Ok(all.saturating_sub(pages("freelist_count")?)));
+        let used = used.map_err(|error| of_sqlite(&self.path, &error))?;
+        Ok((used.saturating_mul(100) / pages_max.max(1)).min(100))
+    }
+
     fn erase(&mut self, places: &[(u64, u64)], note: &str) -> Result<(), StoreError> {
         // A full file has no room for the note before it has been emptied.
         self.limit_pages(PAGES_TO_PRUNE).map_err(|error| of_sqlite(&self.path, &error))?;

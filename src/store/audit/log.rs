@@ -29,6 +29,10 @@ pub struct AuditWriter<S> {
     untold: u64,
     /// How many of those that were dropped in front of the queue have been counted in `untold`.
     told_dropped: u64,
+    /// The part of the storage that denials may not use, in percent.
+    reserved_percent: u8,
+    /// Whether the last denials were withheld.
+    is_withholding: bool,
 }
 
 /// Work that is done together.
@@ -41,13 +45,24 @@ pub struct AuditCounters {
     pub written: u64,
     /// Records that could not be, and are gone.
     pub lost: u64,
+    /// Records of denials among those, which would have used the reserve.
+    pub withheld: u64,
+    /// How much of the log's bound is in use, in percent.
+    pub used_percent: u64,
 }
 
 enum Work {
-    Append { canonical: String, ts_ms: u64 },
+    Append(Waiting),
     Page { query: Query, answer: oneshot::Sender<Result<Page, StoreError>> },
     Prune { after: u64, before_ms: u64, now_ms: u64, answer: oneshot::Sender<Result<Pruned, StoreError>> },
     End,
+}
+
+/// A record that waits to be written.
+struct Waiting {
+    canonical: String,
+    ts_ms: u64,
+    is_denial: bool,
 }
 
 struct Shared {
@@ -58,6 +73,9 @@ struct Shared {
     refused: AtomicU64,
     /// Records that found no room in the queue.
     dropped: AtomicU64,
+    /// Records of denials that would have used the reserve.
+    withheld: AtomicU64,
+    used_percent: AtomicU64,
 }
 
 /// An audit log over `storage`, in two ends: the handle, and the writer that must run. Its records are `tenant`'s.
@@ -65,8 +83,16 @@ pub fn audit<S: AuditStorage>(storage: S, tenant: &str) -> (Audit, AuditWriter<S
     let (queue, waiting) = mpsc::channel(QUEUE_MAX);
     let shared = Arc::new(Shared::new(tenant));
     let audit = Audit { queue: Some(queue), shared: Arc::clone(&shared) };
-    let writer =
-        AuditWriter { queue: waiting, shared, storage, is_failing: false, untold: 0, told_dropped: 0 };
+    let writer = AuditWriter {
+        queue: waiting,
+        shared,
+        storage,
+        is_failing: false,
+        untold: 0,
+        told_dropped: 0,
+        reserved_percent: 0,
+        is_withholding: false,
+    };
     (audit, writer)
 }
 
@@ -79,11 +105,11 @@ impl Audit {
     /// Queues a record; never waits, never fails. One that finds no room is [counted](Audit::counters).
     pub fn record(&self, record: Record) {
         let Some(queue) = &self.queue else { return };
-        let ts_ms = record.ts_ms();
+        let (ts_ms, is_denial) = (record.ts_ms(), record.is_denial());
         let canonical = record.canonical(&self.shared.tenant);
         let bytes = canonical.len();
         let queued = self.shared.queued_bytes.fetch_add(bytes, Ordering::Relaxed);
-        let work = Work::Append { canonical, ts_ms };
+        let work = Work::Append(Waiting { canonical, ts_ms, is_denial });
         if queued + bytes > QUEUE_BYTES_MAX || queue.try_send(work).is_err() {
             self.shared.queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
             if self.shared.dropped.fetch_add(1, Ordering::Relaxed) == 0 {
@@ -125,7 +151,9 @@ impl Audit {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         AuditCounters {
             written: count(&self.shared.written),
-            lost: count(&self.shared.refused) + count(&self.shared.dropped),
+            lost: count(&self.shared.refused) + count(&self.shared.dropped) + count(&self.shared.withheld),
+            withheld: count(&self.shared.withheld),
+            used_percent: count(&self.shared.used_percent),
         }
     }
 
@@ -146,11 +174,20 @@ impl Shared {
             written: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
+            withheld: AtomicU64::new(0),
+            used_percent: AtomicU64::new(0),
         }
     }
 }
 
 impl<S: AuditStorage> AuditWriter<S> {
+    /// Keeps the last part of the storage for other records than those of denials. **Units:** percent.
+    pub fn reserve(mut self, percent: u8) -> Self {
+        self.reserved_percent = percent;
+        self.look_how_full();
+        self
+    }
+
     /// Waits for work and takes what there is; `None` once the log is [closed](Audit::close), or every handle dropped,
     /// and the queue is empty. Nothing is lost when the future is dropped.
     pub async fn batch(&mut self) -> Option<AuditBatch> {
@@ -164,7 +201,7 @@ impl<S: AuditStorage> AuditWriter<S> {
         let mut records = Vec::new();
         for work in batch.0 {
             match work {
-                Work::Append { canonical, ts_ms } => records.push((canonical, ts_ms)),
+                Work::Append(record) => records.push(record),
                 Work::Page { query, answer } => {
                     self.append(&mut records);
                     // Whoever asked may have gone.
@@ -173,6 +210,7 @@ impl<S: AuditStorage> AuditWriter<S> {
                 Work::Prune { after, before_ms, now_ms, answer } => {
                     self.append(&mut records);
                     let pruned = prune(&mut self.storage, &self.shared.tenant, after, before_ms, now_ms);
+                    self.look_how_full();
                     let _gone = answer.send(pruned);
                 }
                 Work::End => self.queue.close(),
@@ -203,8 +241,9 @@ impl<S: AuditStorage> AuditWriter<S> {
     }
 
     /// Writes what was gathered; before it, how many records are missing there.
-    fn append(&mut self, records: &mut Vec<(String, u64)>) {
-        let Some((_, ts_ms)) = records.first() else { return };
+    fn append(&mut self, records: &mut Vec<Waiting>) {
+        self.withhold(records);
+        let Some(Waiting { ts_ms, .. }) = records.first() else { return };
         let dropped = self.shared.dropped.load(Ordering::Relaxed);
         self.untold += dropped - std::mem::replace(&mut self.told_dropped, dropped);
         let mut canonical = Vec::with_capacity(records.len() + 1);
@@ -214,15 +253,16 @@ impl<S: AuditStorage> AuditWriter<S> {
         }
         let count = records.len() as u64;
         let mut bytes = 0;
-        canonical.extend(records.drain(..).map(|(record, _)| {
-            bytes += record.len();
-            record
+        canonical.extend(records.drain(..).map(|record| {
+            bytes += record.canonical.len();
+            record.canonical
         }));
         self.shared.queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
         match self.storage.append(&canonical) {
             Ok(()) => {
                 self.shared.written.fetch_add(canonical.len() as u64, Ordering::Relaxed);
                 self.untold = 0;
+                self.look_how_full();
                 if std::mem::take(&mut self.is_failing) {
                     tracing::info!("the audit log can be written again");
                 }
@@ -234,6 +274,44 @@ impl<S: AuditStorage> AuditWriter<S> {
                     tracing::error!(%error, "audit records are lost: the audit log cannot be written");
                 }
             }
+        }
+    }
+}
+
+impl<S: AuditStorage> AuditWriter<S> {
+    /// Takes denials out that would use the reserve, and counts them.
+    fn withhold(&mut self, records: &mut Vec<Waiting>) {
+        let used = self.shared.used_percent.load(Ordering::Relaxed);
+        let is_full = used >= 100 - u64::from(self.reserved_percent.min(100));
+        if self.reserved_percent == 0 || !records.iter().any(|record| record.is_denial) {
+            return;
+        }
+        if !is_full {
+            self.is_withholding = false;
+            return;
+        }
+        let before = records.len();
+        let mut bytes = 0;
+        records.retain(|record| {
+            bytes += if record.is_denial { record.canonical.len() } else { 0 };
+            !record.is_denial
+        });
+        let withheld = (before - records.len()) as u64;
+        self.shared.queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.shared.withheld.fetch_add(withheld, Ordering::Relaxed);
+        self.untold += withheld;
+        if !std::mem::replace(&mut self.is_withholding, true) {
+            tracing::error!(
+                used_percent = used,
+                "denied messages are no longer recorded: the rest of the audit log is reserved for other kinds; \
+                 run capctl audit prune, or raise audit.file_bytes_max"
+            );
+        }
+    }
+
+    fn look_how_full(&mut self) {
+        if let Ok(used) = self.storage.used_percent() {
+            self.shared.used_percent.store(used, Ordering::Relaxed);
         }
     }
 }

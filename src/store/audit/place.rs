@@ -119,6 +119,10 @@ impl AuditStorage for AuditPlace {
         self.file().and_then(|file| file.read(after, rows_max, bytes_max))
     }
 
+    fn used_percent(&mut self) -> Result<u64, StoreError> {
+        self.open.as_mut().map_or(Ok(0), AuditStorage::used_percent)
+    }
+
     fn erase(&mut self, places: &[(u64, u64)], note: &str) -> Result<(), StoreError> {
         let erased = self.file().and_then(|file| file.erase(places, note));
         self.written(erased)

@@ -171,6 +171,12 @@ impl Record {
         self
     }
 
+    /// Whether it tells of a message that was denied: whoever sends such messages may send any number.
+    pub(super) fn is_denial(&self) -> bool {
+        let kind = self.fields.get("kind").and_then(Value::as_str);
+        [Kind::Denied, Kind::BindingMismatch].into_iter().any(|denial| kind == Some(denial.as_str()))
+    }
+
     /// When it happened. **Units:** milliseconds since the Unix epoch.
     pub fn ts_ms(&self) -> u64 {
         self.ts_ms

@@ -327,13 +327,13 @@ fn records_that_are_lost_are_counted_and_the_next_one_says_how_many() {
         }
         let batch = writer.batch().await.unwrap();
         writer.commit(batch);
-        assert_eq!(audit.counters(), AuditCounters { written: 0, lost: 3 });
+        assert_eq!(audit.counters(), AuditCounters { lost: 3, ..AuditCounters::default() });
         writer.storage_mut().refuses = false;
         audit.record(record(4));
         let batch = writer.batch().await.unwrap();
         writer.commit(batch);
     });
-    assert_eq!(audit.counters(), AuditCounters { written: 2, lost: 3 });
+    assert_eq!(audit.counters(), AuditCounters { written: 2, lost: 3, ..AuditCounters::default() });
     let shelf = writer.storage_mut();
     let first: Value = serde_json::from_str(shelf.entries[0].record.as_deref().unwrap()).unwrap();
     assert_eq!(
@@ -401,6 +401,40 @@ fn text_of_others_making_is_cut() {
     let record: Value = serde_json::from_str(&canonical).unwrap();
     assert_eq!(record["findings"].as_array().unwrap().len(), 64);
     assert_eq!(record["findings"][0]["witnessBytes"], 5_002);
+}
+
+#[test]
+fn denials_leave_the_reserve_to_other_kinds_until_it_is_pruned() {
+    let (_dir, mut options) = written(1);
+    options.file_bytes_max = 256 * 1024;
+    let (audit, writer) = log::audit(AuditPlace::open(options, 0), "acme");
+    let mut writer = writer.reserve(50);
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let mut commit = |record: Record| {
+        audit.record(record);
+        let batch = runtime.block_on(writer.batch()).unwrap();
+        writer.commit(batch);
+    };
+    let denial = |number| Record::new(Kind::Denied, number).with("filling", "x".repeat(1_000));
+    (1..400).for_each(|number| commit(denial(number)));
+    let full = audit.counters();
+    assert!((50..60).contains(&full.used_percent) && full.withheld > 100, "{full:?}");
+    assert_eq!(full.written + full.withheld, 399);
+    commit(Record::new(Kind::BindingMismatch, 400));
+    assert_eq!(audit.counters().withheld, full.withheld + 1);
+    // Another kind is written, behind one that says how many are missing.
+    commit(record(401));
+    let after = audit.counters();
+    assert_eq!((after.written, after.lost), (full.written + 2, full.withheld + 1));
+    let storage = writer.storage_mut();
+    prune(storage, "acme", 0, 402, 402).unwrap();
+    assert!(storage.used_percent().unwrap() < 50);
+    let mut writer = writer.reserve(50);
+    audit.record(denial(403));
+    let batch = runtime.block_on(writer.batch()).unwrap();
+    writer.commit(batch);
+    assert_eq!(audit.counters().written, after.written + 1);
+    verify(writer.storage_mut()).unwrap();
 }
 
 #[test]

@@ -108,7 +108,7 @@ fn of_wire(page: AuditPage<'static>) -> (Page, AuditCounters) {
         record_hash: row.hash,
     });
     let (entries, head) = (entries.collect(), Head { seq: page.head, hash: page.head_hash });
-    let counters = AuditCounters { written: page.written, lost: page.lost };
+    let counters = AuditCounters { written: page.written, lost: page.lost, ..AuditCounters::default() };
     (Page { entries, next: page.next, head }, counters)
 }
 

@@ -54,6 +54,17 @@ fn what(record: &Value) -> String {
             let (side, path, rule) = (text(&finding["side"]), text(&finding["path"]), text(&finding["rule"]));
             format!("{}: {side} {path} {rule}{more}", record["code"])
         }
+        Some(Kind::Denied | Kind::BindingMismatch) if record["count"].is_u64() => {
+            let span_ms = record["lastAt"].as_u64().zip(record["firstAt"].as_u64());
+            let span_ms = span_ms.map_or(0, |(last, first)| last.saturating_sub(first));
+            let typ = record["messageType"].as_str().unwrap_or("messages");
+            format!(
+                "{typ}: {} more within {} s, {}",
+                record["count"],
+                span_ms.div_ceil(1_000),
+                record["code"]
+            )
+        }
         Some(Kind::Denied) => format!("{}: {}", text(&record["messageType"]), text(&record["reason"])),
         Some(Kind::BindingMismatch) => format!("from {}", text(&record["from"])),
         Some(Kind::RawResult) => format!("{} bytes", record["bytes"]),
@@ -85,6 +96,14 @@ mod tests {
             (
                 json!({"kind": "denied", "messageType": "PING", "reason": "not authorized"}),
                 "PING: not authorized",
+            ),
+            (
+                json!({"kind": "denied", "messageType": "CAP_INVOKE", "code": 3001, "count": 9, "firstAt": 5, "lastAt": 2_005}),
+                "CAP_INVOKE: 9 more within 2 s, 3001",
+            ),
+            (
+                json!({"kind": "denied", "code": 3005, "count": 9, "firstAt": 5, "lastAt": 5}),
+                "messages: 9 more within 0 s, 3005",
             ),
             (json!({"kind": "binding_mismatch", "from": "did:key:x"}), "from did:key:x"),
             (json!({"kind": "raw_result", "bytes": 7}), "7 bytes"),
