@@ -23,6 +23,18 @@ pub enum ClientError {
         /// Whether a sidecar is there and has no place for one more link.
         is_full: bool,
     },
+    /// The unix socket is somebody else's, who could answer as any sidecar.
+    #[error(
+        "the socket {place} was opened by user {owner}, and neither by root nor by user {own}, who connects"
+    )]
+    Owner {
+        /// The socket's path.
+        place: String,
+        /// Who listens.
+        owner: u32,
+        /// Who connects.
+        own: u32,
+    },
     /// An ERROR came back: nothing was executed.
     #[error("{0}")]
     Refused(WireError),

@@ -98,6 +98,8 @@ pub struct Options {
     pub pending_max: usize,
     /// The name shown in HELLO.
     pub agent_name: String,
+    /// Whether the unix socket may be anybody's; without it, it must be this user's or root's.
+    pub any_owner: bool,
 }
 
 impl Default for Options {
@@ -107,6 +109,7 @@ impl Default for Options {
             request_timeout: Duration::from_secs(10),
             pending_max: 65_536,
             agent_name: "capd-client".to_owned(),
+            any_owner: false,
         }
     }
 }
@@ -136,11 +139,12 @@ impl Drop for Core {
 impl Client {
     /// Opens a link and learns whose sidecar it is.
     ///
-    /// **Errors:** [`ClientError::Connect`].
+    /// **Errors:** [`ClientError::Connect`]; [`ClientError::Owner`] before anything was sent.
     pub async fn connect(endpoint: Endpoint, options: Options) -> Result<Self, ClientError> {
+        let any_owner = options.any_owner;
         let opening = Opening::new(options, System::real());
         let connected = match &endpoint {
-            Endpoint::Unix(path) => local::connect_unix(&opening.host, path).await,
+            Endpoint::Unix(path) => local::connect_unix(&opening.host, path, any_owner).await,
             Endpoint::Tcp { addr, token } => {
                 local::connect_tcp(&opening.host, *addr, Token::new(token.clone())).await
             }
@@ -328,17 +332,20 @@ impl Opening {
         place: &dyn fmt::Display,
     ) -> Result<Client, ClientError> {
         let Self { dispatch, host, system, request_timeout } = self;
-        let link = connected.map_err(|error| ClientError::Connect {
-            place: place.to_string(),
-            is_refused: matches!(
-                &error,
-                ConnectError::Closed(CloseReason::Refused(_) | CloseReason::RefusedByPeer(_))
-            ),
-            is_full: matches!(
-                &error,
-                ConnectError::Closed(CloseReason::PeerFault(fault)) if fault.code == Code::OVERLOADED
-            ),
-            reason: error.to_string(),
+        let link = connected.map_err(|error| match error {
+            ConnectError::Owner { owner, own } => ClientError::Owner { place: place.to_string(), owner, own },
+            error => ClientError::Connect {
+                place: place.to_string(),
+                is_refused: matches!(
+                    &error,
+                    ConnectError::Closed(CloseReason::Refused(_) | CloseReason::RefusedByPeer(_))
+                ),
+                is_full: matches!(
+                    &error,
+                    ConnectError::Closed(CloseReason::PeerFault(fault)) if fault.code == Code::OVERLOADED
+                ),
+                reason: error.to_string(),
+            },
         })?;
         let did = link.principal().clone();
         dispatch.open(did.clone());

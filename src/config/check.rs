@@ -47,6 +47,7 @@ pub(super) fn build(
             key_file: in_dir("agent.key_file", "identity.key"),
             capabilities: view.path("agent.capabilities"),
             did_documents: view.paths("agent.did_documents"),
+            check_files: view.text("agent.check_files") == "on",
             dir: dir.clone(),
         },
         listen: Listen {

@@ -136,6 +136,12 @@ pub const KEYS: &[Key] = &[
         Unset("none"),
         "DID documents (JSON) of identities of other methods than `did:key`.",
     ),
+    key(
+        "agent.check_files",
+        Kind::Choice(&["on", "off"]),
+        Text("on"),
+        "Whether capd refuses to start when somebody else may write its state directory, configuration, declaration or policies, or owns one of them.",
+    ),
     key("listen.quic", Kind::Listener, Unset("off"), "Where peer links come in over QUIC."),
     key("listen.tcp", Kind::Listener, Unset("off"), "Where peer links come in over TCP with TLS."),
     key(

@@ -72,6 +72,8 @@ pub struct Agent {
     pub capabilities: Option<PathBuf>,
     /// DID documents (JSON) of identities that are not `did:key`.
     pub did_documents: Vec<PathBuf>,
+    /// Whether files that somebody else may write keep the sidecar from starting.
+    pub check_files: bool,
 }
 
 /// `[listen]`: where links come in; `None` is off.

@@ -65,6 +65,7 @@ fn every_key_is_read_from_the_file() {
         key_file = "keys/id"
         capabilities = "capabilities.yaml"
         did_documents = ["a.json", "/b.json"]
+        check_files = "off"
         [listen]
         quic = "0.0.0.0:7001"
         tcp = "[::1]:7002"

@@ -13,6 +13,7 @@ use super::audit::is_for_the_agent;
 use super::inbound::Inbound;
 use super::node::{Node, Refusal};
 use super::policy::{rules_of, warnings};
+use super::start::check_files;
 use crate::config::{Config, Mistakes, Sources};
 use crate::policy::{Action, Caller, Rules, Subject};
 use crate::registry::snapshot::Origin;
@@ -48,6 +49,7 @@ impl Reading {
     /// Reads it anew; blocks.
     fn read(&self, own: Did) -> Result<Rules, ReloadError> {
         let config = Config::load(&self.sources).map_err(ReloadError::Config)?;
+        check_files(&config)?;
         let rules = rules_of(&config, Some(own))?;
         for warning in warnings(&config, &rules) {
             tracing::warn!("{warning}");

@@ -1,6 +1,7 @@
 //! A configuration in; key, declaration, schemas, listeners and dialling brought up, in this order.
 
 mod contract;
+mod files;
 mod processes;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,6 +36,8 @@ use crate::store::{Folder, Medium, StoreError, Writer};
 
 use contract::gate;
 pub(super) use contract::{check_schemas, schema_error};
+pub(super) use files::check as check_files;
+use files::create_dir;
 use processes::serve_processes;
 
 /// Why the sidecar does not start.
@@ -74,6 +77,9 @@ pub enum StartError {
         /// What is wrong with it.
         error: String,
     },
+    /// Somebody else may write a file that decides what the sidecar does.
+    #[error("{0}")]
+    Exposed(String),
     /// A key of the configuration does not fit the machine.
     #[error("{0}")]
     Setting(String),
@@ -109,7 +115,7 @@ impl StartError {
     pub fn is_mistake(&self) -> bool {
         match self {
             Self::Declaration(_) | Self::Schema { .. } | Self::Document { .. } => true,
-            Self::Peer { .. } | Self::Setting(_) | Self::Policy(_) => true,
+            Self::Peer { .. } | Self::Exposed(_) | Self::Setting(_) | Self::Policy(_) => true,
             Self::Key(_) | Self::File { .. } | Self::Journal(_) | Self::Listen { .. } | Self::System(_) => {
                 false
             }
@@ -119,6 +125,7 @@ impl StartError {
 
 pub(super) async fn start(config: Config, helper: Option<PathBuf>) -> Result<Daemon, StartError> {
     create_dir(&config.agent.dir)?;
+    check_files(&config)?;
     let seed = net::load_or_create(&config.agent.key_file)?;
     let declaration = load_declaration(&config)?;
     let journal = Folder::new(&config.agent.dir);
@@ -207,10 +214,6 @@ pub(super) fn check(config: &Config) -> Result<Vec<String>, StartError> {
 pub(super) fn identity(config: &Config) -> Result<Identity, StartError> {
     create_dir(&config.agent.dir)?;
     Ok(net::load_or_create(&config.agent.key_file)?.identity())
-}
-
-fn create_dir(dir: &Path) -> Result<(), StartError> {
-    std::fs::create_dir_all(dir).map_err(|error| StartError::File { path: dir.to_owned(), error })
 }
 
 fn load_declaration(config: &Config) -> Result<Option<Declaration>, StartError> {

@@ -64,6 +64,14 @@ pub enum ConnectError {
         /// Whose key it was.
         found: Did,
     },
+    /// The unix socket is somebody else's.
+    #[error("the socket was opened by user {owner}, and neither by root nor by user {own}, who connects")]
+    Owner {
+        /// Who listens.
+        owner: u32,
+        /// Who connects.
+        own: u32,
+    },
     /// The link closed before it was open.
     #[error(transparent)]
     Closed(#[from] CloseReason),

@@ -214,12 +214,20 @@ where
     Ok(driver::open(host, opening(Role::Client, end, tokio::io::split(stream), deadline, None)).await?)
 }
 
-/// Opens a link to the sidecar at the unix socket `path`. **Errors:** [`ConnectError`].
-pub async fn connect_unix(host: &Arc<Host>, path: &Path) -> Result<Arc<Link>, ConnectError> {
+/// Opens a link to the sidecar at the unix socket `path`, which this user or root must have opened unless `any_owner` says
+/// that anybody may have.
+///
+/// **Errors:** [`ConnectError`]; nothing was sent to somebody else's socket.
+pub async fn connect_unix(host: &Arc<Host>, path: &Path, any_owner: bool) -> Result<Arc<Link>, ConnectError> {
     let deadline = Instant::now() + host.settings.handshake_timeout;
     let stream = timeout_at(deadline, UnixStream::connect(path))
         .await
         .map_err(|_elapsed| CloseReason::OpenTimedOut)??;
+    // Of whoever listens, whatever has become of the path since.
+    let (owner, own) = (stream.peer_cred()?.uid(), rustix::process::geteuid().as_raw());
+    if !any_owner && ![own, 0].contains(&owner) {
+        return Err(ConnectError::Owner { owner, own });
+    }
     let end = End::local(Kind::LocalUnix, path.display().to_string());
     let halves = socket::split(stream.into_std()?)?;
     Ok(driver::open(host, opening(Role::Client, end, halves, deadline, None)).await?)

@@ -19,5 +19,6 @@ mod peer;
 mod commands;
 mod denied;
 mod discovery;
+mod files;
 mod names;
 mod text;

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc;
@@ -114,6 +115,8 @@ impl Setup {
     /// Starts the sidecar and waits until it listens.
     pub fn start(self) -> Sidecar {
         let dir = tempfile::tempdir().unwrap();
+        // Whatever the mask is, a sidecar must find its files out of the reach of others.
+        std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o700)).unwrap();
         Sidecar::start_in(dir, self)
     }
 

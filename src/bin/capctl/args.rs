@@ -51,6 +51,9 @@ pub(crate) struct SidecarArgs {
     /// The file that holds the token for --address
     #[arg(long, global = true, value_name = "PATH", conflicts_with_all = ["socket", "context"])]
     pub(crate) token_file: Option<PathBuf>,
+    /// Speak to a socket that another user opened, and that neither you nor root did
+    #[arg(long, global = true)]
+    pub(crate) any_owner: bool,
 }
 
 #[derive(Debug, Subcommand)]

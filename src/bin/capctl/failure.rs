@@ -150,6 +150,9 @@ impl From<ClientError> for Failure {
             }
             ClientError::Connect { is_refused: true, .. } => Self::new(Exit::Refused, message)
                 .hint("over TCP, --token-file must name the file that this sidecar made"),
+            ClientError::Owner { .. } => {
+                Self::new(Exit::Refused, message).hint("if that is meant, give --any-owner")
+            }
             ClientError::Refused(wire) => {
                 let failure = Self::new(exit_of(wire.code).unwrap_or(Exit::Refused), message);
                 let hint = rate_hint(&wire).or_else(|| hint_of(wire.code).map(str::to_owned));

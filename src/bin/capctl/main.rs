@@ -94,7 +94,8 @@ impl Sidecar {
     /// A link to the sidecar. **Errors:** usage, unavailable, or refused.
     async fn connect(&self) -> Result<Client, Failure> {
         let choice = context::choose(&self.0, &variable)?;
-        let options = Options { agent_name: "capctl".to_owned(), ..Options::default() };
+        let any_owner = self.0.any_owner;
+        let options = Options { agent_name: "capctl".to_owned(), any_owner, ..Options::default() };
         Client::connect(choice.endpoint()?, options).await.map_err(Failure::from)
     }
 }

@@ -3,6 +3,7 @@
 #[path = "../../../examples/code-review/review/mod.rs"]
 mod review;
 
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -240,7 +241,8 @@ impl Folder {
             Some(path) => std::path::absolute(path).map_err(Failure::runtime)?,
             None => std::env::temp_dir().join(format!("capd-dev-{}", std::process::id())),
         };
-        std::fs::create_dir_all(&path).map_err(Failure::runtime)?;
+        let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&path);
+        made.map_err(Failure::runtime)?;
         Ok(Self { path, is_ours })
     }
 }

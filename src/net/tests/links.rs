@@ -46,7 +46,7 @@ impl Pair {
                 let client = End::agent();
                 let path = dir.insert(tempfile::tempdir().unwrap()).path().join("s");
                 local::listen_unix(&server.host, &path).unwrap();
-                let link = local::connect_unix(&client.host, &path).await.unwrap();
+                let link = local::connect_unix(&client.host, &path, false).await.unwrap();
                 (client, link)
             }
             Kind::LocalTcp => {

@@ -30,7 +30,7 @@ async fn a_stale_socket_is_replaced_and_a_live_one_is_not() {
     let second = End::sidecar(2);
     let error = local::listen_unix(&second.host, &path).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::AddrInUse);
-    local::connect_unix(&End::agent().host, &path).await.unwrap();
+    local::connect_unix(&End::agent().host, &path, false).await.unwrap();
     server.shut_down().await;
 }
 
