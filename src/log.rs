@@ -3,7 +3,7 @@
 //! The escapes stand here, where every event passes, so that no place that logs can forget them. [`Fields`] is for lines
 //! that people read, [`Json`] for those that programs do; both write to whatever they are given.
 
-use std::fmt::{self, Debug, Write as _};
+use std::fmt::{self, Debug};
 
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};

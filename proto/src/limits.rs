@@ -114,7 +114,7 @@ pub const RETRY_DELAY_MS_MAX: u64 = 60_000;
 /// Tries in all. **Source:** PROTOCOL 8, AMP 001 16.3.
 pub const RETRY_ATTEMPTS_MAX: u32 = 5;
 /// Tries in all that a descriptor's `retry_policy` may ask for; ours, since a provider must not make callers its load.
-pub const RETRY_ATTEMPTS_POLICY_MAX: u32 = 20;
+pub const RETRY_ATTEMPTS_POLICY_MAX: u32 = 10;
 /// Entries of a descriptor's `retry_on` that count, further ones do not; ours: there are fewer codes.
 pub const RETRY_ON_MAX: usize = 64;
 /// Shortest delay before a retry, in milliseconds; ours, for the same reason.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Component, Path};
 
 use capd_proto::call::RetryPolicy as CallRetry;
 use capd_proto::capability::{CapabilityId, CapabilityName, Range, Version};
@@ -369,8 +369,14 @@ pub(super) fn schema(fields: &Fields<'_>, key: &str, report: &mut Report<'_>) ->
 
 fn schema_file(name: &str, line: usize, at: &str, report: &mut Report<'_>) -> Option<SchemaSource> {
     let path = report.file.parent().unwrap_or(Path::new("")).join(name);
-    let accepted =
-        format!("a readable JSON file of at most {SCHEMA_BYTES_MAX} bytes, relative to this file's folder");
+    let accepted = format!(
+        "a readable JSON file of at most {SCHEMA_BYTES_MAX} bytes in this file's folder, relative to it"
+    );
+    let is_within = |part: Component<'_>| matches!(part, Component::Normal(_) | Component::CurDir);
+    if !Path::new(name).components().all(is_within) {
+        report.mistake(line, at, format!("{} leads outside this file's folder", quoted(name)), &accepted);
+        return None;
+    }
     match bounded(&path, SCHEMA_BYTES_MAX) {
         Err(problem) => {
             report.mistake(line, at, format!("{}: {problem}", path.display()), &accepted);

@@ -26,6 +26,8 @@ pub enum Work {
     Write(Change),
     /// Give a recorded result back. It sees every [`Change::Finish`] submitted before it.
     Read(Row),
+    /// Take off the disk what was forgotten before.
+    Tidy,
 }
 
 /// What became of one piece of work.

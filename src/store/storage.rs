@@ -20,4 +20,11 @@ pub trait Storage: Send + 'static {
     ///
     /// **Errors:** there is none, it cannot be read, or it is not what was written.
     fn read(&mut self, row: Row) -> Result<Bytes, StoreError>;
+
+    /// Takes off the disk what was forgotten before, as far as it still stands in places that nothing refers to.
+    ///
+    /// **Errors:** it may still be there; everything else is as it was.
+    fn tidy(&mut self) -> Result<(), StoreError> {
+        Ok(())
+    }
 }

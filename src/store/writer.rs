@@ -99,6 +99,7 @@ impl<T: Send + 'static, S: Storage> Writer<T, S> {
                 }
                 Work::Read(row) if finished.contains(&row) => Slot::Reads(row),
                 Work::Read(row) => Slot::Read(self.storage.read(row)),
+                Work::Tidy => Slot::Tidied,
             };
             slots.push((slot, tag));
         }
@@ -109,6 +110,7 @@ impl<T: Send + 'static, S: Storage> Writer<T, S> {
                 Slot::Written(index) => written[index].clone().map(|()| None),
                 Slot::Reads(row) => storage.read(row).map(Some),
                 Slot::Read(outcome) => outcome.map(Some),
+                Slot::Tidied => storage.tidy().map(|()| None),
             };
             Done { tag, outcome }
         });
@@ -225,6 +227,8 @@ enum Slot {
     Reads(Row),
     /// It is known.
     Read(Result<Bytes, StoreError>),
+    /// The storage, once the changes are written.
+    Tidied,
 }
 
 /// A group that failed, in the order in which its parts are tried again: what makes room, what has been executed

@@ -190,3 +190,56 @@ impl Drop for Killed {
         let _ = self.0.wait();
     }
 }
+
+#[test]
+fn a_declaration_takes_no_schema_from_outside_its_folder() {
+    let outside = tempfile::tempdir().unwrap();
+    let schema = outside.path().join("schema.json");
+    std::fs::write(&schema, "{\"type\": \"object\"}").unwrap();
+    let declaring = |name: &str| {
+        format!(
+            "version: 1\nnamespace: org.example\ncapabilities:\n  - name: echo\n    command: [cat]\n    \
+             inputSchema: {{ $file: {name:?} }}\n"
+        )
+    };
+    let absolute = schema.to_str().unwrap().to_owned();
+    let mut up = "../".repeat(32);
+    up.push_str(absolute.trim_start_matches('/'));
+    let within = format!("schemas/{up}");
+    for name in [absolute, up, within, "schemas/../../x.json".to_owned(), "..".to_owned()] {
+        let setup = Setup::new().capabilities(&declaring(&name)).file("schemas/input.json", "{}");
+        let refused = setup.refused_to_start();
+        assert!(refused.contains("inputSchema.$file"), "{name}: {refused}");
+        assert!(refused.contains("outside"), "{name}: {refused}");
+    }
+    for name in ["schemas/input.json", "./schemas/input.json"] {
+        let setup = Setup::new().capabilities(&declaring(name));
+        setup.file("schemas/input.json", "{\"type\": \"object\"}").start();
+    }
+}
+
+#[test]
+fn results_cannot_be_read_in_the_journal_once_their_time_is_over() {
+    let secret = "the-result-that-nobody-shall-find-later";
+    // Not idempotent, so its result is written down; long, so that it has pages of its own.
+    let script = format!("perl -e 'print chr(34), q({secret}) x 1000, chr(34)'");
+    let yaml = format!(
+        "version: 1\nnamespace: org.example\ncapabilities:\n  - name: secret\n    command: [sh, -c, {script:?}]\n"
+    );
+    let sidecar = Setup::new().capabilities(&yaml).start();
+    let files = || -> Vec<u8> {
+        let read = |name: &str| std::fs::read(sidecar.dir.join("state").join(name)).unwrap_or_default();
+        ["journal.db", "journal.db-wal"].iter().flat_map(|name| read(name)).collect()
+    };
+    let holds = |bytes: &[u8]| bytes.windows(secret.len()).any(|window| window == secret.as_bytes());
+    let mut call = capctl(Some(&sidecar.socket));
+    call.args(["call", "org.example.secret", "--params", "{}", "--timeout", "2s", "--ttl", "3s"]);
+    let called = run_with(&mut call, b"");
+    assert_eq!(exit_code(&called), 0, "{}", stderr(&called));
+    assert!(holds(&files()), "it is written down while it may be asked for");
+    let deadline = std::time::Instant::now() + PATIENCE;
+    while holds(&files()) {
+        assert!(std::time::Instant::now() < deadline, "it is still there");
+        std::thread::yield_now();
+    }
+}

@@ -1,6 +1,7 @@
 //! A peer that refuses, fails, leaves and says too much in; one call and one result for the agent out (PROTOCOL 8).
 
 use capd::net::CloseReason;
+use capd_proto::code::Code;
 use ciborium::Value;
 
 use crate::agents::{
@@ -235,4 +236,30 @@ fn a_peer_cannot_answer_what_another_was_asked() {
     assert_eq!((told.code(), told.reply_to()), (Some(4001), Some(sent)));
     provider.succeed(&call, "true".into());
     assert_eq!(success(&caller.result(&id)), &Value::from("true"));
+}
+
+/// A provider whose own policy would have it called a thousand times, without a pause.
+#[test]
+fn a_providers_policy_makes_no_more_than_ten_tries_and_none_without_a_pause() {
+    let all: Vec<Value> = Code::ALL.iter().map(|code| code.0.into()).collect();
+    let policy = map([
+        ("max_attempts", 1_000_000.into()),
+        ("initial_delay_ms", 0.into()),
+        ("max_delay_ms", 0.into()),
+        ("backoff_multiplier", Value::Float(0.0)),
+        ("retry_on", Value::Array(all)),
+    ]);
+    let descriptor = map([("id", ECHO.into()), ("idempotent", true.into()), ("retry_policy", policy)]);
+    let peer = Peer::serving(vec![descriptor]);
+    let a = beside(&peer);
+    let mut caller = Caller::of(&a);
+    let id = caller.invoke(by_id(ECHO, Value::Null));
+    let begin = std::time::Instant::now();
+    for _ in 0..10 {
+        peer.fail(&invoked(&peer), 5001);
+    }
+    // Nine pauses, each of 10 ms less half of it at most.
+    assert!(begin.elapsed() >= std::time::Duration::from_millis(9 * 5), "{:?}", begin.elapsed());
+    assert_eq!(failure(&caller.result(&id)), 5001);
+    caller.heard_nothing_more();
 }

@@ -128,9 +128,9 @@ mod tests {
 
     #[test]
     fn pauses_stop_growing_at_their_maximum() {
-        let policy = RetryPolicy::default().with_attempts_max(20);
+        let policy = RetryPolicy::default().with_attempts_max(10);
         assert_eq!(policy.delay_ms(7, Jitter::NONE), 60_000);
-        assert_eq!(policy.delay_ms(19, Jitter::NONE), 60_000);
+        assert_eq!(policy.delay_ms(9, Jitter::NONE), 60_000);
     }
 
     #[test]

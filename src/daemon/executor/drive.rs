@@ -137,6 +137,8 @@ impl Node {
 
     /// Ends calls whose time is up and forgets what has expired, until shutdown.
     pub(in crate::daemon) async fn keep_deadlines(&self) {
+        // What an earlier run forgot last may still stand in the journal's files.
+        let mut tidy_ms = Some(self.clock.monotonic_ms());
         loop {
             let now_ms = self.clock.monotonic_ms();
             let mut forgotten = Vec::new();
@@ -151,7 +153,14 @@ impl Node {
                 // PROTOCOL 8: the time's end is the call's result.
                 self.drive(&key, Input::Timeout, Answer::None);
             }
+            if !forgotten.is_empty() {
+                tidy_ms.get_or_insert(now_ms + TIDY_AFTER_MS);
+            }
             self.expire_rows(forgotten.into_iter().map(Row), forgotten_ms);
+            if tidy_ms.is_some_and(|at_ms| at_ms <= now_ms) {
+                tidy_ms = None;
+                self.tidy_journal();
+            }
             self.forget_gifts();
             let pause_ms = if self.save_again() { SAVE_AGAIN_MS } else { SWEEP_INTERVAL_MS };
             if swept == LEDGER_SWEEP_MAX {
@@ -159,7 +168,7 @@ impl Node {
                 tokio::task::yield_now().await;
                 continue;
             }
-            let next_ms = next_ms.unwrap_or(u64::MAX).min(now_ms + pause_ms);
+            let next_ms = next_ms.unwrap_or(u64::MAX).min(now_ms + pause_ms).min(tidy_ms.unwrap_or(u64::MAX));
             tokio::select! {
                 biased;
                 () = self.executor.wake.notified() => {}
@@ -186,5 +195,8 @@ pub(super) struct Driven {
 
 /// Longest pause between two looks for what the ledger may forget, in milliseconds.
 const SWEEP_INTERVAL_MS: u64 = 10_000;
+/// How long what was forgotten may still stand in the journal's files, in milliseconds: what is forgotten meanwhile is
+/// removed with it.
+const TIDY_AFTER_MS: u64 = 1_000;
 /// Pause before a result that could not be written is written again, in milliseconds.
 const SAVE_AGAIN_MS: u64 = 200;

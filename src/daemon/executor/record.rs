@@ -234,6 +234,11 @@ impl Node {
             }
         }
     }
+
+    /// Takes off the disk what was forgotten. A full queue leaves it to the next time, which the next start is at the latest.
+    pub(in crate::daemon) fn tidy_journal(&self) {
+        let _left = self.journal.submit(Work::Tidy, Written::Forgotten);
+    }
 }
 
 /// What work is refused with that the journal does not take.

@@ -138,6 +138,8 @@ impl Files {
         // Before the first read, so that SQLite keeps its index of the log in memory and not in a file.
         connection.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
         connection.pragma_update(None, "synchronous", "FULL")?;
+        // What is forgotten is gone, not only out of sight.
+        connection.pragma_update(None, "secure_delete", true)?;
         // A burst's log is given back; what stays is room that a full disk cannot take.
         connection.pragma_update(None, "journal_size_limit", LOG_BYTES_KEPT)?;
         Ok(connection)

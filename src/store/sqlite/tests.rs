@@ -74,6 +74,31 @@ fn what_was_written_is_there_after_closing() {
 }
 
 #[test]
+fn what_is_forgotten_is_in_no_file_once_it_is_tidied() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut journal = open(dir.path()).unwrap();
+    let long = |row: u64, text: &str| {
+        let result = text.repeat(2_000).into();
+        [begin(row), Change::Finish { row: Row(row), result, finished_at_ms: 1 }]
+    };
+    let holds = |text: &str| {
+        let files =
+            ["journal.db", "journal.db-wal"].map(|name| fs::read(dir.path().join(name)).unwrap_or_default());
+        files.concat().windows(text.len()).any(|window| window == text.as_bytes())
+    };
+    journal.commit(&[long(1, "private one"), long(2, "private two")].concat()).unwrap();
+    assert!(holds("private one") && holds("private two"));
+    journal.commit(&[forget(1)]).unwrap();
+    journal.tidy().unwrap();
+    assert!(!holds("private one") && holds("private two"));
+    assert_eq!(journal.read(Row(2)).unwrap(), "private two".repeat(2_000));
+    journal.commit(&long(3, "private three")).unwrap();
+    drop(journal);
+    assert_eq!(open(dir.path()).unwrap().load().unwrap().calls.len(), 2);
+    assert!(!holds("private one"));
+}
+
+#[test]
 fn a_reservation_takes_the_place_of_another_in_one_transaction() {
     let dir = written(&[reserve(1, None), reserve(2, None), reserve(3, Some(1))]);
     let mut journal = open(dir.path()).unwrap();

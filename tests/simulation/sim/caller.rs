@@ -170,7 +170,10 @@ impl Caller {
             }
             ClientError::Refused(error) => Seen::Refused { code: error.code.0 },
             ClientError::Timeout { .. } => Seen::Silence,
-            ClientError::Connect { .. } | ClientError::Closed(_) | ClientError::Unsent(_) => {
+            ClientError::Connect { .. }
+            | ClientError::Owner { .. }
+            | ClientError::Closed(_)
+            | ClientError::Unsent(_) => {
                 self.forget(link).await;
                 Seen::Lost
             }
