@@ -120,6 +120,9 @@ pub const RETRY_ON_MAX: usize = 64;
 /// Shortest delay before a retry, in milliseconds; ours, for the same reason.
 pub const RETRY_DELAY_MS_MIN: u64 = 10;
 
+/// A nonce of HANDSHAKE and a proof for one, in bytes: HMAC-SHA-256 of the token; ours.
+pub const PROOF_BYTES: usize = 32;
+
 /// Protocol version of HANDSHAKE and of envelopes. **Source:** PROTOCOL 4, 5.
 pub const PROTOCOL_VERSION: u64 = 1;
 /// The AMP versions we speak, most wanted first. **Source:** PROTOCOL 4.

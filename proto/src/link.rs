@@ -11,7 +11,6 @@ mod step;
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
-use std::fmt;
 
 use bytes::Bytes;
 
@@ -19,7 +18,7 @@ use crate::code::Code;
 use crate::frame::{ErrorFrame, Goaway, HandshakeRequest, HandshakeResponse};
 use crate::limits::{
     AMP_VERSIONS, DRAIN_TIMEOUT_MS_DEFAULT, HANDSHAKE_TIMEOUT_MS_DEFAULT, MSG_SIZE_BYTES_DEFAULT,
-    MSG_SIZE_BYTES_FLOOR,
+    MSG_SIZE_BYTES_FLOOR, PROOF_BYTES,
 };
 
 use state::State;
@@ -34,16 +33,6 @@ pub enum Role {
     Server,
 }
 
-/// The secret of a loopback link; its debug form hides it.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Token(pub Vec<u8>);
-
-impl fmt::Debug for Token {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Token(secret)")
-    }
-}
-
 /// What this side brings to a link.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -51,8 +40,8 @@ pub struct Config {
     pub max_msg_size: u32,
     /// The DID that HANDSHAKE names, on links whose transport does not prove one.
     pub did: Option<String>,
-    /// The secret that a client shows.
-    pub token: Option<Token>,
+    /// A client's nonce, where both sides are to prove that they know a token: the link opens on no other terms.
+    pub nonce: Option<[u8; PROOF_BYTES]>,
     /// The extensions that this side has, most wanted first.
     pub extensions: Vec<String>,
     /// The AMP versions that this side speaks, most wanted first.
@@ -72,7 +61,7 @@ impl Default for Config {
         Self {
             max_msg_size: MSG_SIZE_BYTES_DEFAULT,
             did: None,
-            token: None,
+            nonce: None,
             extensions: Vec::new(),
             versions: AMP_VERSIONS.iter().map(|&version| version.to_owned()).collect(),
             handshake_timeout_ms: HANDSHAKE_TIMEOUT_MS_DEFAULT,
@@ -93,8 +82,22 @@ pub enum Input<'a> {
         /// The driver's verdict on who asks.
         admitted: Result<(), NotAdmitted>,
     },
+    /// The client's HANDSHAKE arrived, with a nonce that the driver has proven the token for.
+    Challenge {
+        /// The frame's payload.
+        request: HandshakeRequest<'a>,
+        /// What the client is to prove the token for.
+        nonce: [u8; PROOF_BYTES],
+        /// The server's own proof, for the client's nonce.
+        proof: [u8; PROOF_BYTES],
+    },
     /// The server's HANDSHAKE arrived.
     HandshakeResponse(HandshakeResponse<'a>),
+    /// The server's HANDSHAKE arrived, with its proof and a nonce.
+    Challenged {
+        /// The client's own proof, for the server's nonce; `None` where the driver found the server's proof wrong.
+        proof: Option<[u8; PROOF_BYTES]>,
+    },
     /// HELLO arrived, in an envelope that the driver found good.
     Hello {
         /// The client's versions, most wanted first.

@@ -56,6 +56,7 @@ pub(super) fn build(
             unix,
             local_tcp: view.listener("listen.local_tcp"),
             token_file: in_dir("listen.token_file", "token"),
+            token_plain: view.text("listen.token_plain") == "on",
         },
         peer: PeerPolicy {
             signatures: if view.text("peer.signatures") == "channel" {

@@ -154,13 +154,19 @@ pub const KEYS: &[Key] = &[
         "listen.local_tcp",
         Kind::LoopbackListener,
         Unset("off"),
-        "Loopback TCP for local links; every link must show the token.",
+        "Loopback TCP for local links; both sides prove that they know the token.",
     ),
     key(
         "listen.token_file",
         Kind::Path,
         Derived("`token` in `agent.dir`"),
         "The token of `listen.local_tcp`; made on first start, readable by its owner only.",
+    ),
+    key(
+        "listen.token_plain",
+        Kind::Choice(&["on", "off"]),
+        Text("off"),
+        "Whether `listen.local_tcp` also takes the token itself in HANDSHAKE, for agents that cannot prove it; such an agent shows it to whoever has the port.",
     ),
     key(
         "peer.signatures",

@@ -85,10 +85,12 @@ pub struct Listen {
     pub tcp: Option<SocketAddr>,
     /// Local links over a unix socket.
     pub unix: Option<PathBuf>,
-    /// Local links over loopback TCP; they must show the token.
+    /// Local links over loopback TCP; they must prove that they know the token.
     pub local_tcp: Option<SocketAddr>,
     /// The file that holds the token of `local_tcp`.
     pub token_file: PathBuf,
+    /// Whether the token itself is taken as well.
+    pub token_plain: bool,
 }
 
 /// `[peer]`: how every peer is treated.

@@ -11,7 +11,7 @@ pub const OTHER_VARIABLES: &[(&str, &str)] = &[
     ("CAPD_LOG", "A log filter by module (`capd::net=debug,info`), in place of `log.level`."),
     ("CAPD_SOCKET", "The socket of the sidecar that `capctl` speaks to."),
     ("CAPD_SUITES", "Where the public test suites stand; read by tests only."),
-    ("CAPD_TOKEN_FILE", "The token file that `capctl` shows on loopback TCP."),
+    ("CAPD_TOKEN_FILE", "The token file for loopback TCP; `capctl` proves that it knows the token."),
 ];
 
 impl Fallback {

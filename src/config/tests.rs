@@ -72,6 +72,7 @@ fn every_key_is_read_from_the_file() {
         unix = "off"
         local_tcp = "127.0.0.1:7003"
         token_file = "t"
+        token_plain = "on"
         [peer]
         signatures = "channel"
         admit = "listed"

@@ -372,6 +372,7 @@ fn settings(config: &Config) -> Settings {
         shared_streams: config.quic.shared_streams,
         shared_message_bytes_max: config.quic.shared_stream_message_bytes_max,
         channel_auth: config.peer.signatures == Signatures::Channel,
+        token_plain: config.listen.token_plain,
         agent_name: config.agent.name.clone(),
         redial_delay_min: ms(config.timeouts.reconnect_initial_ms),
         redial_delay_max: ms(config.timeouts.reconnect_max_ms),

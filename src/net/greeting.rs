@@ -13,7 +13,7 @@ use capd_proto::code::Code;
 use capd_proto::envelope::{Draft, Envelope, EnvelopeErrorKind, Ext, MessageId, Recipients};
 use capd_proto::frame::{ErrorFrame, FrameType, Goaway, HandshakeRequest, HandshakeResponse};
 use capd_proto::identity::{Did, PublicKey};
-use capd_proto::limits::EXT_CHANNEL_AUTH;
+use capd_proto::limits::{EXT_CHANNEL_AUTH, PROOF_BYTES};
 use capd_proto::link::{self as machine, Input, NotAdmitted, Output, Role};
 use capd_proto::message::{AgentInfo, Hello, HelloAck, HelloReject, Type};
 use tokio::time::Instant;
@@ -23,7 +23,7 @@ use super::claim::Claim;
 use super::close::Fault;
 use super::host::{Host, Owner};
 use super::link::Kind;
-use super::local::Token;
+use super::local::{Nonces, Token};
 
 /// Who is at the other end of a connection, as far as the transport knows.
 pub(super) struct End {
@@ -32,8 +32,10 @@ pub(super) struct End {
     pub(super) principal: Option<(Did, PublicKey)>,
     pub(super) remote: String,
     pub(super) address: Option<SocketAddr>,
-    /// What a client shows and a server asks for.
+    /// What both ends are to know.
     pub(super) token: Option<Token>,
+    /// What a client has the server prove the token for.
+    pub(super) nonce: Option<[u8; PROOF_BYTES]>,
 }
 
 impl End {
@@ -45,12 +47,13 @@ impl End {
             remote: address.to_string(),
             address: Some(address),
             token: None,
+            nonce: None,
         }
     }
 
     /// The other end of a unix socket.
     pub(super) const fn local(kind: Kind, remote: String) -> Self {
-        Self { kind, principal: None, remote, address: None, token: None }
+        Self { kind, principal: None, remote, address: None, token: None, nonce: None }
     }
 
     /// The other end of a loopback connection.
@@ -61,6 +64,7 @@ impl End {
             remote: address.to_string(),
             address: Some(address),
             token: Some(token),
+            nonce: None,
         }
     }
 }
@@ -76,13 +80,15 @@ pub(super) struct Greeter {
     channel_auth: bool,
     /// The HELLO, sent or received, that HELLO_ACK and HELLO_REJECT answer.
     hello: Option<MessageId>,
+    /// What a server has proven the token for, and a client is to.
+    nonces: Option<Nonces>,
     /// The link's place among those that its peer opened.
     place: Option<Claim<Did>>,
 }
 
 impl Greeter {
     pub(super) const fn new(host: Arc<Host>, role: Role, end: End) -> Self {
-        Self { host, role, end, told: None, channel_auth: false, hello: None, place: None }
+        Self { host, role, end, told: None, channel_auth: false, hello: None, nonces: None, place: None }
     }
 
     pub(super) const fn kind(&self) -> Kind {
@@ -122,12 +128,18 @@ impl Greeter {
             Role::Server => {
                 let request = HandshakeRequest::decode(payload)?;
                 self.channel_auth = ours && names(&request.extensions);
+                if let Some((nonce, proof)) = self.challenge(&request)? {
+                    return Ok(Input::Challenge { request, nonce, proof });
+                }
                 let admitted = self.admits(&request);
                 Ok(Input::HandshakeRequest { request, admitted })
             }
             Role::Client => {
                 let response = HandshakeResponse::decode(payload)?;
                 self.channel_auth = ours && names(&response.extensions);
+                if let (Some(server), Some(proof)) = (response.nonce, response.proof) {
+                    return Ok(Input::Challenged { proof: self.own_proof(server, &proof) });
+                }
                 if self.end.kind.is_local() && response.accepted {
                     let did = response.did.as_deref().and_then(|did| Did::parse(did).ok());
                     self.told =
@@ -138,10 +150,47 @@ impl Greeter {
         }
     }
 
+    /// The nonce and the proof for a client that asks for one before anything else. **Errors:** no random numbers.
+    fn challenge(
+        &mut self,
+        request: &HandshakeRequest<'_>,
+    ) -> Result<Option<([u8; PROOF_BYTES], [u8; PROOF_BYTES])>, Fault> {
+        let (Some(token), Some(client)) = (&self.end.token, request.nonce) else { return Ok(None) };
+        let random = self.host.system.random.bytes();
+        let server =
+            random.map_err(|_missing| Fault { code: Code::INTERNAL_ERROR, message: NO_NONCE.to_owned() })?;
+        let nonces = Nonces { client, server };
+        let proof = token.prove(Role::Server, &nonces);
+        self.nonces = Some(nonces);
+        Ok(Some((server, proof)))
+    }
+
+    /// The proof for a server that has proven that it knows the token; none for another.
+    fn own_proof(&self, server: [u8; PROOF_BYTES], theirs: &[u8; PROOF_BYTES]) -> Option<[u8; PROOF_BYTES]> {
+        let (token, client) = (self.end.token.as_ref()?, self.end.nonce?);
+        let nonces = Nonces { client, server };
+        token.is_proven(Role::Server, &nonces, theirs).then(|| token.prove(Role::Client, &nonces))
+    }
+
+    /// Whether a client knows the token, where it is to.
+    fn knows_the_token(&self, request: &HandshakeRequest<'_>) -> bool {
+        let Some(token) = &self.end.token else { return true };
+        if let Some(nonces) = &self.nonces {
+            return request.proof.is_some_and(|proof| token.is_proven(Role::Client, nonces, &proof));
+        }
+        let shown = request.token.as_deref();
+        if shown.is_some() && !self.host.settings.token_plain {
+            tracing::warn!(
+                remote = self.end.remote,
+                "a local link sent the token: agents prove it, or listen.token_plain is on"
+            );
+            return false;
+        }
+        shown.is_some_and(|shown| token.is(shown))
+    }
+
     fn admits(&mut self, request: &HandshakeRequest<'_>) -> Result<(), NotAdmitted> {
-        if let Some(token) = &self.end.token
-            && !request.token.as_deref().is_some_and(|shown| token.is(shown))
-        {
+        if !self.knows_the_token(request) {
             return Err(NotAdmitted::Token);
         }
         let principal = self.principal().ok_or(NotAdmitted::NotListed)?;
@@ -319,11 +368,7 @@ pub(super) fn config(host: &Host, role: Role, end: &End, deadline: Instant) -> m
         max_msg_size: settings.msg_size_bytes_max,
         // A server says who it is, which a client on a local link cannot know otherwise.
         did: host.did().filter(|_| role == Role::Server).map(ToString::to_string),
-        token: end
-            .token
-            .as_ref()
-            .filter(|_| role == Role::Client)
-            .map(|token| machine::Token(token.expose().to_vec())),
+        nonce: end.nonce,
         extensions: if offers_channel_auth { vec![EXT_CHANNEL_AUTH.to_owned()] } else { Vec::new() },
         handshake_timeout_ms: milliseconds(deadline.saturating_duration_since(Instant::now())),
         drain_timeout_ms: milliseconds(settings.drain_timeout),
@@ -338,6 +383,7 @@ fn unauthorized(message: &str) -> Fault {
     Fault { code: Code::UNAUTHORIZED, message: message.to_owned() }
 }
 
+const NO_NONCE: &str = "there is no random number for a nonce";
 /// How long a HELLO or its answer is valid; longer than any handshake may take.
 const HELLO_TTL_MS: u64 = 60_000;
 /// What HELLO says that we run.

@@ -1,6 +1,6 @@
 //! Unix and loopback connections in, local links out: the way between an agent and its own sidecar (PROTOCOL 1).
 //!
-//! A unix socket is open to its owner alone by its mode; loopback TCP is open to whoever shows the token.
+//! A unix socket is open to its owner alone by its mode; loopback TCP is open to whoever knows the token.
 
 use std::fmt;
 use std::io::{self, Write as _};
@@ -13,7 +13,9 @@ use std::time::Duration;
 
 use capd_proto::code::Code;
 use capd_proto::frame::{self, ErrorFrame, FrameType};
+use capd_proto::limits::PROOF_BYTES;
 use capd_proto::link::Role;
+use ring::hmac;
 use sha2::{Digest, Sha256};
 use socket2::{Domain, SockAddr, Socket, Type};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
@@ -44,9 +46,27 @@ impl Token {
         Self(bytes.into())
     }
 
-    /// The secret bytes, for HANDSHAKE.
-    pub(super) fn expose(&self) -> &[u8] {
-        &self.0
+    /// That whoever is at the end `role` knows the token, for the nonces of the client and of the server.
+    ///
+    /// **Shape:** HMAC-SHA-256 of the end's label, the other end's nonce and its own. Each has a length of its own, so no
+    /// two proofs are for the same bytes. **Source:** PROTOCOL 4.
+    pub(super) fn prove(&self, role: Role, nonces: &Nonces) -> [u8; PROOF_BYTES] {
+        let tag = hmac::sign(&self.key(), &nonces.proven_by(role));
+        // HMAC-SHA-256 has 32 bytes.
+        tag.as_ref().try_into().unwrap_or([0; PROOF_BYTES])
+    }
+
+    /// Whether the end `role` has proven that it knows the token, in a time that does not tell how much of it is right.
+    pub(super) fn is_proven(&self, role: Role, nonces: &Nonces, proof: &[u8; PROOF_BYTES]) -> bool {
+        hmac::verify(&self.key(), &nonces.proven_by(role), proof).is_ok()
+    }
+
+    fn key(&self) -> hmac::Key {
+        hmac::Key::new(hmac::HMAC_SHA256, &self.0)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// Whether `shown` is this token, in a time that does not tell how much of it is right.
@@ -55,6 +75,23 @@ impl Token {
         let (ours, theirs) = (Sha256::digest(&self.0), Sha256::digest(shown));
         let difference = ours.iter().zip(theirs.iter()).fold(0, |difference, (a, b)| difference | (a ^ b));
         std::hint::black_box(difference) == 0
+    }
+}
+
+/// What both ends of a link chose anew for it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Nonces {
+    pub(super) client: [u8; PROOF_BYTES],
+    pub(super) server: [u8; PROOF_BYTES],
+}
+
+impl Nonces {
+    /// What the end `role` proves the token for.
+    fn proven_by(&self, role: Role) -> Vec<u8> {
+        match role {
+            Role::Server => [SERVER_LABEL, &self.client, &self.server].concat(),
+            Role::Client => [CLIENT_LABEL, &self.server, &self.client].concat(),
+        }
     }
 }
 
@@ -145,7 +182,7 @@ impl Refusals {
     }
 }
 
-/// Takes links of the agent at loopback `address` from whoever shows `token`, until the host shuts down; returns the
+/// Takes links of the agent at loopback `address` from whoever knows `token`, until the host shuts down; returns the
 /// address bound.
 ///
 /// **Errors:** the address is not loopback or cannot be bound, or the token is empty.
@@ -157,7 +194,7 @@ pub async fn listen_tcp(host: &Arc<Host>, address: SocketAddr, token: Token) -> 
             format!("{address} is not a loopback address"),
         ));
     }
-    if token.expose().is_empty() {
+    if token.is_empty() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "an empty token keeps nobody out"));
     }
     let listener = TcpListener::bind(address).await?;
@@ -233,7 +270,8 @@ pub async fn connect_unix(host: &Arc<Host>, path: &Path, any_owner: bool) -> Res
     Ok(driver::open(host, opening(Role::Client, end, halves, deadline, None)).await?)
 }
 
-/// Opens a link to the sidecar at loopback `address`, showing `token`. **Errors:** [`ConnectError`].
+/// Opens a link to the sidecar at loopback `address`, once both sides have proven that they know `token`, which is not
+/// sent. **Errors:** [`ConnectError`].
 pub async fn connect_tcp(
     host: &Arc<Host>,
     address: SocketAddr,
@@ -244,7 +282,8 @@ pub async fn connect_tcp(
         .await
         .map_err(|_elapsed| CloseReason::OpenTimedOut)??;
     stream.set_nodelay(true)?;
-    let end = End::loopback(address, token);
+    let nonce = host.system.random.bytes().map_err(io::Error::other)?;
+    let end = End { nonce: Some(nonce), ..End::loopback(address, token) };
     let halves = socket::split(stream.into_std()?)?;
     Ok(driver::open(host, opening(Role::Client, end, halves, deadline, None)).await?)
 }
@@ -365,6 +404,9 @@ fn remove_stale(path: &Path) -> io::Result<()> {
     }
 }
 
+/// What a proof begins with: each end's own, so that none can be sent back.
+const SERVER_LABEL: &[u8] = b"capd token-proof server";
+const CLIENT_LABEL: &[u8] = b"capd token-proof client";
 /// What a byte stream without an address is called in logs.
 const STREAM: &str = "stream";
 /// Connections that are told at once that there is no place.

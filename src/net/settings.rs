@@ -62,6 +62,8 @@ pub struct Settings {
     /// Whether this process starts commands, which are not its agent: processes that descend from it are refused local
     /// links over a unix socket.
     pub starts_commands: bool,
+    /// Whether a loopback link also opens for the token itself, which an agent then sends to whoever has the port.
+    pub token_plain: bool,
     /// The name shown in HELLO's `agent_info`.
     pub agent_name: String,
     /// First pause before a lost peer is dialled again; doubled each time.
@@ -97,6 +99,7 @@ impl Default for Settings {
             udp_buffer_bytes: 4 * 1024 * 1024,
             channel_auth: false,
             starts_commands: false,
+            token_plain: false,
             agent_name: "capd".to_owned(),
             redial_delay_min: Duration::from_millis(250),
             redial_delay_max: Duration::from_secs(30),

@@ -22,3 +22,4 @@ mod discovery;
 mod files;
 mod names;
 mod text;
+mod token;

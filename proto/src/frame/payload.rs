@@ -6,7 +6,7 @@ use thiserror::Error;
 
 use crate::cbor::{self, Checker, Reader, TagPolicy, Writer};
 use crate::code::Code;
-use crate::limits::MESSAGE_ID_BYTES;
+use crate::limits::{MESSAGE_ID_BYTES, PROOF_BYTES};
 
 /// A frame payload that is not of the shape its frame type asks for.
 ///
@@ -42,8 +42,9 @@ impl PayloadError {
 
 /// The client's HANDSHAKE.
 ///
-/// **Shape:** `{"version": uint, "max_msg_size": uint, ? "did": tstr, ? "token": bstr, ? "extensions": [* tstr]}`.
-/// **Units:** `max_msg_size` in bytes. **Source:** PROTOCOL 4.
+/// **Shape:** `{"version": uint, "max_msg_size": uint, ? "did": tstr, ? "nonce": bstr .size 32, ? "proof": bstr .size 32,
+/// ? "token": bstr, ? "extensions": [* tstr]}`. **Units:** `max_msg_size` in bytes. **Source:** PROTOCOL 4; `nonce` and
+/// `proof` are ours: on loopback TCP both sides prove that they know the token, which neither sends.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct HandshakeRequest<'a> {
     /// The protocol version; we speak 1.
@@ -52,7 +53,11 @@ pub struct HandshakeRequest<'a> {
     pub max_msg_size: u64,
     /// The client's DID, on links whose transport does not prove one.
     pub did: Option<Cow<'a, str>>,
-    /// The secret of a loopback link.
+    /// Chosen anew for each link: the server is to prove that it knows the token, and to say what it wants proven.
+    pub nonce: Option<[u8; PROOF_BYTES]>,
+    /// That the client knows the token, for the server's nonce.
+    pub proof: Option<[u8; PROOF_BYTES]>,
+    /// The secret of a loopback link, as agents show it that prove nothing; we never send it.
     pub token: Option<Cow<'a, [u8]>>,
     /// The extensions that the client offers.
     pub extensions: Option<Vec<Cow<'a, str>>>,
@@ -65,6 +70,8 @@ impl std::fmt::Debug for HandshakeRequest<'_> {
             .field("version", &self.version)
             .field("max_msg_size", &self.max_msg_size)
             .field("did", &self.did)
+            .field("nonce", &self.nonce.is_some())
+            .field("proof", &self.proof.is_some())
             .field("token", &self.token.as_ref().map(|_| "(secret)"))
             .field("extensions", &self.extensions)
             .finish()
@@ -83,6 +90,8 @@ impl<'a> HandshakeRequest<'a> {
                 "version" => version = Some(reader.uint()?),
                 "max_msg_size" => max_msg_size = Some(reader.uint()?),
                 "did" => request.did = Some(reader.text()?),
+                "nonce" => request.nonce = Some(proof_bytes("nonce", reader)?),
+                "proof" => request.proof = Some(proof_bytes("proof", reader)?),
                 "token" => request.token = Some(reader.bytes()?),
                 "extensions" => request.extensions = Some(texts(reader)?),
                 _ => {
@@ -98,12 +107,20 @@ impl<'a> HandshakeRequest<'a> {
 
     /// Appends the payload in deterministic encoding.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        let optional = [self.did.is_some(), self.token.is_some(), self.extensions.is_some()].map(u64::from);
+        let optional = [
+            self.did.is_some(),
+            self.nonce.is_some(),
+            self.proof.is_some(),
+            self.token.is_some(),
+            self.extensions.is_some(),
+        ]
+        .map(u64::from);
         let mut writer = Writer::new(out);
         writer.map(2 + optional.iter().sum::<u64>());
         if let Some(did) = &self.did {
             writer.text("did").text(did);
         }
+        write_proof(&mut writer, self.nonce, self.proof);
         if let Some(token) = &self.token {
             writer.text("token").bytes(token);
         }
@@ -115,9 +132,10 @@ impl<'a> HandshakeRequest<'a> {
 
 /// The server's HANDSHAKE.
 ///
-/// **Shape:** `{"version": uint, "accepted": bool, "max_msg_size": uint, ? "error": tstr, ? "extensions": [* tstr], ? "did": tstr}`.
-/// **Units:** `max_msg_size` in bytes. **Source:** PROTOCOL 4; `did` is ours, so that a client on a local link learns
-/// whom it talks to.
+/// **Shape:** `{"version": uint, "accepted": bool, "max_msg_size": uint, ? "error": tstr, ? "nonce": bstr .size 32,
+/// ? "proof": bstr .size 32, ? "extensions": [* tstr], ? "did": tstr}`. **Units:** `max_msg_size` in bytes.
+/// **Source:** PROTOCOL 4; `did` is ours, so that a client on a local link learns whom it talks to, and so are `nonce` and
+/// `proof`: an answer with both accepts nothing yet, and waits for the client's proof.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HandshakeResponse<'a> {
     /// The protocol version; we speak 1.
@@ -128,6 +146,10 @@ pub struct HandshakeResponse<'a> {
     pub max_msg_size: u64,
     /// Why the link does not go on.
     pub error: Option<Cow<'a, str>>,
+    /// What the client is to prove the token for.
+    pub nonce: Option<[u8; PROOF_BYTES]>,
+    /// That the server knows the token, for the client's nonce.
+    pub proof: Option<[u8; PROOF_BYTES]>,
     /// The extensions that both sides have.
     pub extensions: Option<Vec<Cow<'a, str>>>,
     /// The server's DID.
@@ -147,6 +169,8 @@ impl<'a> HandshakeResponse<'a> {
                 "accepted" => accepted = Some(reader.bool()?),
                 "max_msg_size" => max_msg_size = Some(reader.uint()?),
                 "error" => response.error = Some(reader.text()?),
+                "nonce" => response.nonce = Some(proof_bytes("nonce", reader)?),
+                "proof" => response.proof = Some(proof_bytes("proof", reader)?),
                 "extensions" => response.extensions = Some(texts(reader)?),
                 "did" => response.did = Some(reader.text()?),
                 _ => {
@@ -163,7 +187,14 @@ impl<'a> HandshakeResponse<'a> {
 
     /// Appends the payload in deterministic encoding.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        let optional = [self.error.is_some(), self.extensions.is_some(), self.did.is_some()].map(u64::from);
+        let optional = [
+            self.error.is_some(),
+            self.nonce.is_some(),
+            self.proof.is_some(),
+            self.extensions.is_some(),
+            self.did.is_some(),
+        ]
+        .map(u64::from);
         let mut writer = Writer::new(out);
         writer.map(3 + optional.iter().sum::<u64>());
         if let Some(did) = &self.did {
@@ -172,6 +203,7 @@ impl<'a> HandshakeResponse<'a> {
         if let Some(error) = &self.error {
             writer.text("error").text(error);
         }
+        write_proof(&mut writer, self.nonce, self.proof);
         writer.text("version").uint(self.version);
         writer.text("accepted").bool(self.accepted);
         write_extensions(&mut writer, self.extensions.as_deref());
@@ -300,6 +332,20 @@ fn texts<'a>(reader: &mut Reader<'a>) -> Result<Vec<Cow<'a, str>>, PayloadError>
         texts.push(reader.text()?);
     }
     Ok(texts)
+}
+
+fn proof_bytes(name: &'static str, reader: &mut Reader<'_>) -> Result<[u8; PROOF_BYTES], PayloadError> {
+    let offset = reader.position();
+    let bytes = reader.bytes()?;
+    bytes.as_ref().try_into().map_err(|_| PayloadError::Field { name, expected: "32 bytes", offset })
+}
+
+fn write_proof(writer: &mut Writer<'_>, nonce: Option<[u8; PROOF_BYTES]>, proof: Option<[u8; PROOF_BYTES]>) {
+    for (key, bytes) in [("nonce", nonce), ("proof", proof)] {
+        if let Some(bytes) = bytes {
+            writer.text(key).bytes(&bytes);
+        }
+    }
 }
 
 fn message_id(name: &'static str, reader: &mut Reader<'_>) -> Result<[u8; MESSAGE_ID_BYTES], PayloadError> {

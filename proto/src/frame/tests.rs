@@ -196,6 +196,8 @@ mod payloads {
             version: 1,
             max_msg_size: 16 << 20,
             did: Some("did:key:z6Mk".into()),
+            nonce: Some([1; 32]),
+            proof: Some([2; 32]),
             token: Some(b"secret"[..].into()),
             extensions: Some(vec!["channel-auth".into(), "x".into()]),
         };
@@ -217,6 +219,8 @@ mod payloads {
             accepted: false,
             max_msg_size: 16 << 20,
             error: Some("no".into()),
+            nonce: Some([3; 32]),
+            proof: Some([4; 32]),
             extensions: Some(Vec::new()),
             did: Some("did:key:z6Mk".into()),
         };
@@ -227,6 +231,20 @@ mod payloads {
         let bare = HandshakeResponse { version: 1, accepted: true, max_msg_size: 1, ..Default::default() };
         let bytes = encoded(|out| bare.encode(out));
         assert_eq!(HandshakeResponse::decode(&bytes), Ok(bare));
+    }
+
+    #[test]
+    fn nonces_and_proofs_of_another_length_are_refused() {
+        // {"nonce": 31 bytes, "version": 1, "max_msg_size": 1 MiB}, and the same as a proof of 33.
+        for (key, bytes) in [("656e6f6e6365", vec![0; 31]), ("6570726f6f66", vec![0; 33])] {
+            let mut payload = hex("a3");
+            payload.extend(hex(key));
+            payload.extend([0x58, bytes.len() as u8]);
+            payload.extend(bytes);
+            payload.extend(hex("6776657273696f6e016c6d61785f6d73675f73697a651a00100000"));
+            let refused = HandshakeRequest::decode(&payload);
+            assert!(matches!(refused, Err(PayloadError::Field { expected: "32 bytes", .. })), "{refused:?}");
+        }
     }
 
     #[test]

@@ -1,8 +1,6 @@
 //! One state and one input in, the next state and outputs out: every transition of a link stands here.
 
 use crate::code::Code;
-use crate::frame::HandshakeRequest;
-use crate::limits::PROTOCOL_VERSION;
 
 use super::life::Life;
 use super::step::{Agreed, Drain, Step};
@@ -16,7 +14,10 @@ use super::{CloseReason, Config, Input, Output};
 ///
 ///             Idle (the constructor)                  Idle
 ///              │ HANDSHAKE ▸                            │ ▸ HANDSHAKE
-///        HandshakeSent                          (HandshakeReceived)
+///        HandshakeSent ─┐ ▸ its proof        ┌─ (HandshakeReceived)
+///              │        │   ours ▸           │ our proof ▸  │
+///              │    ProofSent            Challenged         │
+///              │        │                    │ ▸ theirs     │
 ///              │ ▸ HANDSHAKE accepted                   │ HANDSHAKE accepted ▸
 ///         (Handshaken)                              Handshaken
 ///              │ HELLO ▸                                │ ▸ HELLO
@@ -36,8 +37,12 @@ use super::{CloseReason, Config, Input, Output};
 pub(super) enum State {
     /// Server: waits for the client's HANDSHAKE.
     Idle { deadline_ms: u64 },
+    /// Server: has proven that it knows the token, and waits for the client's proof.
+    Challenged { deadline_ms: u64 },
     /// Client: waits for the server's HANDSHAKE.
     HandshakeSent { deadline_ms: u64 },
+    /// Client: has sent its proof after the server's, and waits for its answer.
+    ProofSent { deadline_ms: u64 },
     /// Server: waits for HELLO.
     Handshaken { deadline_ms: u64, agreed: Agreed },
     /// Client: waits for HELLO_ACK or HELLO_REJECT.
@@ -53,13 +58,7 @@ pub(super) enum State {
 impl State {
     pub(super) fn start_client(step: &mut Step<'_>) -> Self {
         let config = step.config;
-        step.send(Output::SendHandshakeRequest(HandshakeRequest {
-            version: PROTOCOL_VERSION,
-            max_msg_size: u64::from(config.max_msg_size),
-            did: config.did.clone().map(Into::into),
-            token: config.token.as_ref().map(|token| token.0.clone().into()),
-            extensions: Some(config.extensions.iter().cloned().map(Into::into).collect()),
-        }));
+        step.send_handshake(config.nonce, None);
         Self::HandshakeSent { deadline_ms: step.after(config.handshake_timeout_ms) }
     }
 
@@ -70,7 +69,9 @@ impl State {
     pub(super) fn handle(self, input: Input<'_>, step: &mut Step<'_>) -> Self {
         match self {
             Self::Idle { deadline_ms } => idle(deadline_ms, input, step),
+            Self::Challenged { deadline_ms } => challenged(deadline_ms, input, step),
             Self::HandshakeSent { deadline_ms } => handshake_sent(deadline_ms, input, step),
+            Self::ProofSent { deadline_ms } => proof_sent(deadline_ms, input, step),
             Self::Handshaken { deadline_ms, agreed } => handshaken(deadline_ms, agreed, input, step),
             Self::HelloSent { deadline_ms, agreed } => hello_sent(deadline_ms, agreed, input, step),
             Self::Open { life, in_flight } => open(life, in_flight, input, step),
@@ -85,7 +86,9 @@ impl State {
     pub(super) fn deadline_ms(&self, config: &Config) -> Option<u64> {
         match self {
             Self::Idle { deadline_ms }
+            | Self::Challenged { deadline_ms }
             | Self::HandshakeSent { deadline_ms }
+            | Self::ProofSent { deadline_ms }
             | Self::Handshaken { deadline_ms, .. }
             | Self::HelloSent { deadline_ms, .. } => Some(*deadline_ms),
             Self::Open { life, .. } => life.deadline_ms(config),
@@ -107,7 +110,9 @@ impl State {
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::Idle { .. } => "Idle",
+            Self::Challenged { .. } => "Challenged",
             Self::HandshakeSent { .. } => "HandshakeSent",
+            Self::ProofSent { .. } => "ProofSent",
             Self::Handshaken { .. } => "Handshaken",
             Self::HelloSent { .. } => "HelloSent",
             Self::Open { .. } => "Open",
@@ -123,7 +128,34 @@ fn idle(deadline_ms: u64, input: Input<'_>, step: &mut Step<'_>) -> State {
         Input::HandshakeRequest { request, admitted } => {
             step.answer_handshake(&request, admitted, deadline_ms)
         }
-        Input::HandshakeResponse(_) => step.out_of_order("a HANDSHAKE answer from the client"),
+        Input::Challenge { request, nonce, proof } => step.challenge(&request, nonce, proof, deadline_ms),
+        Input::HandshakeResponse(_) | Input::Challenged { .. } => {
+            step.out_of_order("a HANDSHAKE answer from the client")
+        }
+        Input::Hello { .. } | Input::HelloAck { .. } | Input::HelloReject { .. } | Input::Message => {
+            step.not_open()
+        }
+        Input::Ping(payload) => step.pong(payload, stay),
+        Input::Pong(_) | Input::Heard | Input::InFlight(_) => stay,
+        Input::Goaway(goaway) => step.close(CloseReason::PeerGoaway(goaway.reason)),
+        Input::ErrorFrame(error) => step.close(CloseReason::PeerError(error.code)),
+        Input::Malformed { code, message } => step.violation(code, message),
+        Input::Drain { reason } => step.leave(reason),
+        Input::TransportClosed => step.close(CloseReason::TransportClosed),
+        Input::Timeout => step.opening_timeout(deadline_ms, stay),
+    }
+}
+
+fn challenged(deadline_ms: u64, input: Input<'_>, step: &mut Step<'_>) -> State {
+    let stay = State::Challenged { deadline_ms };
+    match input {
+        Input::HandshakeRequest { request, admitted } => {
+            step.answer_handshake(&request, admitted, deadline_ms)
+        }
+        Input::Challenge { .. } => step.out_of_order("a second nonce"),
+        Input::HandshakeResponse(_) | Input::Challenged { .. } => {
+            step.out_of_order("a HANDSHAKE answer from the client")
+        }
         Input::Hello { .. } | Input::HelloAck { .. } | Input::HelloReject { .. } | Input::Message => {
             step.not_open()
         }
@@ -141,8 +173,41 @@ fn idle(deadline_ms: u64, input: Input<'_>, step: &mut Step<'_>) -> State {
 fn handshake_sent(deadline_ms: u64, input: Input<'_>, step: &mut Step<'_>) -> State {
     let stay = State::HandshakeSent { deadline_ms };
     match input {
-        Input::HandshakeRequest { .. } => step.out_of_order("a HANDSHAKE request from the server"),
+        Input::HandshakeRequest { .. } | Input::Challenge { .. } => {
+            step.out_of_order("a HANDSHAKE request from the server")
+        }
+        // Whoever accepts without a proof may be anybody who has the port.
+        Input::HandshakeResponse(response) if response.accepted && step.config.nonce.is_some() => {
+            step.close(CloseReason::Refused(UNPROVEN))
+        }
         Input::HandshakeResponse(response) => step.take_handshake(&response, deadline_ms),
+        Input::Challenged { proof: Some(proof) } if step.config.nonce.is_some() => {
+            step.send_handshake(None, Some(proof));
+            State::ProofSent { deadline_ms }
+        }
+        Input::Challenged { .. } => step.close(CloseReason::Refused(UNPROVEN)),
+        Input::Hello { .. } | Input::HelloAck { .. } | Input::HelloReject { .. } | Input::Message => {
+            step.not_open()
+        }
+        Input::Ping(payload) => step.pong(payload, stay),
+        Input::Pong(_) | Input::Heard | Input::InFlight(_) => stay,
+        Input::Goaway(goaway) => step.close(CloseReason::PeerGoaway(goaway.reason)),
+        Input::ErrorFrame(error) => step.close(CloseReason::PeerError(error.code)),
+        Input::Malformed { code, message } => step.violation(code, message),
+        Input::Drain { reason } => step.leave(reason),
+        Input::TransportClosed => step.close(CloseReason::TransportClosed),
+        Input::Timeout => step.opening_timeout(deadline_ms, stay),
+    }
+}
+
+fn proof_sent(deadline_ms: u64, input: Input<'_>, step: &mut Step<'_>) -> State {
+    let stay = State::ProofSent { deadline_ms };
+    match input {
+        Input::HandshakeRequest { .. } | Input::Challenge { .. } => {
+            step.out_of_order("a HANDSHAKE request from the server")
+        }
+        Input::HandshakeResponse(response) => step.take_handshake(&response, deadline_ms),
+        Input::Challenged { .. } => step.out_of_order("a second nonce"),
         Input::Hello { .. } | Input::HelloAck { .. } | Input::HelloReject { .. } | Input::Message => {
             step.not_open()
         }
@@ -159,9 +224,10 @@ fn handshake_sent(deadline_ms: u64, input: Input<'_>, step: &mut Step<'_>) -> St
 
 fn handshaken(deadline_ms: u64, agreed: Agreed, input: Input<'_>, step: &mut Step<'_>) -> State {
     match input {
-        Input::HandshakeRequest { .. } | Input::HandshakeResponse(_) => {
-            step.out_of_order("a second HANDSHAKE")
-        }
+        Input::HandshakeRequest { .. }
+        | Input::Challenge { .. }
+        | Input::HandshakeResponse(_)
+        | Input::Challenged { .. } => step.out_of_order("a second HANDSHAKE"),
         Input::Hello { versions } => {
             // PROTOCOL 4: the first of the client's versions that we support.
             let selected =
@@ -191,9 +257,10 @@ fn handshaken(deadline_ms: u64, agreed: Agreed, input: Input<'_>, step: &mut Ste
 
 fn hello_sent(deadline_ms: u64, agreed: Agreed, input: Input<'_>, step: &mut Step<'_>) -> State {
     match input {
-        Input::HandshakeRequest { .. } | Input::HandshakeResponse(_) => {
-            step.out_of_order("a second HANDSHAKE")
-        }
+        Input::HandshakeRequest { .. }
+        | Input::Challenge { .. }
+        | Input::HandshakeResponse(_)
+        | Input::Challenged { .. } => step.out_of_order("a second HANDSHAKE"),
         Input::HelloAck { selected } => {
             if step.config.versions.iter().any(|ours| *ours == selected) {
                 step.open(selected.into_owned(), agreed)
@@ -224,9 +291,10 @@ fn open(life: Life, in_flight: usize, input: Input<'_>, step: &mut Step<'_>) -> 
     let stay = |life| State::Open { life, in_flight };
     let heard = life.heard(step.now_ms);
     match input {
-        Input::HandshakeRequest { .. } | Input::HandshakeResponse(_) => {
-            step.out_of_order("a second HANDSHAKE")
-        }
+        Input::HandshakeRequest { .. }
+        | Input::Challenge { .. }
+        | Input::HandshakeResponse(_)
+        | Input::Challenged { .. } => step.out_of_order("a second HANDSHAKE"),
         Input::Hello { .. } | Input::HelloAck { .. } | Input::HelloReject { .. } => {
             step.out_of_order("HELLO on an open link")
         }
@@ -266,9 +334,10 @@ fn draining(life: Life, in_flight: usize, drain: Drain, input: Input<'_>, step: 
     let stay = |life| State::Draining { life, in_flight, deadline_ms, said_goaway };
     let heard = life.heard(step.now_ms);
     match input {
-        Input::HandshakeRequest { .. } | Input::HandshakeResponse(_) => {
-            step.out_of_order("a second HANDSHAKE")
-        }
+        Input::HandshakeRequest { .. }
+        | Input::Challenge { .. }
+        | Input::HandshakeResponse(_)
+        | Input::Challenged { .. } => step.out_of_order("a second HANDSHAKE"),
         Input::Hello { .. } | Input::HelloAck { .. } | Input::HelloReject { .. } => {
             step.out_of_order("HELLO on an open link")
         }
@@ -303,4 +372,5 @@ fn draining(life: Life, in_flight: usize, drain: Drain, input: Input<'_>, step: 
     }
 }
 
+const UNPROVEN: &str = "it has not proven that it knows the token";
 const NO_COMMON_VERSION: &str = "no common version";

@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use crate::code::Code;
 use crate::frame::{HandshakeRequest, HandshakeResponse};
-use crate::limits::{MSG_SIZE_BYTES_FLOOR, PING_BYTES_MAX, PROTOCOL_VERSION};
+use crate::limits::{MSG_SIZE_BYTES_FLOOR, PING_BYTES_MAX, PROOF_BYTES, PROTOCOL_VERSION};
 
 use super::life::Life;
 use super::state::State;
@@ -82,36 +82,70 @@ impl Step<'_> {
         if self.now_ms >= deadline_ms { self.close(CloseReason::HandshakeTimeout) } else { stay }
     }
 
+    /// Sends HANDSHAKE as the client.
+    pub(super) fn send_handshake(
+        &mut self,
+        nonce: Option<[u8; PROOF_BYTES]>,
+        proof: Option<[u8; PROOF_BYTES]>,
+    ) {
+        let config = self.config;
+        self.send(Output::SendHandshakeRequest(HandshakeRequest {
+            version: PROTOCOL_VERSION,
+            max_msg_size: u64::from(config.max_msg_size),
+            did: config.did.clone().map(Into::into),
+            nonce,
+            proof,
+            token: None,
+            extensions: Some(config.extensions.iter().cloned().map(Into::into).collect()),
+        }));
+    }
+
+    /// Sends the server's proof, and what the client is to prove the token for.
+    pub(super) fn challenge(
+        &mut self,
+        request: &HandshakeRequest<'_>,
+        nonce: [u8; PROOF_BYTES],
+        proof: [u8; PROOF_BYTES],
+        deadline_ms: u64,
+    ) -> State {
+        if let Some(why) = unfit(request) {
+            return self.refuse_handshake(why);
+        }
+        let response = HandshakeResponse { nonce: Some(nonce), proof: Some(proof), ..self.response() };
+        self.send(Output::SendHandshakeResponse(response));
+        State::Challenged { deadline_ms }
+    }
+
+    /// An answer that accepts nothing.
+    fn response(&self) -> HandshakeResponse<'static> {
+        HandshakeResponse {
+            version: PROTOCOL_VERSION,
+            max_msg_size: u64::from(self.config.max_msg_size),
+            ..HandshakeResponse::default()
+        }
+    }
+
+    fn refuse_handshake(&mut self, why: &'static str) -> State {
+        let response = HandshakeResponse { error: Some(why.into()), ..self.response() };
+        self.send(Output::SendHandshakeResponse(response));
+        self.close(CloseReason::Refused(why))
+    }
+
     pub(super) fn answer_handshake(
         &mut self,
         request: &HandshakeRequest<'_>,
         admitted: Result<(), NotAdmitted>,
         deadline_ms: u64,
     ) -> State {
-        let refusal = if request.version != PROTOCOL_VERSION {
-            Some("unsupported protocol version")
-        } else if let Err(why) = admitted {
+        let refusal = match admitted {
             // Before anything else about its HANDSHAKE: who is not listed learns only that.
-            Some(why.as_str())
-        } else if request.max_msg_size < u64::from(MSG_SIZE_BYTES_FLOOR) {
-            Some(SIZE_UNDER_FLOOR)
-        } else {
-            None
-        };
-        let config = self.config;
-        let response = HandshakeResponse {
-            version: PROTOCOL_VERSION,
-            max_msg_size: u64::from(config.max_msg_size),
-            ..HandshakeResponse::default()
+            Err(why) if request.version == PROTOCOL_VERSION => Some(why.as_str()),
+            _ => unfit(request),
         };
         if let Some(why) = refusal {
-            self.send(Output::SendHandshakeResponse(HandshakeResponse {
-                accepted: false,
-                error: Some(why.into()),
-                ..response
-            }));
-            return self.close(CloseReason::Refused(why));
+            return self.refuse_handshake(why);
         }
+        let (config, response) = (self.config, self.response());
         let agreed = self.agree(request.max_msg_size, request.extensions.as_deref());
         self.send(Output::SendHandshakeResponse(HandshakeResponse {
             accepted: true,
@@ -169,6 +203,17 @@ impl Step<'_> {
         }
         let Drain { deadline_ms, said_goaway } = drain;
         State::Draining { life, in_flight, deadline_ms, said_goaway }
+    }
+}
+
+/// Why no link can be opened on these terms, whoever asks.
+fn unfit(request: &HandshakeRequest<'_>) -> Option<&'static str> {
+    if request.version != PROTOCOL_VERSION {
+        Some("unsupported protocol version")
+    } else if request.max_msg_size < u64::from(MSG_SIZE_BYTES_FLOOR) {
+        Some(SIZE_UNDER_FLOOR)
+    } else {
+        None
     }
 }
 
