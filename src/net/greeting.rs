@@ -25,6 +25,9 @@ use super::host::{Host, Owner};
 use super::link::Kind;
 use super::local::{Nonces, Token};
 
+/// A nonce, or a proof for one.
+type Proof = [u8; PROOF_BYTES];
+
 /// Who is at the other end of a connection, as far as the transport knows.
 pub(super) struct End {
     pub(super) kind: Kind,
@@ -35,7 +38,7 @@ pub(super) struct End {
     /// What both ends are to know.
     pub(super) token: Option<Token>,
     /// What a client has the server prove the token for.
-    pub(super) nonce: Option<[u8; PROOF_BYTES]>,
+    pub(super) nonce: Option<Proof>,
 }
 
 impl End {
@@ -151,10 +154,7 @@ impl Greeter {
     }
 
     /// The nonce and the proof for a client that asks for one before anything else. **Errors:** no random numbers.
-    fn challenge(
-        &mut self,
-        request: &HandshakeRequest<'_>,
-    ) -> Result<Option<([u8; PROOF_BYTES], [u8; PROOF_BYTES])>, Fault> {
+    fn challenge(&mut self, request: &HandshakeRequest<'_>) -> Result<Option<(Proof, Proof)>, Fault> {
         let (Some(token), Some(client)) = (&self.end.token, request.nonce) else { return Ok(None) };
         let random = self.host.system.random.bytes();
         let server =
@@ -166,7 +166,7 @@ impl Greeter {
     }
 
     /// The proof for a server that has proven that it knows the token; none for another.
-    fn own_proof(&self, server: [u8; PROOF_BYTES], theirs: &[u8; PROOF_BYTES]) -> Option<[u8; PROOF_BYTES]> {
+    fn own_proof(&self, server: Proof, theirs: &Proof) -> Option<Proof> {
         let (token, client) = (self.end.token.as_ref()?, self.end.nonce?);
         let nonces = Nonces { client, server };
         token.is_proven(Role::Server, &nonces, theirs).then(|| token.prove(Role::Client, &nonces))

@@ -68,6 +68,9 @@ fn bytes(answer: &Value, key: &str) -> Vec<u8> {
     field(answer, key).and_then(Value::as_bytes).unwrap_or_else(|| panic!("no {key}: {answer:?}")).clone()
 }
 
+/// Makes the second HANDSHAKE of the sidecar's nonce and its whole first answer.
+type Answer<'a> = &'a dyn Fn(&[u8], &Value) -> Value;
+
 fn is_accepted(answer: Option<&Value>) -> bool {
     answer.is_some_and(|answer| field(answer, "accepted") == Some(&true.into()))
 }
@@ -129,7 +132,7 @@ fn a_link_opens_for_a_proof_and_for_nothing_else() {
     let sidecar = Setup::new().set("listen.token_plain", "off").start();
     let (address, token) = (sidecar.local_tcp.unwrap(), token_of(&sidecar));
     let nonce = [3; 32];
-    let open = |made: &dyn Fn(&[u8], &Value) -> Value| {
+    let open = |made: Answer<'_>| {
         let mut link = Raw::connect(address);
         let challenge = link.ask(&with("nonce", &nonce)).unwrap();
         assert!(!is_accepted(Some(&challenge)), "a nonce alone opens nothing");
@@ -146,7 +149,7 @@ fn a_link_opens_for_a_proof_and_for_nothing_else() {
     assert!(is_accepted(good.as_ref()), "{good:?}");
     // A proof of another token, of the other side, for another nonce, the sidecar's own, none, and the token itself.
     let earlier = [7; 32];
-    let wrong: [(&str, &dyn Fn(&[u8], &Value) -> Value); 7] = [
+    let wrong: [(&str, Answer<'_>); 7] = [
         ("another token", &|theirs, _| with("proof", &proof(b"other", CLIENT, theirs, &nonce))),
         ("the other side", &|theirs, _| with("proof", &proof(&token, SERVER, theirs, &nonce))),
         ("an earlier nonce", &|_, _| with("proof", &proof(&token, CLIENT, &earlier, &nonce))),

@@ -138,12 +138,11 @@ fn fresh(role: Role) -> Link {
     }
 }
 
-/// A link after these steps; a client's whose first is [`PROVING`] has a token to prove.
-
 fn drain(link: &mut Link) -> Vec<Output> {
     std::iter::from_fn(|| link.poll_output()).collect()
 }
 
+/// A link after these steps; a client's whose first is [`PROVING`] has a token to prove.
 fn link_after(role: Role, steps: &[&str]) -> Link {
     let (mut link, steps) = match steps {
         [first, rest @ ..] if *first == PROVING => {
