@@ -117,7 +117,7 @@ fn capd(dir: &Path, command: &[&str], config: &str, declaration: &str) -> Output
 
 #[test]
 fn mistakes_are_exit_2_with_file_line_and_key() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = own_folder();
     let good = "[agent]\ndir = \"state\"\ncapabilities = \"capabilities.yaml\"\n";
     for (config, declaration, said) in [
         (
@@ -164,7 +164,7 @@ fn mistakes_are_exit_2_with_file_line_and_key() {
 #[test]
 fn what_the_system_refuses_is_exit_1() {
     let b = Sidecar::start();
-    let dir = tempfile::tempdir().unwrap();
+    let dir = own_folder();
     let taken = format!("[agent]\ndir = \"state\"\n[listen]\ntcp = \"{}\"\n", b.tcp.unwrap());
     let output = capd(dir.path(), &["run"], &taken, "");
     assert_eq!(exit_code(&output), 1, "{}", stderr(&output));
@@ -205,7 +205,7 @@ fn the_key_is_made_once_for_its_owner_alone_and_the_identity_stays() {
 
 #[test]
 fn it_ends_with_the_standard_input_of_whoever_started_it() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = own_folder();
     let config = "[agent]\ndir = \"state\"\n";
     let output = capd(dir.path(), &["run", "--stop-with-stdin"], config, "");
     assert_eq!(exit_code(&output), 0, "{}", stderr(&output));
@@ -231,4 +231,12 @@ fn the_allocator_is_set_in_the_same_process_unless_its_owner_has() {
     let own = "glibc.malloc.check=0";
     let sidecar = Setup::new().environment("GLIBC_TUNABLES", own).start();
     assert_eq!(variable(&sidecar, "GLIBC_TUNABLES").as_deref(), Some(own));
+}
+
+/// A folder that nobody else can reach, whatever the mask is.
+fn own_folder() -> tempfile::TempDir {
+    use std::os::unix::fs::PermissionsExt as _;
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o700)).unwrap();
+    dir
 }

@@ -115,8 +115,6 @@ impl Setup {
     /// Starts the sidecar and waits until it listens.
     pub fn start(self) -> Sidecar {
         let dir = tempfile::tempdir().unwrap();
-        // Whatever the mask is, a sidecar must find its files out of the reach of others.
-        std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o700)).unwrap();
         Sidecar::start_in(dir, self)
     }
 
@@ -135,6 +133,8 @@ impl Setup {
     }
 
     fn write(&self, dir: &Path) -> PathBuf {
+        // Whatever the mask is, a sidecar must find its files out of the reach of others.
+        std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o700)).unwrap();
         let mut text = "[agent]\n".to_owned();
         if !self.is_at_home {
             text += &format!("dir = {:?}\n", dir.join("state"));
