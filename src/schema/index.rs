@@ -8,7 +8,7 @@
 use capd_proto::cbor::{Error, Head, Kind, Reader, short_bytes};
 use capd_proto::limits::CBOR_DEPTH_MAX;
 
-use super::values::{Mark, UNORDERED, Values};
+use super::values::{Mark, UNORDERED, Values, by_length};
 
 /// Members from which an object's keys may be kept in order; fewer are found faster one by one.
 const ORDERED_COUNT_MIN: u32 = 9;
@@ -17,6 +17,8 @@ const ORDERED_COUNT_MIN: u32 = 9;
 const MARK_PRICE: usize = 4 * size_of::<Mark>();
 /// Bytes of an object for each key in it that is kept in order, thrice a key for four.
 const ORDER_PRICE: (usize, usize) = (4 * size_of::<u32>(), 3);
+/// Keys of one payload that are put in order where they do not stand so, which takes longer than all else that is noted.
+const SORTED_MAX: usize = 64 * 1024;
 /// Payloads from which what is noted is counted first, so that its memory is taken once and exactly.
 const COUNTED_BYTES_MIN: usize = 16 * 1024;
 /// Marks, and keys in order, for which memory is kept between payloads.
@@ -114,6 +116,8 @@ struct Survey<'a, 'i> {
     noted: Noted,
     /// Whether what is found is kept, or only counted.
     is_kept: bool,
+    /// Keys that may still be put in order.
+    sorted_left: usize,
 }
 
 /// A container whose items are being walked.
@@ -127,7 +131,7 @@ struct Open {
 
 impl<'a, 'i> Survey<'a, 'i> {
     fn new(input: &'a [u8], index: &'i mut Index, is_kept: bool) -> Self {
-        Self { input, at: 0, index, noted: Noted::default(), is_kept }
+        Self { input, at: 0, index, noted: Noted::default(), is_kept, sorted_left: SORTED_MAX }
     }
 
     fn whole(mut self) -> Result<Noted, NotJson> {
@@ -238,8 +242,16 @@ impl<'a, 'i> Survey<'a, 'i> {
                 again.skip()?;
             }
             let values = Values::new(self.input, &[], &[]);
-            // Keys in deterministic order stand nearly so already, which the sort uses.
-            self.index.order[order..].sort_unstable_by(|a, b| values.key(*a).cmp(&values.key(*b)));
+            let compare = |a: &u32, b: &u32| by_length(&values.key(*a), &values.key(*b));
+            let keys = &mut self.index.order[order..];
+            if !keys.is_sorted_by(|a, b| compare(a, b).is_le()) {
+                let Some(left) = self.sorted_left.checked_sub(keys.len()) else {
+                    self.index.order.truncate(order);
+                    return Ok(UNORDERED);
+                };
+                self.sorted_left = left;
+                keys.sort_unstable_by(compare);
+            }
         }
         position(order)
     }

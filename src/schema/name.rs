@@ -14,16 +14,20 @@ const COPIES_BYTES_MAX: u64 = 6 * 1024;
 /// Bytes of a copy besides the name's own: its place in a list that doubles when it is full, the old one beside the new.
 const COPY_BYTES: u64 = 3 * size_of::<String>() as u64;
 
+/// Steps of a look at a name.
+const LOOK_STEPS: u64 = 3;
+
 /// The name of one member.
 pub(super) struct Name<'a> {
     text: Cow<'a, str>,
+    document: &'a Document<'a>,
     /// While errors are gathered.
-    watch: Option<Watch<'a>>,
+    watch: Option<Watch>,
 }
 
-struct Watch<'a> {
-    document: &'a Document<'a>,
-    /// Steps that were left when the name was given; the fewer are left, the more was done with the member's value.
+struct Watch {
+    /// Steps that were left when the name was given, besides those that looks at names take; the fewer are left, the more
+    /// was done with the member's value.
     steps_left: u64,
     looks: Cell<Looks>,
 }
@@ -37,20 +41,20 @@ enum Looks {
 
 impl<'a> Name<'a> {
     pub(super) fn new(text: Cow<'a, str>, document: &'a Document<'a>) -> Self {
-        let watch = || Watch { document, steps_left: document.steps_left(), looks: Cell::new(Looks::None) };
-        Self { text, watch: document.copies().map(|_| watch()) }
+        let watch = || Watch { steps_left: document.steps().besides_names(), looks: Cell::new(Looks::None) };
+        Self { text, document, watch: document.copies().map(|_| watch()) }
     }
 
     #[cold]
-    fn look(&self, watch: &Watch<'_>) {
-        let Some(copies) = watch.document.copies() else { return };
-        let is_untouched = watch.document.steps_left() == watch.steps_left;
+    fn look(&self, watch: &Watch) {
+        let Some(copies) = self.document.copies() else { return };
+        let is_untouched = self.document.steps().besides_names() == watch.steps_left;
         watch.looks.set(match watch.looks.get() {
             Looks::None => Looks::One,
             Looks::One if is_untouched || copies.is_value_first => {
                 copies.pay(COPY_BYTES + self.text.len() as u64);
                 if copies.spent.get() > COPIES_BYTES_MAX {
-                    watch.document.cut();
+                    self.document.cut();
                 }
                 Looks::Paid
             }
@@ -61,8 +65,15 @@ impl<'a> Name<'a> {
 
 impl AsRef<str> for Name<'_> {
     fn as_ref(&self) -> &str {
-        if let Some(watch) = &self.watch {
-            self.look(watch);
+        let steps = self.document.steps();
+        // It is looked for in a table, or matched with a pattern.
+        let look = LOOK_STEPS + steps.tolls.name.steps(self.text.len());
+        match &self.watch {
+            None => steps.take(look),
+            Some(watch) => {
+                steps.take_for_name(look);
+                self.look(watch);
+            }
         }
         &self.text
     }

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::cell::Cell;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::panic::{self, AssertUnwindSafe};
+use std::rc::Rc;
 
 use capd_proto::cbor::Kind;
 use jsonschema::error::ValidationErrorKind;
@@ -16,6 +17,7 @@ use super::memo::Memo;
 use super::name::{Copies, Name, Tally};
 use super::number::Number;
 use super::sets::{Set, Sets, TooLarge};
+use super::steps::Steps;
 use super::values::{Items, Members, Values};
 
 /// The representation: JSON values as CBOR has them. **Source:** PROTOCOL 10.
@@ -27,7 +29,9 @@ pub(super) struct Document<'a> {
     /// Errors that may be made before containers look empty and the walk runs out.
     errors_max: Cell<u64>,
     errors: Cell<u64>,
-    steps_left: Cell<u64>,
+    /// Steps of one error, whose path is written and sorted.
+    error_steps: u64,
+    steps: Rc<Steps>,
     /// While errors are gathered, what is spent on names in them.
     copies: Option<Copies>,
     is_cut: Cell<bool>,
@@ -52,21 +56,19 @@ pub(super) struct Node<'a> {
 }
 
 impl<'a> Document<'a> {
-    /// A document of `count` values whose verdict is asked for; it is walked to its end.
-    pub(super) fn new(values: Values<'a>, count: u64, sets: Sets, memo: Memo) -> Self {
-        // Far above what a schema of honest size asks of each value.
-        const STEPS_BASE: u64 = 1_000_000;
-        const STEPS_PER_VALUE: u64 = 250;
-        Self { sets, memo, ..Self::within(values, STEPS_BASE + STEPS_PER_VALUE * count) }
+    /// A document whose verdict is asked for; it is walked to its end, or as far as `steps` go.
+    pub(super) fn new(values: Values<'a>, steps: Rc<Steps>, sets: Sets, memo: Memo) -> Self {
+        Self { sets, memo, ..Self::within(values, steps) }
     }
 
     /// A document that is walked as far as `steps` go, whatever is collected.
-    pub(super) fn within(values: Values<'a>, steps: u64) -> Self {
+    pub(super) fn within(values: Values<'a>, steps: Rc<Steps>) -> Self {
         Self {
             values,
             errors_max: Cell::new(u64::MAX),
             errors: Cell::new(0),
-            steps_left: Cell::new(steps),
+            error_steps: ERROR_STEPS,
+            steps,
             copies: None,
             is_cut: Cell::new(false),
             sets: Sets::default(),
@@ -74,24 +76,25 @@ impl<'a> Document<'a> {
         }
     }
 
-    /// Steps that are left of those.
-    pub(super) fn steps_left(&self) -> u64 {
-        self.steps_left.get()
+    /// The steps that a walk over it takes from.
+    pub(super) fn steps(&self) -> &Steps {
+        &self.steps
     }
 
     /// A document known to be invalid: each error made on it carries its number, counted from 0, as its instance,
-    /// and from `errors_max` on nothing further is looked at.
+    /// and from `errors_max` on nothing further is looked at. A path is no longer than `path_bytes`.
     pub(super) fn bounded(
         values: Values<'a>,
-        count: u64,
+        steps: Rc<Steps>,
         (sets, memo): (Sets, Memo),
-        errors_max: u64,
+        (errors_max, path_bytes): (u64, usize),
         copies: Copies,
     ) -> Self {
         Self {
             errors_max: Cell::new(errors_max),
+            error_steps: ERROR_STEPS + PATH_STEPS_A_BYTE * path_bytes as u64,
             copies: Some(copies),
-            ..Self::new(values, count, sets, memo)
+            ..Self::new(values, steps, sets, memo)
         }
     }
 
@@ -101,18 +104,11 @@ impl<'a> Document<'a> {
     /// crate has no way to stop, so the walk is unwound from the next value it looks at.
     pub(super) fn walk<T>(&'a self, work: impl FnOnce(Node<'a>) -> T) -> Result<T, Ended> {
         // Nothing of the walk is used after it unwound.
-        panic::catch_unwind(AssertUnwindSafe(|| work(self.root()))).or_else(|cause| match cause.downcast() {
+        let work = AssertUnwindSafe(|| self.steps.during(|| work(self.root())));
+        panic::catch_unwind(work).or_else(|cause| match cause.downcast() {
             Ok(ended) => Err(*ended),
             Err(other) => panic::resume_unwind(other),
         })
-    }
-
-    fn step(&self) {
-        match self.steps_left.get().checked_sub(1) {
-            Some(left) => self.steps_left.set(left),
-            // No panic hook runs: this is an answer, not a fault.
-            None => panic::resume_unwind(Box::new(Ended::Steps)),
-        }
     }
 
     /// The value as a whole.
@@ -166,7 +162,9 @@ impl json::Json for Cbor {
     }
 
     fn with_string_node<T>((): &mut (), string: &str, f: impl FnOnce(Node<'_>) -> T) -> T {
-        f(Document::new(Values::bare(string), 1, Sets::default(), Memo::default()).root())
+        let steps = Steps::current();
+        steps.take(STRING_NODE_STEPS);
+        f(Document::within(Values::bare(string), steps).root())
     }
 }
 
@@ -176,8 +174,13 @@ impl<'a> Node<'a> {
     }
 
     fn kind(self) -> Kind {
-        self.document.step();
+        self.take(1);
         self.values().kind(self.at)
+    }
+
+    #[inline]
+    fn take(self, steps: u64) {
+        self.document.steps.take(steps);
     }
 
     fn at(self, at: u32) -> Self {
@@ -190,12 +193,15 @@ impl<'a> Node<'a> {
 
     fn number(self) -> Option<Number> {
         let argument = || self.values().head(self.at).argument;
-        match self.kind() {
+        let number = match self.kind() {
             Kind::Unsigned => Some(Number::Unsigned(argument())),
             Kind::Negative => i64::try_from(argument()).ok().map(|number| Number::Negative(-1 - number)),
             Kind::Float => self.values().reader(self.at).float().ok().map(Number::Float),
             _ => None,
-        }
+        }?;
+        let toll = self.document.steps.tolls.number;
+        self.take(if toll > 0 { u64::from(toll) + number.bits() / DIVIDED_BITS_A_STEP } else { 1 });
+        Some(number)
     }
 
     fn boolean(self) -> bool {
@@ -203,12 +209,24 @@ impl<'a> Node<'a> {
     }
 
     fn items(self) -> Elements<'a> {
-        Elements { node: self, items: self.values().items(self.at) }
+        Elements { node: self, items: self.values().items(self.at), last: self.at }
     }
 
     fn members(self) -> Entries<'a> {
         let begun = self.document.copies().map(Copies::begin).unwrap_or_default();
-        Entries { node: self, members: self.values().members(self.at), begun }
+        Entries { node: self, members: self.values().members(self.at), begun, last: self.at }
+    }
+
+    /// The value of the object under `key`.
+    fn member(self, key: &[u8]) -> Option<Self> {
+        let (found, looks) = self.values().member(self.at, key);
+        self.take(2 + looks * (1 + key.len() as u64 / KEY_BYTES_A_STEP));
+        found.map(|value| self.at(value))
+    }
+
+    /// Takes the steps of reading the text or byte string that it is, and of its content.
+    fn take_text(self, bytes_a_step: u64) {
+        self.take(self.values().bytes(self.at) / bytes_a_step);
     }
 
     fn count(self) -> usize {
@@ -219,6 +237,8 @@ impl<'a> Node<'a> {
     fn equals(self, other: Self) -> bool {
         let kinds = (self.kind(), other.kind());
         if is_text(kinds.0) && is_text(kinds.1) {
+            self.take_text(bytes_a_step(kinds.0, COMPARED_BYTES_A_STEP));
+            other.take_text(bytes_a_step(kinds.1, COMPARED_BYTES_A_STEP));
             return self.values().key(self.at) == other.values().key(other.at);
         }
         match kinds {
@@ -230,8 +250,8 @@ impl<'a> Node<'a> {
             (Kind::Map, Kind::Map) => {
                 self.count() == other.count()
                     && self.values().members(self.at).all(|(key, value)| {
-                        let same = other.values().member(other.at, &self.values().key(key));
-                        same.is_some_and(|same| self.at(value).equals(other.at(same)))
+                        let same = other.member(&self.values().key(key));
+                        same.is_some_and(|same| self.at(value).equals(same))
                     })
             }
             _ => match (self.number(), other.number()) {
@@ -245,7 +265,10 @@ impl<'a> Node<'a> {
     fn hash_into(self, keys: &RandomState, state: &mut impl Hasher) {
         match self.kind() {
             Kind::Bool => (1u8, self.boolean()).hash(state),
-            Kind::Text | Kind::Bytes => (2u8, self.values().key(self.at)).hash(state),
+            Kind::Text | Kind::Bytes => {
+                self.take_text(WRITTEN_BYTES_A_STEP);
+                (2u8, self.values().key(self.at)).hash(state);
+            }
             Kind::Array => {
                 (3u8, self.count()).hash(state);
                 self.items().for_each(|item| item.hash_into(keys, state));
@@ -254,6 +277,8 @@ impl<'a> Node<'a> {
                 (4u8, self.count()).hash(state);
                 let members = self.values().members(self.at).map(|(key, value)| {
                     let mut state = keys.build_hasher();
+                    self.take(HASH_STEPS);
+                    self.at(key).take_text(WRITTEN_BYTES_A_STEP);
                     self.values().key(key).hash(&mut state);
                     self.at(value).hash_into(keys, &mut state);
                     state.finish()
@@ -285,6 +310,11 @@ const fn is_text(kind: Kind) -> bool {
     matches!(kind, Kind::Text | Kind::Bytes)
 }
 
+/// Bytes of a string that are looked at in one step, of which there are so many in a text; a byte string is written anew.
+const fn bytes_a_step(kind: Kind, of_text: u64) -> u64 {
+    if matches!(kind, Kind::Text) { of_text } else { WRITTEN_BYTES_A_STEP }
+}
+
 impl<'a> json::Node<'a, Cbor> for Node<'a> {
     type Object = Container<'a>;
     type Array = Container<'a>;
@@ -299,7 +329,16 @@ impl<'a> json::Node<'a, Cbor> for Node<'a> {
     }
 
     fn as_string(&self) -> Option<Cow<'a, str>> {
-        self.is_string().then(|| self.text())
+        let kind = self.kind();
+        if !is_text(kind) {
+            return None;
+        }
+        if kind == Kind::Bytes {
+            self.take_text(WRITTEN_BYTES_A_STEP);
+        }
+        let text = self.text();
+        self.take(self.document.steps.tolls.string.steps(text.len()));
+        Some(text)
     }
 
     fn as_number(&self) -> Option<Number> {
@@ -330,14 +369,22 @@ impl<'a> json::Node<'a, Cbor> for Node<'a> {
     }
 
     fn string_length(&self) -> Option<u64> {
-        self.is_string().then(|| code_points(&self.values().key(self.at)))
+        let kind = self.kind();
+        is_text(kind).then(|| {
+            self.take_text(bytes_a_step(kind, COUNTED_BYTES_A_STEP));
+            code_points(&self.values().key(self.at))
+        })
     }
 
     fn equals_value(&self, expected: &Value) -> bool {
         match (self.kind(), expected) {
             (Kind::Null, Value::Null) => true,
             (Kind::Bool, Value::Bool(expected)) => self.boolean() == *expected,
-            (Kind::Text | Kind::Bytes, Value::String(expected)) => {
+            (kind @ (Kind::Text | Kind::Bytes), Value::String(expected)) => {
+                if kind == Kind::Bytes {
+                    self.take_text(WRITTEN_BYTES_A_STEP);
+                }
+                self.take(expected.len() as u64 / COMPARED_BYTES_A_STEP);
                 *self.values().key(self.at) == *expected.as_bytes()
             }
             (Kind::Array, Value::Array(expected)) => {
@@ -347,8 +394,7 @@ impl<'a> json::Node<'a, Cbor> for Node<'a> {
             (Kind::Map, Value::Object(expected)) => {
                 self.count() == expected.len()
                     && expected.iter().all(|(key, expected)| {
-                        let found = self.values().member(self.at, key.as_bytes());
-                        found.is_some_and(|value| self.at(value).equals_value(expected))
+                        self.member(key.as_bytes()).is_some_and(|value| value.equals_value(expected))
                     })
             }
             (_, Value::Number(expected)) => self
@@ -387,6 +433,7 @@ impl<'a> json::Node<'a, Cbor> for Node<'a> {
 
     fn lazy_value(&self) -> LazyInstance<'a> {
         // Messages never quote a payload, so an error carries its number in place of a copy of the value.
+        self.take(self.document.error_steps);
         let number = self.document.errors.get();
         self.document.errors.set(number.saturating_add(1));
         if let Some(copies) = self.document.copies() {
@@ -396,7 +443,7 @@ impl<'a> json::Node<'a, Cbor> for Node<'a> {
     }
 
     fn identity(&self) -> Option<NodeIdentity> {
-        self.document.step();
+        self.take(2 + u64::from(self.document.steps.tolls.identity));
         Some(NodeIdentity::new(self.values().input().as_ptr().addr() + self.at as usize))
     }
 
@@ -426,7 +473,8 @@ impl<'a> Container<'a> {
 
     fn len(&self) -> usize {
         let (at, count) = (self.node.at, self.node.count());
-        match self.set.measure(self.sets(), self.node.values(), at, count) {
+        self.node.take(1);
+        match self.set.measure(self.sets(), self.node.values(), at, count, |steps| self.node.take(steps)) {
             Ok(()) => count,
             Err(too_large) => panic::resume_unwind(Box::new(Ended::Sets(too_large))),
         }
@@ -451,10 +499,11 @@ impl<'a> json::Object<'a, Cbor> for Container<'a> {
     fn get(&self, key: &Box<[u8]>) -> Option<Node<'a>> {
         self.set.look(self.sets());
         self.sets().ask(self.node.values(), self.node.at, key);
-        self.node.values().member(self.node.at, key).map(|value| self.node.at(value))
+        self.node.member(key).inspect(|value| value.take(self.node.document.steps.tolls.value.into()))
     }
 
     fn members(&self) -> Entries<'a> {
+        self.node.take(1);
         self.set.look(self.sets());
         self.node.members()
     }
@@ -469,6 +518,7 @@ impl<'a> json::Array<'a, Cbor> for Container<'a> {
     }
 
     fn elements(&self) -> Elements<'a> {
+        self.node.take(1);
         self.node.items()
     }
 
@@ -493,6 +543,7 @@ impl<'a> json::Array<'a, Cbor> for Container<'a> {
         let mut hashed: Vec<(u32, u32)> = Vec::new();
         (0..rounds).all(|round| {
             let hashes = items.clone().filter_map(|item| {
+                self.node.take(HASH_STEPS);
                 let mut state = keys.build_hasher();
                 item.hash_into(&keys, &mut state);
                 let hash = state.finish();
@@ -500,6 +551,7 @@ impl<'a> json::Array<'a, Cbor> for Container<'a> {
             });
             hashed.clear();
             hashed.extend(hashes);
+            self.node.take(hashed.len() as u64 * SORTED_STEPS);
             hashed.sort_unstable();
             hashed.chunk_by(|a, b| a.0 == b.0).all(|alike| {
                 let pairs = alike
@@ -512,6 +564,23 @@ impl<'a> json::Array<'a, Cbor> for Container<'a> {
     }
 }
 
+/// Steps of an error, and of each byte of its path.
+const ERROR_STEPS: u64 = 60;
+const PATH_STEPS_A_BYTE: u64 = 4;
+/// Steps of a name that becomes a value of its own.
+const STRING_NODE_STEPS: u64 = 8;
+/// Steps of a hash besides those of its bytes, and of an item among those that are sorted.
+const HASH_STEPS: u64 = 4;
+const SORTED_STEPS: u64 = 4;
+/// Bytes that are compared, counted, or hashed and written anew, in one step; bytes of a key for which another step is
+/// taken with each that it is compared with.
+const COMPARED_BYTES_A_STEP: u64 = 64;
+const COUNTED_BYTES_A_STEP: u64 = 16;
+const WRITTEN_BYTES_A_STEP: u64 = 4;
+const KEY_BYTES_A_STEP: u64 = 64;
+/// Bits between two numbers that a division takes a step for.
+const DIVIDED_BITS_A_STEP: u64 = 12;
+
 /// Bytes of hashes that are kept at once for the items of an array, and more by the payload's size.
 const HASHES_BYTES_MIN: usize = 8 * 1024;
 
@@ -520,6 +589,8 @@ const HASHES_BYTES_MIN: usize = 8 * 1024;
 pub(super) struct Elements<'a> {
     node: Node<'a>,
     items: Items<'a>,
+    /// Where the last one stands, or else the array.
+    last: u32,
 }
 
 impl<'a> Iterator for Elements<'a> {
@@ -529,7 +600,9 @@ impl<'a> Iterator for Elements<'a> {
         if self.node.document.is_spent() {
             return None;
         }
-        Some(self.node.at(self.items.next()?))
+        let at = self.items.next()?;
+        self.node.take(skipped(&mut self.last, at) + u64::from(self.node.document.steps.tolls.value));
+        Some(self.node.at(at))
     }
 }
 
@@ -538,6 +611,16 @@ pub(super) struct Entries<'a> {
     node: Node<'a>,
     members: Members<'a>,
     begun: Tally,
+    /// Where the last key stands, or else the object.
+    last: u32,
+}
+
+/// Steps of going on to what stands at `at`. What is longer than that has its end noted, or its length at its head.
+fn skipped(last: &mut u32, at: u32) -> u64 {
+    const BYTES_MAX: u32 = 128;
+    const BYTES_A_STEP: u32 = 8;
+    let bytes = at - std::mem::replace(last, at);
+    u64::from(1 + bytes.min(BYTES_MAX) / BYTES_A_STEP)
 }
 
 impl<'a> Iterator for Entries<'a> {
@@ -548,6 +631,9 @@ impl<'a> Iterator for Entries<'a> {
             return None;
         }
         let (key, value) = self.members.next()?;
+        let name = u64::from(value - key) / 8;
+        self.node
+            .take(1 + skipped(&mut self.last, key) + name + u64::from(self.node.document.steps.tolls.value));
         Some((Name::new(self.node.at(key).text(), self.node.document), self.node.at(value)))
     }
 }

@@ -21,6 +21,16 @@ impl Number {
         integer.or_else(|| number.as_f64().map(Self::Float))
     }
 
+    /// Bits between it and one, which a division walks over.
+    pub(super) fn bits(self) -> u64 {
+        const ONE: u64 = 1_023;
+        match self {
+            Self::Unsigned(number) => u64::from(number.checked_ilog2().unwrap_or(0)),
+            Self::Negative(number) => u64::from(number.unsigned_abs().checked_ilog2().unwrap_or(0)),
+            Self::Float(number) => ((number.to_bits() >> 52) & 0x7ff).abs_diff(ONE),
+        }
+    }
+
     /// Equality by value; an integer equals a float only when the float is exactly that integer.
     pub(super) fn equals(self, other: Self) -> bool {
         match (self, other) {

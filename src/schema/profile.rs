@@ -10,6 +10,7 @@ use super::validator::{self, CompileError};
 pub(super) use keyword::each_schema;
 use keyword::{Holds, Keyword};
 use references::References;
+pub(super) use references::percent_decoded;
 
 mod keyword;
 mod references;

@@ -112,7 +112,8 @@ impl Sets {
 }
 
 impl Set {
-    /// The length of the container at `at` is asked for, which has `count` items or members.
+    /// The length of the container at `at` is asked for, which has `count` items or members; `steps` takes those that this
+    /// costs.
     ///
     /// **Errors:** a set of so many takes more than there is room for.
     #[inline]
@@ -122,6 +123,7 @@ impl Set {
         values: &Values<'_>,
         at: u32,
         count: usize,
+        steps: impl Fn(u64),
     ) -> Result<(), TooLarge> {
         let Collects { names, items } = sets.collects;
         match self.looks.get() {
@@ -136,6 +138,8 @@ impl Set {
                 sets.arrays.borrow_mut().push(at);
             }
             Looks::None if sets.is_guarded(at) => {
+                // Room is made for each, and each is looked at for its bytes.
+                steps(4 * count as u64);
                 let bytes = names_bytes(values, at, count);
                 self.take(sets, bytes, false).map_err(|room| TooLarge { at, count, room })?;
             }

@@ -151,8 +151,8 @@ fn items_are_collected_in_as_many_schemas_as_they_pay_for() {
     };
     let wide = json!(vec![1; 60_000]);
     assert!(told(&within(1), &wide).is_empty());
-    assert!(told(&within(12), &json!(vec![1; 1_000])).is_empty());
-    let told = told(&json!({ "properties": { "a": within(12) } }), &json!({ "a": wide }));
+    assert!(told(&within(10), &json!(vec![1; 1_000])).is_empty());
+    let told = told(&json!({ "properties": { "a": within(10) } }), &json!({ "a": wide }));
     assert!(told.len() == 1 && told[0].starts_with("/a unevaluatedItems: has 60000 items"), "{told:?}");
 }
 
@@ -174,11 +174,11 @@ fn a_large_tree_that_two_schemas_look_at_on_each_level_is_checked_to_its_end() {
         "unevaluatedProperties": false
     });
     let tree =
-        |leaf: Value| (0..7).fold(leaf, |inner, _| json!({ "v": 1, "kids": [inner, inner, inner, inner] }));
+        |leaf: Value| (0..6).fold(leaf, |inner, _| json!({ "v": 1, "kids": [inner, inner, inner, inner] }));
     assert!(told(&schema, &tree(json!({ "v": 1 }))).is_empty());
     assert!(!told(&schema, &tree(json!({ "v": "x" }))).is_empty());
     let mut one_wrong = tree(json!({ "v": 1 }));
     one_wrong["kids"][3]["kids"][3]["kids"][0]["v"] = json!("x");
     let told = told(&schema, &one_wrong);
-    assert!(!told.iter().any(|told| told.contains("takes more steps")), "{told:?}");
+    assert!(!told.iter().any(|told| told.contains("steps to check")), "{told:?}");
 }

@@ -2,16 +2,41 @@
 
 use std::collections::{HashMap, HashSet};
 
-use serde_json::{Map, Value};
+use serde_json::Value;
+
+use super::number::Number;
+use super::validator::REFERRED_MAX;
+use compiled::Compiled;
+use spread::{Spread, Spreads};
+use targets::Targets;
+
+mod compiled;
+mod spread;
+mod targets;
 
 /// What a document holds.
-pub(super) struct Survey {
+pub(super) struct Survey<'s> {
     /// Levels of nesting.
     pub(super) depth: usize,
-    /// Regular expressions.
-    pub(super) patterns: usize,
+    /// Regular expressions, those that strings are matched with.
+    pub(super) patterns: Vec<&'s str>,
+    /// Those that names are matched with.
+    pub(super) name_patterns: Vec<&'s str>,
+    /// Schemas that are compiled, some of them more than once.
+    pub(super) compiled: usize,
+    /// Bytes of the pointers to all that is in it: each schema that is compiled has its own.
+    pub(super) pointer_bytes: usize,
+    /// Schemas that references may lead to, each reference with all that bear its name.
+    pub(super) referred: usize,
+    /// Most bits between one and a number that others are divided by, if there is one.
+    pub(super) divisor_bits: Option<u64>,
     /// Schemas that one value of a payload is held against, each as often as it is reached.
     pub(super) spread: usize,
+    /// Most of those that are in one another.
+    pub(super) nested: usize,
+    /// The same where what is in a payload is held against them, and how many no look at the value shows.
+    pub(super) nested_below: usize,
+    pub(super) unseen_below: usize,
     /// Schema levels that a walk may nest.
     pub(super) levels: Levels,
     /// Whether members that nothing else looked at are held against a schema.
@@ -58,67 +83,108 @@ impl Collects {
     }
 }
 
-impl Survey {
+impl<'s> Survey<'s> {
     /// Looks through a whole document.
-    pub(super) fn of(schema: &Value) -> Self {
+    pub(super) fn of(schema: &'s Value) -> Self {
         let mut count = Count::default();
-        count.take(schema, 1);
+        count.take(schema, 1, 0);
         let mut ways = Ways { schema, longest: HashMap::new() };
         let levels = match ways.below(schema) {
             Some(levels) => Levels::Fixed(levels),
             None => Levels::EachPayloadLevel(count.objects),
         };
-        let mut spreads = Spreads { schema, known: HashMap::new(), widest: 0 };
-        spreads.everywhere(schema, 0);
+        let targets = Targets::of(schema);
+        let referred = count.targets.len().saturating_mul(targets.widest());
+        let is_followed = referred <= REFERRED_MAX;
+        let endless = (Spread::ENDLESS, Spread::ENDLESS);
+        let (spread, below) = if is_followed { Spreads::widest(schema, &targets) } else { endless };
+        let compiled = if is_followed { Compiled::count(schema, &targets) } else { usize::MAX };
+        // What is compiled once more stands at a pointer that may be as long as any.
+        let more = compiled.saturating_sub(count.schemas).saturating_mul(count.longest_pointer);
         Self {
             depth: count.depth,
             patterns: count.patterns,
-            spread: spreads.widest,
+            name_patterns: count.name_patterns,
+            compiled,
+            referred,
+            pointer_bytes: count.pointer_bytes.saturating_add(more),
+            divisor_bits: count.divisor_bits,
+            spread: spread.all,
+            nested: spread.nested,
+            unseen_below: below.unseen,
+            nested_below: below.nested,
             levels,
             has_unevaluated: count.has_unevaluated,
             targets: count.targets.len(),
             collects: count.collects,
         }
     }
+
+    /// All regular expressions.
+    pub(super) fn patterns(&self) -> usize {
+        self.patterns.len() + self.name_patterns.len()
+    }
 }
 
 #[derive(Default)]
 struct Count<'s> {
     depth: usize,
-    patterns: usize,
+    patterns: Vec<&'s str>,
+    name_patterns: Vec<&'s str>,
     objects: usize,
+    /// Objects, and booleans.
+    schemas: usize,
+    pointer_bytes: usize,
+    longest_pointer: usize,
+    divisor_bits: Option<u64>,
     has_unevaluated: bool,
     targets: HashSet<&'s str>,
     collects: Collects,
 }
 
 impl<'s> Count<'s> {
-    fn take(&mut self, value: &'s Value, depth: usize) {
+    fn take(&mut self, value: &'s Value, depth: usize, pointer_bytes: usize) {
         self.depth = self.depth.max(depth);
+        self.pointer_bytes = self.pointer_bytes.saturating_add(pointer_bytes);
+        self.longest_pointer = self.longest_pointer.max(pointer_bytes);
         match value {
             Value::Object(members) => {
                 self.objects += 1;
+                self.schemas += 1;
                 for (key, member) in members {
-                    // `true` asks for nothing.
-                    self.collects.names |= key == "unevaluatedProperties" && *member != true;
-                    self.collects.items |= key == "unevaluatedItems" && *member != true;
-                    if let ("$ref" | "$dynamicRef", Some(target)) = (key.as_str(), member.as_str()) {
-                        self.targets.insert(target);
-                    }
-                    match key.as_str() {
-                        "pattern" if member.is_string() => self.patterns += 1,
-                        "unevaluatedProperties" => self.has_unevaluated |= member.is_object(),
-                        "patternProperties" => self.patterns += member.as_object().map_or(0, Map::len),
-                        _ => {}
-                    }
-                    self.take(member, depth + 1);
+                    self.member(key, member);
+                    self.take(member, depth + 1, pointer_bytes + 1 + key.len());
                 }
             }
-            Value::Array(items) => items.iter().for_each(|item| self.take(item, depth + 1)),
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+            Value::Array(items) => {
+                items.iter().for_each(|item| self.take(item, depth + 1, pointer_bytes + INDEX_BYTES));
+            }
+            Value::Bool(_) => self.schemas += 1,
+            Value::Null | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+
+    fn member(&mut self, key: &str, member: &'s Value) {
+        // `true` asks for nothing.
+        self.collects.names |= key == "unevaluatedProperties" && *member != true;
+        self.collects.items |= key == "unevaluatedItems" && *member != true;
+        match (key, member) {
+            ("$ref" | "$dynamicRef", Value::String(target)) => drop(self.targets.insert(target)),
+            ("pattern", Value::String(pattern)) => self.patterns.push(pattern),
+            ("patternProperties", Value::Object(patterns)) => {
+                self.name_patterns.extend(patterns.keys().map(String::as_str));
+            }
+            ("unevaluatedProperties", Value::Object(_)) => self.has_unevaluated = true,
+            ("multipleOf", Value::Number(divisor)) => {
+                self.divisor_bits = self.divisor_bits.max(Number::of(divisor).map(Number::bits));
+            }
+            _ => {}
         }
     }
 }
+
+/// Bytes of the step of a pointer to an item.
+const INDEX_BYTES: usize = 4;
 
 /// The longest way down from each target of a reference.
 struct Ways<'s> {
@@ -175,65 +241,5 @@ impl Ways<'_> {
         let way = self.down(target, level)?;
         self.longest.insert(key, Some(way));
         Some(way)
-    }
-}
-
-/// How many schemas one value is held against, from each place where a value meets a schema.
-///
-/// Definitions that each name the next one twice double this with every step, in a document of a few lines.
-struct Spreads<'s> {
-    schema: &'s Value,
-    /// By the address of a reference's target; 1 while it is being looked at, since no circle is entered twice.
-    known: HashMap<*const Value, usize>,
-    widest: usize,
-}
-
-impl Spreads<'_> {
-    fn everywhere(&mut self, value: &Value, level: usize) {
-        let spread = self.at(value, level);
-        self.widest = self.widest.max(spread);
-        match value {
-            Value::Object(members) => members.values().for_each(|member| self.everywhere(member, level)),
-            Value::Array(items) => items.iter().for_each(|item| self.everywhere(item, level)),
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
-        }
-    }
-
-    fn at(&mut self, value: &Value, level: usize) -> usize {
-        if level > FOLLOWED_LEVELS_MAX {
-            return usize::MAX;
-        }
-        let Value::Object(members) = value else { return 1 };
-        let mut spread = 1_usize;
-        for (key, member) in members {
-            let more = match (key.as_str(), member) {
-                ("$ref", Value::String(reference)) => self.target(reference, level + 1),
-                ("allOf" | "anyOf" | "oneOf", Value::Array(branches)) => branches
-                    .iter()
-                    .fold(0, |sum: usize, branch| sum.saturating_add(self.at(branch, level + 1))),
-                ("not" | "if" | "then" | "else", branch) => self.at(branch, level + 1),
-                ("dependentSchemas" | "dependencies", Value::Object(branches)) => branches
-                    .values()
-                    .fold(0, |sum: usize, branch| sum.saturating_add(self.at(branch, level + 1))),
-                _ => 0,
-            };
-            spread = spread.saturating_add(more);
-        }
-        spread
-    }
-
-    fn target(&mut self, reference: &str, level: usize) -> usize {
-        let Some(target) = reference.strip_prefix('#').and_then(|pointer| self.schema.pointer(pointer))
-        else {
-            return 1;
-        };
-        let key: *const Value = target;
-        if let Some(known) = self.known.get(&key) {
-            return *known;
-        }
-        self.known.insert(key, 1);
-        let spread = self.at(target, level);
-        self.known.insert(key, spread);
-        spread
     }
 }

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::cell::Cell;
+use std::rc::Rc;
 
 use capd_proto::cbor::json::{from_json, to_json};
 use capd_proto::limits::CBOR_DEPTH_MAX;
@@ -15,10 +16,12 @@ use super::index::Index;
 use super::memo::Memo;
 use super::name::Copies;
 use super::node::{Cbor, Document, Ended};
+use super::patterns;
 use super::profile::Profile;
 use super::quick::Quick;
 use super::sets::{self, Sets};
 use super::stack;
+use super::steps::{STEPS_MAX, Steps, Tolls, steps_of};
 use super::survey::{Collects, Levels, Survey};
 use super::violation::{self, List, Violation};
 
@@ -33,7 +36,17 @@ pub const SCHEMA_SPREAD_MAX: usize = 4_096;
 /// Largest compiled regular expression, in bytes, where few of them share [`PATTERNS_BYTES_MAX`].
 pub const PATTERN_BYTES_MAX: usize = 1024 * 1024;
 /// Bytes that a document's compiled regular expressions share, each the same part; compiling takes time by them.
-pub const PATTERNS_BYTES_MAX: usize = 12 * 1024 * 1024;
+pub const PATTERNS_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Most bytes of a document's regular expressions that are read to translate them, each once and once more for each `\d`,
+/// `\w` and `\s` in it.
+pub const TRANSLATED_BYTES_MAX: usize = 256 * 1024;
+/// Most schemas that are compiled for one document: all in it, and once more what `unevaluatedProperties` and
+/// `unevaluatedItems` follow.
+pub const SCHEMAS_MAX: usize = 32 * 1024;
+/// Most bytes of the pointers to all parts of a document, which are kept for messages.
+pub const POINTERS_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// Most schemas that the references of a document may lead to, each reference counted with all that bear its name.
+pub const REFERRED_MAX: usize = 64 * 1024;
 
 /// Most names of objects that stand in one another which are collected for `unevaluatedProperties` beside branches, whatever
 /// else the payload holds, unless they stand in a long array that is held against `unevaluatedItems`; more in most payloads.
@@ -136,6 +149,7 @@ pub struct Validator {
     targets: usize,
     /// Schemas that one value is held against.
     spread: usize,
+    tolls: Tolls,
 }
 
 impl CompileError {
@@ -161,6 +175,7 @@ pub(super) struct Loaded {
     targets: usize,
     /// Schemas that one value is held against.
     spread: usize,
+    tolls: Tolls,
 }
 
 /// Reads a document and holds it against the bounds, and against a profile if there is one.
@@ -174,24 +189,51 @@ pub(super) fn load(document: &[u8], profile: Option<Profile>) -> Result<Loaded, 
         .map_err(|error| CompileError::NotJson { line: error.line(), problem: error.to_string() })?;
     let draft = draft(&schema)?;
     let survey = Survey::of(&schema);
+    let count = survey.patterns();
+    let all_patterns = || survey.patterns.iter().chain(&survey.name_patterns);
+    let translated = all_patterns().map(|pattern| patterns::translated_bytes(pattern));
     for (what, count, max) in [
         ("levels of nesting", survey.depth, SCHEMA_DEPTH_MAX),
-        ("patterns", survey.patterns, SCHEMA_PATTERNS_MAX),
+        ("patterns", count, SCHEMA_PATTERNS_MAX),
+        ("bytes of patterns to translate", translated.fold(0, usize::saturating_add), TRANSLATED_BYTES_MAX),
+        ("schemas that references may lead to", survey.referred, REFERRED_MAX),
         ("schemas for one value, references followed", survey.spread, SCHEMA_SPREAD_MAX),
+        ("schemas to compile", survey.compiled, SCHEMAS_MAX),
+        ("bytes of pointers to its parts", survey.pointer_bytes, POINTERS_BYTES_MAX),
     ] {
         if count > max {
             return Err(CompileError::TooMuch { what, count, max });
         }
     }
     if let Some(profile) = profile {
-        profile.check_tree(&schema, draft, survey.patterns)?;
+        profile.check_tree(&schema, draft, count)?;
     }
-    let Survey { levels, patterns, has_unevaluated, collects, targets, spread, .. } = survey;
-    Ok(Loaded { schema, draft, levels, patterns, has_unevaluated, collects, targets, spread })
+    let tolls = tolls(&survey);
+    let Survey { levels, has_unevaluated, collects, targets, spread, .. } = survey;
+    Ok(Loaded { draft, levels, patterns: count, has_unevaluated, collects, targets, spread, tolls, schema })
+}
+
+/// What a document makes the crate do besides looking at values.
+fn tolls(survey: &Survey<'_>) -> Tolls {
+    let to_u32 = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+    let mut name = patterns::costliest(&survey.name_patterns, survey.patterns());
+    if survey.collects.names {
+        name.once += COLLECTED_STEPS;
+    }
+    // A walk that is nested deep leaves the processor's caches.
+    let far = survey.nested_below.saturating_sub(NESTED_NEAR);
+    let nested = (survey.nested_below / NESTED_A_STEP).saturating_add(far.saturating_mul(NESTED_STEPS));
+    Tolls {
+        value: to_u32((survey.unseen_below / UNSEEN_A_STEP).saturating_add(nested)),
+        identity: to_u32(survey.nested),
+        number: survey.divisor_bits.map_or(0, |bits| DIVISION_STEPS + bits as u32 / DIVIDED_BITS_A_STEP),
+        string: patterns::costliest(&survey.patterns, survey.patterns()),
+        name,
+    }
 }
 
 /// How each of `count` patterns of a document is compiled.
-fn patterns(count: usize) -> PatternOptions<jsonschema::Regex> {
+fn pattern_options(count: usize) -> PatternOptions<jsonschema::Regex> {
     let bytes_max = (PATTERNS_BYTES_MAX / count.max(1)).min(PATTERN_BYTES_MAX);
     PatternOptions::regex().size_limit(bytes_max).dfa_size_limit(bytes_max)
 }
@@ -199,7 +241,11 @@ fn patterns(count: usize) -> PatternOptions<jsonschema::Regex> {
 /// Whether a pattern runs in linear time and within its bound, as one of `count` in its document.
 pub(super) fn is_linear(pattern: &str, count: usize) -> bool {
     let schema = serde_json::json!({ "pattern": pattern });
-    jsonschema::options_for::<Cbor>().offline().with_pattern_options(patterns(count)).build(&schema).is_ok()
+    jsonschema::options_for::<Cbor>()
+        .offline()
+        .with_pattern_options(pattern_options(count))
+        .build(&schema)
+        .is_ok()
 }
 
 impl Validator {
@@ -238,14 +284,13 @@ impl Validator {
     }
 
     fn of(loaded: &Loaded) -> Result<Self, CompileError> {
-        let Loaded { schema, draft, levels, patterns: count, has_unevaluated, collects, targets, spread } =
-            loaded;
+        let Loaded { schema, draft, levels, patterns: count, collects, .. } = loaded;
         let guarded =
             if collects.names { Cow::Owned(sets::guarded(schema, *draft)) } else { Cow::Borrowed(schema) };
         let inner = jsonschema::options_for::<Cbor>()
             .with_draft(*draft)
             .offline()
-            .with_pattern_options(patterns(*count))
+            .with_pattern_options(pattern_options(*count))
             .should_validate_formats(true)
             // Draft-07 does not define it and would pass anything.
             .with_format("uuid", is_uuid)
@@ -258,10 +303,11 @@ impl Validator {
             quick: has_stack.then(|| Quick::compile(schema, *draft)).flatten(),
             levels: *levels,
             wants_object: wants_object(schema),
-            has_unevaluated: *has_unevaluated,
+            has_unevaluated: loaded.has_unevaluated,
             collects: *collects,
-            targets: *targets,
-            spread: *spread,
+            targets: loaded.targets,
+            spread: loaded.spread,
+            tolls: loaded.tolls,
         })
     }
 
@@ -277,7 +323,11 @@ impl Validator {
             payload => payload,
         };
         if self.quick.as_ref().is_some_and(|quick| quick.fits(payload)) {
-            debug_assert_eq!(self.walk(payload), Ok(()), "it fits for certain");
+            // Of a large one a walk may not have come to the end.
+            debug_assert!(
+                self.walk(payload).is_ok() || self.walk(payload) == Err(vec![too_many_steps()]),
+                "it fits for certain"
+            );
             return Ok(());
         }
         self.walk(payload)
@@ -304,8 +354,9 @@ impl Validator {
             return (None, 1);
         }
         let walk = || {
-            let document = Document::within(index.values(&payload), steps);
-            (document.walk(|root| self.inner.is_valid(root)).ok(), steps - document.steps_left())
+            let walk = Steps::new(steps, self.tolls(&index));
+            let document = Document::within(index.values(&payload), walk);
+            (document.walk(|root| self.inner.is_valid(root)).ok(), steps - document.steps().left())
         };
         stack::with_levels(self.levels.under(index.height()), walk).unwrap_or((None, steps))
     }
@@ -317,14 +368,13 @@ impl Validator {
             let bytes = if shares { bytes / 2 } else { bytes };
             let sets = self.sets(bytes.max(SETS_BYTES_MIN));
             let memo = self.memo(bytes, index, payload);
-            match Document::new(index.values(payload), index.count(), sets, memo)
-                .walk(|root| self.inner.is_valid(root))
-            {
+            // One number of steps, whatever they are taken for.
+            let steps = Steps::new(steps_of(index.count()), self.tolls(index));
+            let document = Document::new(index.values(payload), Rc::clone(&steps), sets, memo);
+            match document.walk(|root| self.inner.is_valid(root)) {
                 Ok(true) => Ok(()),
-                Ok(false) => Err(self.violations(index, payload)),
-                Err(Ended::Steps) => {
-                    Err(vec![Violation::new("", "takes more steps to check than a check may take", "$ref")])
-                }
+                Ok(false) => Err(self.violations(index, payload, &steps)),
+                Err(Ended::Steps) => Err(vec![too_many_steps()]),
                 Err(Ended::Sets(too_large)) => Err(vec![too_large.violation(&index.values(payload))]),
             }
         };
@@ -343,8 +393,15 @@ impl Validator {
         Memo::within(bytes, payload, index.count(), self.levels, self.targets)
     }
 
+    /// What the document and the levels of a payload make the crate do.
+    fn tolls(&self, index: &Index) -> Tolls {
+        // Each level may have each schema of the longest way on one value among those that are being applied.
+        let applied = (index.height() as u32 + 1).saturating_mul(self.tolls.identity);
+        Tolls { identity: applied / APPLIED_A_STEP, ..self.tolls }
+    }
+
     #[cold]
-    fn violations(&self, index: &Index, payload: &[u8]) -> Vec<Violation> {
+    fn violations(&self, index: &Index, payload: &[u8], steps: &Rc<Steps>) -> Vec<Violation> {
         // What is refused takes memory by its size, and the index has had a part of that.
         let room = room(index, payload);
         let affordable = (PATHS_BYTES_MIN + room / 8) / (index.path_bytes() + 1);
@@ -359,12 +416,13 @@ impl Validator {
         let more = if payload.len() < HELD_ONCE_BYTES_MIN { 0 } else { room / 8 };
         let listed = SETS_BYTES_LISTED + more;
         let memo = self.memo(MEMO_BYTES_LISTED + more, index, payload);
-        let mut list = self.list(index, payload, errors_max, listed, memo);
+        let told = (index, payload);
+        let mut list = self.list(told, steps, errors_max, listed, memo);
         if let Err(Ended::Sets(_)) = list {
             // Where much is collected, less is told.
             let errors_max = errors_max.min(ERRORS_COLLECTED);
             let collected = walk_bytes(index, payload).saturating_sub(ERRORS_COLLECTED_BYTES + room / 4);
-            list = self.list(index, payload, errors_max, collected.max(listed), memo);
+            list = self.list(told, steps, errors_max, collected.max(listed), memo);
         }
         let mut violations = match list {
             Ok(violations) => violations,
@@ -384,8 +442,8 @@ impl Validator {
     /// What violations are found with at most so many errors, and so many bytes collected at once.
     fn list(
         &self,
-        index: &Index,
-        payload: &[u8],
+        (index, payload): (&Index, &[u8]),
+        steps: &Rc<Steps>,
         errors_max: usize,
         sets_bytes: usize,
         memo: Memo,
@@ -393,7 +451,8 @@ impl Validator {
         let copies = Copies::new(self.has_unevaluated);
         let sets = self.sets(sets_bytes);
         let values = index.values(payload);
-        let document = Document::bounded(values, index.count(), (sets, memo), errors_max as u64, copies);
+        let errors = (errors_max as u64, index.path_bytes());
+        let document = Document::bounded(values, Rc::clone(steps), (sets, memo), errors, copies);
         let errors = document.walk(|root| self.inner.iter_errors(root))?;
         let errors: Vec<_> = errors.filter(|error| document.holds(error)).collect();
         let mut list = List::new(LIST_BYTES_MIN + payload.len() / 32);
@@ -416,6 +475,28 @@ fn walk_bytes(index: &Index, payload: &[u8]) -> usize {
 fn room(index: &Index, payload: &[u8]) -> usize {
     payload.len().saturating_sub(index.bytes())
 }
+
+#[cold]
+fn too_many_steps() -> Violation {
+    let message = format!(
+        "takes more than {STEPS_MAX} steps to check with this schema, or so many for its size; accepted: a smaller payload, \
+         or a simpler schema"
+    );
+    Violation::new("", message, "$ref")
+}
+
+/// Schemas that are applied without a look at the value, and bits of a division, in one step.
+const UNSEEN_A_STEP: usize = 2;
+const NESTED_A_STEP: usize = 2;
+/// Schemas in one another up to here take no longer each than one beside the other; above, so many steps.
+const NESTED_NEAR: usize = 32;
+const NESTED_STEPS: usize = 2;
+const DIVIDED_BITS_A_STEP: u32 = 12;
+/// Steps of a division, and of a name that is collected.
+const DIVISION_STEPS: u32 = 24;
+const COLLECTED_STEPS: u32 = 8;
+/// Schemas being applied that are looked through in one step.
+const APPLIED_A_STEP: u32 = 8;
 
 thread_local! {
     static INDEX: Cell<Index> = Cell::new(Index::default());

@@ -1,6 +1,7 @@
 //! A payload and what is known of it in; its values, where they stand, out.
 
 use std::borrow::Cow;
+use std::cmp::Ordering;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -15,7 +16,7 @@ pub(super) struct Mark {
     pub(super) end: u32,
     /// Elements or members.
     pub(super) count: u32,
-    /// Where its keys begin in the index's order, by bytes; [`UNORDERED`] if they are not kept.
+    /// Where its keys begin in the index's order, [`by_length`]; [`UNORDERED`] if they are not kept.
     pub(super) order: u32,
 }
 
@@ -53,6 +54,12 @@ impl<'a> Values<'a> {
     pub(super) fn head(&self, at: u32) -> Head {
         // What was recorded has a head wherever a value stands.
         self.reader(at).head().unwrap_or(NULL)
+    }
+
+    /// Bytes of the value at `at`.
+    #[inline]
+    pub(super) fn bytes(&self, at: u32) -> u64 {
+        if self.is_bare { self.input.len() as u64 } else { u64::from(self.after(at) - at) }
     }
 
     /// The kind of the value at `at`.
@@ -203,20 +210,31 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// The value of the object at `at` under `key`.
-    pub(super) fn member(&self, at: u32, key: &[u8]) -> Option<u32> {
-        match self.mark(at).filter(|mark| mark.order != UNORDERED) {
+    /// The value of the object at `at` under `key`, and how many keys were compared with it.
+    pub(super) fn member(&self, at: u32, key: &[u8]) -> (Option<u32>, u64) {
+        let mut looks = 0;
+        let mut compared = |member: u32| {
+            looks += 1;
+            self.key(member)
+        };
+        let found = match self.mark(at).filter(|mark| mark.order != UNORDERED) {
             Some(mark) => {
                 let keys = &self.order[mark.order as usize..][..mark.count as usize];
-                let found = keys.binary_search_by(|member| (*self.key(*member)).cmp(key)).ok()?;
-                Some(self.after(keys[found]))
+                let found = keys.binary_search_by(|member| by_length(&compared(*member), key)).ok();
+                found.map(|found| self.after(keys[found]))
             }
             None => {
                 let mut members = self.members(at);
-                members.find(|(member, _)| *self.key(*member) == *key).map(|(_, value)| value)
+                members.find(|(member, _)| *compared(*member) == *key).map(|(_, value)| value)
             }
-        }
+        };
+        (found, looks)
     }
+}
+
+/// The order of keys in deterministic CBOR (RFC 8949 4.2.1), in which they mostly stand already: shorter ones first.
+pub(super) fn by_length(a: &[u8], b: &[u8]) -> Ordering {
+    a.len().cmp(&b.len()).then_with(|| a.cmp(b))
 }
 
 /// Where items of a container stand.

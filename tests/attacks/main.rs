@@ -21,5 +21,6 @@ mod denied;
 mod discovery;
 mod files;
 mod names;
+mod schemas;
 mod text;
 mod token;

@@ -186,7 +186,8 @@ impl<'s> References<'s> {
     }
 }
 
-fn percent_decoded(text: &str) -> Option<String> {
+/// The text of a URI's fragment.
+pub(in crate::schema) fn percent_decoded(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let [first, after @ ..] = rest {

@@ -451,8 +451,8 @@ fn what_is_decided_takes_fewer_steps_than_a_check_may_take() {
         assert!(decides(&schema, &payload), "{schema}");
         let validator = Validator::compile(schema.to_string().as_bytes()).unwrap();
         let (fits, steps) = validator.judge(&payload, u64::MAX);
-        // A check may take 250 for each value.
-        assert!(fits == Some(true) && steps < 150 * 1_000, "{steps}");
+        // A check may take 1,000 for each value.
+        assert!(fits == Some(true) && steps < 600 * 1_000, "{steps}");
     }
 }
 

@@ -45,9 +45,9 @@ pub(super) struct Solver<'s> {
 
 const NOTHING: usize = usize::MAX;
 /// Steps of a validator over one witness.
-const JUDGE_STEPS_MAX: u64 = 100_000;
+const JUDGE_STEPS_MAX: u64 = 400_000;
 /// Steps of a validator that weigh as much as one of the proof.
-const JUDGE_STEPS_A_STEP: usize = 8;
+const JUDGE_STEPS_A_STEP: usize = 32;
 /// Nodes held against each other that weigh as much as a step of the proof.
 const COMPARED_A_STEP: usize = 8;
 /// Unwanted literals that are gone through one by one.
