@@ -58,7 +58,7 @@ impl Identity {
 
     /// The public half.
     pub fn public_key(&self) -> PublicKey {
-        PublicKey { key: self.key.verifying_key(), is_of_prime_order: true }
+        PublicKey { key: self.key.verifying_key() }
     }
 
     /// The Ed25519 signature of `message`.
@@ -83,8 +83,6 @@ impl fmt::Debug for Identity {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct PublicKey {
     key: VerifyingKey,
-    /// Whether it has no part of small order, as each key that was made of a seed.
-    is_of_prime_order: bool,
 }
 
 impl PublicKey {
@@ -100,7 +98,7 @@ impl PublicKey {
         if key.is_weak() {
             return Err(KeyError::Weak);
         }
-        Ok(Self { key, is_of_prime_order: key.to_edwards().is_torsion_free() })
+        Ok(Self { key })
     }
 
     /// The key of a `did:key`; a fragment must name the same key.
@@ -135,7 +133,7 @@ impl PublicKey {
         did_key(self.key.as_bytes())
     }
 
-    /// Checks a signature, strictly: canonical, and neither half of small order.
+    /// Checks a signature by RFC 8032's equation, both halves canonical and neither R nor the key of small order.
     ///
     /// **Errors:** 1002 INVALID_SIGNATURE.
     pub fn verify(&self, message: &[u8], signature: &[u8; SIGNATURE_BYTES]) -> Result<(), InvalidSignature> {
@@ -153,10 +151,6 @@ impl PublicKey {
 
     pub(super) fn point(&self) -> EdwardsPoint {
         self.key.to_edwards()
-    }
-
-    pub(super) const fn is_of_prime_order(&self) -> bool {
-        self.is_of_prime_order
     }
 
     /// The X25519 key of the same party: the image of this one under the birational map (RFC 7748 4.1).

@@ -34,23 +34,45 @@ fn crafted(secret: Scalar, key: [u8; 32], nonce: Scalar, part: usize, message: u
     (signature, vec![message])
 }
 
+/// Whether the equation holds as RFC 8032 5.1.7 has it, times eight, and neither R nor the key is of small order.
+fn rfc_8032(key: [u8; 32], (signature, message): &Signed) -> Result<(), InvalidSignature> {
+    let [half, scalar] = [0, 32].map(|at| <[u8; 32]>::try_from(&signature[at..at + 32]).unwrap());
+    let hash = Sha512::new().chain_update(half).chain_update(key).chain_update(message).finalize();
+    let challenge = Scalar::from_bytes_mod_order_wide(&hash.into());
+    let [key, half] = [key, half].map(|point| CompressedEdwardsY(point).decompress().unwrap());
+    let scalar = Scalar::from_canonical_bytes(scalar).unwrap();
+    let both = (half + challenge * key).mul_by_cofactor();
+    let fits = EdwardsPoint::mul_base(&scalar).mul_by_cofactor() == both;
+    if fits && !half.is_small_order() && !key.is_small_order() { Ok(()) } else { Err(InvalidSignature) }
+}
+
 #[test]
-fn crafted_signature_fits_as_dalek_verifies_strictly_alone_and_among_others() {
+fn crafted_signature_fits_as_rfc_8032_has_it_alone_and_among_others() {
     let (secret, nonce) = (Scalar::from(0x5eed_u64), Scalar::from(0xace_u64));
     let mut counts = [0; 3];
     for (key_part, torsion) in EIGHT_TORSION.into_iter().enumerate() {
         let bytes = (EdwardsPoint::mul_base(&secret) + torsion).compress().0;
         let key = PublicKey::from_bytes(&bytes).unwrap();
-        let all: Vec<Signed> = [nonce, Scalar::ZERO]
+        let mut all: Vec<Signed> = [nonce, Scalar::ZERO]
             .into_iter()
             .flat_map(|nonce| (0..8).flat_map(move |part| (0..16).map(move |message| (nonce, part, message))))
             .map(|(nonce, part, message)| crafted(secret, bytes, nonce, part, message))
             .collect();
+        // And of another message each.
+        all.extend(
+            all.clone()
+                .into_iter()
+                .take(16)
+                .map(|(signature, message)| (signature, [message, vec![0]].concat())),
+        );
         let fitting: Vec<&Signed> = all.iter().filter(|signed| dalek(bytes, signed)[0].is_ok()).collect();
         for signed in &all {
             let [strict, lax] = dalek(bytes, signed);
-            assert_eq!(key.verify(&signed.1, &signed.0), strict, "{key_part} {signed:?}");
-            counts[match (strict, lax) {
+            let fits = rfc_8032(bytes, signed);
+            assert_eq!(key.verify(&signed.1, &signed.0), fits, "{key_part} {signed:?}");
+            // Whatever another one takes strictly is taken.
+            assert!(strict.is_err() || fits.is_ok(), "{key_part} {signed:?}");
+            counts[match (fits, lax) {
                 (Ok(()), _) => 0,
                 (Err(_), Ok(())) => 1,
                 (Err(_), Err(_)) => 2,
@@ -58,13 +80,45 @@ fn crafted_signature_fits_as_dalek_verifies_strictly_alone_and_among_others() {
             // R of small order makes no claim at all.
             if key.verifier(&signed.0).is_ok() {
                 let claims = [fitting[0], signed, fitting[1]].map(|signed| claim(&key, signed));
-                assert_eq!(fit_together(&claims), key_part == 0 && strict.is_ok(), "{key_part} {signed:?}");
-                assert_eq!(Claim::check_all(&claims), [Ok(()), strict, Ok(())], "{key_part} {signed:?}");
+                assert_eq!(fit_together(&claims), fits.is_ok(), "{key_part} {signed:?}");
+                assert_eq!(Claim::check_all(&claims), [Ok(()), fits, Ok(())], "{key_part} {signed:?}");
             }
         }
     }
     // Each kind is there: those that fit, those that only their R of small order keeps out, those that do not fit.
     assert!(counts.iter().all(|count| *count >= 100), "{counts:?}");
+}
+
+/// Two parts of order two make up for each other in any sum of odd multiples, so that such a pair passed together and was
+/// refused alone: whether a message was taken hung on where a stream had been cut.
+#[test]
+fn messages_are_taken_and_refused_alike_however_they_are_cut() {
+    let (secret, nonce) = (Scalar::from(0x5eed_u64), Scalar::from(0xace_u64));
+    for key_part in [0, 4, 1] {
+        let bytes = (EdwardsPoint::mul_base(&secret) + EIGHT_TORSION[key_part]).compress().0;
+        let key = PublicKey::from_bytes(&bytes).unwrap();
+        let mut all: Vec<Signed> = [4, 4, 2, 6, 1, 7, 0, 4]
+            .into_iter()
+            .enumerate()
+            .map(|(number, part)| crafted(secret, bytes, nonce, part, number as u8))
+            .collect();
+        // One that nobody takes.
+        all[6].1.push(0);
+        let alone: Vec<_> = all.iter().map(|signed| key.verify(&signed.1, &signed.0)).collect();
+        assert!(alone[6].is_err());
+        for cuts in 0..1_u32 << (all.len() - 1) {
+            let mut verdicts = Vec::new();
+            let mut begun = 0;
+            for end in 1..=all.len() {
+                if end == all.len() || cuts >> (end - 1) & 1 == 1 {
+                    let claims: Vec<_> = all[begun..end].iter().map(|signed| claim(&key, signed)).collect();
+                    verdicts.extend(Claim::check_all(&claims));
+                    begun = end;
+                }
+            }
+            assert_eq!(verdicts, alone, "{key_part}, cut at {cuts:b}");
+        }
+    }
 }
 
 #[test]
