@@ -3,6 +3,7 @@
 mod quick;
 
 use super::checked::Span;
+use super::ends::Ends;
 use super::error::{Error, ErrorKind};
 use super::item::{Head, INDEFINITE, head_at, indefinite_string_end, short_end, string_end};
 use super::keys::Keys;
@@ -38,6 +39,8 @@ pub struct Checker<'a> {
     map_keys_bytes_left: usize,
     tags: TagPolicy,
     payload: Span,
+    /// Where maps end whose keys are out of order, as long as no other such map is around them.
+    ends: Ends,
     /// What [`Refused`] stands for, once that is returned.
     refusal: Error,
     #[cfg(test)]
@@ -57,6 +60,7 @@ impl<'a> Checker<'a> {
             map_keys_bytes_left: CBOR_MAP_KEYS_BYTES_MAX,
             tags,
             payload: Span::NONE,
+            ends: Ends::none(),
             refusal: Error::new(0, ErrorKind::Truncated),
             #[cfg(test)]
             is_plain: false,
@@ -226,6 +230,7 @@ impl<'a> Checker<'a> {
         }
         if !ascending {
             self.unique_keys(first_key, count)?;
+            self.ends.enclose(start, at);
         }
         Ok(at)
     }
@@ -243,7 +248,7 @@ impl<'a> Checker<'a> {
         let mut reader = Reader::new(self.bytes);
         reader.set_position(first);
         // Keys that hold maps may have to be written anew, so they are counted before that.
-        let keys = Keys::in_order(&reader, Some(count as u64), count, |start, key| {
+        let keys = Keys::in_order(&reader, Some(count as u64), count, &self.ends, |start, key| {
             let left = self.map_keys_bytes_left.checked_sub(key.len());
             self.map_keys_bytes_left = left.ok_or(Error::new(start, ErrorKind::MapKeysTooLarge))?;
             Ok(())

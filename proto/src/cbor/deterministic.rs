@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 
+use super::ends::Ends;
 use super::error::{Error, ErrorKind};
 use super::item::{Kind, skip_at};
 use super::keys::{self, Keys};
@@ -12,11 +13,12 @@ use crate::limits::CBOR_DEPTH_MAX;
 
 /// Appends the deterministic encoding of the one item in `bytes`, which [`check`](super::check) has accepted.
 ///
-/// Beside `out` it takes 4 bytes for each pair of a map whose keys are out of order, while that map is written.
+/// Beside `out` it takes 4 bytes for each pair of a map whose keys are out of order, while that map is written, and a
+/// quarter of `bytes`. Time is by the bytes and the order of the keys, however deep maps stand in one another.
 ///
 /// **Errors:** bytes that are not well-formed. **Source:** PROTOCOL 5, RFC 8949 4.2.1.
 pub fn deterministic(bytes: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
-    whole(bytes, &mut Rewriter { out, put: None, is_ordered: true })
+    whole(bytes, &mut Rewriter { out, put: None, is_ordered: true, ends: Ends::of(bytes, 0) })
 }
 
 /// Gives the deterministic encoding of the one item in `bytes` to `put`, piece by piece; `scratch` is overwritten.
@@ -47,7 +49,7 @@ fn pieces(
     is_ordered: bool,
 ) -> Result<(), Error> {
     scratch.clear();
-    let mut rewriter = Rewriter { out: scratch, put: Some(put), is_ordered };
+    let mut rewriter = Rewriter { out: scratch, put: Some(put), is_ordered, ends: Ends::of(bytes, 0) };
     whole(bytes, &mut rewriter)?;
     rewriter.put_out();
     Ok(())
@@ -66,7 +68,7 @@ fn whole(bytes: &[u8], rewriter: &mut Rewriter<'_>) -> Result<(), Error> {
 pub(crate) fn deterministic_at(bytes: &[u8], start: usize, out: &mut Vec<u8>) -> Result<usize, Error> {
     let mut reader = Reader::new(bytes);
     reader.set_position(start);
-    Rewriter { out, put: None, is_ordered: true }.item(&mut reader, 0)?;
+    Rewriter { out, put: None, is_ordered: true, ends: Ends::none() }.item(&mut reader, 0)?;
     Ok(reader.position())
 }
 
@@ -87,6 +89,8 @@ struct Rewriter<'a> {
     put: Option<Put<'a>>,
     /// Whether keys are put in order.
     is_ordered: bool,
+    /// Where containers of the input end, past which is walked to find keys.
+    ends: Ends,
 }
 
 impl Rewriter<'_> {
@@ -163,7 +167,7 @@ impl Rewriter<'_> {
                 let mut ahead = *reader;
                 let mut count = 0;
                 while !ahead.take_break() {
-                    ahead.skip()?;
+                    self.ends.skip(&mut ahead)?;
                     count += 1;
                 }
                 count
@@ -178,7 +182,7 @@ impl Rewriter<'_> {
 
     fn map(&mut self, reader: &mut Reader<'_>, depth: usize) -> Result<(), Error> {
         let mut left = reader.map()?;
-        let (count, is_in_order) = keys::survey(*reader, left)?;
+        let (count, is_in_order) = keys::survey(*reader, left, &self.ends)?;
         Writer::new(self.out).map(count as u64);
         if is_in_order || !self.is_ordered {
             while reader.has_next(&mut left) {
@@ -187,7 +191,7 @@ impl Rewriter<'_> {
             }
             return Ok(());
         }
-        let keys = Keys::in_order(reader, left, count, |_, _| Ok(()))?;
+        let keys = Keys::in_order(reader, left, count, &self.ends, |_, _| Ok(()))?;
         for (start, rewritten) in keys.pairs() {
             let mut pair = *reader;
             pair.set_position(start);

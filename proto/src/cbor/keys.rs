@@ -9,6 +9,7 @@ use std::cmp::Ordering;
 use std::hash::{BuildHasher as _, RandomState};
 
 use super::deterministic::{deterministic_at, is_deterministic};
+use super::ends::Ends;
 use super::error::Error;
 use super::item::{head_at, skip_at, string_end};
 use super::order::compare;
@@ -16,11 +17,15 @@ use super::reader::Reader;
 
 /// Counts the pairs from `reader`'s position on, of which a head promised `left`, and says whether their keys stand in
 /// order already.
-pub(super) fn survey(mut reader: Reader<'_>, mut left: Option<u64>) -> Result<(usize, bool), Error> {
+pub(super) fn survey(
+    mut reader: Reader<'_>,
+    mut left: Option<u64>,
+    ends: &Ends,
+) -> Result<(usize, bool), Error> {
     let (mut count, mut is_in_order, mut last) = (0, true, None);
     while reader.has_next(&mut left) {
         let key = reader.skip()?;
-        reader.skip()?;
+        ends.skip(&mut reader)?;
         count += 1;
         is_in_order =
             is_in_order && !is_rewritten(key) && last.is_none_or(|last| compare(last, key) == Ordering::Less);
@@ -40,12 +45,14 @@ pub(super) struct Keys<'a> {
 }
 
 impl<'a> Keys<'a> {
-    /// The keys of the `count` pairs from `reader`'s position on, of which a head promised `left`. Those that hold a map,
-    /// and where they stand, are given to `on_map_key` before any is written anew.
+    /// The keys of the `count` pairs from `reader`'s position on, of which a head promised `left`, past values
+    /// whose `ends` are known. Those that hold a map, and where they stand, are given to `on_map_key` before any is written
+    /// anew.
     pub(super) fn in_order(
         reader: &Reader<'a>,
         mut left: Option<u64>,
         count: usize,
+        ends: &Ends,
         mut on_map_key: impl FnMut(usize, &[u8]) -> Result<(), Error>,
     ) -> Result<Self, Error> {
         let (input, mut reader) = (reader.input(), *reader);
@@ -63,7 +70,7 @@ impl<'a> Keys<'a> {
                     rewritten_bytes += START_BYTES + key.len() + key.len() / 256;
                 }
             }
-            reader.skip()?;
+            ends.skip(&mut reader)?;
         }
         ordered.end = reader.position();
         if rewritten_bytes > 0 {

@@ -7,6 +7,7 @@
 mod check;
 mod checked;
 mod deterministic;
+mod ends;
 mod error;
 mod item;
 pub mod json;

@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 use serde_json::json;
 
+use super::item::SKIPPED;
 use super::*;
 use crate::limits::*;
 
@@ -177,6 +178,58 @@ fn tags_stand_only_under_payload_keys_when_asked_so() {
     assert!(run("a1656572726f72a16764657461696c7381c100").is_ok());
     assert_eq!(run("a16178c100"), Err(ErrorKind::TagNotAllowed));
     assert_eq!(run("a266706172616d73c1006178c100"), Err(ErrorKind::TagNotAllowed));
+}
+
+/// A map of two keys out of order, around `inner`.
+fn out_of_order(inner: &[u8]) -> Vec<u8> {
+    [&[0xa2, 0x61, b'b'], inner, &[0x61, b'a', 0x00]].concat()
+}
+
+fn nested_out_of_order(inner: Vec<u8>, depth: usize) -> Vec<u8> {
+    (0..depth).fold(inner, |inner, _| out_of_order(&inner))
+}
+
+/// A list of `count` times `item`.
+fn list_of(item: &[u8], count: u16) -> Vec<u8> {
+    [vec![0x99], count.to_be_bytes().to_vec(), item.repeat(usize::from(count))].concat()
+}
+
+#[test]
+fn maps_in_maps_are_put_in_order_without_walking_through_them_at_each_level() {
+    let pairs: Vec<u8> =
+        (0..1_000_u16).rev().flat_map(|n| [0x19, (n >> 8) as u8 + 1, n as u8, 0x00]).collect();
+    let pairs = [vec![0xb9, 0x03, 0xe8], pairs].concat();
+    let indefinite = [vec![0x9f], vec![0x00; 20_000], vec![0xff]].concat();
+    let tagged = [vec![0xc1], list_of(&[0x00], 20_000)].concat();
+    for (name, payload) in [
+        ("numbers in the innermost", nested_out_of_order(list_of(&[0x00], 60_000), 60)),
+        ("pairs in the innermost", nested_out_of_order(list_of(&pairs, 20), 60)),
+        ("indefinite in the innermost", nested_out_of_order(indefinite, 60)),
+        ("tagged in the innermost", nested_out_of_order(tagged, 60)),
+        (
+            "lists between",
+            (0..30).fold(list_of(&[0x00], 60_000), |inner, _| list_of(&out_of_order(&inner), 1)),
+        ),
+        ("many small ones", list_of(&nested_out_of_order(vec![0x00], 60), 500)),
+        (
+            "numbers at each level",
+            (0..30).fold(vec![0x00], |inner, _| {
+                out_of_order(&[vec![0x82], list_of(&[0x00], 1_000), inner].concat())
+            }),
+        ),
+    ] {
+        let walked = |work: &mut dyn FnMut()| {
+            let before = SKIPPED.get();
+            work();
+            SKIPPED.get() - before
+        };
+        let checked = walked(&mut || check(&payload).unwrap());
+        let mut out = Vec::new();
+        let written = walked(&mut || deterministic(&payload, &mut out).unwrap());
+        assert!(is_deterministic(&out), "{name}");
+        let items = payload.len();
+        assert!(checked <= 8 * items && written <= 32 * items, "{name}: {checked} and {written} of {items}");
+    }
 }
 
 #[test]

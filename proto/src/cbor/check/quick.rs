@@ -107,6 +107,7 @@ impl<'a> Checker<'a> {
         }
         if !last.is_ascending {
             self.unique_keys(first_key, count).map_err(|error| self.refuse(error))?;
+            self.ends.enclose(start, at);
         }
         Ok(at)
     }
