@@ -8,6 +8,8 @@ mod config;
 mod declaration;
 #[path = "../fuzz/bodies/policy_tables.rs"]
 mod policy_tables;
+#[path = "../fuzz/bodies/schema_pair.rs"]
+mod schema_pair;
 
 use std::path::Path;
 
@@ -39,4 +41,9 @@ fn policy_table_claims_hold_on_the_corpus() {
 #[test]
 fn declaration_claims_hold_on_the_corpus() {
     replay("declaration", declaration::run);
+}
+
+#[test]
+fn schema_pair_claims_hold_on_the_corpus() {
+    replay("schema_pair", schema_pair::run);
 }

@@ -12,7 +12,7 @@ use super::node::Ended;
 
 /// Most steps of one verdict with its violations. A step takes about five nanoseconds, and none much longer, so that a
 /// verdict takes well below 100 ms (`benches/schema_hostile.rs`).
-pub(super) const STEPS_MAX: u64 = 10_000_000;
+pub const STEPS_MAX: u64 = 10_000_000;
 /// Steps of a verdict on the smallest payload, and further ones for each value of a larger one; far above what a schema of
 /// honest size asks for.
 const STEPS_BASE: u64 = 6_000_000;
