@@ -37,8 +37,8 @@ fn text(count: usize) -> Value {
 
 #[test]
 fn whatever_is_asked_is_charged_by_the_size_of_what_it_takes() {
-    type Ask = fn(Node<'_>, &Value);
-    let questions: [(&str, fn(usize) -> Value, Ask); 12] = [
+    type Question = (&'static str, fn(usize) -> Value, fn(Node<'_>, &Value));
+    let questions: [Question; 12] = [
         ("elements", list, |node, _| assert!(node.as_array().unwrap().elements().count() > 0)),
         ("members", object, |node, _| assert!(node.as_object().unwrap().members().count() > 0)),
         ("a member that is not there", object, |node, _| {
@@ -73,7 +73,8 @@ fn whatever_is_asked_is_charged_by_the_size_of_what_it_takes() {
 
 #[test]
 fn a_look_at_one_value_is_charged() {
-    let questions: [(&str, fn(Node<'_>)); 9] = [
+    type Question = (&'static str, fn(Node<'_>));
+    let questions: [Question; 9] = [
         ("a type", |node| _ = black_box(node.json_type())),
         ("an object", |node| _ = black_box(node.as_object().is_some())),
         ("an array", |node| _ = black_box(node.as_array().is_some())),
