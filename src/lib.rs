@@ -5,13 +5,15 @@
 //! what is served where, [`policy`] how often it may be called, [`store`] keeps what must outlive a crash. [`daemon`]
 //! is the only room that knows them all, and [`admin`] has the names under which it tells what they count. [`config`] and [`declaration`] are the two files an owner writes; [`client`]
 //! is what `capctl`, tests and other programs use. [`text`] is how anything that others wrote is shown, and [`log`] how it is
-//! logged.
+//! logged. [`fault`] is
+//! what becomes of a panic.
 
 pub mod admin;
 pub mod client;
 pub mod config;
 pub mod daemon;
 pub mod declaration;
+pub mod fault;
 mod kin;
 pub mod log;
 pub mod net;

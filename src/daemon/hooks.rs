@@ -38,6 +38,10 @@ impl LeftOut {
 }
 
 impl Node {
+    pub(super) fn panic(&self, text: String) {
+        self.spawn(async move { panic!("{text}") });
+    }
+
     pub(super) fn leave_out(&self, rule: Rule) {
         self.left_out.0.fetch_or(rule.bit(), Ordering::Relaxed);
         if rule == Rule::Ledger {

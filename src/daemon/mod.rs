@@ -20,6 +20,7 @@ mod denials;
 mod deprecation;
 mod discovery;
 mod executor;
+mod fault;
 mod gate;
 mod hashes;
 #[cfg(feature = "test-hooks")]
@@ -56,10 +57,12 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::config::Config;
 use crate::declaration::Declaration;
+use crate::fault::Faults;
 use crate::net::{Host, Seed, System, local};
 use crate::store::{Medium, Thread};
 use node::Node;
 
+pub use fault::Watch;
 pub use hashes::{Hashed, Hashes, hashes};
 #[cfg(feature = "test-hooks")]
 pub use hooks::Rule;
@@ -74,6 +77,7 @@ pub struct Daemon {
     bound: Bound,
     /// Write the journal and the audit log.
     threads: Vec<Thread>,
+    faults: Faults,
     drain_timeout: Duration,
 }
 
@@ -148,6 +152,18 @@ impl Daemon {
     #[cfg(feature = "test-hooks")]
     pub fn leave_out(&self, rule: Rule) {
         self.node.leave_out(rule);
+    }
+
+    /// What awaits a panic of any part of this sidecar, also while it shuts down. Whoever runs it ends it then, and
+    /// starts it anew: a part is missing for which others wait.
+    pub fn watch(&self) -> Watch {
+        Watch::new(self)
+    }
+
+    /// For tests of faults: has one of its tasks panic with this text.
+    #[cfg(feature = "test-hooks")]
+    pub fn panic(&self, text: String) {
+        self.node.panic(text);
     }
 
     /// Reads the policy anew from where the configuration was read; one with a mistake changes nothing.

@@ -183,7 +183,9 @@ impl Node {
             let (network, unix) = (sockets.internet, sockets.unix);
             tracing::info!(capability = %id, %files, network, unix_sockets = unix, "what its command may do");
         }
-        let id = self.providers.add(Arc::new(ProcessProvider::new(spec, self.tasks.tracker().clone())));
+        let tasks = self.tasks.clone();
+        let provider = ProcessProvider::new(spec, Box::new(move |task| tasks.spawn(task)));
+        let id = self.providers.add(Arc::new(provider));
         tracing::info!(capability = %declared.id, command = program, "serving by process");
         self.serve(Event::Declared { origin: Origin::Local(id), descriptors: vec![Arc::new(descriptor)] });
         Ok(())

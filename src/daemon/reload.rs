@@ -77,9 +77,7 @@ impl Node {
             Some(reading) => {
                 let own = self.did().clone();
                 // Files may be slow, and links are not to wait for them.
-                tokio::task::spawn_blocking(move || reading.read(own))
-                    .await
-                    .unwrap_or(Err(ReloadError::Unread))
+                self.tasks.compute(move || reading.read(own)).await.unwrap_or(Err(ReloadError::Unread))
             }
         };
         let rules = read.inspect_err(|error| {

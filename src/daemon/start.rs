@@ -150,7 +150,9 @@ pub(super) async fn start_on(
     if let Some(writer) = audit_writer {
         threads.push(medium.run_audit(writer).map_err(failed)?);
     }
-    let threads = threads.into_iter().flatten().collect();
+    let threads: Vec<_> = threads.into_iter().flatten().collect();
+    let faults = system.tasks.faults().clone();
+    threads.iter().for_each(|thread| thread.faults().forward(&faults));
     let settings = Settings { starts_commands: helper.is_some(), ..settings(&config) };
     let host = Host::sidecar(settings, seed, node.clone(), system)
         .map_err(|error| StartError::System(error.to_string()))?;
@@ -186,7 +188,7 @@ pub(super) async fn start_on(
     }
     tracing::info!(did = %node.did(), "ready");
     let drain_timeout = Duration::from_millis(config.timeouts.drain_ms);
-    Ok(Daemon { node, host, bound, threads, drain_timeout })
+    Ok(Daemon { node, host, bound, threads, faults, drain_timeout })
 }
 
 enum Work {

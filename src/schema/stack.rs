@@ -33,6 +33,7 @@ pub(super) fn with_levels<T: Send>(levels: usize, work: impl FnOnce() -> T + Sen
     thread::scope(|scope| {
         let walk = thread::Builder::new().name("schema".into()).stack_size(stack_bytes);
         let walk = walk.spawn_scoped(scope, work).map_err(|_| TooDeep)?;
-        walk.join().map_err(|_| TooDeep)
+        // A panic goes on where the walk was asked for.
+        walk.join().map_err(|payload| std::panic::resume_unwind(payload))
     })
 }

@@ -8,9 +8,11 @@ use std::thread::{self, JoinHandle};
 
 use bytes::Bytes;
 use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 
 use super::journal::{Item, Shared};
 use super::{Change, Done, Row, Storage, StoreError, StoreErrorKind, Work};
+use crate::fault::Faults;
 
 /// Takes what has queued up as one group, commits it, hands the outcomes back.
 pub struct Writer<T, S: Storage> {
@@ -26,7 +28,11 @@ pub struct Batch<T>(Vec<(Work, T)>);
 
 /// The thread of a writer.
 #[must_use = "a thread that is not joined may still be writing when the process ends"]
-pub struct Thread(JoinHandle<()>);
+pub struct Thread {
+    handle: JoinHandle<()>,
+    faults: Faults,
+    ended: CancellationToken,
+}
 
 /// Runs `writer` on a thread of its own.
 ///
@@ -36,20 +42,37 @@ where
     T: Send + 'static,
     S: Storage,
 {
-    thread::Builder::new().name("journal".to_owned()).spawn(|| writer.run_blocking()).map(Thread)
+    Thread::start("journal", || writer.run_blocking())
 }
 
 impl Thread {
-    pub(super) fn of(handle: JoinHandle<()>) -> Self {
-        Self(handle)
+    /// Does `work` on a thread of this name. **Errors:** the system gives no thread.
+    pub(super) fn start(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<Self> {
+        let (faults, ended) = (Faults::new(), CancellationToken::new());
+        let (reported, ends) = (faults.clone(), ended.clone().drop_guard());
+        let handle = thread::Builder::new().name(name.to_owned()).spawn(move || {
+            // A writer ends when it is told to, or when nobody can ask it any more; every other end is a panic.
+            reported.catch(work);
+            drop(ends);
+        })?;
+        Ok(Self { handle, faults, ended })
+    }
+
+    /// Its panic, if it comes to that: the thread is gone then, and whatever is asked of it fails.
+    pub fn faults(&self) -> &Faults {
+        &self.faults
+    }
+
+    /// Set once it has ended.
+    pub fn ended(&self) -> &CancellationToken {
+        &self.ended
     }
 
     /// Waits for the end, which comes once the queue is empty after [`Journal::close`](super::Journal::close) or after
     /// the last handle is dropped. It blocks.
     pub fn join(self) {
-        if self.0.join().is_err() {
-            tracing::error!("a thread of the store panicked");
-        }
+        // A panic is reported, and goes no further than the thread's work.
+        let _ended = self.handle.join();
     }
 }
 

@@ -21,6 +21,7 @@ mod cancel;
 mod confine;
 mod dead;
 mod drift;
+mod faults;
 mod hashes;
 mod journal;
 mod leaks;

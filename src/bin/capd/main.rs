@@ -15,7 +15,7 @@ use clap::{Args, Parser, Subcommand};
 /// The sidecar daemon: lets one agent safely call what another agent can do.
 ///
 /// Exit codes: 0 ended as asked, 1 could not start or failed while running, 2 a mistake in the command line, the
-/// configuration or the declaration.
+/// configuration or the declaration, 70 a part of capd panicked (a defect; the log's last line names it).
 #[derive(Parser)]
 #[command(name = "capd", version, arg_required_else_help = true)]
 struct Cli {

@@ -1,9 +1,16 @@
-//! `capd run`: a sidecar from its configuration until a signal, its log on stderr.
+//! `capd run`: a sidecar from its configuration until a signal or a fault, its log on stderr.
 
+use std::future::pending;
+use std::io::Write as _;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::process::exit;
 use std::time::Duration;
 
 use capd::config::{Config, LogFormat};
-use capd::daemon::Daemon;
+use capd::daemon::{Daemon, Watch};
+use capd::fault::{self, Fault, Faults};
+use capd::provider::process::orphans;
 use tokio::io::AsyncReadExt;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -14,39 +21,85 @@ pub(super) fn run(sources: SourceArgs, announce: bool, stop_with_stdin: bool) ->
     keep_to_itself();
     let config = sources.load()?;
     log_to_stderr(&config);
+    let panics = fault::of_process(|| {});
     let busy_poll = Duration::from_micros(config.runtime.busy_poll_us);
     let runtime = capd::net::runtime(busy_poll).map_err(Failure::runtime)?;
-    let outcome = runtime.block_on(async move {
-        // Before the announcement: whoever reads it may send a signal.
-        let mut terminate = signal(SignalKind::terminate()).map_err(Failure::runtime)?;
-        let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::runtime)?;
-        let mut hangup = signal(SignalKind::hangup()).map_err(Failure::runtime)?;
-        let daemon = Daemon::start(config, Some(THIS_PROGRAM.into())).await.map_err(start_failure)?;
-        if announce {
-            println!("{}", daemon.announcement());
-        }
-        let reloading = async {
-            while hangup.recv().await.is_some() {
-                // What came of it stands in the log.
-                let _told = daemon.reload_policy().await;
-            }
-        };
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-            () = stdin_ended(stop_with_stdin) => {}
-            () = reloading => {}
-        }
-        tracing::info!("draining; a second signal ends at once");
-        tokio::select! {
-            () = daemon.shutdown() => Ok(()),
-            _ = terminate.recv() => Err(Failure::runtime("ended by a second signal before all calls had ended")),
-            _ = interrupt.recv() => Err(Failure::runtime("ended by a second signal before all calls had ended")),
-        }
-    });
+    let mut watch = None;
+    let staying = stay(config, announce, stop_with_stdin, &panics, &mut watch);
+    let ended = catch_unwind(AssertUnwindSafe(|| runtime.block_on(staying)));
+    if let Some(fault) = panics.seen().or_else(|| watch.as_ref()?.seen()) {
+        runtime.block_on(end(watch.as_ref(), &fault));
+    }
     // A read of standard input cannot be called off, and must not be waited for.
     runtime.shutdown_background();
-    outcome
+    ended.unwrap_or_else(|_panic| Err(Failure::runtime("capd panicked")))
+}
+
+async fn stay(
+    config: Config,
+    announce: bool,
+    stop_with_stdin: bool,
+    panics: &Faults,
+    watch: &mut Option<Watch>,
+) -> Result<(), Failure> {
+    // Before the announcement: whoever reads it may send a signal.
+    let mut terminate = signal(SignalKind::terminate()).map_err(Failure::runtime)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::runtime)?;
+    let mut hangup = signal(SignalKind::hangup()).map_err(Failure::runtime)?;
+    let daemon = Daemon::start(config, Some(THIS_PROGRAM.into())).await.map_err(start_failure)?;
+    let watch = watch.insert(daemon.watch());
+    panics.forward(watch.faults());
+    if announce {
+        writeln!(std::io::stdout(), "{}", daemon.announcement()).map_err(Failure::runtime)?;
+    }
+    #[cfg(feature = "test-hooks")]
+    if let Ok(text) = std::env::var("TEST_HOOK_PANIC") {
+        daemon.panic(text);
+    }
+    let reloading = async {
+        while hangup.recv().await.is_some() {
+            // What came of it stands in the log.
+            let _told = daemon.reload_policy().await;
+        }
+    };
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+        () = stdin_ended(stop_with_stdin) => {}
+        () = reloading => {}
+        fault = watch.fault() => end(Some(watch), &fault).await,
+    }
+    tracing::info!("draining; a second signal ends at once");
+    // It must not be dropped before the process ends of a fault: that would answer calls.
+    let mut shutdown = pin!(daemon.shutdown());
+    tokio::select! {
+        () = &mut shutdown => Ok(()),
+        _ = terminate.recv() => Err(Failure::runtime("ended by a second signal before all calls had ended")),
+        _ = interrupt.recv() => Err(Failure::runtime("ended by a second signal before all calls had ended")),
+        fault = watch.fault() => end(Some(watch), &fault).await,
+    }
+}
+
+/// Ends the process because a part of it panicked, once what can be saved is.
+///
+/// ARCHITECTURE, *A fault ends the process*: whatever waits for that part would wait for ever; started again, the sidecar
+/// knows from its journal which calls it has executed.
+async fn end(watch: Option<&Watch>, fault: &Fault) -> ! {
+    let is_flushed = match watch {
+        Some(watch) => watch.flush(FLUSH_TIMEOUT).await,
+        None => true,
+    };
+    orphans::end_commands();
+    let Fault { text, location, thread } = fault;
+    tracing::error!(
+        panic = ?text,
+        location,
+        thread = ?thread,
+        journal_flushed = is_flushed,
+        exit_code = EXIT_FAULT,
+        "capd ends: a part of it panicked; report this line as a defect of capd"
+    );
+    exit(EXIT_FAULT)
 }
 
 /// Keeps other processes of the same user, commands among them, from reading this one's memory, which holds the key; a
@@ -74,7 +127,7 @@ fn log_to_stderr(config: &Config) {
 /// Resolves when standard input ends; never, unless asked for.
 async fn stdin_ended(wanted: bool) {
     if !wanted {
-        return std::future::pending().await;
+        return pending().await;
     }
     let mut stdin = tokio::io::stdin();
     let mut ignored = [0u8; 256];
@@ -83,3 +136,7 @@ async fn stdin_ended(wanted: bool) {
 
 /// The running program's own file, also where another has taken its name since.
 const THIS_PROGRAM: &str = "/proc/self/exe";
+/// The exit code of a fault: EX_SOFTWARE of sysexits.h, an internal error.
+const EXIT_FAULT: i32 = 70;
+/// How long a process that has a fault waits for its journal and audit log.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);

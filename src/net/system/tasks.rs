@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use tokio_util::task::TaskTracker;
 
+use crate::fault::Faults;
+
 /// A task on its way to whatever runs it.
 pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
@@ -21,6 +23,7 @@ pub struct Tasks {
     tracker: TaskTracker,
     /// `None` is tokio's own.
     spawner: Option<Arc<dyn Spawn>>,
+    faults: Faults,
 }
 
 impl Tasks {
@@ -31,29 +34,37 @@ impl Tasks {
 
     /// An empty group whose tasks `spawner` runs.
     pub fn run_by(spawner: Arc<dyn Spawn>) -> Self {
-        Self { tracker: TaskTracker::new(), spawner: Some(spawner) }
+        Self { spawner: Some(spawner), ..Self::default() }
     }
 
-    /// An empty group whose tasks run where this one's do.
+    /// An empty group whose tasks run where this one's do, and whose panics are this one's too.
     pub fn group(&self) -> Self {
-        Self { tracker: TaskTracker::new(), spawner: self.spawner.clone() }
+        Self { tracker: TaskTracker::new(), spawner: self.spawner.clone(), faults: self.faults.clone() }
     }
 
-    /// Starts a task; what it gives at its end is dropped.
+    /// The panics of its tasks; a spawner sees to those of its own.
+    pub fn faults(&self) -> &Faults {
+        &self.faults
+    }
+
+    /// Starts a task; what it gives at its end is dropped, and its panic is [reported](Self::faults).
     pub fn spawn<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) {
         let work = self.tracker.track_future(work);
         match &self.spawner {
             // The tracker, not the handle, says when it has ended.
-            None => drop(tokio::spawn(work)),
+            None => drop(tokio::spawn(self.faults.guard(work))),
             Some(spawner) => spawner.spawn(Box::pin(async { drop(work.await) })),
         }
     }
 
     /// Does work that takes long enough to hold up links: on a thread of its own, or in place where a spawner runs the
-    /// tasks, so that everything happens in one order. `None` when it panicked.
+    /// tasks, so that everything happens in one order. `None` when it panicked, which is reported as a task's panic is.
     pub async fn compute<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
         match &self.spawner {
-            None => tokio::task::spawn_blocking(work).await.ok(),
+            None => {
+                let faults = self.faults.clone();
+                tokio::task::spawn_blocking(move || faults.catch(work)).await.ok().flatten()
+            }
             Some(_) => Some(work()),
         }
     }
@@ -66,11 +77,6 @@ impl Tasks {
     /// Waits until the group is closed and none of its tasks runs.
     pub async fn wait(&self) {
         self.tracker.wait().await;
-    }
-
-    /// The count itself, for a part that starts its tasks on its own.
-    pub fn tracker(&self) -> &TaskTracker {
-        &self.tracker
     }
 }
 
@@ -117,7 +123,19 @@ mod tests {
         let there = || std::thread::current().id();
         assert_eq!(Tasks::run_by(Arc::new(Shelf::default())).compute(there).await, Some(here));
         assert_ne!(Tasks::new().compute(there).await, Some(here));
-        assert_eq!(Tasks::new().compute(|| panic!("as told")).await, None::<()>);
+    }
+
+    #[tokio::test]
+    async fn a_panic_of_a_task_or_of_work_is_reported_to_the_group_it_stems_from() {
+        let tasks = Tasks::new();
+        assert_eq!(tasks.group().compute(|| panic!("as told")).await, None::<()>);
+        assert_eq!(tasks.faults().first().await.text, "as told");
+        let tasks = Tasks::new();
+        let group = tasks.group();
+        group.spawn(async { panic!("as told again") });
+        assert_eq!(tasks.faults().first().await.text, "as told again");
+        group.close();
+        group.wait().await;
     }
 
     #[tokio::test]

@@ -7,7 +7,9 @@ use std::collections::BTreeSet;
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use rustix::process::{Pid, WaitId, WaitIdOptions, getpid, set_child_subreaper, waitid};
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, getpid, kill_process_group, set_child_subreaper, waitid,
+};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::kin;
@@ -26,6 +28,14 @@ pub async fn collect() -> io::Result<()> {
         if waitid(WaitId::All, any).is_ok_and(|ended| ended.is_some()) {
             collect_once();
         }
+    }
+}
+
+/// Kills what was started for calls that run, for a process that ends without its tasks.
+pub fn end_commands() {
+    for leader in leaders().iter().copied().filter_map(Pid::from_raw) {
+        // Failing means that nobody is left in the group.
+        let _gone = kill_process_group(leader, Signal::KILL);
     }
 }
 

@@ -1,13 +1,13 @@
 //! Invocations in, one process each, outcomes out: a command as a [`Provider`].
 
 use std::collections::HashMap;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use capd_proto::cbor::json;
 use capd_proto::code::Code;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use super::{Process, ProcessCall, ProcessSpec};
 use crate::provider::ticket::Ticket;
@@ -17,13 +17,16 @@ use crate::provider::{CallKey, Invocation, Outcome, Provider};
 pub struct ProcessProvider {
     process: Arc<Process>,
     running: Arc<Mutex<HashMap<CallKey, CancellationToken>>>,
-    tasks: TaskTracker,
+    spawn: Spawn,
 }
 
+/// Runs a task to its end.
+pub(super) type Spawn = Box<dyn Fn(Pin<Box<dyn Future<Output = ()> + Send>>) + Send + Sync>;
+
 impl ProcessProvider {
-    /// A provider for `spec`; its processes' tasks are counted by `tasks`, so that a shutdown can wait for them.
-    pub fn new(spec: ProcessSpec, tasks: TaskTracker) -> Self {
-        Self { process: Arc::new(Process::new(spec)), running: Arc::default(), tasks }
+    /// A provider for `spec`; `spawn` runs a task for each of its processes.
+    pub fn new(spec: ProcessSpec, spawn: Spawn) -> Self {
+        Self { process: Arc::new(Process::new(spec)), running: Arc::default(), spawn }
     }
 }
 
@@ -32,11 +35,11 @@ impl Provider for ProcessProvider {
         let cancel = CancellationToken::new();
         let (process, running) = (Arc::clone(&self.process), Arc::clone(&self.running));
         lock(&running).insert(invocation.key.clone(), cancel.clone());
-        self.tasks.spawn(async move {
+        (self.spawn)(Box::pin(async move {
             let outcome = run(&process, &invocation, &cancel).await;
             lock(&running).remove(&invocation.key);
             ticket.finish(outcome);
-        });
+        }));
     }
 
     fn cancel(&self, key: &CallKey) {

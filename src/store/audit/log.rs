@@ -4,7 +4,6 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::thread;
 
 use tokio::sync::{mpsc, oneshot};
 
@@ -232,7 +231,7 @@ impl<S: AuditStorage> AuditWriter<S> {
 
     /// Runs on a thread of its own. **Errors:** the system gives no thread.
     pub fn spawn(self) -> io::Result<Thread> {
-        thread::Builder::new().name("audit".to_owned()).spawn(|| self.run_blocking()).map(Thread::of)
+        Thread::start("audit", || self.run_blocking())
     }
 
     #[cfg(test)]
