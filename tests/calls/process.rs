@@ -156,6 +156,25 @@ fn a_cancel_and_a_shutdown_end_the_command_with_all_that_it_started() {
 }
 
 #[test]
+fn the_kill_of_a_command_that_is_out_of_time_or_cancelled_is_no_late_answer() {
+    let mut b = declaring(&[("hang", "read line <never", None)]).start();
+    assert!(Command::new("mkfifo").arg(b.dir.join("never")).status().unwrap().success());
+    let mut caller = Caller::of(&b);
+    for _ in 0..4 {
+        let id = caller.invoke(within("org.example.hang:1.0.0", Value::Null, 100));
+        assert_eq!(failure(&caller.result(&id)), 5003);
+        let id = caller.invoke(by_id("org.example.hang:1.0.0", Value::Null));
+        assert_eq!(caller.cancel(&id), "cancelling");
+        assert_eq!(failure(&caller.result(&id)), 4901);
+    }
+    // It ends once every command has, and what came of each was told.
+    assert!(b.terminate().success());
+    let kinds: Vec<_> = b.audit().into_iter().map(|record| record["kind"].clone()).collect();
+    assert!(!kinds.contains(&"late_result".into()), "{kinds:?}");
+    assert!(!b.log().contains(" WARN "), "{}", b.log());
+}
+
+#[test]
 fn output_beyond_the_largest_message_is_5001_and_the_command_is_killed() {
     let flood = "exec 3>alive; echo $$ >&3; exec yes 1";
     let b = declaring(&[("flood", flood, None)]).set("limits.msg_size_bytes_max", "1048576").start();

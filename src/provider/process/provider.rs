@@ -9,7 +9,7 @@ use capd_proto::cbor::json;
 use capd_proto::code::Code;
 use tokio_util::sync::CancellationToken;
 
-use super::{Process, ProcessCall, ProcessSpec};
+use super::{Process, ProcessCall, ProcessError, ProcessSpec};
 use crate::provider::ticket::Ticket;
 use crate::provider::{CallKey, Invocation, Outcome, Provider};
 
@@ -78,6 +78,8 @@ async fn run(process: &Process, invocation: &Invocation, cancel: &CancellationTo
                 format!("the provider's output is not one JSON document: {error}"),
             ),
         },
+        // The call has ended already, and this end of its process is no answer but our own doing.
+        Err(ProcessError::Cancelled | ProcessError::Timeout) if cancel.is_cancelled() => Outcome::Lost,
         Err(error) => failure(error.code(), error.to_string()),
     }
 }
