@@ -13,7 +13,7 @@ struct Memory(Arc<Mutex<State>>);
 struct State {
     loaded: BTreeMap<Row, (Change, Option<Bytes>)>,
     commits: Vec<Vec<Change>>,
-    refuses: Option<fn(&Change) -> bool>,
+    refuses: Refuses,
 }
 
 impl Storage for Memory {
@@ -24,7 +24,7 @@ impl Storage for Memory {
     fn commit(&mut self, batch: &[Change]) -> Result<(), StoreError> {
         let mut state = self.0.lock().unwrap();
         if let Some(refuses) = state.refuses
-            && batch.iter().any(refuses)
+            && refuses(batch)
         {
             return Err(StoreError::new(StoreErrorKind::Full, "memory", "no room"));
         }
@@ -140,7 +140,8 @@ async fn reads_see_results_of_their_own_group_and_rows_it_forgets() {
 async fn a_group_that_fails_is_tried_again_in_parts() {
     let memory = Memory::default();
     together(&memory, writes([begin(1), begin(2), begin(3), finish(3)])).await;
-    memory.0.lock().unwrap().refuses = Some(|change| matches!(change, Change::Begin(_)));
+    memory.0.lock().unwrap().refuses =
+        Some(|batch| batch.iter().any(|change| matches!(change, Change::Begin(_))));
     let full = Err(StoreErrorKind::Full);
     let group = [begin(4), finish(1), forget(3), give(5), finish(2)];
     let outcomes = together(&memory, writes(group)).await;
@@ -153,17 +154,93 @@ async fn a_group_that_fails_is_tried_again_in_parts() {
 async fn a_row_begun_and_forgotten_in_a_group_that_fails_is_not_left_behind() {
     let memory = Memory::default();
     together(&memory, writes([begin(1)])).await;
-    memory.0.lock().unwrap().refuses = Some(|change| matches!(change, Change::Finish { .. }));
+    memory.0.lock().unwrap().refuses =
+        Some(|batch| batch.iter().any(|change| matches!(change, Change::Finish { .. })));
     let outcomes = together(&memory, writes([begin(2), forget(2), finish(1)])).await;
     assert_eq!(outcomes, [Ok(None), Ok(None), Err(StoreErrorKind::Full)]);
     let state = memory.0.lock().unwrap();
     assert_eq!(state.loaded.keys().collect::<Vec<_>>(), [&Row(1)]);
 }
 
+/// What is logged while `work` is done on this thread: level and message of each line.
+fn logged(work: impl FnOnce()) -> Vec<String> {
+    let lines = Arc::new(Mutex::new(Vec::new()));
+    let written = Arc::clone(&lines);
+    let writer = move || Appends(Arc::clone(&written));
+    let subscriber =
+        tracing_subscriber::fmt().without_time().with_target(false).with_ansi(false).with_writer(writer);
+    tracing::subscriber::with_default(subscriber.finish(), work);
+    let text = String::from_utf8(lines.lock().unwrap().clone()).unwrap();
+    text.lines().map(|line| line.trim().to_owned()).collect()
+}
+
+struct Appends(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Appends {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Writes each group, one after the other, and gives what is logged of that.
+fn groups_logged<const N: usize>(memory: &Memory, groups: [(Refuses, Vec<Change>); N]) -> Vec<String> {
+    let (journal, mut writer) = journal(memory.clone(), Row(1), 64);
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    logged(|| {
+        for (refuses, group) in groups {
+            memory.0.lock().unwrap().refuses = refuses;
+            group.into_iter().for_each(|change| journal.submit(Work::Write(change), ()).unwrap());
+            let batch = runtime.block_on(writer.batch()).unwrap();
+            writer.commit(batch);
+        }
+    })
+}
+
+type Refuses = Option<fn(&[Change]) -> bool>;
+
+#[test]
+fn a_full_disk_is_logged_once_and_its_end_when_what_failed_before_was_written() {
+    let memory = Memory::default();
+    let no_begin: Refuses = Some(|batch| batch.iter().any(|change| matches!(change, Change::Begin(_))));
+    let lines = groups_logged(
+        &memory,
+        [
+            (None, vec![begin(1), begin(2)]),
+            (no_begin, vec![begin(3), finish(1)]),
+            // Rows that are forgotten, and results, are written in between: nothing of what fails.
+            (no_begin, vec![forget(1), finish(2)]),
+            (no_begin, vec![begin(4)]),
+            (None, vec![forget(2)]),
+            (None, vec![begin(5)]),
+            (None, vec![begin(6)]),
+        ],
+    );
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    assert!(lines[0].starts_with("ERROR the journal cannot be written error=memory: no room"), "{lines:?}");
+    assert_eq!(lines[1], "INFO the journal can be written again");
+}
+
+#[test]
+fn a_group_that_is_written_in_parts_at_once_is_no_failure_and_is_told_once() {
+    let memory = Memory::default();
+    // Each part has the room that the whole has not.
+    let no_whole: Refuses = Some(|batch| batch.len() > 1);
+    let group = |row| (no_whole, vec![begin(row), forget(row - 1)]);
+    let lines = groups_logged(&memory, [group(2), group(3), (None, vec![begin(9)]), group(4)]);
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert!(lines[0].starts_with("WARN the journal was written only at the second attempt"), "{lines:?}");
+}
+
 #[tokio::test]
 async fn counters_tell_changes_commits_and_failures() {
     let memory = Memory::default();
-    memory.0.lock().unwrap().refuses = Some(|change| matches!(change, Change::Give(_)));
+    memory.0.lock().unwrap().refuses =
+        Some(|batch| batch.iter().any(|change| matches!(change, Change::Give(_))));
     let (journal, mut writer) = journal(memory, Row(1), 8);
     for change in [begin(1), give(2), begin(3)] {
         journal.submit(Work::Write(change), ()).unwrap();

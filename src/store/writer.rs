@@ -1,6 +1,6 @@
 //! Queued work in, one transaction per group and its outcomes out: the journal's far end.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fmt;
 use std::io;
 use std::sync::Arc;
@@ -19,8 +19,66 @@ pub struct Writer<T, S: Storage> {
     queue: mpsc::Receiver<Item<T>>,
     shared: Arc<Shared<T>>,
     storage: S,
-    /// Whether the last commit failed, so that a full disk is logged once and not once a commit.
-    failing: bool,
+    health: Health,
+}
+
+/// What the log was told of a disk that is full or failing: each change of state once, and not once a commit.
+#[derive(Default)]
+struct Health {
+    /// Kinds of changes that could not be written, and none of which was since. A disk that has no space for new calls
+    /// may well have it for their removal.
+    failing: BTreeSet<Kind>,
+    /// Whether the log was told that a group was written at the second attempt, in parts.
+    is_tight: bool,
+    /// Groups written at the first attempt since.
+    well: u32,
+}
+
+/// What a change needs space for.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    New,
+    Result,
+    Removal,
+}
+
+impl Health {
+    /// A group was written.
+    fn wrote(&mut self, changes: &[Change]) {
+        self.well = self.well.saturating_add(1);
+        self.is_tight &= self.well < WELL_GROUPS_MIN;
+        if self.failing.is_empty() {
+            return;
+        }
+        for change in changes {
+            self.failing.remove(&Kind::of(change));
+        }
+        if self.failing.is_empty() {
+            tracing::info!("the journal can be written again");
+        }
+    }
+
+    /// A group was not written as a whole because of `error`, nor were these changes by themselves.
+    fn failed(&mut self, changes: &[Change], error: &StoreError) {
+        self.well = 0;
+        let was_failing = !self.failing.is_empty();
+        self.failing.extend(changes.iter().map(Kind::of));
+        if !self.failing.is_empty() && !was_failing {
+            tracing::error!(%error, "the journal cannot be written");
+        } else if self.failing.is_empty() && !std::mem::replace(&mut self.is_tight, true) {
+            tracing::warn!(%error, "the journal was written only at the second attempt: its disk is full or failing");
+        }
+    }
+}
+
+impl Kind {
+    fn of(change: &Change) -> Self {
+        match change {
+            Change::Begin(_) | Change::Give(_) | Change::Reserve { .. } => Self::New,
+            Change::Finish { .. } => Self::Result,
+            Change::Forget { .. } | Change::Expire { .. } => Self::Removal,
+        }
+    }
 }
 
 /// Work that is done together.
@@ -78,7 +136,7 @@ impl Thread {
 
 impl<T: Send + 'static, S: Storage> Writer<T, S> {
     pub(super) fn new(queue: mpsc::Receiver<Item<T>>, shared: Arc<Shared<T>>, storage: S) -> Self {
-        Self { queue, shared, storage, failing: false }
+        Self { queue, shared, storage, health: Health::default() }
     }
 
     /// Waits for work and takes what there is, at most [`GROUP_CHANGES_MAX`]; `None` once the journal is
@@ -183,38 +241,35 @@ impl<T: Send + 'static, S: Storage> Writer<T, S> {
             return Vec::new();
         }
         let mut outcomes = vec![Ok(()); changes.len()];
-        if self.write_together(&changes).is_ok() {
+        let Err(error) = self.write_together(&changes) else {
+            self.health.wrote(&changes);
             return outcomes;
-        }
+        };
+        let mut failed = Vec::new();
         for part in parts(changes) {
             let (indices, changes): (Vec<_>, Vec<_>) = part.into_iter().unzip();
             if changes.is_empty() {
                 continue;
             }
-            if let Err(error) = self.write_together(&changes) {
-                self.shared.count_failure(changes.len());
-                for index in indices {
-                    outcomes[index] = Err(error.clone());
+            match self.write_together(&changes) {
+                Ok(()) => self.health.wrote(&changes),
+                Err(error) => {
+                    self.shared.count_failure(changes.len());
+                    for index in indices {
+                        outcomes[index] = Err(error.clone());
+                    }
+                    failed.extend(changes);
                 }
             }
         }
+        self.health.failed(&failed, &error);
         outcomes
     }
 
     fn write_together(&mut self, changes: &[Change]) -> Result<(), StoreError> {
         let outcome = self.storage.commit(changes);
-        match &outcome {
-            Ok(()) => {
-                self.shared.count_commit(changes.len());
-                if std::mem::take(&mut self.failing) {
-                    tracing::info!("the journal can be written again");
-                }
-            }
-            Err(error) => {
-                if !std::mem::replace(&mut self.failing, true) {
-                    tracing::error!(%error, "the journal cannot be written");
-                }
-            }
+        if outcome.is_ok() {
+            self.shared.count_commit(changes.len());
         }
         outcome
     }
@@ -280,6 +335,9 @@ fn parts(changes: Vec<Change>) -> [Vec<(usize, Change)>; 3] {
 pub const GROUP_CHANGES_MAX: usize = 1_024;
 /// A group of so few changes is followed by one that is awaited alone; behind a larger one the next has queued up already.
 const GROUP_CHANGES_FEW: usize = 4;
+/// Groups in a row that are written at the first attempt before a second one is told of again: more than fit into the
+/// space that the log of a full disk's journal has already.
+const WELL_GROUPS_MIN: u32 = 2_048;
 /// Looks into the queue before the thread goes to sleep. Ours: they bound what a wait costs that comes to nothing, and four
 /// and ten times as many made a lone call's time no shorter that could be told from the machine's own changes.
 const LOOKS_MAX: u32 = 100;
