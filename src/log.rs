@@ -1,7 +1,10 @@
 //! Events in; lines of the log out, in which nothing that others sent can begin a line, steer a terminal, or hide.
 //!
 //! The escapes stand here, where every event passes, so that no place that logs can forget them. [`Fields`] is for lines
-//! that people read, [`Json`] for those that programs do; both write to whatever they are given.
+//! that people read, [`Json`] for those that programs do; both write to whatever they are given. [`Lines`] is what they are
+//! given where nobody may wait for whoever reads the log.
+
+mod lines;
 
 use std::fmt::{self, Debug};
 
@@ -13,6 +16,8 @@ use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
 use crate::text;
+
+pub use lines::{BYTES_MAX, LINES_MAX, Line, Lines};
 
 /// The fields of an event for people: the message, then `name=value`; a value that is not one word is quoted.
 #[derive(Clone, Copy, Debug, Default)]

@@ -127,6 +127,12 @@ pub const DENIED: Metric = counter(
     &[],
     "Messages that were denied (3001), those among them that were recorded together, and those refused since their sender was denied too often (3005).",
 );
+/// Log lines that are missing.
+pub const LOG_LINES_DROPPED: Metric = counter(
+    "capd_log_lines_dropped_total",
+    &[],
+    "Log lines that were dropped because stderr did not take them.",
+);
 /// What each limit refused.
 pub const LIMIT_REFUSALS: Metric = counter(
     "capd_limit_refusals_total",
@@ -161,6 +167,7 @@ pub const METRICS: &[Metric] = &[
     AUDIT_USED_PERCENT,
     AUDIT_DENIALS_WITHHELD,
     DENIED,
+    LOG_LINES_DROPPED,
     LIMIT_REFUSALS,
     LIMIT_LEVEL,
     LIMIT_MAX,

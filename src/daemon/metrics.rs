@@ -10,6 +10,7 @@ use super::meter::CallLimit;
 use super::node::{Node, Refusal};
 use crate::admin;
 use crate::config::Limits;
+use crate::log::Lines;
 use crate::net::{Host, Levels, Limit};
 
 impl Node {
@@ -66,6 +67,7 @@ impl Node {
             admin::AUDIT_USED_PERCENT.alone(audit.used_percent),
             admin::AUDIT_DENIALS_WITHHELD.alone(audit.withheld),
             admin::DENIED.alone(self.denials.count()),
+            admin::LOG_LINES_DROPPED.alone(self.log.get().map_or(0, Lines::dropped)),
             admin::LIMIT_REFUSALS.family(values(|row| row.refusals)),
             admin::LIMIT_LEVEL.family(values(|row| row.level)),
             admin::LIMIT_MAX.family(values(|row| row.max)),

@@ -58,6 +58,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use crate::config::Config;
 use crate::declaration::Declaration;
 use crate::fault::Faults;
+use crate::log::Lines;
 use crate::net::{Host, Seed, System, local};
 use crate::store::{Medium, Thread};
 use node::Node;
@@ -152,6 +153,12 @@ impl Daemon {
     #[cfg(feature = "test-hooks")]
     pub fn leave_out(&self, rule: Rule) {
         self.node.leave_out(rule);
+    }
+
+    /// Counts in the sidecar's metrics what `log` drops.
+    pub fn meter_log(&self, log: Lines) {
+        // A sidecar has one log.
+        let _first = self.node.log.set(log);
     }
 
     /// What awaits a panic of any part of this sidecar, also while it shuts down. Whoever runs it ends it then, and

@@ -26,6 +26,7 @@ use super::sessions::Pins;
 use super::turns::Turns;
 use super::unlinked::Unlinked;
 use crate::config::Limits;
+use crate::log::Lines;
 use crate::net::{Clock, CloseReason, Host, Link, Random, Route, SendError, System, Tasks};
 use crate::policy::Decisions;
 use crate::policy::rate::{PeerRates, Rates};
@@ -121,6 +122,8 @@ pub(super) struct Node {
     pub(super) started_at_ms: u64,
     /// Counts calls.
     pub(super) meter: Meter,
+    /// Where its log goes, for those who count what it drops.
+    pub(super) log: OnceLock<Lines>,
     /// Where its links meet; set once they may.
     pub(super) host: OnceLock<Weak<Host>>,
     pub(super) random: Random,
@@ -206,6 +209,7 @@ impl Node {
             denials: Denials::default(),
             started_at_ms: parts.system.clock.wall_ms(),
             meter: Meter::default(),
+            log: OnceLock::new(),
             host: OnceLock::new(),
             clock: parts.system.clock,
             random: parts.system.random,

@@ -27,6 +27,7 @@ mod journal;
 mod leaks;
 mod listing;
 mod load;
+mod logging;
 mod metrics;
 mod once;
 mod order;

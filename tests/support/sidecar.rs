@@ -4,7 +4,7 @@ use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStderr, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -26,6 +26,7 @@ pub struct Setup {
     is_at_home: bool,
     meets_file_limits: bool,
     through: Vec<String>,
+    pipes_log: bool,
 }
 
 impl Setup {
@@ -103,6 +104,12 @@ impl Setup {
     /// Lets writes past a limit of file sizes fail instead of ending the process, for [`Sidecar::fill_disk`].
     pub fn meets_file_limits(mut self) -> Self {
         self.meets_file_limits = true;
+        self
+    }
+
+    /// Has it log to a pipe that nobody reads, until [`Sidecar::take_log`].
+    pub fn pipes_log(mut self) -> Self {
+        self.pipes_log = true;
         self
     }
 
@@ -398,6 +405,11 @@ impl Sidecar {
         }
     }
 
+    /// The pipe that it logs to.
+    pub fn take_log(&mut self) -> ChildStderr {
+        self.child.stderr.take().expect("its log is a pipe, and taken once")
+    }
+
     /// What it has logged so far.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.dir.join("capd.log")).unwrap_or_default()
@@ -428,6 +440,7 @@ fn command(dir: &Path, setup: &Setup) -> Command {
     } else {
         Command::new(env!("CARGO_BIN_EXE_capd"))
     };
+    let log = if setup.pipes_log { Stdio::piped() } else { log.into() };
     command.env_clear().current_dir(dir).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
     for name in ["PATH", "HOME", "TMPDIR"] {
         if let Some(value) = std::env::var_os(name) {

@@ -97,7 +97,7 @@ impl SourceArgs {
     }
 }
 
-/// What ends the program other than well: the sentence for stderr and the exit code.
+/// What ends the program other than well: the sentence for stderr, unless it was written, and the exit code.
 struct Failure {
     message: String,
     exit_code: u8,
@@ -110,6 +110,11 @@ impl Failure {
 
     fn runtime(error: impl ToString) -> Self {
         Self { message: error.to_string(), exit_code: 1 }
+    }
+
+    /// What stderr is told.
+    fn line(&self) -> String {
+        format!("capd: {}\n", capd::text::shown(&self.message))
     }
 }
 
@@ -127,7 +132,9 @@ fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("capd: {}", capd::text::shown(&failure.message));
+            if !failure.message.is_empty() {
+                eprint!("{}", failure.line());
+            }
             ExitCode::from(failure.exit_code)
         }
     }

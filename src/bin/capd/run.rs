@@ -1,7 +1,9 @@
 //! `capd run`: a sidecar from its configuration until a signal or a fault, its log on stderr.
 
+use std::fs::File;
 use std::future::pending;
 use std::io::Write as _;
+use std::os::fd::AsFd as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::process::exit;
@@ -10,6 +12,7 @@ use std::time::Duration;
 use capd::config::{Config, LogFormat};
 use capd::daemon::{Daemon, Watch};
 use capd::fault::{self, Fault, Faults};
+use capd::log::Lines;
 use capd::provider::process::orphans;
 use tokio::io::AsyncReadExt;
 use tokio::signal::unix::{SignalKind, signal};
@@ -20,15 +23,27 @@ use super::{Failure, SourceArgs, start_failure};
 pub(super) fn run(sources: SourceArgs, announce: bool, stop_with_stdin: bool) -> Result<(), Failure> {
     keep_to_itself();
     let config = sources.load()?;
-    log_to_stderr(&config);
-    let panics = fault::of_process(|| {});
+    let log = log_to_stderr(&config).map_err(Failure::runtime)?;
+    let outcome = run_logged(config, announce, stop_with_stdin, &log);
+    if let Err(failure) = &outcome {
+        log.push(failure.line().as_bytes());
+    }
+    log.flush(LOG_TIMEOUT);
+    outcome.map_err(|failure| Failure { message: String::new(), ..failure })
+}
+
+fn run_logged(config: Config, announce: bool, stop_with_stdin: bool, log: &Lines) -> Result<(), Failure> {
+    let logged = log.clone();
+    let panics = fault::of_process(move || {
+        let _read = logged.flush(LOG_TIMEOUT);
+    });
     let busy_poll = Duration::from_micros(config.runtime.busy_poll_us);
     let runtime = capd::net::runtime(busy_poll).map_err(Failure::runtime)?;
     let mut watch = None;
-    let staying = stay(config, announce, stop_with_stdin, &panics, &mut watch);
+    let staying = stay(config, announce, stop_with_stdin, (&panics, log), &mut watch);
     let ended = catch_unwind(AssertUnwindSafe(|| runtime.block_on(staying)));
     if let Some(fault) = panics.seen().or_else(|| watch.as_ref()?.seen()) {
-        runtime.block_on(end(watch.as_ref(), &fault));
+        runtime.block_on(end(watch.as_ref(), &fault, log));
     }
     // A read of standard input cannot be called off, and must not be waited for.
     runtime.shutdown_background();
@@ -39,7 +54,7 @@ async fn stay(
     config: Config,
     announce: bool,
     stop_with_stdin: bool,
-    panics: &Faults,
+    (panics, log): (&Faults, &Lines),
     watch: &mut Option<Watch>,
 ) -> Result<(), Failure> {
     // Before the announcement: whoever reads it may send a signal.
@@ -49,6 +64,7 @@ async fn stay(
     let daemon = Daemon::start(config, Some(THIS_PROGRAM.into())).await.map_err(start_failure)?;
     let watch = watch.insert(daemon.watch());
     panics.forward(watch.faults());
+    daemon.meter_log(log.clone());
     if announce {
         writeln!(std::io::stdout(), "{}", daemon.announcement()).map_err(Failure::runtime)?;
     }
@@ -67,7 +83,7 @@ async fn stay(
         _ = interrupt.recv() => {}
         () = stdin_ended(stop_with_stdin) => {}
         () = reloading => {}
-        fault = watch.fault() => end(Some(watch), &fault).await,
+        fault = watch.fault() => end(Some(watch), &fault, log).await,
     }
     tracing::info!("draining; a second signal ends at once");
     // It must not be dropped before the process ends of a fault: that would answer calls.
@@ -76,7 +92,7 @@ async fn stay(
         () = &mut shutdown => Ok(()),
         _ = terminate.recv() => Err(Failure::runtime("ended by a second signal before all calls had ended")),
         _ = interrupt.recv() => Err(Failure::runtime("ended by a second signal before all calls had ended")),
-        fault = watch.fault() => end(Some(watch), &fault).await,
+        fault = watch.fault() => end(Some(watch), &fault, log).await,
     }
 }
 
@@ -84,7 +100,7 @@ async fn stay(
 ///
 /// ARCHITECTURE, *A fault ends the process*: whatever waits for that part would wait for ever; started again, the sidecar
 /// knows from its journal which calls it has executed.
-async fn end(watch: Option<&Watch>, fault: &Fault) -> ! {
+async fn end(watch: Option<&Watch>, fault: &Fault, log: &Lines) -> ! {
     let is_flushed = match watch {
         Some(watch) => watch.flush(FLUSH_TIMEOUT).await,
         None => true,
@@ -99,6 +115,7 @@ async fn end(watch: Option<&Watch>, fault: &Fault) -> ! {
         exit_code = EXIT_FAULT,
         "capd ends: a part of it panicked; report this line as a defect of capd"
     );
+    log.flush(LOG_TIMEOUT);
     exit(EXIT_FAULT)
 }
 
@@ -109,9 +126,15 @@ fn keep_to_itself() {
     let _refused = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable);
 }
 
-fn log_to_stderr(config: &Config) {
+/// Has the log written by a thread of its own, which alone waits where nobody reads.
+fn log_to_stderr(config: &Config) -> std::io::Result<Lines> {
+    // Not by way of the standard library's handle: whoever else prints would wait for its lock.
+    let stderr = File::from(std::io::stderr().as_fd().try_clone_to_owned()?);
+    let lines = Lines::start(stderr, |dropped| {
+        tracing::warn!(dropped, "log lines were dropped while stderr did not take them");
+    })?;
     let builder = tracing_subscriber::fmt()
-        .with_writer(std::io::stderr)
+        .with_writer(lines.clone())
         .with_max_level(config.log.level)
         // Where a line cannot be written, as on a full disk, a report of that cannot either, and would panic.
         .log_internal_errors(false);
@@ -122,6 +145,7 @@ fn log_to_stderr(config: &Config) {
             .init(),
         LogFormat::Json => builder.json().flatten_event(true).map_event_format(capd::log::Json).init(),
     }
+    Ok(lines)
 }
 
 /// Resolves when standard input ends; never, unless asked for.
@@ -140,3 +164,5 @@ const THIS_PROGRAM: &str = "/proc/self/exe";
 const EXIT_FAULT: i32 = 70;
 /// How long a process that has a fault waits for its journal and audit log.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a process that ends waits for whoever reads its log.
+const LOG_TIMEOUT: Duration = Duration::from_secs(1);
