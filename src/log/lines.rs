@@ -24,6 +24,8 @@ struct Shared {
     /// There is nothing left to write.
     none: Condvar,
     dropped: AtomicU64,
+    #[cfg(feature = "test-hooks")]
+    is_in_step: std::sync::atomic::AtomicBool,
 }
 
 #[derive(Default)]
@@ -52,6 +54,8 @@ impl Lines {
             some: Condvar::new(),
             none: Condvar::new(),
             dropped: AtomicU64::new(0),
+            #[cfg(feature = "test-hooks")]
+            is_in_step: false.into(),
         }));
         let shared = Arc::clone(&lines.0);
         thread::Builder::new().name("log".to_owned()).spawn(move || shared.keep_writing(out, tell))?;
@@ -78,6 +82,22 @@ impl Lines {
         drop(state);
         if is_first {
             self.0.some.notify_one();
+        }
+        #[cfg(feature = "test-hooks")]
+        self.step();
+    }
+
+    /// For tests that read the log of a process beside it: whoever logs waits from here on, as it never does otherwise.
+    #[cfg(feature = "test-hooks")]
+    pub fn keep_in_step(&self) {
+        self.0.is_in_step.store(true, Ordering::Relaxed);
+    }
+
+    #[cfg(feature = "test-hooks")]
+    fn step(&self) {
+        let is_writer = self.0.state().writer == Some(thread::current().id());
+        if self.0.is_in_step.load(Ordering::Relaxed) && !is_writer {
+            self.flush(Duration::from_secs(30));
         }
     }
 

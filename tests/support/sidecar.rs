@@ -447,6 +447,10 @@ fn command(dir: &Path, setup: &Setup) -> Command {
             command.env(name, value);
         }
     }
+    if !setup.pipes_log {
+        // What it has logged stands in the file once it answers.
+        command.env("TEST_HOOK_LOG_IN_STEP", "on");
+    }
     command.envs(setup.environment.iter().map(|(name, value)| (name, value)));
     if setup.is_at_home {
         command.env("HOME", dir);
