@@ -6,8 +6,9 @@ use std::str::FromStr;
 
 use capd_proto::capability::CapabilityPattern;
 use capd_proto::rate::Rate;
-use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 
+use super::filter;
 use super::keys::{Fallback, KEYS, Key};
 use super::source::Settings;
 use super::value::{Value, quoted};
@@ -41,6 +42,12 @@ pub(super) fn build(
         Some((Value::Path(path), _)) => path.clone(),
         _ => Some(dir.join("capd.sock")),
     };
+    let level = LevelFilter::from_str(&view.text("log.level")).expect("the table's words are level names");
+    let filter = environment.iter().find(|(name, _)| name == filter::VARIABLE).map_or("", |(_, text)| text);
+    let targets = filter::targets(filter, level).unwrap_or_else(|mistake| {
+        mistakes.push(mistake);
+        Targets::new()
+    });
     let config = Config {
         agent: Agent {
             name: view.text("agent.name"),
@@ -136,9 +143,11 @@ pub(super) fn build(
             access: view.text("log.access") == "on",
             payloads_of: Some(view.text("log.payloads_of"))
                 .filter(|name| !matches!(name.as_str(), "" | "off")),
-            level: LevelFilter::from_str(&view.text("log.level")).expect("the table's words are level names"),
+            level,
+            targets,
         },
         effective: KEYS.iter().map(|key| effective(key, settings, &dir)).collect(),
+        ignored: Vec::new(),
         sources: None,
     };
     // A default standing in for a value that was refused would only give a second, misleading message.

@@ -510,7 +510,7 @@ pub const KEYS: &[Key] = &[
         "log.level",
         Kind::Choice(&["off", "error", "warn", "info", "debug", "trace"]),
         Text("info"),
-        "The least severe level that is logged; `CAPD_LOG` refines it by module.",
+        "The least severe level that is logged; `CAPD_LOG` overrides it by module.",
     ),
     key(
         "log.access",

@@ -9,11 +9,13 @@ use std::path::{Path, PathBuf};
 
 use capd_proto::capability::CapabilityPattern;
 use capd_proto::rate::Rate;
-use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 
 mod check;
+mod filter;
 mod grant;
 pub mod keys;
+mod kubernetes;
 mod reference;
 mod source;
 #[cfg(test)]
@@ -56,6 +58,7 @@ pub struct Config {
     /// `[log]`: what is logged, and how it looks.
     pub log: Log,
     effective: Vec<Effective>,
+    ignored: Vec<String>,
     sources: Option<Sources>,
 }
 
@@ -295,8 +298,10 @@ pub struct Audit {
 pub struct Log {
     /// For a person or for a machine.
     pub format: LogFormat,
-    /// The least severe level that is logged.
+    /// The least severe level that is logged, where `targets` say nothing else.
     pub level: LevelFilter,
+    /// What is logged of each module: `CAPD_LOG` over `level`.
+    pub targets: Targets,
     /// Whether each call is logged.
     pub access: bool,
     /// The capability whose params and results are logged with its calls.
@@ -366,13 +371,18 @@ impl Config {
         if let Some((path, text)) = file {
             source::from_file(path, text, &mut settings, &mut mistakes);
         }
-        source::from_environment(environment, &mut settings, &mut mistakes);
+        let ignored = source::from_environment(environment, &mut settings, &mut mistakes);
         source::from_overrides(overrides, &mut settings, &mut mistakes);
         let config = check::build(&settings, environment, &mut mistakes);
         match config {
-            Some(config) if mistakes.is_empty() => Ok(config),
+            Some(config) if mistakes.is_empty() => Ok(Self { ignored, ..config }),
             _ => Err(Mistakes(mistakes)),
         }
+    }
+
+    /// The variables that Kubernetes makes for a Service called `capd`, which are none of ours.
+    pub fn ignored(&self) -> &[String] {
+        &self.ignored
     }
 
     /// Every key in the table's order with its value and origin.

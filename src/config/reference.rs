@@ -8,7 +8,10 @@ use super::keys::{Fallback, KEYS};
 pub const OTHER_VARIABLES: &[(&str, &str)] = &[
     ("CAPD_CONFIG", "The configuration file, when no flag names one."),
     ("CAPD_CONTEXT", "The context of `capctl`: which sidecar it speaks to."),
-    ("CAPD_LOG", "A log filter by module (`capd::net=debug,info`), in place of `log.level`."),
+    (
+        "CAPD_LOG",
+        "Levels by module in place of `log.level` (`capd::net=debug`, `access=off`), separated by commas; a level alone is that of all other modules.",
+    ),
     ("CAPD_SOCKET", "The socket of the sidecar that `capctl` speaks to."),
     ("CAPD_SUITES", "Where the public test suites stand; read by tests only."),
     ("CAPD_TOKEN_FILE", "The token file for loopback TCP; `capctl` proves that it knows the token."),

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 use toml::de::{DeTable, DeValue};
 
-use super::Mistake;
 use super::keys::{KEYS, Key, OTHER_VARIABLES};
 use super::value::{self, Value};
+use super::{Mistake, kubernetes};
 
 /// Where a value or a mistake stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -120,17 +120,19 @@ pub(super) fn from_file(path: &Path, text: &str, settings: &mut Settings, mistak
     }
 }
 
-/// Lays the `CAPD_*` variables into `settings`.
+/// Lays the `CAPD_*` variables into `settings`; gives those that Kubernetes makes, which are none of ours.
 pub(super) fn from_environment(
     environment: &[(String, String)],
     settings: &mut Settings,
     mistakes: &mut Vec<Mistake>,
-) {
+) -> Vec<String> {
+    let mut ignored = Vec::new();
     let ours = environment.iter().filter(|(name, _)| name.starts_with("CAPD_"));
     for (name, text) in ours.filter(|(name, _)| OTHER_VARIABLES.iter().all(|(other, _)| other != name)) {
         let origin = Origin::Environment(name.clone());
         match KEYS.iter().find(|key| key.variable() == *name) {
             Some(key) => text_value(key, text, origin, settings, mistakes),
+            None if kubernetes::makes(name, text) => ignored.push(name.clone()),
             None => mistakes.push(Mistake {
                 accepted: near(name, KEYS.iter().map(Key::variable)),
                 origin,
@@ -139,6 +141,7 @@ pub(super) fn from_environment(
             }),
         }
     }
+    ignored
 }
 
 /// Lays the flags into `settings`.

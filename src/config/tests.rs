@@ -318,6 +318,84 @@ fn an_unknown_variable_or_flag_is_refused_and_known_others_are_left_alone() {
 }
 
 #[test]
+fn what_kubernetes_makes_for_a_service_called_capd_is_ignored_and_named() {
+    let made = [
+        ("CAPD_PORT", "tcp://10.96.0.7:7001"),
+        ("CAPD_PORT_7001_TCP", "tcp://10.96.0.7:7001"),
+        ("CAPD_PORT_7001_TCP_ADDR", "10.96.0.7"),
+        ("CAPD_PORT_7001_TCP_PORT", "7001"),
+        ("CAPD_PORT_7001_TCP_PROTO", "tcp"),
+        ("CAPD_PORT_7001_UDP", "udp://10.96.0.7:7001"),
+        ("CAPD_PORT_7001_UDP_PROTO", "udp"),
+        ("CAPD_SERVICE_HOST", "10.96.0.7"),
+        ("CAPD_SERVICE_PORT", "7001"),
+        ("CAPD_SERVICE_PORT_QUIC_V1", "7001"),
+    ];
+    let config = Config::layer(None, &env(&made), &[]).unwrap();
+    assert_eq!(config.ignored(), made.map(|(name, _)| name.to_owned()));
+    assert!(file("").unwrap().ignored().is_empty());
+    let others = [
+        // As somebody would set a port.
+        ("CAPD_PORT", "7001"),
+        ("CAPD_PORTS", "tcp://10.96.0.7:7001"),
+        ("CAPD_PORT_QUIC_TCP", "tcp://10.96.0.7:7001"),
+        ("CAPD_PORT_70001_TCP", "tcp://10.96.0.7:70001"),
+        ("CAPD_PORT_7001_TCP_NAME", "quic"),
+        ("CAPD_PORT_7001", "tcp://10.96.0.7:7001"),
+        ("CAPD_SERVICE_PORT_", "7001"),
+        ("CAPD_SERVICE_PORT_quic", "7001"),
+        ("CAPD_SERVICE_NAME", "capd"),
+        ("CAPD_B_SERVICE_HOST", "10.96.0.8"),
+    ];
+    for other in others {
+        let wrong = Config::layer(None, &env(&[other]), &[]).unwrap_err();
+        says(&wrong.to_string(), &[other.0, "unknown variable"]);
+    }
+}
+
+#[test]
+fn a_log_filter_refines_the_level_by_module() {
+    let shown = |filter: &str| {
+        let variables = env(&[("CAPD_LOG", filter), ("CAPD_LOG__LEVEL", "warn")]);
+        let log = Config::layer(None, &variables, &[]).unwrap().log;
+        move |target: &str| least_severe(&log, target)
+    };
+    for (filter, net, other) in [
+        ("", Some("warn"), Some("warn")),
+        ("capd::net=trace", Some("trace"), Some("warn")),
+        ("capd::net=debug,info", Some("debug"), Some("info")),
+        (" INFO , capd::net = off ", None, Some("info")),
+        ("off", None, None),
+    ] {
+        let shown = shown(filter);
+        assert_eq!((shown("capd::net::driver"), shown("access")), (net, other), "{filter:?}");
+    }
+    for (filter, problem) in [
+        ("debgu", "\"debgu\" is not a level"),
+        ("capd::net", "\"capd::net\" is not a level"),
+        ("capd::net=loud", "\"loud\" is not a level"),
+        ("=debug", "\"\" is not a module"),
+        ("capd[span]=debug", "is not a module"),
+    ] {
+        let wrong = Config::layer(None, &env(&[("CAPD_LOG", filter)]), &[]).unwrap_err();
+        says(&wrong.to_string(), &["environment CAPD_LOG", problem, "MODULE=LEVEL"]);
+    }
+}
+
+/// The least severe level of `target` that is logged.
+fn least_severe(log: &Log, target: &str) -> Option<&'static str> {
+    use tracing::Level;
+    let levels = [
+        ("trace", Level::TRACE),
+        ("debug", Level::DEBUG),
+        ("info", Level::INFO),
+        ("warn", Level::WARN),
+        ("error", Level::ERROR),
+    ];
+    levels.into_iter().find(|(_, level)| log.targets.would_enable(target, level)).map(|(name, _)| name)
+}
+
+#[test]
 fn all_mistakes_are_told_at_once() {
     let mistakes = file("[log]\nlevel = 1\nx = 2\n[quic]\nshared_streams = 0\n").unwrap_err();
     assert_eq!(mistakes.0.len(), 3, "{mistakes}");

@@ -124,6 +124,9 @@ impl StartError {
 }
 
 pub(super) async fn start(config: Config, helper: Option<PathBuf>) -> Result<Daemon, StartError> {
+    if !config.ignored().is_empty() {
+        tracing::info!(variables = config.ignored().join(", "), "{IGNORED}");
+    }
     create_dir(&config.agent.dir)?;
     check_files(&config)?;
     let seed = net::load_or_create(&config.agent.key_file)?;
@@ -206,6 +209,9 @@ pub(super) fn check(config: &Config) -> Result<Vec<String>, StartError> {
         parse_did(&peer.did)?;
     }
     let mut odd = warnings(config, &rules(config)?);
+    if !config.ignored().is_empty() {
+        odd.push(format!("{IGNORED}: {}", config.ignored().join(", ")));
+    }
     let Some(declaration) = load_declaration(config)? else { return Ok(odd) };
     check_schemas(&declaration)?;
     hashes(&declaration)?;
@@ -342,7 +348,7 @@ fn open_audit<M: Medium>(
 
 /// What is logged of calls: nothing where no line of that level is.
 fn access(config: &Config) -> Access {
-    let is_read = config.log.level >= tracing::level_filters::LevelFilter::INFO;
+    let is_read = config.log.targets.would_enable("access", &tracing::Level::INFO);
     Access { is_on: config.log.access && is_read, payloads_of: config.log.payloads_of.clone() }
 }
 
@@ -427,6 +433,8 @@ fn address(address: &crate::config::Address) -> Address {
     Address { transport, host: address.host.clone(), port: address.port }
 }
 
+/// Why variables are ignored.
+const IGNORED: &str = "variables that Kubernetes makes for a Service called capd are ignored";
 /// Work in the journal's queue for each call in flight: its row, its result, a question after it, its end.
 const JOURNAL_WORK_PER_CALL: usize = 4;
 /// Keys kept ready that were decompressed for DIDs of other methods.

@@ -58,3 +58,34 @@ fn a_log_that_nobody_reads_keeps_no_fault_from_ending_the_sidecar() {
     let mut sidecar = setup.environment("TEST_HOOK_PANIC", "as the test asked").start();
     assert_eq!(sidecar.wait().code(), Some(70));
 }
+
+#[test]
+fn a_log_filter_overrides_the_level_by_module() {
+    // The tests' own level is debug.
+    let sidecar = Setup::new().environment("CAPD_LOG", "warn, access=info, capd::net=debug").start();
+    let mut provider = Provider::of(&sidecar, vec![idempotent(ECHO)]);
+    let mut caller = Caller::of(&sidecar);
+    let id = caller.invoke(by_id(ECHO, "on".into()));
+    provider.echo();
+    caller.result(&id);
+    let log = sidecar.log();
+    assert!(
+        log.contains(" access: ")
+            && log.contains(" DEBUG capd::net::")
+            && !log.contains(" INFO capd::daemon"),
+        "{log}"
+    );
+}
+
+#[test]
+fn variables_that_kubernetes_makes_are_named_in_one_line() {
+    let setup = Setup::new().environment("CAPD_PORT", "tcp://10.96.0.7:7001");
+    let mut sidecar = setup.environment("CAPD_SERVICE_HOST", "10.96.0.7").start();
+    assert!(sidecar.terminate().success());
+    let log = sidecar.log();
+    let lines: Vec<_> = log.lines().filter(|line| line.contains("CAPD_")).collect();
+    assert_eq!(lines.len(), 1, "{log}");
+    assert!(lines[0].contains("Kubernetes") && lines[0].contains("CAPD_PORT, CAPD_SERVICE_HOST"), "{log}");
+    let refused = Setup::new().environment("CAPD_PORT", "7001").refused_to_start();
+    assert!(refused.contains("environment CAPD_PORT: CAPD_PORT: unknown variable"), "{refused}");
+}

@@ -16,6 +16,9 @@ use capd::log::Lines;
 use capd::provider::process::orphans;
 use tokio::io::AsyncReadExt;
 use tokio::signal::unix::{SignalKind, signal};
+use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use super::{Failure, SourceArgs, start_failure};
 
@@ -133,17 +136,29 @@ fn log_to_stderr(config: &Config) -> std::io::Result<Lines> {
     let lines = Lines::start(stderr, |dropped| {
         tracing::warn!(dropped, "log lines were dropped while stderr did not take them");
     })?;
+    #[cfg(feature = "test-hooks")]
+    if std::env::var_os("TEST_HOOK_LOG_IN_STEP").is_some() {
+        lines.keep_in_step();
+    }
+    // What no module logs is dropped before it is looked at.
+    let levels = config.log.targets.iter().map(|(_, level)| level).chain(config.log.targets.default_level());
+    let highest = levels.max().unwrap_or(LevelFilter::OFF);
     let builder = tracing_subscriber::fmt()
         .with_writer(lines.clone())
-        .with_max_level(config.log.level)
+        .with_max_level(highest)
         // Where a line cannot be written, as on a full disk, a report of that cannot either, and would panic.
         .log_internal_errors(false);
     match config.log.format {
         LogFormat::Human => builder
             .fmt_fields(capd::log::Fields)
             .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
+            .finish()
+            .with(config.log.targets.clone())
             .init(),
-        LogFormat::Json => builder.json().flatten_event(true).map_event_format(capd::log::Json).init(),
+        LogFormat::Json => {
+            let builder = builder.json().flatten_event(true).map_event_format(capd::log::Json);
+            builder.finish().with(config.log.targets.clone()).init();
+        }
     }
     Ok(lines)
 }
