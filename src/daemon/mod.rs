@@ -232,11 +232,18 @@ pub fn check_schemas(declaration: &Declaration) -> Result<(), StartError> {
     start::check_schemas(declaration)
 }
 
-/// The agent's identity; makes the key file when there is none.
+/// The agent's identity; makes the key file where there is nothing of an earlier identity.
 ///
-/// **Errors:** the key file cannot be used.
+/// **Errors:** the key file cannot be used; [`StartError::NewIdentity`] where it is missing and had been there.
 pub fn identity(config: &Config) -> Result<Identity, StartError> {
     start::identity(config)
+}
+
+/// The agent's identity; makes the key file when there is none, whatever an earlier identity left.
+///
+/// **Errors:** the key file cannot be used.
+pub fn new_identity(config: &Config) -> Result<Identity, StartError> {
+    start::new_identity(config)
 }
 
 /// How long a shutdown waits for the journal to take the last results.

@@ -2,6 +2,7 @@
 
 mod contract;
 mod files;
+mod identity;
 mod processes;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -46,6 +47,17 @@ pub enum StartError {
     /// The agent's key file cannot be read, made, or trusted.
     #[error(transparent)]
     Key(#[from] KeyFileError),
+    /// The key file is missing where an earlier identity left something.
+    #[error(
+        "identity key {}: the file is missing, but {} is of an earlier identity; restore the key file, or add \
+         --new-identity to go on under a new DID, which every peer must be told", key_file.display(), found.display()
+    )]
+    NewIdentity {
+        /// The key file.
+        key_file: PathBuf,
+        /// What is there.
+        found: PathBuf,
+    },
     /// The declaration has mistakes.
     #[error("{0}")]
     Declaration(declaration::Mistakes),
@@ -114,6 +126,7 @@ impl StartError {
     /// Whether the owner's files are at fault, rather than the system.
     pub fn is_mistake(&self) -> bool {
         match self {
+            Self::NewIdentity { .. } => true,
             Self::Declaration(_) | Self::Schema { .. } | Self::Document { .. } => true,
             Self::Peer { .. } | Self::Exposed(_) | Self::Setting(_) | Self::Policy(_) => true,
             Self::Key(_) | Self::File { .. } | Self::Journal(_) | Self::Listen { .. } | Self::System(_) => {
@@ -129,7 +142,7 @@ pub(super) async fn start(config: Config, helper: Option<PathBuf>) -> Result<Dae
     }
     create_dir(&config.agent.dir)?;
     check_files(&config)?;
-    let seed = net::load_or_create(&config.agent.key_file)?;
+    let seed = identity::seed(&config)?;
     let declaration = load_declaration(&config)?;
     let journal = Folder::new(&config.agent.dir);
     start_on(System::real(), config, &seed, declaration.as_ref(), &journal, helper).await
@@ -209,6 +222,7 @@ pub(super) fn check(config: &Config) -> Result<Vec<String>, StartError> {
         parse_did(&peer.did)?;
     }
     let mut odd = warnings(config, &rules(config)?);
+    odd.extend(identity::is_known(config).err().map(|error| error.to_string()));
     if !config.ignored().is_empty() {
         odd.push(format!("{IGNORED}: {}", config.ignored().join(", ")));
     }
@@ -220,8 +234,11 @@ pub(super) fn check(config: &Config) -> Result<Vec<String>, StartError> {
 }
 
 pub(super) fn identity(config: &Config) -> Result<Identity, StartError> {
-    create_dir(&config.agent.dir)?;
-    Ok(net::load_or_create(&config.agent.key_file)?.identity())
+    Ok(identity::seed(config)?.identity())
+}
+
+pub(super) fn new_identity(config: &Config) -> Result<Identity, StartError> {
+    Ok(identity::new_seed(config)?.identity())
 }
 
 fn load_declaration(config: &Config) -> Result<Option<Declaration>, StartError> {

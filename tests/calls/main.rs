@@ -23,6 +23,7 @@ mod dead;
 mod drift;
 mod faults;
 mod hashes;
+mod identity;
 mod journal;
 mod leaks;
 mod listing;

@@ -27,6 +27,7 @@ pub struct Setup {
     meets_file_limits: bool,
     through: Vec<String>,
     pipes_log: bool,
+    flags: Vec<String>,
 }
 
 impl Setup {
@@ -110,6 +111,12 @@ impl Setup {
     /// Has it log to a pipe that nobody reads, until [`Sidecar::take_log`].
     pub fn pipes_log(mut self) -> Self {
         self.pipes_log = true;
+        self
+    }
+
+    /// A flag of `capd run`.
+    pub fn flag(mut self, flag: &str) -> Self {
+        self.flags.push(flag.to_owned());
         self
     }
 
@@ -306,6 +313,12 @@ impl Sidecar {
         Self::start_in(files, setup)
     }
 
+    /// The same, with one more flag.
+    pub fn restart_with(mut self, flag: &str) -> Self {
+        self.setup = self.setup.clone().flag(flag);
+        self.restart()
+    }
+
     /// Kills it if it runs, starts it again as [`Sidecar::restart`] does, and kills it `after` so long, whether it
     /// listens by then or not.
     pub fn start_and_kill(&mut self, after: Duration) {
@@ -456,7 +469,7 @@ fn command(dir: &Path, setup: &Setup) -> Command {
         command.env("HOME", dir);
     }
     command.args(["run", "--announce", "--stop-with-stdin", "--config"]).arg(config);
-    command.args(["--set", "log.level=debug"]);
+    command.args(&setup.flags).args(["--set", "log.level=debug"]);
     let says_whom =
         setup.overrides.iter().any(|(key, _)| key == "process.user" || key == "process.allow_root");
     if rustix::process::geteuid().is_root() && !says_whom {

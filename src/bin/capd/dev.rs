@@ -41,6 +41,9 @@ pub(super) struct DevArgs {
     /// Keep the sidecars' state here instead of in a temporary folder that is removed at the end.
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
+    /// Make new keys where only they are missing in that folder; keys that are there are kept.
+    #[arg(long, requires = "dir")]
+    new_identity: bool,
     #[command(subcommand)]
     command: Option<DevCommand>,
 }
@@ -68,8 +71,9 @@ async fn stay(args: DevArgs) -> Result<(), Failure> {
     let mut terminate = signal(SignalKind::terminate()).map_err(Failure::runtime)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::runtime)?;
     let folder = Folder::new(args.dir)?;
+    let flags: &[&str] = if args.new_identity { &["--new-identity"] } else { &[] };
     let outcome = tokio::select! {
-        outcome = tour(&folder.path, args.json) => outcome,
+        outcome = tour(&folder.path, args.json, flags) => outcome,
         _ = terminate.recv() => return Ok(()),
         _ = interrupt.recv() => return Ok(()),
     };
@@ -85,7 +89,7 @@ async fn stay(args: DevArgs) -> Result<(), Failure> {
 }
 
 /// Starts both sidecars, makes the first call, and says what a newcomer can do next.
-async fn tour(dir: &Path, as_json: bool) -> Result<Vec<Sidecar>, Failure> {
+async fn tour(dir: &Path, as_json: bool, flags: &[&str]) -> Result<Vec<Sidecar>, Failure> {
     let provider_dir = dir.join("provider");
     write_example(&provider_dir.join("agent"))?;
     let declaration = provider_dir.join("agent").join("capabilities.yaml");
@@ -94,14 +98,14 @@ async fn tour(dir: &Path, as_json: bool) -> Result<Vec<Sidecar>, Failure> {
         // The example's command is this program.
         settings.push(("process.allow_root", "on".to_owned()));
     }
-    let provider = Sidecar::start("provider", &provider_dir, &settings, ALLOW).await?;
+    let provider = Sidecar::start("provider", &provider_dir, &settings, ALLOW, flags).await?;
     let peer = format!(
         "[[peers]]\ndid = {:?}\naddresses = [\"quic://{}\", \"tcp://{}\"]\nserves = [\"org.agentries.*\"]\n",
         provider.text("did"),
         provider.text("quic"),
         provider.text("tcp"),
     );
-    let caller = Sidecar::start("caller", &dir.join("caller"), &[], &peer).await?;
+    let caller = Sidecar::start("caller", &dir.join("caller"), &[], &peer, flags).await?;
     let result = first_call(&caller).await?;
     if as_json {
         println!(
@@ -157,6 +161,7 @@ impl Sidecar {
         dir: &Path,
         settings: &[(&str, String)],
         more: &str,
+        flags: &[&str],
     ) -> Result<Self, Failure> {
         std::fs::create_dir_all(dir).map_err(Failure::runtime)?;
         let config = dir.join("capd.toml");
@@ -167,7 +172,7 @@ impl Sidecar {
         );
         std::fs::write(&config, text).map_err(Failure::runtime)?;
         let mut command = Command::new(std::env::current_exe().map_err(Failure::runtime)?);
-        command.args(["run", "--announce", "--stop-with-stdin", "--config"]).arg(&config);
+        command.args(["run", "--announce", "--stop-with-stdin", "--config"]).arg(&config).args(flags);
         for (key, value) in settings {
             command.arg("--set").arg(format!("{key}={value}"));
         }

@@ -10,6 +10,7 @@ use std::process::ExitCode;
 
 use capd::config::{Config, Sources};
 use capd::provider::process::confine::confine;
+use capd_proto::identity::Identity;
 use clap::{Args, Parser, Subcommand};
 
 /// The sidecar daemon: lets one agent safely call what another agent can do.
@@ -35,6 +36,8 @@ enum Command {
         /// Stop as on SIGTERM when standard input ends, so that a parent process cannot leave the sidecar behind.
         #[arg(long)]
         stop_with_stdin: bool,
+        #[command(flatten)]
+        identity: IdentityArgs,
     },
     /// Run two sidecars and an example agent on loopback, make a first call, and stay until Ctrl-C.
     Dev(dev::DevArgs),
@@ -57,6 +60,8 @@ enum Command {
     Id {
         #[command(flatten)]
         sources: SourceArgs,
+        #[command(flatten)]
+        identity: IdentityArgs,
     },
 }
 
@@ -84,6 +89,21 @@ struct SourceArgs {
     /// Set one key, over file and environment; may be given several times.
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = key_value)]
     overrides: Vec<(String, String)>,
+}
+
+#[derive(Args, Clone, Copy)]
+struct IdentityArgs {
+    /// Make a new key, and so a new DID, although the state of an earlier identity is there; a key that is there is kept.
+    #[arg(long)]
+    new_identity: bool,
+}
+
+impl IdentityArgs {
+    /// The agent's identity, made if it may be.
+    fn of(self, config: &Config) -> Result<Identity, Failure> {
+        let identity = if self.new_identity { capd::daemon::new_identity } else { capd::daemon::identity };
+        identity(config).map_err(start_failure)
+    }
 }
 
 impl SourceArgs {
@@ -120,13 +140,13 @@ impl Failure {
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
-        Command::Run { sources, announce, stop_with_stdin } => {
+        Command::Run { sources, announce, stop_with_stdin, identity } => {
             allocator::set();
-            run::run(sources, announce, stop_with_stdin)
+            run::run(sources, identity, run::Ways { announce, stop_with_stdin })
         }
         Command::Dev(args) => dev::dev(args),
         Command::Config { command } => config(command),
-        Command::Id { sources } => id(sources),
+        Command::Id { sources, identity } => id(sources, identity),
         Command::Confine { spec, words } => Err(Failure::runtime(confine(&spec, &words))),
     };
     match outcome {
@@ -163,9 +183,8 @@ fn config(command: ConfigCommand) -> Result<(), Failure> {
     Ok(())
 }
 
-fn id(sources: SourceArgs) -> Result<(), Failure> {
-    let config = sources.load()?;
-    println!("{}", capd::daemon::identity(&config).map_err(start_failure)?.did());
+fn id(sources: SourceArgs, identity: IdentityArgs) -> Result<(), Failure> {
+    println!("{}", identity.of(&sources.load()?)?.did());
     Ok(())
 }
 

@@ -20,14 +20,23 @@ use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-use super::{Failure, SourceArgs, start_failure};
+use super::{Failure, IdentityArgs, SourceArgs, start_failure};
+
+/// How a sidecar is started and stopped by a program.
+#[derive(Clone, Copy)]
+pub(super) struct Ways {
+    /// One JSON line says that everything listens.
+    pub(super) announce: bool,
+    /// The end of standard input ends it.
+    pub(super) stop_with_stdin: bool,
+}
 
 /// Runs `capd run`.
-pub(super) fn run(sources: SourceArgs, announce: bool, stop_with_stdin: bool) -> Result<(), Failure> {
+pub(super) fn run(sources: SourceArgs, identity: IdentityArgs, ways: Ways) -> Result<(), Failure> {
     keep_to_itself();
     let config = sources.load()?;
     let log = log_to_stderr(&config).map_err(Failure::runtime)?;
-    let outcome = run_logged(config, announce, stop_with_stdin, &log);
+    let outcome = identity.of(&config).and_then(|_made| run_logged(config, ways, &log));
     if let Err(failure) = &outcome {
         log.push(failure.line().as_bytes());
     }
@@ -35,7 +44,7 @@ pub(super) fn run(sources: SourceArgs, announce: bool, stop_with_stdin: bool) ->
     outcome.map_err(|failure| Failure { message: String::new(), ..failure })
 }
 
-fn run_logged(config: Config, announce: bool, stop_with_stdin: bool, log: &Lines) -> Result<(), Failure> {
+fn run_logged(config: Config, ways: Ways, log: &Lines) -> Result<(), Failure> {
     let logged = log.clone();
     let panics = fault::of_process(move || {
         let _read = logged.flush(LOG_TIMEOUT);
@@ -43,7 +52,7 @@ fn run_logged(config: Config, announce: bool, stop_with_stdin: bool, log: &Lines
     let busy_poll = Duration::from_micros(config.runtime.busy_poll_us);
     let runtime = capd::net::runtime(busy_poll).map_err(Failure::runtime)?;
     let mut watch = None;
-    let staying = stay(config, announce, stop_with_stdin, (&panics, log), &mut watch);
+    let staying = stay(config, ways, (&panics, log), &mut watch);
     let ended = catch_unwind(AssertUnwindSafe(|| runtime.block_on(staying)));
     if let Some(fault) = panics.seen().or_else(|| watch.as_ref()?.seen()) {
         runtime.block_on(end(watch.as_ref(), &fault, log));
@@ -55,8 +64,7 @@ fn run_logged(config: Config, announce: bool, stop_with_stdin: bool, log: &Lines
 
 async fn stay(
     config: Config,
-    announce: bool,
-    stop_with_stdin: bool,
+    ways: Ways,
     (panics, log): (&Faults, &Lines),
     watch: &mut Option<Watch>,
 ) -> Result<(), Failure> {
@@ -68,7 +76,7 @@ async fn stay(
     let watch = watch.insert(daemon.watch());
     panics.forward(watch.faults());
     daemon.meter_log(log.clone());
-    if announce {
+    if ways.announce {
         writeln!(std::io::stdout(), "{}", daemon.announcement()).map_err(Failure::runtime)?;
     }
     #[cfg(feature = "test-hooks")]
@@ -84,7 +92,7 @@ async fn stay(
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
-        () = stdin_ended(stop_with_stdin) => {}
+        () = stdin_ended(ways.stop_with_stdin) => {}
         () = reloading => {}
         fault = watch.fault() => end(Some(watch), &fault, log).await,
     }

@@ -1,0 +1,45 @@
+//! The key file in; the agent's seed out, and no new identity where there was one before.
+
+use std::path::PathBuf;
+
+use super::{StartError, create_dir};
+use crate::config::Config;
+use crate::net::{self, Seed};
+
+/// The seed in the key file, which is made on a first start.
+///
+/// **Errors:** the file cannot be used, or it is missing and something of an earlier identity is there.
+pub(super) fn seed(config: &Config) -> Result<Seed, StartError> {
+    create_dir(&config.agent.dir)?;
+    is_known(config)?;
+    Ok(net::load_or_create(&config.agent.key_file)?)
+}
+
+/// The same, but a file that is missing is made in any case.
+pub(super) fn new_seed(config: &Config) -> Result<Seed, StartError> {
+    create_dir(&config.agent.dir)?;
+    Ok(net::load_or_create(&config.agent.key_file)?)
+}
+
+/// **Errors:** the key file is missing, and something of an earlier identity is there: the key was lost, or is looked for in
+/// the wrong place. Peers know the agent by its key, and what the journal remembers was done under it.
+pub(super) fn is_known(config: &Config) -> Result<(), StartError> {
+    let key_file = &config.agent.key_file;
+    // What cannot be looked at is told when it is read.
+    if key_file.try_exists().unwrap_or(true) {
+        return Ok(());
+    }
+    let journal = JOURNAL_FILES.map(|name| config.agent.dir.join(name));
+    let found = journal.into_iter().chain(config.audit.file.clone()).find(is_there);
+    match found {
+        None => Ok(()),
+        Some(found) => Err(StartError::NewIdentity { key_file: key_file.clone(), found }),
+    }
+}
+
+fn is_there(path: &PathBuf) -> bool {
+    path.try_exists().unwrap_or(true)
+}
+
+/// What a journal leaves in its folder.
+const JOURNAL_FILES: [&str; 3] = ["journal.db", "journal.db-wal", "journal.mark"];
