@@ -306,6 +306,12 @@ fn audited(finding: &Finding) -> audit::Finding {
         Fault::Refuted { witness, path, rule, .. } => {
             audit::Finding { side, path: path.clone(), rule: rule.clone(), witness: witness.clone() }
         }
+        Fault::Version { served, .. } => audit::Finding {
+            side,
+            path: "/".to_owned(),
+            rule: drift::VERSION_RULE.to_owned(),
+            witness: Some(json!(served)),
+        },
         Fault::Unknown { path, construct } => {
             audit::Finding { side, path: path.clone(), rule: construct.clone(), witness: None }
         }

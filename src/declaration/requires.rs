@@ -42,7 +42,8 @@ fn one(node: &Node, at: &str, defaults: &Defaults, report: &mut Report<'_>) -> O
         name: name?,
     };
     if required.input_schema.is_none() && required.output_schema.is_none() {
-        let sentence = format!("{} has no schema: nothing is proven of it", required.name);
+        let proven = if required.version.is_some() { "nothing but its version" } else { "nothing" };
+        let sentence = format!("{} has no schema: {proven} is proven of it", required.name);
         report.warning(required.line, at, &sentence);
     }
     Some(required)

@@ -296,6 +296,34 @@ fn a_provider_beside_the_agent_is_held_to_it_as_well() {
 }
 
 #[test]
+fn a_range_without_a_schema_keeps_calls_from_other_versions() {
+    let b = Sidecar::start();
+    let newer = "org.example.echo:2.0.0";
+    let mut provider = Provider::of(&b, vec![loose(newer)]);
+    let a = Setup::new().capabilities(&requires(&[])).peer(&b).start();
+    let mut caller = Caller::of(&a);
+    let any = map([("range", ">=1.0.0".into())]);
+    let newest = map([("capability", "org.example.echo".into()), ("negotiate", any), ("params", counted(1))]);
+    for call in [by_id(newer, counted(1)), newest] {
+        let id = caller.invoke(call);
+        let refusal = caller.error(&id);
+        assert_eq!(refusal.code(), Some(4902));
+        assert_eq!(findings(&refusal), [finding("request", "refuted", "version", true)]);
+        let message = of_error(&refusal, "message").and_then(Value::as_text).unwrap();
+        assert!(
+            message.contains("version 2.0.0 is not in >=1.0.0") && message.contains("<2.0.0"),
+            "{message}"
+        );
+    }
+    assert_eq!(a.audited("drift", 2)[0]["findings"][0]["rule"], "version");
+    provider.heard_nothing_more();
+    provider.declare(vec![loose("org.example.echo:1.9.0")]);
+    let id = caller.invoke(by_id("org.example.echo:1.9.0", counted(1)));
+    provider.echo();
+    assert_eq!(success(&caller.result(&id)), &counted(1));
+}
+
+#[test]
 fn another_capability_and_another_agents_calls_pass_as_ever() {
     let b = built_against_counted().start();
     let mut provider = Provider::of(&b, vec![echo(NAMED, NAMED), loose("org.example.other:1.0.0")]);

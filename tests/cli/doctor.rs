@@ -86,6 +86,28 @@ fn what_nobody_serves_and_what_nobody_serves_in_range_is_missing() {
 }
 
 #[test]
+fn a_provider_outside_of_a_range_without_a_schema_is_told() {
+    let serving = |version: &str| {
+        let yaml = format!(
+            "version: 1\ncapabilities:\n- name: org.example.echo\n  version: {version:?}\n  command: [cat]\n"
+        );
+        Setup::new().capabilities(&yaml).start()
+    };
+    let (fits, newer) = (serving("1.5.0"), serving("2.0.0"));
+    let yaml = "version: 1\nrequires:\n- name: org.example.echo\n  version: \">=1.0.0 <2.0.0\"\n";
+    let a = Setup::new().capabilities(yaml).peer(&fits).peer(&newer).start();
+    let (code, checks) = doctor(&a);
+    assert_eq!(code, 0, "{checks:?}");
+    let required: Vec<_> = checks.iter().filter(|check| check["check"] == "requires").collect();
+    let [ok, outside] = required[..] else { panic!("{checks:?}") };
+    assert_eq!((&ok["state"], &ok["text"]), (&"ok".into(), &"proven".into()));
+    assert_eq!(outside["state"], "warning");
+    assert_eq!(outside["about"], format!("org.example.echo:2.0.0 of {}", newer.did));
+    let text = outside["text"].as_str().unwrap();
+    assert!(text.contains("version 2.0.0 is not in >=1.0.0") && text.contains("4902"), "{text}");
+}
+
+#[test]
 fn a_peer_that_is_not_there_and_a_sidecar_that_is_not_there_are_told() {
     let mut b = serving(COUNTED, COUNTED);
     let mut a = Setup::new().peer(&b).start();

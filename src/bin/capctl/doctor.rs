@@ -30,8 +30,9 @@ pub(crate) async fn run(sidecar: Sidecar, args: DoctorArgs, json: bool) -> Resul
         let sidecar = beside(sidecar, &args, &config);
         if let Some(client) = linked(&sidecar, &mut report).await {
             peers(&client, &config, &mut report).await;
-            for required in declaration.iter().flat_map(|declaration| &declaration.requires) {
-                requirement(&client, required, &mut report).await;
+            let all: Vec<_> = declaration.iter().flat_map(|declaration| &declaration.requires).collect();
+            for required in &all {
+                requirement(&client, required, &all, &mut report).await;
             }
         }
     }
@@ -148,7 +149,12 @@ async fn withheld(client: &Client, peer: &Peer, did: &Did, report: &mut Report) 
     report.add(Check::warning("peer", peer.did.clone(), text));
 }
 
-async fn requirement(client: &Client, required: &declaration::Required, report: &mut Report) {
+async fn requirement(
+    client: &Client,
+    required: &declaration::Required,
+    all: &[&declaration::Required],
+    report: &mut Report,
+) {
     let artifacts = Artifacts::default();
     let kept = |schema: &Option<declaration::SchemaSource>| -> Option<Arc<Artifact>> {
         artifacts.declare(schema.as_ref()?.bytes.clone()).ok()
@@ -197,6 +203,28 @@ async fn requirement(client: &Client, required: &declaration::Required, report: 
             }
         }
     }
+    let others = all.iter().filter(|other| other.name == required.name);
+    let others: Vec<_> = others.map(|other| range_of(other)).collect();
+    for offer in &offers {
+        let served = &offer.descriptor.served;
+        let outside = requirement.outside(served);
+        // It may be met by another requirement of the name.
+        if let Some(finding) = outside.filter(|_| !others.iter().any(|other| other.is_about(served))) {
+            let about = format!("{} of {}", offer.id(), offer.provider.clone().unwrap_or_default());
+            let code = drift::code(std::slice::from_ref(&finding)).0;
+            report.add(Check::warning(
+                "requires",
+                about,
+                format!("{finding}: calls of it are refused ({code})"),
+            ));
+        }
+    }
+}
+
+/// A requirement's name and range alone.
+fn range_of(required: &declaration::Required) -> Requirement {
+    let (name, version) = (required.name.clone(), required.version.clone());
+    Requirement { name, version, needed: Needed::default() }
 }
 
 /// Whether one provider keeps to a requirement.

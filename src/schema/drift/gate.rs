@@ -7,7 +7,7 @@ use capd_proto::capability::{CapabilityName, Range};
 use capd_proto::message::ContentHash;
 use capd_proto::negotiate::{self, Served, Want};
 
-use super::{Needed, Offered, Standing, Told};
+use super::{Fault, Finding, Needed, Offered, Side, Standing, Told};
 
 /// One capability that this agent calls.
 #[derive(Clone, Debug)]
@@ -26,6 +26,13 @@ impl Requirement {
         self.version
             .as_ref()
             .is_none_or(|range| negotiate::choose(&Want::from(range.clone()), &[served]).is_ok())
+    }
+
+    /// Why no provider of these versions can keep to it: its range is all that it asks for, and they are not in it.
+    pub fn outside(&self, served: &Served) -> Option<Finding> {
+        let range = self.version.as_ref().filter(|_| self.needed.is_nothing() && !self.is_about(served))?;
+        let fault = Fault::Version { served: served.version.to_string(), range: range.to_string() };
+        Some(Finding { side: Side::Request, fault })
     }
 }
 
@@ -136,13 +143,17 @@ impl Gate {
     /// What stands between the agent and a provider of `name`: one look-up once it is decided.
     ///
     /// Of several requirements of one name those hold whose versions the provider serves; where it serves none of
-    /// them, all do.
+    /// them, all do, and one without a schema is not kept then.
     pub fn passage(&self, name: &str, served: &Served, offered: &Offered) -> Passage {
         let Some(all) = self.by_name.get(name) else { return Passage::Free };
         let is_about = |numbered: &&Numbered| numbered.requirement.is_about(served);
         let is_any = all.len() == 1 || !all.iter().any(|numbered| is_about(&numbered));
         let mut passage = Passage::Free;
         for Numbered { number, requirement } in all.iter().filter(|numbered| is_any || is_about(numbered)) {
+            if let Some(finding) = requirement.outside(served) {
+                let standing = Arc::new(Standing::Broken(vec![finding]));
+                return Passage::Shut(Arc::clone(requirement), standing);
+            }
             let case = Case {
                 requirement: *number,
                 input: Key::of(&offered.input),

@@ -30,6 +30,13 @@ pub struct Needed {
     pub output: Option<Arc<Artifact>>,
 }
 
+impl Needed {
+    /// Whether there is no schema at all.
+    pub const fn is_nothing(&self) -> bool {
+        self.input.is_none() && self.output.is_none()
+    }
+}
+
 /// What a provider tells of its schemas.
 #[derive(Clone, Debug)]
 pub struct Offered {
@@ -94,6 +101,13 @@ pub enum Fault {
         /// All that is wrong with it for the side that does not take it.
         violations: Vec<Violation>,
     },
+    /// The version is not one that the caller was built against.
+    Version {
+        /// The provider's version.
+        served: String,
+        /// The caller's range.
+        range: String,
+    },
     /// Neither a proof nor such a value was found.
     Unknown {
         /// JSON pointer into the schema.
@@ -107,7 +121,7 @@ pub enum Fault {
 ///
 /// The work is bounded, but may take milliseconds: [`Gate`] keeps what comes out.
 pub fn prove(needed: &Needed, offered: &Offered) -> Standing {
-    if needed.input.is_none() && needed.output.is_none() {
+    if needed.is_nothing() {
         return Standing::Proven;
     }
     // A provider from before there were schemas tells neither.
@@ -195,7 +209,8 @@ fn depth(value: &Value) -> usize {
 
 /// The code that a call is refused with for these findings. **Source:** PROTOCOL 9.
 pub fn code(findings: &[Finding]) -> Code {
-    let is_refuted = findings.iter().any(|finding| matches!(finding.fault, Fault::Refuted { .. }));
+    let is_refuted =
+        findings.iter().any(|finding| matches!(finding.fault, Fault::Refuted { .. } | Fault::Version { .. }));
     if is_refuted { Code::SCHEMA_DRIFT } else { Code::UNSUPPORTED_SCHEMA }
 }
 
@@ -217,6 +232,10 @@ impl Finding {
                 }
                 finding
             }
+            Fault::Version { served, .. } => json!({
+                "side": side, "verdict": "refuted", "path": "/", "rule": VERSION_RULE, "witness": served,
+                "violations": [{"path": "/", "message": self.to_string(), "keyword": VERSION_RULE}],
+            }),
             Fault::Unknown { path, construct } => {
                 json!({"side": side, "verdict": "unknown", "path": path, "construct": construct})
             }
@@ -239,6 +258,7 @@ impl std::fmt::Display for Finding {
                     Some(_) | None => Ok(()),
                 }
             }
+            Fault::Version { served, range } => write!(f, "version {served} is not in {range}"),
             Fault::Unknown { path, construct } => {
                 write!(f, "{payload}: {construct} at {path} cannot be proven")
             }
@@ -257,6 +277,8 @@ const fn side_name(side: Side) -> &'static str {
     }
 }
 
+/// The rule of a finding about versions.
+pub const VERSION_RULE: &str = "version";
 /// The schema of a side that declares none.
 const ANYTHING: &[u8] = b"true";
 /// Largest witness that is kept, in bytes of JSON.

@@ -188,6 +188,28 @@ fn of_several_requirements_those_hold_that_are_about_the_version() {
 }
 
 #[test]
+fn a_requirement_without_a_schema_holds_to_its_range() {
+    let only = |range: &str| Requirement { needed: Needed::default(), ..requirement(Some(range), OPEN) };
+    let gate = Gate::new(vec![only(">=1.0.0 <2.0.0")]);
+    let anything = offered(None, None);
+    assert!(matches!(pass(&gate, "1.9.0", &anything), Passage::Open(_)));
+    let Passage::Shut(_, standing) = pass(&gate, "2.0.0", &anything) else { panic!("it passes") };
+    let [finding] = findings(&standing) else { panic!("{standing:?}") };
+    assert_eq!(finding.to_string(), "version 2.0.0 is not in >=1.0.0 <2.0.0");
+    assert_eq!(code(findings(&standing)), Code::SCHEMA_DRIFT);
+    // Another requirement of the name may be about the version.
+    let gate = Gate::new(vec![only(">=1.0.0 <2.0.0"), requirement(Some(">=2.0.0"), OPEN)]);
+    assert!(matches!(pass(&gate, "2.0.0", &offered(Some(OPEN), None)), Passage::Open(_)));
+    assert!(matches!(pass(&gate, "0.9.0", &offered(Some(OPEN), None)), Passage::Shut(..)));
+    // One who serves older callers is in the range of those.
+    let mut newer = served("2.4.0");
+    newer.supported_ranges = vec![">=1.0.0 <2.0.0".parse().unwrap()];
+    let gate = Gate::new(vec![only(">=1.0.0 <2.0.0")]);
+    let first = gate.passage("org.example.echo", &newer, &anything);
+    assert!(matches!(first, Passage::Undecided(_)), "{first:?}");
+}
+
+#[test]
 fn a_provider_of_older_versions_is_met_by_what_is_required_of_those() {
     let mut newer = served("1.4.0");
     newer.supported_ranges = vec![">=1.0.0 <2.0.0".parse().unwrap()];
