@@ -9,6 +9,7 @@
 //! what becomes of a panic.
 
 pub mod admin;
+mod changes;
 pub mod client;
 pub mod config;
 pub mod daemon;

@@ -15,7 +15,6 @@
 mod access;
 mod audit;
 mod calls;
-mod changes;
 mod denials;
 mod deprecation;
 mod discovery;

@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 
 /// Something that changes, as those see it who change it.
 #[derive(Default)]
-pub(super) struct Changes(Arc<Shared>);
+pub(crate) struct Changes(Arc<Shared>);
 
 #[derive(Default)]
 struct Shared {
@@ -19,27 +19,27 @@ struct Shared {
 }
 
 /// The same, as those see it who wait for a change.
-pub(super) struct Watch {
+pub(crate) struct Watch {
     shared: Arc<Shared>,
     seen: u64,
 }
 
 impl Changes {
     /// Counts a change and wakes everybody who waits for one.
-    pub(super) fn changed(&self) {
+    pub(crate) fn changed(&self) {
         self.0.count.fetch_add(1, Ordering::AcqRel);
         self.0.wake.notify_waiters();
     }
 
     /// Sees every change from here on.
-    pub(super) fn watch(&self) -> Watch {
+    pub(crate) fn watch(&self) -> Watch {
         Watch { shared: Arc::clone(&self.0), seen: self.0.count.load(Ordering::Acquire) }
     }
 }
 
 impl Watch {
     /// Waits until something has changed since the last time; cancelling it loses no change.
-    pub(super) async fn changed(&mut self) {
+    pub(crate) async fn changed(&mut self) {
         loop {
             let mut woken = pin!(self.shared.wake.notified());
             // A change between the look and the wait must wake us.
