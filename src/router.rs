@@ -14,6 +14,8 @@ pub enum Scope<'a> {
     Local,
     /// To one peer.
     Peer(&'a Did),
+    /// To any peer.
+    Peers,
     /// To a provider of this sidecar if one serves, else to a peer.
     Anywhere,
 }
@@ -58,6 +60,7 @@ pub fn route<'a>(
     match scope {
         Scope::Local => choose(entries, want, is_local, &may_call),
         Scope::Peer(did) => choose(entries, want, |origin| *origin == Origin::Peer(did.clone()), &may_call),
+        Scope::Peers => choose(entries, want, |origin| !is_local(origin), &may_call),
         Scope::Anywhere => match choose(entries, want, is_local, &may_call) {
             Ok(choice) => Ok(choice),
             Err(_) => choose(entries, want, |_| true, &may_call),
@@ -160,6 +163,15 @@ mod tests {
 
     #[test]
     fn what_a_caller_may_not_call_is_not_there_for_it() {
+    #[test]
+    fn a_call_for_peers_goes_past_a_local_provider() {
+        let (local, remote) = (Origin::Local(ProviderId(1)), Origin::Peer(peer(1)));
+        let snapshot = snapshot(&[(remote.clone(), &["1.5.0"]), (local, &["1.0.0", "2.0.0"])]);
+        assert_eq!(chosen(&snapshot, &range(">=1.0.0"), Scope::Peers), (&remote, "1.5.0".to_owned()));
+        let refusal = route(&snapshot, NAME, &range(">=2.0.0"), Scope::Peers, |_| true).unwrap_err();
+        assert_eq!(refusal, Refusal::VersionMismatch(vec!["1.5.0".parse().unwrap()]));
+    }
+
         let snapshot = snapshot(&[(Origin::Local(ProviderId(1)), &["1.0.0", "2.0.0"])]);
         let is_old = |entry: &Entry| entry.descriptor.id.version.major() == 1;
         let want = range(">=1.0.0");

@@ -115,6 +115,13 @@ type Waiting<'a> = (&'a Route, &'a Bytes, Result<Arrival<'a>, EnvelopeError>);
 const CLAIMS_TOGETHER_MAX: usize = 64;
 
 impl Node {
+    /// Takes a message of the agent's again, as if it had come at `now`.
+    pub(super) fn take_again(&self, now: Now, link: &Arc<Link>, route: &Route, payload: &Bytes) {
+        let mut claims = Vec::new();
+        let arrival = self.arrive(now, link, payload, &mut claims);
+        self.settle(link, route, payload, &arrival);
+    }
+
     /// Takes messages in order, those whose signatures are checked together one behind the other.
     fn take_all<'a>(&self, link: &Arc<Link>, messages: impl Iterator<Item = (&'a Route, &'a Bytes)>) {
         let mut now = self.clock.now();

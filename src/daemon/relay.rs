@@ -208,6 +208,11 @@ impl Relay {
         ended.push_back(*id);
     }
 
+    /// Takes a call out that has not ended: it begins anew elsewhere.
+    pub(super) fn withdraw_call(&self, id: &MessageId) {
+        lock(&self.calls).remove(id);
+    }
+
     /// Whether a call of the agent's with this id has ended not long ago.
     pub(super) fn has_ended(&self, id: &MessageId) -> bool {
         lock(&self.ended).contains(id)

@@ -5,49 +5,44 @@
 
 pub mod snapshot;
 
-use std::sync::{Arc, Mutex, PoisonError};
-
-use tokio::sync::watch;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use snapshot::{Event, Snapshot};
 
+use crate::changes::{Changes, Watch};
+
 /// The embedded registry: one snapshot at a time, replaced as a whole by each event.
-#[derive(Debug)]
+#[derive(Default)]
 pub struct Registry {
-    writer: Mutex<()>,
-    current: watch::Sender<Arc<Snapshot>>,
+    current: RwLock<Arc<Snapshot>>,
+    /// Counts snapshots, for those who wait for the next one.
+    changes: Changes,
 }
 
 impl Registry {
     /// A registry that knows nothing yet.
     pub fn new() -> Self {
-        Self { writer: Mutex::new(()), current: watch::Sender::new(Arc::new(Snapshot::default())) }
+        Self::default()
     }
 
     /// The snapshot that stands.
     pub fn snapshot(&self) -> Arc<Snapshot> {
-        Arc::clone(&self.current.borrow())
+        Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Applies an event; `true` when it changed anything, and those who [`watch`](Self::watch) are woken then.
+    /// Applies an event; `true` when it changed anything, and those who wait for a change are woken then.
     pub fn apply(&self, event: Event) -> bool {
-        let _one_at_a_time = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        let next = self.snapshot().apply(event);
-        let is_changed = next.is_some();
-        if let Some(next) = next {
-            self.current.send_replace(Arc::new(next));
+        {
+            let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
+            let Some(next) = current.apply(event) else { return false };
+            *current = Arc::new(next);
         }
-        is_changed
+        self.changes.changed();
+        true
     }
 
-    /// A receiver that sees every later snapshot, or the latest of those it was too slow for.
-    pub fn watch(&self) -> watch::Receiver<Arc<Snapshot>> {
-        self.current.subscribe()
-    }
-}
-
-impl Default for Registry {
-    fn default() -> Self {
-        Self::new()
+    /// Wakes at each later snapshot.
+    pub(crate) fn watch(&self) -> Watch {
+        self.changes.watch()
     }
 }

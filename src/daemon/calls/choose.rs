@@ -8,6 +8,7 @@ use capd_proto::identity::Did;
 use capd_proto::message::{ContentHash, Descriptor};
 use smallvec::smallvec;
 
+use super::here::Changed;
 use super::retry::retry_policy;
 use super::{Chosen, RelayedCall};
 use crate::daemon::executor::refused_artifact;
@@ -38,11 +39,18 @@ pub(super) enum Missing {
 
 impl Node {
     /// Chooses the peer and readies what the call needs; only then is there anything to send.
+/// Who serves a call after all.
+enum Found {
+    Peer(Box<Chosen>),
+    /// An agent beside this sidecar.
+    Here,
+}
+
     pub(super) fn choose_peer(&self, call: &Arc<RelayedCall>) -> Result<Chosen, Missing> {
         let snapshot = self.registry.snapshot();
         let given = self.gifts.peer(&call.id);
         let asked = given.clone().or_else(|| self.gifts.former_peer(&call.id, &call.name));
-        let scope = asked.as_ref().or(call.to.as_ref()).map_or(Scope::Anywhere, Scope::Peer);
+        let scope = asked.as_ref().or(call.to.as_ref()).map_or(Scope::Peers, Scope::Peer);
         let may_call = |entry: &Entry| self.agent_may(Action::Invoke, entry);
         let choice = match router::route(&snapshot, &call.name, &call.want, scope, may_call) {
             Ok(choice) => choice,
@@ -156,6 +164,7 @@ impl Node {
         let Ok(other) = self.choose_peer(call) else { return false };
         if !other.idempotent || self.peers.link(&other.peer).is_none() {
             return false;
+        let changes = self.watch_providers();
         }
         let mut progress = lock(&call.progress);
         let Some(chosen) = &mut progress.chosen else { return false };
@@ -170,8 +179,9 @@ impl Node {
     pub(super) fn choose_peer_later(&self, call: Arc<RelayedCall>, missing: Missing) {
         let Some(node) = self.shared() else { return };
         self.spawn(async move {
-            match call.ended.or(node.await_peer(&call, missing)).await {
-                Some(Ok(chosen)) => node.give(&call, chosen),
+            match call.ended.or(node.await_provider(&call, missing, changes)).await {
+                Some(Ok(Found::Peer(chosen))) => node.give(&call, *chosen),
+                Some(Ok(Found::Here)) => node.meet_here(&call),
                 Some(Err(refusal)) => {
                     if refusal.code == Code::UNAUTHORIZED {
                         node.audit_forbidden(call.audited(&call.invoked(), node.did()), &refusal);
@@ -184,13 +194,13 @@ impl Node {
         });
     }
 
-    pub(super) async fn await_peer(
+    async fn await_provider(
         &self,
         call: &Arc<RelayedCall>,
         mut missing: Missing,
-    ) -> Result<Chosen, Refusal> {
+        mut changes: Changed,
+    ) -> Result<Found, Refusal> {
         let deadline = self.clock.moment(call.deadline_ms);
-        let mut changes = self.peers.watch();
         let mut is_refreshed = false;
         let mut withheld: Option<(Did, ContentHash, Refusal)> = None;
         loop {
@@ -260,10 +270,13 @@ impl Node {
             if let Missing::Life(chosen) = missing
                 && self.peers.is_responsive(&chosen.peer)
             {
-                return Ok(*chosen);
+                return Ok(Found::Peer(chosen));
+            }
+            if self.is_served_here(call) {
+                return Ok(Found::Here);
             }
             missing = match self.choose_living_peer(call) {
-                Ok(chosen) => return Ok(chosen),
+                Ok(chosen) => return Ok(Found::Peer(Box::new(chosen))),
                 Err(missing) => missing,
             };
         }

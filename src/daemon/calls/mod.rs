@@ -11,6 +11,7 @@ mod drive;
 mod given;
 mod listing;
 mod reserved;
+mod here;
 mod retry;
 
 use std::ops::Range;
