@@ -68,6 +68,20 @@ pub fn route<'a>(
     }
 }
 
+/// Of `count` that serve alike, the one to take: of two at random, which `random` chooses, the one with less `load`.
+///
+/// It spreads calls nearly as evenly as a look at all of them, and those who choose at the same moment do not all choose
+/// the same. There is at least one.
+pub fn less_loaded(count: usize, random: u32, load: impl Fn(usize) -> usize) -> usize {
+    if count < 2 {
+        return 0;
+    }
+    let random = random as usize;
+    let one = random % count;
+    let other = (one + 1 + random / count % (count - 1)) % count;
+    if load(other) < load(one) { other } else { one }
+}
+
 fn choose<'a>(
     entries: &'a [Entry],
     want: &Want,
@@ -150,6 +164,15 @@ mod tests {
     }
 
     #[test]
+    fn a_call_for_peers_goes_past_a_local_provider() {
+        let (local, remote) = (Origin::Local(ProviderId(1)), Origin::Peer(peer(1)));
+        let snapshot = snapshot(&[(remote.clone(), &["1.5.0"]), (local, &["1.0.0", "2.0.0"])]);
+        assert_eq!(chosen(&snapshot, &range(">=1.0.0"), Scope::Peers), (&remote, "1.5.0".to_owned()));
+        let refusal = route(&snapshot, NAME, &range(">=2.0.0"), Scope::Peers, |_| true).unwrap_err();
+        assert_eq!(refusal, Refusal::VersionMismatch(vec!["1.5.0".parse().unwrap()]));
+    }
+
+    #[test]
     fn an_unknown_name_and_an_unserved_version_are_told_apart() {
         let snapshot = snapshot(&[(Origin::Peer(peer(1)), &["1.0.0", "2.0.0"])]);
         let stranger = peer(2);
@@ -163,15 +186,6 @@ mod tests {
 
     #[test]
     fn what_a_caller_may_not_call_is_not_there_for_it() {
-    #[test]
-    fn a_call_for_peers_goes_past_a_local_provider() {
-        let (local, remote) = (Origin::Local(ProviderId(1)), Origin::Peer(peer(1)));
-        let snapshot = snapshot(&[(remote.clone(), &["1.5.0"]), (local, &["1.0.0", "2.0.0"])]);
-        assert_eq!(chosen(&snapshot, &range(">=1.0.0"), Scope::Peers), (&remote, "1.5.0".to_owned()));
-        let refusal = route(&snapshot, NAME, &range(">=2.0.0"), Scope::Peers, |_| true).unwrap_err();
-        assert_eq!(refusal, Refusal::VersionMismatch(vec!["1.5.0".parse().unwrap()]));
-    }
-
         let snapshot = snapshot(&[(Origin::Local(ProviderId(1)), &["1.0.0", "2.0.0"])]);
         let is_old = |entry: &Entry| entry.descriptor.id.version.major() == 1;
         let want = range(">=1.0.0");
@@ -191,6 +205,25 @@ mod tests {
         let choice = route(&snapshot, NAME, &want, Scope::Local, |_| true).unwrap();
         let found: Vec<_> = choice.alternatives.iter().map(|entry| entry.origin.clone()).collect();
         assert_eq!(found, origins);
+    }
+
+    #[test]
+    fn of_two_at_random_the_less_loaded_is_taken() {
+        assert_eq!(less_loaded(1, 7, |_| unreachable!("there is no choice")), 0);
+        for count in 2..6 {
+            let mut taken = vec![0; count];
+            for random in 0..600 {
+                taken[less_loaded(count, random, |_| 0)] += 1;
+            }
+            assert!(taken.iter().all(|times| *times >= 600 / count - 1), "{taken:?}");
+            // The busiest is never taken, each of the others is.
+            let mut taken = vec![0; count];
+            for random in 0..600 {
+                taken[less_loaded(count, random, |at| usize::from(at == 0))] += 1;
+            }
+            assert_eq!(taken[0], 0);
+            assert!(taken[1..].iter().all(|times| *times > 0), "{taken:?}");
+        }
     }
 
     #[test]

@@ -305,6 +305,11 @@ impl Peers {
             .collect()
     }
 
+    /// Whether a peer has a link and has said what it serves.
+    pub(super) fn is_known(&self, did: &Did) -> bool {
+        lock(&self.state).get(did).is_some_and(|peer| peer.is_known)
+    }
+
     /// Whether we dial this peer, or have a link to it.
     pub(super) fn is_reachable(&self, did: &Did) -> bool {
         self.expected.contains(did) || lock(&self.state).contains_key(did)

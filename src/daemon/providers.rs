@@ -31,7 +31,7 @@ use crate::provider::link::{Answered, LinkProvider, Wire};
 use crate::provider::process::confine::{Confinement, Ground, Groups};
 use crate::provider::process::{Confined, ProcessProvider, ProcessSpec};
 use crate::provider::{AgentResult, Invocation, Provider};
-use crate::registry::snapshot::{Event, Origin, ProviderId};
+use crate::registry::snapshot::{Entry, Event, Origin, ProviderId};
 use crate::schema::{Artifact, Keep};
 
 /// Where a declaration's commands run, and what confines them.
@@ -229,8 +229,27 @@ impl Node {
             completed(descriptors, &self.artifacts)?.into_iter().map(Arc::new).collect::<Vec<_>>();
         let agent = self.providers.agent(inbound.link).unwrap_or_else(|| self.new_agent(inbound.link));
         tracing::info!(link = %inbound.link.id(), capabilities = descriptors.len(), "an agent serves");
+        self.warn_of_others(agent.id, &descriptors);
         self.serve(Event::Declared { origin: Origin::Local(agent.id), descriptors });
         Ok(())
+    }
+
+    /// Agents that serve the same share its calls; of two that serve different things under one id, one gets none.
+    fn warn_of_others(&self, agent: ProviderId, descriptors: &[Arc<Descriptor>]) {
+        let snapshot = self.registry.snapshot();
+        for descriptor in descriptors {
+            let is_other = |entry: &Entry| {
+                matches!(entry.origin, Origin::Local(other) if other != agent)
+                    && entry.descriptor.id == descriptor.id
+                    && entry.descriptor != *descriptor
+            };
+            if snapshot.entries(descriptor.id.name.as_str()).iter().any(is_other) {
+                tracing::warn!(
+                    capability = %descriptor.id,
+                    "two providers of this sidecar declare one capability differently: only the first gets calls"
+                );
+            }
+        }
     }
 
     fn new_agent(&self, link: &Arc<Link>) -> Agent {

@@ -187,7 +187,7 @@ impl Node {
 
     /// The 2002 for a call that only peers may serve which cannot be linked until an owner changes something.
     pub(super) fn unreachable_for(&self, call: &RelayedCall) -> Option<Refusal> {
-        let mut waited_for = self.may_serve(call);
+        let mut waited_for = self.may_serve(call, None);
         waited_for.retain(|did| self.unlinked.lasting(did).is_some());
         self.unreachable_all(&waited_for)
     }
@@ -228,6 +228,8 @@ fn cause_of(ours: &Did, address: &Address, error: &ConnectError) -> (String, boo
             (format!("{address}: {}", fault_here(fault)), true)
         }
         ConnectError::Closed(reason) => (format!("{address}: {reason}"), false),
+        // A peer is no local socket, so this does not occur.
+        ConnectError::Owner { .. } => (format!("{address}: {error}"), true),
         ConnectError::Io(error) => (format!("{address}: {error}"), false),
     }
 }

@@ -1,9 +1,11 @@
 //! Several who serve a capability in; who of them gets which call out.
 
+use std::collections::BTreeMap;
+
 use ciborium::Value;
 
 use crate::agents::{Caller, Provider, by_id, idempotent, loose, success};
-use crate::support::{Setup, Sidecar};
+use crate::support::{Message, Setup, Sidecar};
 
 const ECHO: &str = "org.example.echo:1.0.0";
 
@@ -43,4 +45,109 @@ fn a_call_on_its_way_to_a_peer_goes_on_at_another_though_an_agent_here_serves_th
     assert_eq!(at_c.echo().id(), id);
     assert_eq!(success(&caller.result(&id)), &Value::from("call"));
     here.heard_nothing_more();
+}
+
+/// A sidecar whose command says who it is, for both kinds of capabilities.
+fn named(name: &str) -> Sidecar {
+    let yaml = format!(
+        "version: 1\nnamespace: org.example\ncapabilities:\n  - name: look\n    idempotent: true\n    command: [echo, \
+         '\"{name}\"']\n  - name: once\n    command: [echo, '\"{name}\"']\n"
+    );
+    Setup::new().capabilities(&yaml).start()
+}
+
+/// How many of `calls` calls, one after the other, each of the sidecars answered.
+fn shares(caller: &mut Caller, capability: &str, calls: usize) -> BTreeMap<String, usize> {
+    let mut shares = BTreeMap::new();
+    for _ in 0..calls {
+        let id = caller.invoke(by_id(capability, Value::Null));
+        let name = success(&caller.result(&id)).as_text().unwrap().to_owned();
+        *shares.entry(name).or_default() += 1;
+    }
+    shares
+}
+
+/// A sidecar with links to all of them, and its agent, once each has been called.
+fn caller_of(providers: &[&Sidecar]) -> (Sidecar, Caller) {
+    let a = providers.iter().fold(Setup::new(), |setup, peer| setup.peer(peer)).start();
+    let mut caller = Caller::of(&a);
+    for peer in providers {
+        let id = caller.invoke_at(&peer.did, by_id("org.example.look:1.0.0", Value::Null));
+        success(&caller.result(&id));
+    }
+    (a, caller)
+}
+
+#[test]
+fn of_several_peers_each_gets_its_share_of_calls() {
+    let providers = ["b", "c", "d"].map(named);
+    let (_a, mut caller) = caller_of(&providers.each_ref());
+    for capability in ["org.example.look:1.0.0", "org.example.once:1.0.0"] {
+        let shares = shares(&mut caller, capability, 60);
+        assert_eq!(shares.len(), 3, "{capability}: {shares:?}");
+        // A fair choice misses this once in some hundred thousand runs.
+        assert!(shares.values().all(|calls| *calls >= 5), "{capability}: {shares:?}");
+    }
+}
+
+/// The calls that came to an agent that serves, up to this moment.
+fn come(provider: &mut Provider) -> Vec<Message> {
+    provider.link.ping()
+}
+
+#[test]
+fn of_two_agents_here_each_gets_its_share_of_calls() {
+    for descriptor in [loose(ECHO), idempotent(ECHO)] {
+        let a = Sidecar::start();
+        let mut providers = [0, 1].map(|_| Provider::of(&a, vec![descriptor.clone()]));
+        let mut caller = Caller::of(&a);
+        let mut shares = [0, 0];
+        for _ in 0..40 {
+            let id = caller.invoke(by_id(ECHO, "call".into()));
+            'taken: loop {
+                for (provider, share) in providers.iter_mut().zip(&mut shares) {
+                    if let Some(call) = come(provider).pop() {
+                        provider.succeed(&call, "result".into());
+                        *share += 1;
+                        break 'taken;
+                    }
+                }
+            }
+            success(&caller.result(&id));
+        }
+        assert!(shares.iter().all(|calls| *calls >= 5), "{shares:?}");
+    }
+}
+
+#[test]
+fn of_two_agents_here_the_one_with_less_in_flight_gets_the_next_call() {
+    let a = Sidecar::start();
+    let mut providers = [0, 1].map(|_| Provider::of(&a, vec![idempotent(ECHO)]));
+    let mut caller = Caller::of(&a);
+    for _ in 0..20 {
+        caller.invoke(by_id(ECHO, "call".into()));
+    }
+    let mut waiting = [0, 0];
+    while waiting.iter().sum::<usize>() < 20 {
+        for (provider, waiting) in providers.iter_mut().zip(&mut waiting) {
+            *waiting += come(provider).len();
+        }
+    }
+    assert_eq!(waiting, [10, 10]);
+}
+
+#[test]
+fn an_agent_that_declares_a_capability_otherwise_than_another_is_told_of() {
+    let a = Sidecar::start();
+    let mut first = Provider::of(&a, vec![loose(ECHO)]);
+    let mut second = Provider::of(&a, vec![idempotent(ECHO)]);
+    let mut caller = Caller::of(&a);
+    for _ in 0..5 {
+        let id = caller.invoke(by_id(ECHO, "call".into()));
+        assert_eq!(first.echo().id(), id);
+        success(&caller.result(&id));
+    }
+    second.heard_nothing_more();
+    let log = a.log();
+    assert!(log.contains("declare one capability differently"), "{log}");
 }

@@ -74,7 +74,7 @@ fn a_new_identity_is_made_for_who_asks_for_it_and_no_key_is_replaced() {
 fn a_run_with_a_yes_goes_on_under_a_new_did() {
     let (sidecar, key) = without_its_key();
     let former = sidecar.did.clone();
-    let sidecar = sidecar.restart_with("--new-identity");
+    let sidecar = sidecar.restart_with(|setup| setup.flag("--new-identity"));
     assert_ne!(sidecar.did, former);
     assert!(key.exists());
     drop(sidecar);

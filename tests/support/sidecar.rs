@@ -313,12 +313,6 @@ impl Sidecar {
         Self::start_in(files, setup)
     }
 
-    /// The same, with one more flag.
-    pub fn restart_with(mut self, flag: &str) -> Self {
-        self.setup = self.setup.clone().flag(flag);
-        self.restart()
-    }
-
     /// Kills it if it runs, starts it again as [`Sidecar::restart`] does, and kills it `after` so long, whether it
     /// listens by then or not.
     pub fn start_and_kill(&mut self, after: Duration) {

@@ -17,14 +17,16 @@ use crate::daemon::node::{Node, Refusal, lock};
 use crate::daemon::wire::mismatch;
 use crate::policy::Action;
 use crate::registry::snapshot::{Entry, Origin};
-use crate::router::{self, Choice, Scope};
+use crate::router::{self, Scope};
 use crate::schema::drift::gate::Question;
 use crate::schema::{Artifact, Side, Violation};
 
 /// What a call needs before it can go out.
 pub(super) enum Missing {
-    /// Somebody who serves it, or a link to them; for which reason nobody does.
+    /// Somebody who serves it; for which reason nobody does.
     Provider(Refusal),
+    /// A link to a peer that serves it.
+    Link(Did),
     /// A schema that the peer has.
     Schema(Did, ContentHash),
     /// A verdict over the peer's schemas.
@@ -37,8 +39,6 @@ pub(super) enum Missing {
     Life(Box<Chosen>),
 }
 
-impl Node {
-    /// Chooses the peer and readies what the call needs; only then is there anything to send.
 /// Who serves a call after all.
 enum Found {
     Peer(Box<Chosen>),
@@ -46,6 +46,8 @@ enum Found {
     Here,
 }
 
+impl Node {
+    /// Chooses the peer and readies what the call needs; only then is there anything to send.
     pub(super) fn choose_peer(&self, call: &Arc<RelayedCall>) -> Result<Chosen, Missing> {
         let snapshot = self.registry.snapshot();
         let given = self.gifts.peer(&call.id);
@@ -60,9 +62,10 @@ enum Found {
             }
             Err(refusal) => return Err(Missing::Provider(mismatch(refusal))),
         };
-        let peer = self
-            .least_loaded(&choice)
-            .ok_or_else(|| Missing::Provider(mismatch(router::Refusal::NameUnknown)))?;
+        let peer = match &asked {
+            Some(peer) => peer.clone(),
+            None => self.one_of(&choice)?,
+        };
         let descriptor = &choice.entry.descriptor;
         let missing = |barrier| match barrier {
             Barrier::Schema(hash) => Missing::Schema(peer.clone(), hash),
@@ -109,22 +112,6 @@ enum Found {
         Ok(chosen)
     }
 
-    /// Of the peers that serve just what was chosen, the one with the fewest requests in flight; of those that are not
-    /// suspect, while there are any.
-    fn least_loaded(&self, choice: &Choice<'_>) -> Option<Did> {
-        let chosen = &choice.entry.descriptor;
-        let same = |entry: &&&Entry| Arc::ptr_eq(&entry.descriptor, chosen) || entry.descriptor == *chosen;
-        let peers = choice.alternatives.iter().filter(same).filter_map(|entry| match &entry.origin {
-            Origin::Peer(peer) => Some(peer),
-            Origin::Local(_) => None,
-        });
-        let load = |peer: &&Did| {
-            let in_flight = self.peers.link(peer).map_or(usize::MAX, |link| link.in_flight());
-            (!self.peers.is_responsive(peer), in_flight)
-        };
-        peers.min_by_key(load).cloned()
-    }
-
     fn chosen(
         &self,
         call: &RelayedCall,
@@ -164,7 +151,6 @@ enum Found {
         let Ok(other) = self.choose_peer(call) else { return false };
         if !other.idempotent || self.peers.link(&other.peer).is_none() {
             return false;
-        let changes = self.watch_providers();
         }
         let mut progress = lock(&call.progress);
         let Some(chosen) = &mut progress.chosen else { return false };
@@ -178,6 +164,7 @@ enum Found {
     /// Waits, within the call's own time, for what it misses.
     pub(super) fn choose_peer_later(&self, call: Arc<RelayedCall>, missing: Missing) {
         let Some(node) = self.shared() else { return };
+        let changes = self.watch_providers();
         self.spawn(async move {
             match call.ended.or(node.await_provider(&call, missing, changes)).await {
                 Some(Ok(Found::Peer(chosen))) => node.give(&call, *chosen),
@@ -203,7 +190,12 @@ enum Found {
         let deadline = self.clock.moment(call.deadline_ms);
         let mut is_refreshed = false;
         let mut withheld: Option<(Did, ContentHash, Refusal)> = None;
+        // A peer that is about to end serves it, or did: it may come back.
+        let mut leaving: Option<Did> = None;
         loop {
+            if let Missing::Link(peer) = &missing {
+                leaving = Some(peer.clone());
+            }
             let work = async {
                 match &missing {
                     // Asked what it serves, it still tells of the schema that it did not give.
@@ -252,12 +244,12 @@ enum Found {
                         Ok(())
                     }
                     // Everybody who might serve it has said what they serve.
-                    Missing::Provider(refusal) if self.awaited(call).is_empty() => {
+                    Missing::Provider(refusal) if self.awaited(call, leaving.as_ref()).is_empty() => {
                         let misunderstood =
                             || self.or_misunderstood(refusal.clone(), Some(&call.name), call.to.as_ref());
                         Err(self.unreachable_for(call).unwrap_or_else(misunderstood))
                     }
-                    Missing::Provider(_) => {
+                    Missing::Provider(_) | Missing::Link(_) => {
                         changes.changed().await;
                         Ok(())
                     }
@@ -265,7 +257,7 @@ enum Found {
             };
             match tokio::time::timeout_at(deadline, work).await {
                 Ok(outcome) => outcome?,
-                Err(_) => return Err(self.out_of_time(call)),
+                Err(_) => return Err(self.out_of_time(call, leaving.as_ref())),
             }
             if let Missing::Life(chosen) = missing
                 && self.peers.is_responsive(&chosen.peer)
@@ -283,8 +275,10 @@ enum Found {
     }
 
     /// Peers that may serve the call and have not said.
-    pub(in crate::daemon) fn may_serve(&self, call: &RelayedCall) -> Vec<Did> {
+    pub(in crate::daemon) fn may_serve(&self, call: &RelayedCall, leaving: Option<&Did>) -> Vec<Did> {
         let mut unknown = self.peers.unknown();
+        let is_back = |peer: &Did| self.peers.is_known(peer) && self.peers.link(peer).is_some();
+        unknown.extend(leaving.filter(|peer| !is_back(peer) && !unknown.contains(peer)).cloned());
         if let Some(to) = &call.to {
             unknown.retain(|did| did == to);
         }
@@ -292,16 +286,16 @@ enum Found {
     }
 
     /// Those of them that may yet get a link. A call that may have run waits for any of them.
-    pub(super) fn awaited(&self, call: &RelayedCall) -> Vec<Did> {
-        let mut awaited = self.may_serve(call);
+    pub(super) fn awaited(&self, call: &RelayedCall, leaving: Option<&Did>) -> Vec<Did> {
+        let mut awaited = self.may_serve(call, leaving);
         if !self.gifts.may_have_run(&call.id, &call.name) {
             awaited.retain(|did| self.unlinked.lasting(did).is_none());
         }
         awaited
     }
 
-    pub(super) fn out_of_time(&self, call: &RelayedCall) -> Refusal {
-        self.unreachable_all(&self.awaited(call))
+    pub(super) fn out_of_time(&self, call: &RelayedCall, leaving: Option<&Did>) -> Refusal {
+        self.unreachable_all(&self.awaited(call, leaving))
             .unwrap_or_else(|| Refusal::new(Code::TIMEOUT, "the call's time ran out before it could be sent"))
     }
 }

@@ -1,17 +1,19 @@
 //! The agent's calls in; to a provider here or to a peer, and one answer each back: the caller's side of a call.
 //!
-//! [`choose`] finds the peer, [`given`] remembers it where a call may run only once, [`reserved`] does so for many calls
-//! at once, [`drive`] tells the call's machine what happened and does what it says, [`answers`] takes what comes back,
-//! [`deliver`] gives the agent its one answer.
+//! [`choose`] finds the peer, [`among`] one of several that serve alike, [`here`] an agent that serves it after all.
+//! [`given`] remembers the peer where a call may run only once, [`reserved`] does so for many calls at once. [`drive`] tells
+//! the call's machine what happened and does what it says, [`answers`] takes what comes back, [`deliver`] gives the agent
+//! its one answer.
 
+mod among;
 mod answers;
 mod choose;
 mod deliver;
 mod drive;
 mod given;
+mod here;
 mod listing;
 mod reserved;
-mod here;
 mod retry;
 
 use std::ops::Range;

@@ -477,7 +477,7 @@ impl Node {
         }
     }
 
-    /// The providers behind the chosen capability, the least loaded last.
+    /// The providers behind the chosen capability, the one to take last: of two at random the less loaded.
     fn candidates(&self, chosen: &Entry, all: &[&Entry]) -> Candidates {
         let mut providers: Candidates = all
             .iter()
@@ -489,7 +489,14 @@ impl Node {
                 Origin::Peer(_) => None,
             })
             .collect();
-        providers.sort_by_key(|provider| std::cmp::Reverse(provider.in_flight()));
+        if providers.len() > 1 {
+            // Without randomness it is the first two, which is safe.
+            let random = self.random.u32().unwrap_or(0);
+            let taken = router::less_loaded(providers.len(), random, |at| providers[at].in_flight());
+            let taken = providers.remove(taken);
+            providers.sort_by_key(|provider| std::cmp::Reverse(provider.in_flight()));
+            providers.push(taken);
+        }
         providers
     }
 }

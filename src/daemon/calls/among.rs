@@ -1,0 +1,59 @@
+//! Peers that serve what was chosen in; the one of them that a call goes to out.
+
+use std::sync::Arc;
+
+use capd_proto::identity::Did;
+use smallvec::SmallVec;
+
+use super::choose::Missing;
+use crate::daemon::node::{Node, Refusal};
+use crate::daemon::wire::mismatch;
+use crate::net::Link;
+use crate::registry::snapshot::{Entry, Origin};
+use crate::router::{self, Choice};
+
+/// Peers that a call may go to, in the order of their DIDs, each with the link that it would take. Mostly few.
+type Eligible = SmallVec<[(Did, Arc<Link>); 2]>;
+
+impl Node {
+    /// One of the peers that serve just what was chosen: of two at random the one with fewer requests in flight.
+    ///
+    /// **Errors:** none of them has a link.
+    pub(super) fn one_of(&self, choice: &Choice<'_>) -> Result<Did, Missing> {
+        let eligible = self.eligible(choice)?;
+        // Without randomness it is the first two, which is safe.
+        let random = if eligible.len() > 1 { self.random.u32().unwrap_or(0) } else { 0 };
+        let load = |at: usize| eligible[at].1.in_flight();
+        let taken = router::less_loaded(eligible.len(), random, load);
+        Ok(eligible[taken].0.clone())
+    }
+
+    /// The peers that serve just what was chosen and have a link; those that are suspect only while all are.
+    fn eligible(&self, choice: &Choice<'_>) -> Result<Eligible, Missing> {
+        let chosen = &choice.entry.descriptor;
+        let is_same = |entry: &Entry| Arc::ptr_eq(&entry.descriptor, chosen) || entry.descriptor == *chosen;
+        let peers = || {
+            choice.alternatives.iter().filter(|entry| is_same(entry)).filter_map(|entry| {
+                match &entry.origin {
+                    Origin::Peer(peer) => Some(peer),
+                    Origin::Local(_) => None,
+                }
+            })
+        };
+        let linked = peers().filter_map(|peer| Some((peer.clone(), self.peers.link(peer)?)));
+        let mut eligible: Eligible = linked.collect();
+        if eligible.iter().any(|(peer, _)| self.peers.is_responsive(peer)) {
+            eligible.retain(|(peer, _)| self.peers.is_responsive(peer));
+        }
+        if eligible.is_empty() {
+            // The router gave one at least.
+            let unknown = || Missing::Provider(unserved());
+            return Err(peers().next().map_or_else(unknown, |peer| Missing::Link(peer.clone())));
+        }
+        Ok(eligible)
+    }
+}
+
+fn unserved() -> Refusal {
+    mismatch(router::Refusal::NameUnknown)
+}
