@@ -43,6 +43,9 @@ fn main() {
         from_json(&payload, &mut bytes);
         tell("verdict", name, least(|| validator.validate(&bytes, Side::Response).is_ok()));
     }
+    let (schema, bytes) = pairs::not_json();
+    let validator = Validator::compile(schema.to_string().as_bytes()).expect("it is compiled");
+    tell("verdict", "no JSON", least(|| validator.validate(&bytes, Side::Response).is_ok()));
     for (name, schema) in pairs::schemas().into_iter().chain(pairs::largest_schemas()) {
         let schema = schema.to_string();
         tell("compile", name, least(|| Validator::compile(schema.as_bytes())));

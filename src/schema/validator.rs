@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::cell::Cell;
 use std::rc::Rc;
 
-use capd_proto::cbor::json::{from_json, to_json};
+use capd_proto::cbor::json::{check_json, from_json};
 use capd_proto::limits::CBOR_DEPTH_MAX;
 use jsonschema::error::ValidationErrorKind;
 use jsonschema::{Draft, PatternOptions};
@@ -524,9 +524,9 @@ const CBOR_EMPTY_MAP: u8 = 0xa0;
 /// PROTOCOL 10: what JSON does not know is a violation at its path.
 #[cold]
 fn not_json(payload: &[u8]) -> Violation {
-    match to_json(payload) {
+    match check_json(payload) {
         Err(error) => Violation::new(&error.path, format!("is not JSON: {}", error.message), "type"),
-        Ok(_) => Violation::new("", "is not JSON", "type"),
+        Ok(()) => Violation::new("", "is not JSON", "type"),
     }
 }
 

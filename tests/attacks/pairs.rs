@@ -80,6 +80,16 @@ pub(crate) fn pairs() -> Vec<Pair> {
     [by_names(), by_items(), by_branches(), by_scalars(), told()].into_iter().flatten().collect()
 }
 
+/// A schema that no short way decides, and a payload as large as it may be, the last item of which is no JSON.
+pub(crate) fn not_json() -> (Value, Vec<u8>) {
+    let mut bytes = Vec::new();
+    capd_proto::cbor::json::from_json(&copies(ordered(65_000), 7), &mut bytes);
+    // One item more: `undefined`.
+    bytes[0] += 1;
+    bytes.push(0xf7);
+    (json!({ "then": true }), bytes)
+}
+
 fn by_names() -> Vec<Pair> {
     let many = || object(65_000, |_| json!(0));
     let required = |count| names(count).map(Value::from).collect::<Value>();

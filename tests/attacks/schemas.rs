@@ -52,3 +52,12 @@ fn schemas_as_large_as_they_may_be_are_compiled() {
         Validator::compile(schema.as_bytes()).unwrap_or_else(|error| panic!("{name}: {error}"));
     }
 }
+
+#[test]
+fn what_is_no_json_is_found_at_the_end_of_the_largest_payload() {
+    let (schema, payload) = pairs::not_json();
+    capd_proto::cbor::check(&payload).unwrap();
+    let validator = Validator::compile(schema.to_string().as_bytes()).unwrap();
+    let violations = validator.validate(&payload, Side::Response).unwrap_err();
+    assert_eq!(violations.iter().map(|violation| &*violation.path).collect::<Vec<_>>(), ["/7"]);
+}

@@ -1,5 +1,6 @@
 //! CBOR ↔ JSON: the payload mapping of PROTOCOL 10.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use base64::Engine as _;
@@ -33,6 +34,85 @@ pub fn to_json(bytes: &[u8]) -> Result<Value, JsonError> {
     let mut path = String::new();
     value(&mut Reader::new(bytes), &mut path, 0)
         .map_err(|message| JsonError { path: if path.is_empty() { "/".into() } else { path }, message })
+}
+
+/// Whether one CBOR item has a place in JSON's data model, without making a JSON value of it.
+///
+/// Cost is linear in the bytes, and nothing but the path of an error is allocated.
+///
+/// **Errors:** those of [`to_json`], and malformed CBOR.
+pub fn check_json(bytes: &[u8]) -> Result<(), JsonError> {
+    walk(&mut Reader::new(bytes), 0).map_err(|(at, message)| JsonError { path: pointer(bytes, at), message })
+}
+
+/// Moves over the next item, or says where what is not JSON stands.
+fn walk(reader: &mut Reader<'_>, depth: usize) -> Result<(), (usize, &'static str)> {
+    let start = reader.position();
+    let here = |message: &'static str| move |_: Error| (start, message);
+    let malformed = here("malformed CBOR");
+    let kind = reader.kind().map_err(malformed)?;
+    if depth > CBOR_DEPTH_MAX {
+        return Err((start, "nested too deeply"));
+    }
+    match kind {
+        Kind::Unsigned | Kind::Negative => {
+            let int = reader.int().map_err(malformed)?;
+            let is_small = u64::try_from(int).is_ok() || i64::try_from(int).is_ok();
+            if is_small { Ok(()) } else { Err((start, "integer beyond 64 bits")) }
+        }
+        Kind::Text => reader.text().map(drop).map_err(malformed),
+        Kind::Bytes | Kind::Bool | Kind::Null => reader.skip().map(drop).map_err(malformed),
+        Kind::Float => {
+            let is_finite = reader.float().map_err(malformed)?.is_finite();
+            if is_finite { Ok(()) } else { Err((start, "number that is not finite")) }
+        }
+        Kind::Array => {
+            let mut left = reader.array().map_err(malformed)?;
+            while reader.has_next(&mut left) {
+                walk(reader, depth + 1)?;
+            }
+            Ok(())
+        }
+        Kind::Map => {
+            let mut left = reader.map().map_err(malformed)?;
+            while reader.has_next(&mut left) {
+                reader.text().map_err(here("map key that is not text"))?;
+                walk(reader, depth + 1)?;
+            }
+            Ok(())
+        }
+        Kind::Tag => Err((start, "tag has no place in JSON")),
+        Kind::Undefined | Kind::Simple | Kind::Break => Err((start, "simple value has no place in JSON")),
+    }
+}
+
+/// The pointer to the value at `target`, before which all is JSON.
+fn pointer(bytes: &[u8], target: usize) -> String {
+    let mut path = String::new();
+    let mut reader = Reader::new(bytes);
+    while reader.position() < target {
+        let Some(token) = step(&mut reader, target) else { break };
+        push_token(&mut path, &token);
+    }
+    if path.is_empty() { "/".into() } else { path }
+}
+
+/// Moves to the value that holds `target`, inside the container that is next.
+fn step<'a>(reader: &mut Reader<'a>, target: usize) -> Option<Cow<'a, str>> {
+    let is_map = reader.kind().ok()? == Kind::Map;
+    let mut left = if is_map { reader.map() } else { reader.array() }.ok()?;
+    let mut number = 0_usize;
+    while reader.has_next(&mut left) {
+        let key = if is_map { Some(reader.text().ok()?) } else { None };
+        let start = reader.position();
+        // What holds the target may have no end.
+        if start == target || reader.skip().map_or(true, |_| reader.position() > target) {
+            reader.set_position(start);
+            return Some(key.unwrap_or_else(|| number.to_string().into()));
+        }
+        number += 1;
+    }
+    None
 }
 
 /// Appends the deterministic CBOR encoding of a JSON value; integers stay integers, other numbers become floats.

@@ -268,8 +268,11 @@ fn json_view_follows_the_payload_mapping() {
         ("a161618100", ""),
         ("a10100", "/"),
         ("a16161a161 62c100", "/a/b"),
+        ("9f00bf616101 617e9f01820203 fb7ff0000000000000ffffff", "/1/~0/2"),
+        ("a26161a10000 6162f7", "/a"),
     ] {
         let error = json::to_json(&bytes(hex));
+        assert_eq!(json::check_json(&bytes(hex)), error.clone().map(drop), "{hex}");
         if path.is_empty() {
             assert!(error.is_ok());
         } else {
@@ -449,6 +452,7 @@ proptest! {
         deterministic_pieces(&given, &mut scratch, &mut |piece| joined.extend_from_slice(piece)).unwrap();
         prop_assert_eq!(&joined, &rewritten);
         prop_assert_eq!(deterministic_len(&given, &mut scratch), Ok(rewritten.len()));
+        prop_assert_eq!(json::check_json(&given), json::to_json(&given).map(drop));
         for end in 0..given.len() {
             prop_assert!(check(&given[..end]).is_err());
         }
@@ -524,7 +528,8 @@ proptest! {
     fn arbitrary_bytes_never_panic_and_ciborium_agrees_on_what_is_accepted(given in proptest::collection::vec(any::<u8>(), 0..64)) {
         let accepted = check(&given).is_ok();
         let _ = is_deterministic(&given);
-        let _ = json::to_json(&given);
+        let read = json::to_json(&given).map(drop);
+        prop_assert!(!accepted || json::check_json(&given) == read, "{:?}", read);
         let _ = Reader::new(&given).skip();
         let mut out = Vec::new();
         if deterministic(&given, &mut out).is_ok() && accepted {
