@@ -1,6 +1,6 @@
 //! The key file in; the agent's seed out, and no new identity where there was one before.
 
-use std::path::PathBuf;
+use std::path::Path;
 
 use super::{StartError, create_dir};
 use crate::config::Config;
@@ -30,14 +30,14 @@ pub(super) fn is_known(config: &Config) -> Result<(), StartError> {
         return Ok(());
     }
     let journal = JOURNAL_FILES.map(|name| config.agent.dir.join(name));
-    let found = journal.into_iter().chain(config.audit.file.clone()).find(is_there);
+    let found = journal.into_iter().chain(config.audit.file.clone()).find(|path| is_there(path));
     match found {
         None => Ok(()),
         Some(found) => Err(StartError::NewIdentity { key_file: key_file.clone(), found }),
     }
 }
 
-fn is_there(path: &PathBuf) -> bool {
+fn is_there(path: &Path) -> bool {
     path.try_exists().unwrap_or(true)
 }
 
