@@ -15,21 +15,22 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use capd::store::{
-    Begun, Change, Given, Loaded, LoadedCall, LoadedResult, Options, Reserved, Row, Sqlite, Storage,
+    Begun, Change, Given, Loaded, LoadedCall, LoadedResult, Options, Replica, Reserved, Row, Sqlite, Storage,
     StoreErrorKind,
 };
 use capd_proto::envelope::MessageId;
 use capd_proto::identity::Did;
-use capd_proto::ledger::{BodyDigest, Key};
+use capd_proto::ledger::{BodyDigest, JournalId, Key};
 
 /// The journal's files, as bytes; `None` where there is no such file.
-type Files = [Option<Vec<u8>>; 3];
-const NAMES: [&str; 3] = ["journal.db", "journal.db-wal", "journal.mark"];
+type Files = [Option<Vec<u8>>; 4];
+const NAMES: [&str; 4] = ["journal.db", "journal.db-wal", "journal.mark", "last-journal"];
 
 /// A journal as a crash left it, and what it must be able to show.
 struct Case {
     name: &'static str,
     files: Files,
+    id: JournalId,
     acknowledged: Acknowledged,
 }
 
@@ -99,11 +100,12 @@ fn build(name: &'static str, options: Options, leave: Leave) -> Case {
         journal.commit(&changes).unwrap();
         acknowledged.apply(&changes);
     }
+    let id = journal.journal_id();
     if leave == Leave::Closed {
         drop(journal);
-        return Case { name, files: take(dir.path()), acknowledged };
+        return Case { name, files: take(dir.path()), id, acknowledged };
     }
-    Case { name, files: take(dir.path()), acknowledged }
+    Case { name, files: take(dir.path()), id, acknowledged }
 }
 
 /// Tries every fault of every file, and prints how it went.
@@ -193,12 +195,17 @@ impl Case {
     /// Opens the journal in `folder` and compares everything; `write_on` as well, and once more afterwards.
     fn outcome(&self, folder: &Path, write_on: bool) -> Outcome {
         let options = Options { page_bytes: 512, checkpoint_pages: 16 };
+        let [.., last] = NAMES.map(|name| fs::read(folder.join(name)).ok());
         let mut journal = match Sqlite::open(folder, options) {
             Ok(journal) => journal,
             Err(error) => return Outcome::Refused(error.kind()),
         };
         if let Err(what) = self.acknowledged.compare(&mut journal) {
             return Outcome::Broken(what);
+        }
+        // It has forgotten nothing, which the file beside it shows, unless that is what is damaged.
+        if last == self.files[3] && journal.journal_id() != self.id {
+            return Outcome::Broken("another id".to_owned());
         }
         if !write_on {
             return Outcome::Whole;
@@ -321,10 +328,16 @@ fn finish(row: u64) -> Change {
     Change::Finish { row: Row(row), result, finished_at_ms: row + 1 }
 }
 
+/// One whose journal is known of every other row.
+fn replica(name: &str, row: u64) -> Replica {
+    let journal = JournalId([scatter(row as usize) as u8; 16]);
+    let peer = Did::parse(&format!("did:web:{name}")).unwrap();
+    Replica { peer, journal: (row % 2 == 0).then_some(journal) }
+}
+
 fn give(row: u64) -> Change {
-    let peer = Did::parse("did:web:peer").unwrap();
     let id = MessageId::new(row, scatter(row as usize).to_be_bytes());
-    Change::Give(Given { row: Row(row), id, peer, expires_at_ms: row + 1_000 })
+    Change::Give(Given { row: Row(row), id, replica: replica("peer", row), expires_at_ms: row + 1_000 })
 }
 
 fn reserve(row: u64, replaces: Option<u64>) -> Change {
@@ -333,7 +346,7 @@ fn reserve(row: u64, replaces: Option<u64>) -> Change {
         capability: "org.a.b".into(),
         after_ms: row,
         until_ms: row + 10,
-        peer: Did::parse("did:web:peer").unwrap(),
+        replicas: vec![replica("peer", row), replica("another", row + 1)],
         expires_at_ms: row + 1_000,
     };
     Change::Reserve { reserved, replaces: replaces.map(Row) }

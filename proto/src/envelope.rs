@@ -189,6 +189,11 @@ impl<'a> Envelope<'a> {
         self.ext_value(key)?.bool().ok()
     }
 
+    /// The bytes of an extension field. They are untrusted: never for a decision.
+    pub fn ext_bytes(&self, key: &str) -> Option<Cow<'a, [u8]>> {
+        self.ext_value(key)?.bytes().ok()
+    }
+
     /// A reader at the value of an extension field.
     fn ext_value(&self, key: &str) -> Option<Reader<'a>> {
         let mut reader = Reader::new(self.ext?);

@@ -19,6 +19,7 @@
 
 mod aged;
 mod facts;
+mod journal;
 mod list;
 mod marks;
 mod order;
@@ -38,6 +39,7 @@ use aged::Aged;
 use order::Order;
 
 pub use facts::Facts;
+pub use journal::JournalId;
 pub use list::Listed;
 pub use marks::CancelMarks;
 pub use terms::{BodyDigest, Invoke, Kept, Key, Limits};

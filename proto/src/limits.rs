@@ -62,6 +62,8 @@ pub const RATE_REQUESTS_MAX: u64 = 1_000_000_000;
 pub const RATE_PERIOD_MS_MAX: u64 = TTL_MS_MAX;
 /// Bytes of a session id. **Source:** PROTOCOL 7.5.
 pub const SESSION_ID_BYTES: usize = 16;
+/// Bytes of a journal's id. **Source:** PROTOCOL 8.
+pub const JOURNAL_ID_BYTES: usize = 16;
 
 /// Descriptors in one CAP_DECLARE when the query names no `limit`. **Source:** PROTOCOL 7.1.
 pub const QUERY_LIMIT_DEFAULT: u64 = 100;
@@ -133,6 +135,9 @@ pub const ALPN: &[u8] = b"amp.v1";
 pub const EXT_CHANNEL_AUTH: &str = "channel-auth";
 /// The `ext` field in which a sidecar tells its own agent which capability id a call without one was given to; ours.
 pub const EXT_CAPABILITY_ID: &str = "capability_id";
+/// The `ext` field of an invoke that names the journal it was given to: an executor that has another refuses it.
+/// **Source:** PROTOCOL 8.
+pub const EXT_JOURNAL: &str = "capd-journal";
 /// The descriptor format we write. **Source:** PROTOCOL 7.2.
 pub const CAPABILITIES_VERSION: &str = "1.0";
 

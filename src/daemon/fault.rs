@@ -64,6 +64,7 @@ mod tests {
     use std::sync::mpsc;
 
     use bytes::Bytes;
+    use capd_proto::ledger::JournalId;
 
     use super::*;
     use crate::config::Config;
@@ -79,6 +80,10 @@ mod tests {
     struct Disk(Box<dyn FnMut() + Send>);
 
     impl Storage for Disk {
+        fn journal_id(&self) -> JournalId {
+            JournalId([0; 16])
+        }
+
         fn load(&mut self) -> Result<Loaded, StoreError> {
             Ok(Loaded::default())
         }

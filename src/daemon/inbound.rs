@@ -7,6 +7,7 @@ use capd_proto::cbor::Checked;
 use capd_proto::code::Code;
 use capd_proto::envelope::{Envelope, EnvelopeError, Payload};
 use capd_proto::identity::{Authcrypt, Claim, Did, InvalidSignature, PublicKey};
+use capd_proto::ledger::JournalId;
 use capd_proto::message::Type;
 
 use super::node::{Node, Refusal, lock, needs_signature};
@@ -50,6 +51,10 @@ impl<'a> Inbound<'a> {
 impl Service for Node {
     fn admit(&self, newcomer: &Newcomer<'_>) -> bool {
         newcomer.kind.is_local() || self.peers.admits(newcomer.principal)
+    }
+
+    fn journal(&self) -> Option<JournalId> {
+        Some(self.journal_id)
     }
 
     fn on_open(&self, link: &Arc<Link>) {

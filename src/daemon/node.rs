@@ -6,6 +6,7 @@ use bytes::Bytes;
 use capd_proto::code::Code;
 use capd_proto::envelope::{Draft, Encoded, Ext, MessageId, Recipients};
 use capd_proto::identity::{Did, Identity, Keyring};
+use capd_proto::ledger::JournalId;
 use capd_proto::message::{ErrorBody, Type};
 use tokio_util::future::FutureExt as _;
 use tokio_util::sync::CancellationToken;
@@ -79,6 +80,7 @@ pub(super) struct Parts {
     pub(super) peers: Peers,
     pub(super) serves: Serves,
     pub(super) executor: Executor,
+    pub(super) journal_id: JournalId,
     pub(super) journal: Journal<Written>,
     pub(super) audit: Audit,
     pub(super) gifts: Gifts,
@@ -146,6 +148,8 @@ pub(super) struct Node {
     pub(super) rates: Rates,
     /// Who was denied how often.
     pub(super) denials: Denials,
+    /// What names the journal to peers.
+    pub(super) journal_id: JournalId,
     /// Calls that may run only once, on disk.
     pub(super) journal: Journal<Written>,
     /// What must be accounted for.
@@ -223,6 +227,7 @@ impl Node {
             unlinked: Unlinked::default(),
             providers: Providers::default(),
             executor: parts.executor,
+            journal_id: parts.journal_id,
             journal: parts.journal,
             audit: parts.audit,
             gifts: parts.gifts,

@@ -339,9 +339,12 @@ impl Peers {
 }
 
 impl Peer {
-    /// The links that take new work.
+    /// The links that take new work. One that names another journal than the newest leads to a process that is gone.
     fn usable(&self) -> impl Iterator<Item = &Arc<Link>> {
-        self.links.iter().filter(|link| !link.is_draining() && !link.is_closed())
+        let journal = self.links.last().and_then(|newest| newest.journal());
+        let is_usable =
+            move |link: &&Arc<Link>| !link.is_draining() && !link.is_closed() && link.journal() == journal;
+        self.links.iter().filter(is_usable)
     }
 }
 

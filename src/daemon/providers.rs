@@ -24,7 +24,7 @@ use super::hashes::{Hashed, completed};
 use super::inbound::Inbound;
 use super::meter::CallLimit;
 use super::node::{ANSWER_TTL_MS, Node, Outbound, Refusal, lock};
-use super::wire::{text, with_fields};
+use super::wire::{EMPTY_MAP, text, with_fields};
 use crate::declaration::{self, Declared};
 use crate::net::{Link, LinkId};
 use crate::provider::link::{Answered, LinkProvider, Wire};
@@ -435,8 +435,6 @@ fn reference(hash: ContentHash) -> SchemaSource {
 
 /// The media type of schema documents.
 pub(super) const SCHEMA_MEDIA_TYPE: &str = "application/schema+json";
-/// CBOR `{}`.
-const EMPTY_MAP: &[u8] = &[0xa0];
 /// Processes of one capability at once, unless its declaration says otherwise.
 const PROCESSES_DEFAULT: usize = 4;
 /// Calls that wait for a process of one capability.

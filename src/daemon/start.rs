@@ -293,7 +293,7 @@ fn parts<M: Medium>(
     let (identity, artifacts) = (seed.identity(), Artifacts::default());
     let in_flight_max = limits.calls_in_flight_max;
     let queue_max = in_flight_max.saturating_mul(JOURNAL_WORK_PER_CALL);
-    let Recovered { ledger, given, reserved, expired_ms, journal, writer } =
+    let Recovered { ledger, given, reserved, expired_ms, journal_id, journal, writer } =
         recover(medium, bounds, queue_max, &identity, &system, &audit)?;
     let peers = Peers::new(system.clock.clone(), admission, expected);
     let parts = Parts {
@@ -325,6 +325,7 @@ fn parts<M: Medium>(
                 calls_per_capability_max: limits.calls_in_flight_per_capability_max,
             },
         ),
+        journal_id,
         journal,
         audit,
         gifts: Gifts::new((given, reserved), expired_ms, limits.ledger_entries_max),

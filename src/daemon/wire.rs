@@ -130,3 +130,6 @@ pub(super) fn retry_after_ms(details: &[u8]) -> Option<u64> {
     }
     None
 }
+
+/// CBOR `{}`.
+pub(super) const EMPTY_MAP: &[u8] = &[0xa0];

@@ -365,6 +365,7 @@ impl Driver {
             remote: self.greeter.remote().to_owned(),
             channel_auth: !self.greeter.kind().is_local()
                 && terms.extensions.iter().any(|name| name == EXT_CHANNEL_AUTH),
+            journal: self.greeter.journal(),
         };
         let link = Link::new(identification, Arc::clone(&self.flow), Arc::clone(&self.control), exchanges);
         debug!(?link, "open");

@@ -13,6 +13,7 @@ use capd_proto::code::Code;
 use capd_proto::envelope::{Draft, Envelope, EnvelopeErrorKind, Ext, MessageId, Recipients};
 use capd_proto::frame::{ErrorFrame, FrameType, Goaway, HandshakeRequest, HandshakeResponse};
 use capd_proto::identity::{Did, PublicKey};
+use capd_proto::ledger::JournalId;
 use capd_proto::limits::{EXT_CHANNEL_AUTH, PROOF_BYTES};
 use capd_proto::link::{self as machine, Input, NotAdmitted, Output, Role};
 use capd_proto::message::{AgentInfo, Hello, HelloAck, HelloReject, Type};
@@ -85,13 +86,16 @@ pub(super) struct Greeter {
     hello: Option<MessageId>,
     /// What a server has proven the token for, and a client is to.
     nonces: Option<Nonces>,
+    /// The journal that the peer's HELLO named.
+    journal: Option<JournalId>,
     /// The link's place among those that its peer opened.
     place: Option<Claim<Did>>,
 }
 
 impl Greeter {
     pub(super) const fn new(host: Arc<Host>, role: Role, end: End) -> Self {
-        Self { host, role, end, told: None, channel_auth: false, hello: None, nonces: None, place: None }
+        let (nonces, journal, place) = (None, None, None);
+        Self { host, role, end, told: None, channel_auth: false, hello: None, nonces, journal, place }
     }
 
     pub(super) const fn kind(&self) -> Kind {
@@ -114,6 +118,16 @@ impl Greeter {
     /// The key that TLS proved.
     pub(super) fn key(&self) -> Option<PublicKey> {
         self.end.principal.as_ref().map(|(_, key)| *key)
+    }
+
+    /// The journal that a peer said it remembers calls in.
+    pub(super) const fn journal(&self) -> Option<JournalId> {
+        self.journal
+    }
+
+    /// The journal that this side names; an agent's link needs none.
+    fn our_journal(&self) -> Option<JournalId> {
+        if self.end.kind.is_local() { None } else { self.host.service.journal() }
     }
 
     /// Who this side is.
@@ -229,13 +243,17 @@ impl Greeter {
         match Type::from_code(envelope.typ) {
             Some(Type::Hello) => {
                 self.hello = Some(envelope.id);
-                Ok(Input::Hello { versions: Hello::decode(body)?.versions })
+                let hello = Hello::decode(body)?;
+                self.journal = hello.journal;
+                Ok(Input::Hello { versions: hello.versions })
             }
             // PROTOCOL 4: to a server these are messages like any other before the link is open.
             Some(Type::HelloAck | Type::HelloReject) if self.role == Role::Server => Ok(Input::Message),
             Some(Type::HelloAck) => {
                 self.check_answer(&envelope)?;
-                Ok(Input::HelloAck { selected: HelloAck::decode(body)?.selected })
+                let ack = HelloAck::decode(body)?;
+                self.journal = ack.journal;
+                Ok(Input::HelloAck { selected: ack.selected })
             }
             Some(Type::HelloReject) => {
                 self.check_answer(&envelope)?;
@@ -286,6 +304,7 @@ impl Greeter {
                         name: self.host.settings.agent_name.as_str().into(),
                         implementation: Some(IMPLEMENTATION.into()),
                     }),
+                    journal: self.our_journal(),
                 };
                 let mut body = Vec::new();
                 hello.encode(&mut body);
@@ -293,7 +312,7 @@ impl Greeter {
             }
             Output::SendHelloAck { selected } => {
                 let mut body = Vec::new();
-                HelloAck { selected: selected.into() }.encode(&mut body);
+                HelloAck { selected: selected.into(), journal: self.our_journal() }.encode(&mut body);
                 return self.message(Type::HelloAck, &body);
             }
             Output::SendHelloReject { reason } => {

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use capd_proto::envelope::Encoded;
 use capd_proto::frame::FrameType;
 use capd_proto::identity::{Did, PublicKey};
+use capd_proto::ledger::JournalId;
 use capd_proto::link::Role;
 
 use super::close::CloseReason;
@@ -79,6 +80,7 @@ pub struct Link {
     key: Option<PublicKey>,
     remote: String,
     channel_auth: bool,
+    journal: Option<JournalId>,
     flow: Arc<Flow>,
     /// The byte stream, or QUIC's control stream.
     control: Arc<Stream>,
@@ -93,6 +95,7 @@ pub(super) struct Identification {
     pub(super) key: Option<PublicKey>,
     pub(super) remote: String,
     pub(super) channel_auth: bool,
+    pub(super) journal: Option<JournalId>,
 }
 
 impl Link {
@@ -102,7 +105,7 @@ impl Link {
         control: Arc<Stream>,
         exchanges: Option<Exchanges>,
     ) -> Arc<Self> {
-        let Identification { role, kind, principal, key, remote, channel_auth } = identification;
+        let Identification { role, kind, principal, key, remote, channel_auth, journal } = identification;
         Arc::new(Self {
             id: LinkId::next(),
             role,
@@ -111,6 +114,7 @@ impl Link {
             key,
             remote,
             channel_auth,
+            journal,
             flow,
             control,
             exchanges,
@@ -150,6 +154,11 @@ impl Link {
     /// Whether `sig` may be empty on envelopes of the link's own principal. **Source:** PROTOCOL 5.
     pub const fn channel_auth(&self) -> bool {
         self.channel_auth
+    }
+
+    /// The journal that the peer's HELLO named; an older peer names none. **Source:** PROTOCOL 8.
+    pub const fn journal(&self) -> Option<JournalId> {
+        self.journal
     }
 
     /// Largest message both sides take, in bytes of the envelope. **Source:** PROTOCOL 3.

@@ -45,6 +45,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use capd_proto::identity::Did;
+use capd_proto::ledger::JournalId;
 
 pub use close::{CloseReason, Fault};
 pub use host::Host;
@@ -88,6 +89,11 @@ pub trait Service: Send + Sync + 'static {
     fn admit(&self, newcomer: &Newcomer<'_>) -> bool {
         let _everybody = newcomer;
         true
+    }
+
+    /// The journal that this side's HELLO names to peers. **Source:** PROTOCOL 8.
+    fn journal(&self) -> Option<JournalId> {
+        None
     }
 
     /// A link is open.

@@ -77,6 +77,12 @@ CREATE TABLE reserved (
 ) STRICT;
 ALTER TABLE totals ADD COLUMN reserved INTEGER NOT NULL DEFAULT 0;
 ",
+    "
+ALTER TABLE totals ADD COLUMN journal BLOB;
+ALTER TABLE given ADD COLUMN journal BLOB;
+ALTER TABLE reserved RENAME COLUMN peer TO peers;
+ALTER TABLE reserved ADD COLUMN journals BLOB NOT NULL DEFAULT x'';
+",
 ];
 
 #[cfg(test)]
@@ -89,6 +95,7 @@ mod tests {
     const PINNED: &[&str] = &[
         "5fafa6a3051b87ede3afa52735fb863a9bacba2d2c0f2eeb2f6887df3050d208",
         "6036d24959f6e90daab6fa78ac293bffe3ebeffb16996a3cdab92f8c5da733ad",
+        "284e60b3a0361773d1e5fa71f5c9997fa851c8644a53bd73537f52dd54db87ce",
     ];
 
     #[test]

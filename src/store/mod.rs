@@ -27,7 +27,7 @@ use bytes::Bytes;
 
 use capd_proto::envelope::MessageId;
 use capd_proto::identity::Did;
-use capd_proto::ledger::{BodyDigest, Key};
+use capd_proto::ledger::{BodyDigest, JournalId, Key};
 
 pub use error::{StoreError, StoreErrorKind};
 pub use journal::{Counters, Done, Journal, QueueFull, Refused, Work, journal};
@@ -95,7 +95,16 @@ pub struct Begun {
     pub capability: Arc<str>,
 }
 
-/// A call of our own agent's, and the peer that it was given to.
+/// A sidecar, and the journal that it remembers calls in: with another journal it is another replica. **Source:** PROTOCOL 8.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Replica {
+    /// The sidecar.
+    pub peer: Did,
+    /// Its journal; unknown of an older sidecar, which does not name it.
+    pub journal: Option<JournalId>,
+}
+
+/// A call of our own agent's, and whom it was given to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Given {
     /// Its place.
@@ -103,7 +112,7 @@ pub struct Given {
     /// The invoke's id.
     pub id: MessageId,
     /// The executor's sidecar.
-    pub peer: Did,
+    pub replica: Replica,
     /// The invoke's `ts + ttl`. **Units:** milliseconds since the Unix epoch.
     pub expires_at_ms: u64,
 }
@@ -120,8 +129,8 @@ pub struct Reserved {
     pub after_ms: u64,
     /// The ids whose time is not later than this. **Units:** milliseconds since the Unix epoch.
     pub until_ms: u64,
-    /// The executor's sidecar.
-    pub peer: Did,
+    /// The executors' sidecars.
+    pub replicas: Vec<Replica>,
     /// The latest `ts + ttl` that a call of the span may have. **Units:** milliseconds since the Unix epoch.
     pub expires_at_ms: u64,
 }

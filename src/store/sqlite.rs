@@ -2,9 +2,10 @@
 //!
 //! Three files stand in one folder: `journal.db`, SQLite's log `journal.db-wal`, and `journal.mark`. [`Sqlite::open`]
 //! believes none of them before it has checked all: opened, a journal has every row that was ever acknowledged and not
-//! forgotten, byte for byte.
+//! forgotten, byte for byte. A fourth, `last-journal`, tells one that was put back from a copy, which gets a new id.
 
 mod damage;
+mod last;
 mod mark;
 mod open;
 mod rows;
@@ -12,8 +13,11 @@ mod rows;
 use bytes::Bytes;
 use rusqlite::{CachedStatement, Connection, params};
 
+use capd_proto::ledger::JournalId;
+
 use super::{Begun, Change, Given, Loaded, Reserved, Row, Storage, StoreError, StoreErrorKind};
 use damage::Damage;
+use last::LastFile;
 use mark::MarkFile;
 use open::Files;
 use rows::Totals;
@@ -24,8 +28,10 @@ pub struct Sqlite {
     connection: Connection,
     files: Files,
     mark: MarkFile,
-    /// Whether the mark's last write failed, so that it is logged once.
+    last: LastFile,
+    /// Whether the last write of either failed, so that it is logged once.
     mark_failing: bool,
+    id: JournalId,
     totals: Totals,
     /// What was read while the file was checked, until somebody asks for it.
     loaded: Option<Loaded>,
@@ -47,6 +53,10 @@ impl Default for Options {
 }
 
 impl Storage for Sqlite {
+    fn journal_id(&self) -> JournalId {
+        self.id
+    }
+
     fn load(&mut self) -> Result<Loaded, StoreError> {
         match self.loaded.take() {
             Some(loaded) => Ok(loaded),
@@ -134,12 +144,17 @@ impl Sqlite {
 
     /// The commit is durable without it, so a failure is no error of the commit.
     fn write_mark(&mut self) {
-        let failed = self.mark.write(self.totals.commits);
-        if let Err(error) = &failed
+        let commits = self.totals.commits;
+        let failed = self
+            .mark
+            .write(commits)
+            .map_err(|error| (error, &self.files.mark))
+            .and_then(|()| self.last.write(self.id, commits).map_err(|error| (error, &self.files.last)));
+        if let Err((error, file)) = &failed
             && !self.mark_failing
         {
-            let file = self.files.mark.display();
-            tracing::warn!(%error, %file, "the mark cannot be written: a damaged log may pass unnoticed");
+            let file = file.display();
+            tracing::warn!(%error, %file, "the file cannot be written: a damaged log or an older copy may pass unnoticed");
         }
         self.mark_failing = failed.is_err();
     }
@@ -167,8 +182,9 @@ impl<'a> Group<'a> {
             // undo the first of them.
             begun: connection.prepare_cached("SELECT 1 FROM calls WHERE row = ?1")?,
             finish: connection.prepare_cached("INSERT INTO results VALUES (?1, ?2, ?3, ?4)")?,
-            give: connection.prepare_cached("INSERT INTO given VALUES (?1, ?2, ?3, ?4, ?5)")?,
-            reserve: connection.prepare_cached("INSERT INTO reserved VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)")?,
+            give: connection.prepare_cached("INSERT INTO given VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?,
+            reserve: connection
+                .prepare_cached("INSERT INTO reserved VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")?,
             forgotten: Vec::new(),
         })
     }
@@ -203,9 +219,10 @@ impl<'a> Group<'a> {
         self.give.execute(params![
             given.row.0.cast_signed(),
             given.id.as_bytes(),
-            given.peer.as_str(),
+            given.replica.peer.as_str(),
             given.expires_at_ms.cast_signed(),
             rows::given_sum(given),
+            given.replica.journal.map(|JournalId(id)| id),
         ])?;
         self.totals.given += 1;
         Ok(())
@@ -217,9 +234,10 @@ impl<'a> Group<'a> {
             reserved.capability,
             reserved.after_ms.cast_signed(),
             reserved.until_ms.cast_signed(),
-            reserved.peer.as_str(),
+            rows::peers(&reserved.replicas),
             reserved.expires_at_ms.cast_signed(),
             rows::reserved_sum(reserved),
+            rows::journals(&reserved.replicas),
         ])?;
         self.totals.reserved += 1;
         Ok(())
@@ -251,7 +269,7 @@ impl<'a> Group<'a> {
         self.connection
             .prepare_cached(
                 "UPDATE totals SET commits = ?1, calls = ?2, results = ?3, given = ?4, reserved = ?5, expired_ms = ?6, \
-                 sum = ?7 WHERE row = 1",
+                 journal = ?7, sum = ?8 WHERE row = 1",
             )?
             .execute(params![
                 totals.commits.cast_signed(),
@@ -260,6 +278,7 @@ impl<'a> Group<'a> {
                 totals.given.cast_signed(),
                 totals.reserved.cast_signed(),
                 totals.expired_ms.cast_signed(),
+                totals.journal.map(|JournalId(id)| id),
                 totals.sum(),
             ])?;
         Ok(totals)

@@ -2,10 +2,15 @@
 
 use bytes::Bytes;
 
+use capd_proto::ledger::JournalId;
+
 use super::{Change, Loaded, Row, StoreError};
 
 /// What keeps rows: SQLite in the daemon, a simulated disk in the simulation.
 pub trait Storage: Send + 'static {
+    /// What names it. It stays the same for as long as nothing that was acknowledged has been lost.
+    fn journal_id(&self) -> JournalId;
+
     /// Everything that is there, in the order of rows.
     ///
     /// **Errors:** the storage cannot be read, or what it holds is damaged.

@@ -17,6 +17,10 @@ struct State {
 }
 
 impl Storage for Memory {
+    fn journal_id(&self) -> JournalId {
+        JournalId([7; 16])
+    }
+
     fn load(&mut self) -> Result<Loaded, StoreError> {
         Ok(Loaded::default())
     }
@@ -75,9 +79,16 @@ pub(super) fn finish(row: u64) -> Change {
     Change::Finish { row: Row(row), result, finished_at_ms: row + 1 }
 }
 
+/// One whose journal is known, unless it has number 0.
+fn replica(name: &str, journal: u64) -> Replica {
+    let peer = Did::parse(&format!("did:web:{name}.example")).unwrap();
+    let number = u8::try_from(journal).unwrap();
+    Replica { peer, journal: (number > 0).then_some(JournalId([number; 16])) }
+}
+
 pub(super) fn give(row: u64) -> Change {
-    let peer = Did::parse("did:web:peer.example").unwrap();
-    let given = Given { row: Row(row), id: MessageId::new(row, [9; 8]), peer, expires_at_ms: row + 1_000 };
+    let id = MessageId::new(row, [9; 8]);
+    let given = Given { row: Row(row), id, replica: replica("peer", row % 2), expires_at_ms: row + 1_000 };
     Change::Give(given)
 }
 
@@ -87,7 +98,7 @@ pub(super) fn reserve(row: u64, replaces: Option<u64>) -> Change {
         capability: "org.example.pay".into(),
         after_ms: row,
         until_ms: row + 10,
-        peer: Did::parse("did:web:peer.example").unwrap(),
+        replicas: (0..row % 3 + 1).map(|at| replica(&format!("peer{at}"), row % 2 + at)).collect(),
         expires_at_ms: row + 1_000,
     };
     Change::Reserve { reserved, replaces: replaces.map(Row) }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use ciborium::Value;
 
-use crate::agents::{Caller, Provider, by_id, idempotent, loose, success};
-use crate::support::{Message, Setup, Sidecar};
+use crate::agents::{CAP_DECLARE, Caller, Provider, by_id, idempotent, loose, success};
+use crate::support::{BytePeer, Message, Setup, Sidecar, map};
 
 const ECHO: &str = "org.example.echo:1.0.0";
 
@@ -19,7 +19,8 @@ fn a_call_that_waits_for_a_peer_is_served_by_an_agent_here_that_comes_meanwhile(
         let id = caller.invoke(by_id(ECHO, "early".into()));
         // It has been taken, and nobody serves it.
         assert_eq!(caller.link.ping().len(), 0);
-        let mut provider = Provider::of(&a, vec![descriptor]);
+        let mut provider = Provider { link: BytePeer::open(&a.socket) };
+        provider.link.send(CAP_DECLARE, map([("capabilities", Value::Array(vec![descriptor]))]));
         assert_eq!(provider.echo().id(), id);
         assert_eq!(success(&caller.result(&id)), &Value::from("early"));
         caller.heard_nothing_more();

@@ -1,9 +1,8 @@
 //! Calls through real sidecars over real links in; one answer each, whatever happens on the way, out.
 //!
 //! `agents` are callers and providers that speak raw frames on a local link, `peer` is a sidecar whose every word a test
-//! chooses. Read the tests in this order: `routes`, `choice`, `schemas`, `repair`, `drift`, `once`, `journal`, `cancel`,
-//! `retry`, `dead`, `refused`, `process`, `order`, `listing`, `load`, `metrics`, `trust`, `stop`, `steady`, `audit`,
-//! `hashes`.
+//! chooses. Read the tests in this order: `routes`, `choice`, `schemas`, `repair`, `drift`, `once`, `journal`, `memory`,
+//! `cancel`, `retry`, `dead`, `refused`, `process`, `order`, `listing`, `load`, `metrics`, `trust`, `stop`, `steady`, `audit`, `hashes`.
 
 #![allow(clippy::unwrap_used, reason = "these are tests, though not all of it stands in a test function")]
 #![allow(unreachable_pub, reason = "it is no library: its callers stand beside it")]
@@ -30,6 +29,7 @@ mod leaks;
 mod listing;
 mod load;
 mod logging;
+mod memory;
 mod metrics;
 mod once;
 mod order;

@@ -9,6 +9,7 @@ use capd::net::dial::{Address, ConnectError, Transport, connect};
 use capd::net::{CloseReason, Host, Link, Route, Seed, Service, Settings, System, quic};
 use capd_proto::envelope::{Draft, Ext, MessageId, Recipients};
 use capd_proto::identity::Identity;
+use capd_proto::ledger::JournalId;
 use ciborium::Value;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
@@ -42,6 +43,7 @@ struct Script {
     /// The code that requests for documents are refused with; 0 is none.
     document_refusal: AtomicU64,
     format: Mutex<Option<String>>,
+    journal: Mutex<Option<JournalId>>,
     heard: mpsc::SyncSender<Heard>,
 }
 
@@ -64,6 +66,7 @@ impl Peer {
             withholds_documents: AtomicBool::new(false),
             document_refusal: AtomicU64::new(0),
             format: Mutex::default(),
+            journal: Mutex::default(),
             heard: sender,
         });
         let runtime = Background::start();
@@ -89,6 +92,11 @@ impl Peer {
     /// Says that its descriptors are of this version of the format.
     pub fn write_format(&self, version: &str) {
         *self.script.format.lock().unwrap() = Some(version.to_owned());
+    }
+
+    /// Names this journal on links that open from here on; before, it names none, as older sidecars do.
+    pub fn remember_in(&self, journal: Option<JournalId>) {
+        *self.script.journal.lock().unwrap() = journal;
     }
 
     /// Refuses requests for documents with this code.
@@ -142,6 +150,11 @@ impl Peer {
     /// Bytes of an envelope to `to`, and its id.
     pub fn sealed(&self, to: &str, typ: u64, reply_to: Option<&[u8]>, body: &Value) -> (Vec<u8>, Bytes) {
         self.script.sealed(to, typ, reply_to, body)
+    }
+
+    /// The same with an `ext`.
+    pub fn sealed_with(&self, to: &str, typ: u64, body: &Value, ext: &Value) -> (Vec<u8>, Bytes) {
+        self.script.sealed_with(to, typ, None, body, Some(ext))
     }
 
     /// Sends a request on a link; the route is in flight until it is dropped.
@@ -214,11 +227,22 @@ impl Drop for Peer {
 
 impl Script {
     fn sealed(&self, to: &str, typ: u64, reply_to: Option<&[u8]>, body: &Value) -> (Vec<u8>, Bytes) {
+        self.sealed_with(to, typ, reply_to, body, None)
+    }
+
+    fn sealed_with(
+        &self,
+        to: &str,
+        typ: u64,
+        reply_to: Option<&[u8]>,
+        body: &Value,
+        ext: Option<&Value>,
+    ) -> (Vec<u8>, Bytes) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis();
         let mut random = [0; 8];
         random.copy_from_slice(&NEXT.fetch_add(1, Ordering::Relaxed).to_be_bytes());
         let id = MessageId::new(u64::try_from(now).unwrap(), random);
-        let body = encode(body);
+        let (body, ext) = (encode(body), ext.map(encode));
         let draft = Draft {
             id,
             typ,
@@ -229,7 +253,7 @@ impl Script {
             reply_to,
             thread_id: None,
             body: &body,
-            ext: Ext::None,
+            ext: ext.as_deref().map_or(Ext::None, Ext::Raw),
         };
         let mut out = Vec::new();
         draft.seal(&self.identity, self.signs, &mut out);
@@ -293,6 +317,10 @@ impl Script {
 }
 
 impl Service for Script {
+    fn journal(&self) -> Option<JournalId> {
+        *self.journal.lock().unwrap()
+    }
+
     fn on_open(&self, _link: &Arc<Link>) {}
 
     fn on_message(&self, link: &Arc<Link>, route: &Route, payload: Bytes) {

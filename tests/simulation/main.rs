@@ -261,6 +261,27 @@ fn a_provider_that_is_back_after_five_crashes_answers_within_a_second_and_a_half
     }
 }
 
+/// Worlds in which the one executor's journal is wiped while it has the call, or has just answered it.
+fn forgetful(breaks: Option<Break>) -> impl Iterator<Item = (u64, Outcome)> {
+    (0..40).map(move |seed| {
+        let mut plan = Plan::quiet(false);
+        plan.calls[0].repeats = 2;
+        plan.breaks = breaks;
+        plan.blows = vec![Blow { at_ms: 302 + seed, machine: 1, kind: BlowKind::JournalWiped }];
+        (seed, world::run(&plan, seed))
+    })
+}
+
+#[test]
+fn a_journal_that_is_wiped_runs_no_call_again() {
+    for (seed, outcome) in forgetful(None) {
+        assert_sound(seed, &outcome);
+    }
+    let is_broken = |(_, outcome): &(u64, Outcome)| !outcome.verdict.violations.is_empty();
+    let broken = forgetful(Some(Break::Journals)).filter(is_broken).count();
+    assert!(broken > 5, "{broken} worlds show a journal that is wiped and keeps its name");
+}
+
 /// The worlds in which the oracle finds something, of the first few.
 fn found(breaks: Break) -> u64 {
     (0..FOUND_WITHIN)
@@ -285,5 +306,10 @@ fn the_oracle_finds_an_error_that_passes_for_a_refusal_of_a_call_that_ran() {
 
 /// Worlds in which a fault is to be found.
 const FOUND_WITHIN: u64 = 100;
+#[test]
+fn the_oracle_finds_a_journal_that_is_wiped_and_keeps_its_name() {
+    assert!(found(Break::Journals) > 0);
+}
+
 /// Set for the process that only prints its traces.
 const PRINT_TRACES: &str = "CAPD_SIMULATION_PRINT_TRACES";

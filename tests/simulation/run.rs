@@ -1,8 +1,8 @@
 //! Seeds in; simulated worlds, and what the oracle says of them, out.
 //!
 //! ```text
-//! cargo run --release --example capd-sim -- --worlds N --seed S [--threads T] [--break duplicates|executing|refusals]
-//! cargo run --release --example capd-sim -- --replay SEED [--break duplicates|executing|refusals]
+//! cargo run --release --example capd-sim -- --worlds N --seed S [--threads T] [--break duplicates|executing|refusals|journals]
+//! cargo run --release --example capd-sim -- --replay SEED [--break duplicates|executing|refusals|journals]
 //! ```
 //!
 //! The exit code is 1 when a world broke a promise.
@@ -48,6 +48,7 @@ enum Part {
     Duplicates,
     Executing,
     Refusals,
+    Journals,
 }
 
 fn main() -> ExitCode {
@@ -56,6 +57,7 @@ fn main() -> ExitCode {
         Part::Duplicates => Break::Duplicates,
         Part::Executing => Break::Executing,
         Part::Refusals => Break::Refusals,
+        Part::Journals => Break::Journals,
     });
     if let Some(filter) = &args.log {
         let log = tracing_subscriber::fmt().without_time().with_ansi(false).with_writer(std::io::stderr);

@@ -307,8 +307,9 @@ impl Step<'_> {
     }
 
     fn error(&mut self, tries: Tries, code: Code, retry: Option<bool>, retry_after_ms: Option<u64>) -> State {
-        // PROTOCOL 8: under the same id after an ERROR marked retryable.
-        let again = retry.unwrap_or(code.is_retryable());
+        // PROTOCOL 8: under the same id after an ERROR marked retryable. An executor that has lost its memory is never asked
+        // again, whatever it says.
+        let again = retry.unwrap_or(code.is_retryable()) && code != Code::INTERRUPTED;
         match again.then(|| self.pause(tries, retry_after_ms)).flatten() {
             Some(pausing) => pausing,
             None => self.refused(tries, code),

@@ -4,13 +4,14 @@ use std::borrow::Cow;
 
 use super::{
     Type,
-    body::{self, BodyError, MapWriter, read_map, read_texts, required, write_texts},
+    body::{self, BodyError, MapWriter, read_bytes, read_map, read_texts, required, write_texts},
 };
-use crate::cbor::Reader;
+use crate::{cbor::Reader, ledger::JournalId, limits::JOURNAL_ID_BYTES};
 
 /// The body of HELLO.
 ///
-/// **Shape:** `{"versions": [+ tstr], ? "extensions": [* tstr], ? "agent_info": agent-info}`. **Source:** PROTOCOL 4.
+/// **Shape:** `{"versions": [+ tstr], ? "extensions": [* tstr], ? "agent_info": agent-info, ? "journal": bstr .size 16}`.
+/// **Source:** PROTOCOL 4, 8.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello<'a> {
     /// The client's versions, most wanted first; at least one.
@@ -19,6 +20,8 @@ pub struct Hello<'a> {
     pub extensions: Vec<Cow<'a, str>>,
     /// Who says hello; never for a decision.
     pub agent_info: Option<AgentInfo<'a>>,
+    /// The journal that the client remembers calls in.
+    pub journal: Option<JournalId>,
 }
 
 /// Who says hello. **Shape:** `{"name": tstr, ? "implementation": tstr}`. **Source:** PROTOCOL 4.
@@ -38,24 +41,26 @@ impl<'a> Hello<'a> {
     }
 
     pub(super) fn read(body: &'a [u8]) -> Result<Self, BodyError> {
-        let (mut versions, mut extensions, mut agent_info) = (None, Vec::new(), None);
+        let (mut versions, mut extensions, mut agent_info, mut journal) = (None, Vec::new(), None, None);
         let mut reader = Reader::new(body);
         read_map(&mut reader, |key, reader| {
             match key {
                 b"versions" => versions = Some(read_texts(reader)?),
                 b"extensions" => extensions = read_texts(reader)?,
                 b"agent_info" => agent_info = Some(AgentInfo::read(reader)?),
+                b"journal" => journal = Some(read_journal(reader)?),
                 _ => drop(reader.skip()?),
             }
             Ok(())
         })?;
         let versions = required(versions.filter(|versions| !versions.is_empty()), "versions")?;
-        Ok(Self { versions, extensions, agent_info })
+        Ok(Self { versions, extensions, agent_info, journal })
     }
 
     /// Appends the body.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let mut map = MapWriter::new(out);
+        map.bytes_if("journal", self.journal.as_ref().map(|JournalId(id)| id));
         write_texts(&mut map.key("versions"), &self.versions);
         if let Some(info) = &self.agent_info {
             let mut map = MapWriter::new(map.key_then("agent_info"));
@@ -81,11 +86,17 @@ impl<'a> AgentInfo<'a> {
     }
 }
 
-/// The body of HELLO_ACK. **Shape:** `{"selected": tstr}`. **Source:** PROTOCOL 4.
+fn read_journal(reader: &mut Reader<'_>) -> Result<JournalId, BodyError> {
+    read_bytes::<JOURNAL_ID_BYTES>(reader, "journal", "16 bytes").map(JournalId)
+}
+
+/// The body of HELLO_ACK. **Shape:** `{"selected": tstr, ? "journal": bstr .size 16}`. **Source:** PROTOCOL 4, 8.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HelloAck<'a> {
     /// The first of the client's versions that the server speaks.
     pub selected: Cow<'a, str>,
+    /// The journal that the server remembers calls in.
+    pub journal: Option<JournalId>,
 }
 
 impl<'a> HelloAck<'a> {
@@ -96,20 +107,23 @@ impl<'a> HelloAck<'a> {
     }
 
     pub(super) fn read(body: &'a [u8]) -> Result<Self, BodyError> {
-        let mut selected = None;
+        let (mut selected, mut journal) = (None, None);
         read_map(&mut Reader::new(body), |key, reader| {
             match key {
                 b"selected" => selected = Some(reader.text()?),
+                b"journal" => journal = Some(read_journal(reader)?),
                 _ => drop(reader.skip()?),
             }
             Ok(())
         })?;
-        Ok(Self { selected: required(selected, "selected")? })
+        Ok(Self { selected: required(selected, "selected")?, journal })
     }
 
     /// Appends the body.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        MapWriter::new(out).text("selected", &self.selected);
+        let mut map = MapWriter::new(out);
+        map.bytes_if("journal", self.journal.as_ref().map(|JournalId(id)| id));
+        map.text("selected", &self.selected);
     }
 }
 

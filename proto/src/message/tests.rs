@@ -8,6 +8,7 @@ use crate::{
     cbor::{self, Checked, Checker, TagPolicy},
     cddl::bodies::{Bodies, bodies},
     code::Code,
+    ledger::JournalId,
     limits,
     negotiate::{SessionId, Want},
 };
@@ -208,7 +209,30 @@ fn indefinite_lengths_are_read_alike() {
     let body = hex("bf 6876657273696f6e73 9f 7f 6131 622e30 ff ff 6a657874656e73696f6e73 9f ff ff");
     cbor::check(&body).unwrap();
     let hello = Hello::decode(&body).unwrap();
-    assert_eq!(hello, Hello { versions: vec!["1.0".into()], extensions: vec![], agent_info: None });
+    assert_eq!(
+        hello,
+        Hello { versions: vec!["1.0".into()], extensions: vec![], agent_info: None, journal: None }
+    );
+}
+
+#[test]
+fn both_sides_of_hello_name_their_journals() {
+    let journal = Some(JournalId([7; 16]));
+    let hello = Hello { versions: vec!["1.0".into()], extensions: vec![], agent_info: None, journal };
+    let ack = HelloAck { selected: "1.0".into(), journal };
+    let (mut said, mut answered) = (Vec::new(), Vec::new());
+    hello.encode(&mut said);
+    ack.encode(&mut answered);
+    assert_eq!(Hello::decode(&said).unwrap(), hello);
+    assert_eq!(HelloAck::decode(&answered).unwrap(), ack);
+    // One byte more or less is no id.
+    for length in [15, 17] {
+        let mut body = hex("a2 676a6f75726e616c");
+        body.push(0x40 | length);
+        body.extend(vec![7; usize::from(length)]);
+        body.extend(hex("6873656c6563746564 63312e30"));
+        HelloAck::decode(&body).unwrap_err();
+    }
 }
 
 #[test]

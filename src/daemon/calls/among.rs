@@ -11,6 +11,7 @@ use crate::daemon::wire::mismatch;
 use crate::net::Link;
 use crate::registry::snapshot::{Entry, Origin};
 use crate::router::{self, Choice};
+use crate::store::Replica;
 
 /// Peers that a call may go to, in the order of their DIDs, each with the link that it would take. Mostly few.
 type Eligible = SmallVec<[(Did, Arc<Link>); 2]>;
@@ -19,13 +20,14 @@ impl Node {
     /// One of the peers that serve just what was chosen: of two at random the one with fewer requests in flight.
     ///
     /// **Errors:** none of them has a link.
-    pub(super) fn one_of(&self, choice: &Choice<'_>) -> Result<Did, Missing> {
+    pub(super) fn one_of(&self, choice: &Choice<'_>) -> Result<Replica, Missing> {
         let eligible = self.eligible(choice)?;
         // Without randomness it is the first two, which is safe.
         let random = if eligible.len() > 1 { self.random.u32().unwrap_or(0) } else { 0 };
         let load = |at: usize| eligible[at].1.in_flight();
         let taken = router::less_loaded(eligible.len(), random, load);
-        Ok(eligible[taken].0.clone())
+        let (peer, link) = &eligible[taken];
+        Ok(Replica { peer: peer.clone(), journal: link.journal() })
     }
 
     /// The peers that serve just what was chosen and have a link; those that are suspect only while all are.

@@ -20,6 +20,7 @@ use crate::registry::snapshot::{Entry, Origin};
 use crate::router::{self, Scope};
 use crate::schema::drift::gate::Question;
 use crate::schema::{Artifact, Side, Violation};
+use crate::store::Replica;
 
 /// What a call needs before it can go out.
 pub(super) enum Missing {
@@ -50,22 +51,29 @@ impl Node {
     /// Chooses the peer and readies what the call needs; only then is there anything to send.
     pub(super) fn choose_peer(&self, call: &Arc<RelayedCall>) -> Result<Chosen, Missing> {
         let snapshot = self.registry.snapshot();
-        let given = self.gifts.peer(&call.id);
-        let asked = given.clone().or_else(|| self.gifts.former_peer(&call.id, &call.name));
-        let scope = asked.as_ref().or(call.to.as_ref()).map_or(Scope::Peers, Scope::Peer);
+        let given = self.gifts.replica(&call.id);
+        let asked = given.clone().or_else(|| self.gifts.former(&call.id, &call.name));
+        let at = asked.as_ref().map(|replica| &replica.peer).or(call.to.as_ref());
+        let (scope, is_free) = (at.map_or(Scope::Peers, Scope::Peer), at.is_none());
         let may_call = |entry: &Entry| self.agent_may(Action::Invoke, entry);
         let choice = match router::route(&snapshot, &call.name, &call.want, scope, may_call) {
             Ok(choice) => choice,
             // Whoever had the call knows what became of it, whether it still serves the capability or not.
-            Err(_) if let Some(peer) = asked.as_ref().filter(|peer| self.peers.link(peer).is_some()) => {
-                return Ok(self.chosen(call, peer.clone(), None, None));
+            Err(_) if let Some(asked) = asked.filter(|asked| self.peers.link(&asked.peer).is_some()) => {
+                return Ok(self.chosen(call, asked, None, None));
             }
-            Err(refusal) => return Err(Missing::Provider(mismatch(refusal))),
+            Err(refusal) => {
+                // Versions that are served here are part of what the agent is told.
+                let anywhere = router::route(&snapshot, &call.name, &call.want, Scope::Anywhere, may_call);
+                let refusal = anywhere.err().filter(|_| is_free).unwrap_or(refusal);
+                return Err(Missing::Provider(mismatch(refusal)));
+            }
         };
-        let peer = match &asked {
-            Some(peer) => peer.clone(),
+        let replica = match asked {
+            Some(asked) => asked,
             None => self.one_of(&choice)?,
         };
+        let peer = &replica.peer;
         let descriptor = &choice.entry.descriptor;
         let missing = |barrier| match barrier {
             Barrier::Schema(hash) => Missing::Schema(peer.clone(), hash),
@@ -73,19 +81,19 @@ impl Node {
             Barrier::Refused(shut) => Missing::Contract(shut),
         };
         let offered = self.offered(descriptor).map_err(missing)?;
-        let requirement = match self.pass(descriptor, &offered, &peer) {
+        let requirement = match self.pass(descriptor, &offered, peer) {
             Ok(requirement) => requirement,
             // It was given away under what held then; who has it may have run it.
-            Err(Barrier::Refused(_)) if given.is_some() => return Ok(self.chosen(call, peer, None, None)),
+            Err(Barrier::Refused(_)) if given.is_some() => return Ok(self.chosen(call, replica, None, None)),
             Err(barrier) => return Err(missing(barrier)),
         };
         let (input, output) = held_against(requirement.as_deref(), &offered);
         // What does not fit its schema never goes on the wire.
-        check_params(&peer, input.as_deref(), call.invoked().params())?;
+        check_params(peer, input.as_deref(), call.invoked().params())?;
         if choice.is_deprecated {
             self.warn_deprecated(self.did(), &descriptor.id);
         }
-        Ok(self.chosen(call, peer, Some(descriptor), output))
+        Ok(self.chosen(call, replica, Some(descriptor), output))
     }
 
     /// The same, of peers that live: one that was not heard from just now is asked first, while another would do.
@@ -115,7 +123,7 @@ impl Node {
     fn chosen(
         &self,
         call: &RelayedCall,
-        peer: Did,
+        Replica { peer, journal }: Replica,
         descriptor: Option<&Arc<Descriptor>>,
         output: Option<Arc<Artifact>>,
     ) -> Chosen {
@@ -132,7 +140,10 @@ impl Node {
         let machine = Caller::new(policy, idempotent, unanswered, time);
         #[cfg(feature = "test-hooks")]
         let machine = self.left_out.tampered(machine);
-        Chosen { machine, peer, descriptor, idempotent, output, ids: smallvec![call.id], cancel: None }
+        let ids = smallvec![call.id];
+        // What may run again is asked of whoever is there.
+        let journal = journal.filter(|_| !idempotent);
+        Chosen { machine, peer, journal, descriptor, idempotent, output, ids, cancel: None }
     }
 
     /// Moves an idempotent call whose peer is gone, or has come back without it, to another that serves the same;

@@ -11,6 +11,7 @@ use capd_proto::identity::Did;
 use capd_proto::message::{Request, Type};
 
 use super::answers::nothing_waits;
+use super::memory::naming;
 use super::{Handed, RelayedCall};
 use crate::daemon::node::{ANSWER_TTL_MS, Node, Outbound, Refusal, lock, needs_signature};
 use crate::daemon::relay::Waiter;
@@ -67,7 +68,7 @@ impl Node {
 
     /// Sends the invoke, or sees to it that it is sent once there is a link.
     pub(super) fn send_call(&self, call: &Arc<RelayedCall>, generation: Generation) {
-        let (peer, id, until_ms, answered_by_ms, idempotent) = {
+        let (peer, id, until_ms, answered_by_ms, idempotent, journal) = {
             let mut progress = lock(&call.progress);
             let Some(chosen) = &mut progress.chosen else { return };
             while chosen.ids.len() <= generation.0 as usize {
@@ -75,7 +76,7 @@ impl Node {
             }
             let until_ms = chosen.machine.poll_timeout().unwrap_or(call.deadline_ms);
             let (id, answered_by_ms) = (chosen.ids[generation.0 as usize], chosen.machine.deadline_ms());
-            (chosen.peer.clone(), id, until_ms, answered_by_ms, chosen.idempotent)
+            (chosen.peer.clone(), id, until_ms, answered_by_ms, chosen.idempotent, chosen.journal)
         };
         // PROTOCOL 8: a copy is never sent that must be refused as expired.
         if call.expires_at_ms < self.clock.wall_ms() {
@@ -85,6 +86,10 @@ impl Node {
         let Some(link) = self.peers.link(&peer) else {
             return self.send_call_later(call, generation, until_ms);
         };
+        if !idempotent && !self.same_memory(call, generation, &link) {
+            return;
+        }
+        let ext = naming(call.ext.as_deref(), journal);
         let invoked = call.invoked();
         let message = Outbound {
             id,
@@ -94,7 +99,7 @@ impl Node {
             thread_id: call.thread_id.as_deref(),
             ttl_ms: call.expires_at_ms.saturating_sub(id.ts_ms()),
             body: &[],
-            ext: call.ext.as_deref().map_or(Ext::None, Ext::Raw),
+            ext: ext.as_deref().map_or(Ext::None, Ext::Raw),
         };
         let (envelope, body) = self.pass_on(message.draft(self.did()), &invoked.body, needs_signature(&link));
         call.keep(body);
@@ -112,7 +117,7 @@ impl Node {
     }
 
     /// The copy that was to leave does not.
-    fn not_sent(
+    pub(super) fn not_sent(
         &self,
         call: &Arc<RelayedCall>,
         generation: Generation,

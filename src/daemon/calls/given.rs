@@ -16,7 +16,7 @@ use crate::daemon::executor::{Written, refused_code, unwritable};
 use crate::daemon::meter::CallLimit;
 use crate::daemon::node::{Node, Refusal, lock};
 use crate::net::deadlines::Deadlines;
-use crate::store::{Change, Given, Reserved, Row, StoreError, Work};
+use crate::store::{Change, Given, Replica, Reserved, Row, StoreError, Work};
 
 /// Whom calls were given to, until their `ts + ttl`.
 pub(in crate::daemon) struct Gifts {
@@ -34,7 +34,7 @@ struct State {
 }
 
 struct Gift {
-    peer: Did,
+    replica: Replica,
     expires_at_ms: u64,
     /// The row that keeps it.
     row: Row,
@@ -65,8 +65,9 @@ impl Gifts {
     ) -> Self {
         let reservations = Reservations::new(reserved);
         let mut state = State { reservations, expired_ms, ..State::default() };
-        for Given { row, id, peer, expires_at_ms } in given {
-            let gift = Gift { peer, expires_at_ms, row, is_own: true, is_durable: true, may_have_run: true };
+        for Given { row, id, replica, expires_at_ms } in given {
+            let gift =
+                Gift { replica, expires_at_ms, row, is_own: true, is_durable: true, may_have_run: true };
             state.insert(id, gift);
         }
         Self { state: Mutex::new(state), gifts_max }
@@ -74,12 +75,22 @@ impl Gifts {
 
     /// Whom the call of this id was given to.
     pub(in crate::daemon) fn peer(&self, id: &MessageId) -> Option<Did> {
-        lock(&self.state).by_id.get(id).map(|gift| gift.peer.clone())
+        self.replica(id).map(|replica| replica.peer)
+    }
+
+    /// The same, with the journal that it is to be remembered in.
+    pub(super) fn replica(&self, id: &MessageId) -> Option<Replica> {
+        lock(&self.state).by_id.get(id).map(|gift| gift.replica.clone())
     }
 
     /// Whom a call of this id, of which nobody here knows, may have been given to by a former process.
-    pub(super) fn former_peer(&self, id: &MessageId, name: &str) -> Option<Did> {
+    pub(super) fn former(&self, id: &MessageId, name: &str) -> Option<Replica> {
         lock(&self.state).reservations.former(name, id.ts_ms()).cloned()
+    }
+
+    /// Takes back what nothing was sent of; gives the row that keeps nothing else.
+    pub(super) fn take_back(&self, id: &MessageId) -> Option<Row> {
+        lock(&self.state).remove(id).filter(|gift| gift.is_own).map(|gift| gift.row)
     }
 
     /// Whether the call of this id may have been executed, so that nobody may call it refused (PROTOCOL 8).
@@ -133,12 +144,12 @@ impl Gifts {
         (!is_reservation).then_some(row)
     }
 
-    /// Remembers that `call` goes to `peer`. **Errors:** 1003 when calls as old were forgotten, 5004 when there are too
+    /// Remembers that `call` goes to `replica`. **Errors:** 1003 when calls as old were forgotten, 5004 when there are too
     /// many.
     fn give(
         &self,
         call: &RelayedCall,
-        peer: &Did,
+        replica: &Replica,
         next_row: impl Fn() -> Row,
     ) -> Result<(Row, Asks), Refusal> {
         let (id, expires_at_ms) = (call.id, call.expires_at_ms);
@@ -154,7 +165,7 @@ impl Gifts {
         let cover = if call.to.is_some() {
             Cover::Own
         } else {
-            let asked = Asked { name: &call.name, id_ms: id.ts_ms(), expires_at_ms, peer };
+            let asked = Asked { name: &call.name, id_ms: id.ts_ms(), expires_at_ms, replica };
             state.reservations.cover(asked, &next_row)
         };
         let (row, first) = match cover {
@@ -164,7 +175,7 @@ impl Gifts {
             }
             Cover::Own => {
                 let row = next_row();
-                (row, Some(Change::Give(Given { row, id, peer: peer.clone(), expires_at_ms })))
+                (row, Some(Change::Give(Given { row, id, replica: replica.clone(), expires_at_ms })))
             }
         };
         let (is_own, is_durable) = (matches!(first, Some(Change::Give(_))), first.is_none());
@@ -172,7 +183,7 @@ impl Gifts {
             Some(former) => former.may_have_run,
             None => state.reservations.former(&call.name, id.ts_ms()).is_some(),
         };
-        let gift = Gift { peer: peer.clone(), expires_at_ms, row, is_own, is_durable, may_have_run };
+        let gift = Gift { replica: replica.clone(), expires_at_ms, row, is_own, is_durable, may_have_run };
         let forget = state.insert(id, gift).filter(|former| former.is_own).map(|former| former.row);
         Ok((row, Asks { first, forget }))
     }
@@ -224,7 +235,7 @@ impl Node {
         if let Some(peer) = self.gifts.peer(id) {
             return Ok(Some(peer));
         }
-        match self.gifts.former_peer(id, name) {
+        match self.gifts.former(id, name).map(|replica| replica.peer) {
             None => Ok(to),
             Some(_) if self.executes(*id) => Ok(to),
             Some(peer) if to.as_ref().is_none_or(|to| *to == peer) => Ok(Some(peer)),
@@ -243,7 +254,8 @@ impl Node {
             lock(&call.progress).chosen = Some(chosen);
             return self.drive_call(call, None, Handed::Nothing);
         }
-        let (row, asks) = match self.gifts.give(call, &chosen.peer, || self.journal.next_row()) {
+        let replica = Replica { peer: chosen.peer.clone(), journal: chosen.journal };
+        let (row, asks) = match self.gifts.give(call, &replica, || self.journal.next_row()) {
             Ok(given) => given,
             Err(refusal) => {
                 if refusal.code == Code::OVERLOADED {

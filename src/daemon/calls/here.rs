@@ -40,7 +40,7 @@ impl Node {
     pub(super) fn is_served_here(&self, call: &RelayedCall) -> bool {
         let is_free = call.to.is_none()
             && self.gifts.peer(&call.id).is_none()
-            && self.gifts.former_peer(&call.id, &call.name).is_none();
+            && self.gifts.former(&call.id, &call.name).is_none();
         let may_call = |entry: &Entry| self.agent_may(Action::Invoke, entry);
         is_free
             && router::route(&self.registry.snapshot(), &call.name, &call.want, Scope::Local, may_call)

@@ -1,7 +1,8 @@
 //! The agent's calls in; to a provider here or to a peer, and one answer each back: the caller's side of a call.
 //!
 //! [`choose`] finds the peer, [`among`] one of several that serve alike, [`here`] an agent that serves it after all.
-//! [`given`] remembers the peer where a call may run only once, [`reserved`] does so for many calls at once. [`drive`] tells
+//! [`given`] remembers the peer where a call may run only once, [`reserved`] does so for many calls at once, [`memory`]
+//! sees to it that the peer remembers it as well. [`drive`] tells
 //! the call's machine what happened and does what it says, [`answers`] takes what comes back, [`deliver`] gives the agent
 //! its one answer.
 
@@ -13,6 +14,7 @@ mod drive;
 mod given;
 mod here;
 mod listing;
+mod memory;
 mod reserved;
 mod retry;
 
@@ -26,6 +28,7 @@ use capd_proto::cbor;
 use capd_proto::code::Code;
 use capd_proto::envelope::{Encoded, MessageId};
 use capd_proto::identity::Did;
+use capd_proto::ledger::JournalId;
 use capd_proto::message::{Descriptor, ErrorBody, Identity, Invoke, Type};
 use capd_proto::negotiate::Want;
 use smallvec::{SmallVec, smallvec};
@@ -132,6 +135,8 @@ struct Progress {
 struct Chosen {
     machine: Caller,
     peer: Did,
+    /// The peer's journal, where the call is given to that.
+    journal: Option<JournalId>,
     /// What was chosen, where the peer says that it serves it.
     descriptor: Option<Arc<Descriptor>>,
     idempotent: bool,
@@ -213,6 +218,7 @@ impl Node {
             return Err(Refusal::new(Code::DELEGATION_INVALID, "delegation is not supported"));
         }
         if !inbound.link.kind().is_local() {
+            self.is_for_this_journal(inbound)?;
             let want = self.wanted(inbound, &identity.name, identity.want.clone(), invoke)?;
             return self.execute_inbound(inbound, invoke, &identity.name, want, None, permit);
         }

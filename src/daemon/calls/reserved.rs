@@ -8,9 +8,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use capd_proto::identity::Did;
-
-use crate::store::{Reserved, Row};
+use crate::store::{Replica, Reserved, Row};
 
 /// Spans of ids, by the name of the capability.
 #[derive(Default)]
@@ -43,7 +41,7 @@ pub(super) struct Asked<'a> {
     /// Its `ts + ttl`. **Units:** milliseconds since the Unix epoch.
     pub(super) expires_at_ms: u64,
     /// Whom it is to be given to.
-    pub(super) peer: &'a Did,
+    pub(super) replica: &'a Replica,
 }
 
 /// What must be on disk before a call may leave.
@@ -71,17 +69,17 @@ impl Reservations {
     }
 
     /// Whom a former process may have given a call to of which nobody knows.
-    pub(super) fn former(&self, name: &str, id_ms: u64) -> Option<&Did> {
+    pub(super) fn former(&self, name: &str, id_ms: u64) -> Option<&Replica> {
         if id_ms > self.former_until_ms {
             return None;
         }
         let span = self.by_name.get(name)?.iter().rev().find(|span| span.has(id_ms))?;
-        (id_ms <= span.former_until_ms).then_some(&span.reserved.peer)
+        (id_ms <= span.former_until_ms).then(|| span.reserved.replicas.first()).flatten()
     }
 
     /// What `asked` needs. A reservation that it names counts as being written from then on.
     pub(super) fn cover(&mut self, asked: Asked<'_>, next_row: impl FnOnce() -> Row) -> Cover {
-        let Asked { name, id_ms, expires_at_ms, peer } = asked;
+        let Asked { name, id_ms, expires_at_ms, replica } = asked;
         let spans = self.by_name.get(name).map_or(&[][..], Vec::as_slice);
         let (after_ms, replaced) = match spans.split_last() {
             None => (0, None),
@@ -94,7 +92,9 @@ impl Reservations {
                 };
             }
             Some((last, _)) if last.covers(asked) => return Cover::Covered(last.reserved.row),
-            Some((last, _)) if last.reserved.peer == *peer => (last.reserved.after_ms, Some(last)),
+            Some((last, _)) if last.reserved.replicas == [replica.clone()] => {
+                (last.reserved.after_ms, Some(last))
+            }
             Some((last, _)) if id_ms <= last.reserved.until_ms => return Cover::Own,
             Some((last, _)) => (last.reserved.until_ms, None),
         };
@@ -108,7 +108,7 @@ impl Reservations {
             capability: Arc::clone(&capability),
             after_ms,
             until_ms: until_ms.max(id_ms.saturating_add(AHEAD_MS)),
-            peer: peer.clone(),
+            replicas: vec![replica.clone()],
             expires_at_ms: latest_ms.max(expires_at_ms.saturating_add(AHEAD_MS)),
         };
         let replaces = replaced.map(|span| span.reserved.row);
@@ -173,7 +173,7 @@ impl Span {
     fn covers(&self, asked: Asked<'_>) -> bool {
         self.is_durable
             && self.has(asked.id_ms)
-            && self.reserved.peer == *asked.peer
+            && self.reserved.replicas == [asked.replica.clone()]
             && asked.expires_at_ms <= self.reserved.expires_at_ms
     }
 }
@@ -184,12 +184,16 @@ const AHEAD_MS: u64 = 10_000;
 
 #[cfg(test)]
 mod tests {
+    use capd_proto::identity::Did;
+    use capd_proto::ledger::JournalId;
+
     use super::*;
 
     const NAME: &str = "org.example.pay";
 
-    fn did(peer: char) -> Did {
-        Did::parse(&format!("did:web:{peer}.example")).unwrap()
+    fn replica(peer: char) -> Replica {
+        let journal = Some(JournalId([peer as u8; 16]));
+        Replica { peer: Did::parse(&format!("did:web:{peer}.example")).unwrap(), journal }
     }
 
     /// Reservations, and the rows that the journal hands out.
@@ -204,7 +208,7 @@ mod tests {
         }
 
         fn cover(&mut self, peer: char, id_ms: u64, expires_at_ms: u64) -> Cover {
-            let asked = Asked { name: NAME, id_ms, expires_at_ms, peer: &did(peer) };
+            let asked = Asked { name: NAME, id_ms, expires_at_ms, replica: &replica(peer) };
             let row = self.rows + 1;
             let cover = self.reservations.cover(asked, || Row(row));
             self.rows += u64::from(matches!(cover, Cover::Reserve(..)));
@@ -227,7 +231,7 @@ mod tests {
             capability: NAME.into(),
             after_ms,
             until_ms,
-            peer: did(peer),
+            replicas: vec![replica(peer)],
             expires_at_ms,
         }
     }
@@ -291,14 +295,14 @@ mod tests {
         let expect =
             [(1, Some('a')), (5_000, Some('a')), (5_001, Some('b')), (9_000, Some('b')), (9_001, None)];
         for (id_ms, peer) in expect {
-            assert_eq!(former(&journal, id_ms), peer.map(did), "{id_ms}");
+            assert_eq!(former(&journal, id_ms), peer.map(replica), "{id_ms}");
         }
         assert_eq!(journal.reservations.former("org.example.other", 1), None);
         // What this process promises says nothing of the former one.
         let (grown, _) = journal.reserve('b', 9_001, 69_001);
         assert_eq!((grown.after_ms, grown.until_ms), (5_000, 19_001));
         for (id_ms, peer) in expect {
-            assert_eq!(former(&journal, id_ms), peer.map(did), "{id_ms}");
+            assert_eq!(former(&journal, id_ms), peer.map(replica), "{id_ms}");
         }
     }
 
@@ -307,7 +311,7 @@ mod tests {
         let left = vec![reserved(1, 'a', 0, 9_000, 69_000), reserved(2, 'b', 5_000, 7_000, 67_000)];
         let mut journal = Journal::new(left);
         for (id_ms, peer) in [(5_000, 'a'), (5_001, 'b'), (7_000, 'b'), (7_001, 'a'), (9_000, 'a')] {
-            assert_eq!(journal.reservations.former(NAME, id_ms), Some(&did(peer)), "{id_ms}");
+            assert_eq!(journal.reservations.former(NAME, id_ms), Some(&replica(peer)), "{id_ms}");
         }
         let (next, _) = journal.reserve('b', 7_001, 67_001);
         assert_eq!(next, reserved(11, 'b', 5_000, 17_001, 77_001));

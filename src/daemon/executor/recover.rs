@@ -6,7 +6,7 @@
 use capd_proto::code::Code;
 use capd_proto::envelope::{Draft, Ext, MessageId, Recipients};
 use capd_proto::identity::Identity;
-use capd_proto::ledger::{Answerer, Facts, Invoke, Kept, Ledger, Limits};
+use capd_proto::ledger::{Answerer, Facts, Invoke, JournalId, Kept, Ledger, Limits};
 use capd_proto::message::{CallError, CapResult, Type};
 
 use super::listing::Called;
@@ -28,6 +28,8 @@ pub(in crate::daemon) struct Recovered<S: Storage> {
     pub(in crate::daemon) reserved: Vec<Reserved>,
     /// The latest `ts + ttl` that has expired. **Units:** milliseconds since the Unix epoch.
     pub(in crate::daemon) expired_ms: u64,
+    /// What names the journal to peers.
+    pub(in crate::daemon) journal_id: JournalId,
     pub(in crate::daemon) journal: Journal<Written>,
     /// What must run before the journal does anything.
     pub(in crate::daemon) writer: Writer<Written, S>,
@@ -73,9 +75,10 @@ pub(in crate::daemon) fn recover<M: Medium>(
     if !changes.is_empty() {
         storage.commit(&changes)?;
     }
+    let journal_id = storage.journal_id();
     let (journal, writer) = journal(storage, next_row, queue_max);
     let store::Recovered { given, reserved, expired_ms, .. } = left;
-    Ok(Recovered { ledger, given, reserved, expired_ms, journal, writer })
+    Ok(Recovered { ledger, given, reserved, expired_ms, journal_id, journal, writer })
 }
 
 /// What a list says of a call that the journal kept.

@@ -8,11 +8,14 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use capd_proto::ledger::JournalId;
+use capd_proto::limits::JOURNAL_ID_BYTES;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use super::super::migrations::{self, VERSION};
 use super::super::{Loaded, Storage, StoreError, StoreErrorKind};
+use super::last::{Last, LastFile};
 use super::mark::{Mark, MarkFile};
 use super::rows::{self, Totals};
 use super::{Damage, Options, Sqlite};
@@ -24,26 +27,30 @@ pub(super) struct Files {
     pub(super) database: PathBuf,
     pub(super) log: PathBuf,
     pub(super) mark: PathBuf,
+    /// Which journal was here last: no part of the journal, which a copy of it does not replace.
+    pub(super) last: PathBuf,
 }
 
 impl Sqlite {
     /// Opens the journal in `folder`, or makes one when there is none.
     ///
     /// It reads and checks the whole file: the pages' shape, the schema, every row's checksum, the rows' numbers
-    /// against the totals, the totals against the mark. A mark that is missing or damaged alone is written anew.
+    /// against the totals, the totals against the mark. A mark that is missing or damaged alone is written anew. One that
+    /// is not what was here last gets a new id: it has forgotten calls.
     ///
     /// **Errors:** every kind but [`Missing`](StoreErrorKind::Missing), [`Conflict`](StoreErrorKind::Conflict) and
     /// [`Closed`](StoreErrorKind::Closed).
     pub fn open(folder: &Path, options: Options) -> Result<Self, StoreError> {
         let files = Files::new(folder)?;
         let mark = Mark::read(&files.mark).map_err(|error| files.refused(&files.mark, "read", &error))?;
+        let last = Last::read(&files.last).map_err(|error| files.refused(&files.last, "read", &error))?;
         if files.must_be_made(mark)? {
             files.make(options)?;
         }
         let connection = files.connect().map_err(|error| files.unreadable(error, mark))?;
         let version = files.identify(&connection, mark)?;
         let (totals, loaded) = files.check(&connection, options, version, mark)?;
-        files.take_over(connection, totals, loaded, mark)
+        files.take_over(connection, totals, loaded, (mark, last))
     }
 }
 
@@ -54,8 +61,8 @@ impl Files {
             StoreError::new(StoreErrorKind::Io, folder.display(), format_args!("find it: {error}"))
         })?;
         let file = |name| folder.join(name);
-        let (database, log, mark) = (file(DATABASE), file(LOG), file(MARK));
-        Ok(Self { folder, database, log, mark })
+        let (database, log, mark, last) = (file(DATABASE), file(LOG), file(MARK), file(LAST));
+        Ok(Self { folder, database, log, mark, last })
     }
 
     /// Whether there is no journal. One that has lost its database is not taken for none: SQLite would make a new one
@@ -85,7 +92,8 @@ impl Files {
         getrandom::fill(&mut suffix)
             .map_err(|error| self.refused(&self.database, "draw a name", &io::Error::other(error)))?;
         let temporary = self.folder.join(format!("{DATABASE}.{:016x}.tmp", u64::from_be_bytes(suffix)));
-        let made = self.make_at(&temporary, options).and_then(|()| {
+        let id = self.draw_id()?;
+        let made = self.make_at(&temporary, options, id).and_then(|()| {
             match fs::hard_link(&temporary, &self.database) {
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
                     Err(self.refused(&self.database, "create", &error))
@@ -101,7 +109,7 @@ impl Files {
             .map_err(|error| self.refused(&self.folder, "sync", &error))
     }
 
-    fn make_at(&self, path: &Path, options: Options) -> Result<(), StoreError> {
+    fn make_at(&self, path: &Path, options: Options, id: JournalId) -> Result<(), StoreError> {
         // SQLite gives its log the mode of the database.
         OpenOptions::new()
             .write(true)
@@ -117,12 +125,21 @@ impl Files {
             connection.pragma_update(None, "application_id", APPLICATION_ID)?;
             connection.pragma_update(None, "journal_mode", "WAL")?;
             migrations::migrate(&connection, 0)?;
-            let totals = Totals::default();
-            connection.execute("INSERT INTO totals VALUES (1, 0, 0, 0, 0, 0, ?1, 0)", [totals.sum()])?;
+            let totals = Totals { journal: Some(id), ..Totals::default() };
+            let row = rusqlite::params![totals.sum(), id.0];
+            connection.execute("INSERT INTO totals VALUES (1, 0, 0, 0, 0, 0, ?1, 0, ?2)", row)?;
             // Closing copies the log into the database and removes it.
             connection.close().map_err(|(_, error)| error)
         };
         make().map_err(|error| self.failed(error.into()))
+    }
+
+    /// A new journal's id.
+    fn draw_id(&self) -> Result<JournalId, StoreError> {
+        let mut id = [0; JOURNAL_ID_BYTES];
+        getrandom::fill(&mut id)
+            .map_err(|error| self.refused(&self.database, "draw an id", &io::Error::other(error)))?;
+        Ok(JournalId(id))
     }
 
     /// Opens the database and takes its lock, without writing to it.
@@ -227,9 +244,9 @@ impl Files {
     fn take_over(
         self,
         connection: Connection,
-        totals: Totals,
+        mut totals: Totals,
         loaded: Loaded,
-        mark: Mark,
+        (mark, last): (Mark, Last),
     ) -> Result<Sqlite, StoreError> {
         let read_only = connection.is_readonly("main").map_err(|error| self.failed(error.into()))?;
         if read_only {
@@ -251,11 +268,46 @@ impl Files {
         connection
             .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)
             .map_err(|error| self.failed(error.into()))?;
-        let mut journal =
-            Sqlite { connection, files: self, mark: file, mark_failing: false, totals, loaded: None };
+        let forgotten = last.forgotten_by(totals.journal, totals.commits);
+        let id = match totals.journal {
+            // One that was made just now has an id that nobody knows.
+            Some(id) if forgotten.is_none() || totals.commits == 0 => id,
+            Some(_) | None => self.draw_id()?,
+        };
+        if let Some(forgotten) = forgotten {
+            let (file, reason) = (self.database.display(), forgotten.reason());
+            tracing::warn!(%file, "{reason}: calls that peers gave to this sidecar before end with 5902");
+        }
+        totals.journal = Some(id);
+        let refused = |error: io::Error| self.refused(&self.last, "write", &error);
+        let last = LastFile::open(&self.last).map_err(refused)?;
+        let mut journal = Sqlite {
+            connection,
+            files: self,
+            mark: file,
+            last,
+            mark_failing: false,
+            id,
+            totals,
+            loaded: None,
+        };
         journal.commit(&[])?;
+        journal.keep_last()?;
         journal.loaded = Some(loaded);
         Ok(journal)
+    }
+}
+
+impl Sqlite {
+    /// Has it on disk which journal is here from this start on.
+    fn keep_last(&self) -> Result<(), StoreError> {
+        let files = &self.files;
+        self.last
+            .write_durably(self.id, self.totals.commits)
+            .map_err(|error| files.refused(&files.last, "write", &error))?;
+        File::open(&files.folder)
+            .and_then(|folder| folder.sync_all())
+            .map_err(|error| files.refused(&files.folder, "sync", &error))
     }
 }
 
@@ -282,6 +334,7 @@ fn expected_schema() -> rusqlite::Result<&'static Vec<[String; 4]>> {
 const DATABASE: &str = "journal.db";
 const LOG: &str = "journal.db-wal";
 const MARK: &str = "journal.mark";
+const LAST: &str = "last-journal";
 /// "capd", in the header of each of our databases.
 const APPLICATION_ID: i32 = i32::from_be_bytes(*b"capd");
 /// SQLite's own mutexes are not needed: the journal's thread alone uses the connection.

@@ -8,12 +8,14 @@ use sha2::{Digest, Sha256};
 
 use capd_proto::envelope::MessageId;
 use capd_proto::identity::Did;
-use capd_proto::ledger::{BodyDigest, Key};
+use capd_proto::ledger::{BodyDigest, JournalId, Key};
+use capd_proto::limits::JOURNAL_ID_BYTES;
 
-use super::super::{Begun, Given, Loaded, LoadedCall, LoadedResult, Reserved, Row};
+use super::super::{Begun, Given, Loaded, LoadedCall, LoadedResult, Replica, Reserved, Row};
 use super::Damage;
 
-/// What the `totals` row says: how many commits there were, how many rows each table has, and what has expired.
+/// What the `totals` row says: how many commits there were, how many rows each table has, what has expired, and which
+/// journal it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Totals {
     pub(super) commits: u64,
@@ -22,6 +24,7 @@ pub(super) struct Totals {
     pub(super) given: u64,
     pub(super) reserved: u64,
     pub(super) expired_ms: u64,
+    pub(super) journal: Option<JournalId>,
 }
 
 impl Totals {
@@ -29,9 +32,12 @@ impl Totals {
         let mut sum = Sum::new("totals", Row(1));
         sum.number(self.commits).number(self.calls).number(self.results).number(self.given);
         sum.number(self.expired_ms);
-        // A journal of the first version has none, and the sum of its totals holds.
+        // A journal of an earlier version has none, and the sum of its totals holds.
         if self.reserved > 0 {
             sum.number(self.reserved);
+        }
+        if let Some(JournalId(id)) = &self.journal {
+            sum.bytes(id);
         }
         sum.finish()
     }
@@ -39,7 +45,7 @@ impl Totals {
     /// Reads and checks the row.
     pub(super) fn load(connection: &Connection) -> Result<Self, Damage> {
         let mut statement = connection.prepare(
-            "SELECT commits, calls, results, given, reserved, expired_ms, sum FROM totals WHERE row = 1",
+            "SELECT commits, calls, results, given, reserved, expired_ms, sum, journal FROM totals WHERE row = 1",
         )?;
         let mut rows = statement.query([])?;
         let Some(row) = rows.next()? else { return Err(Damage::found("its totals are missing")) };
@@ -50,6 +56,7 @@ impl Totals {
             given: number(row, 3)?,
             reserved: number(row, 4)?,
             expired_ms: number(row, 5)?,
+            journal: row.get::<_, Option<_>>(7)?.map(JournalId),
         };
         if row.get::<_, i64>(6)? != totals.sum() {
             return Err(Damage::found("its totals are damaged"));
@@ -73,15 +80,53 @@ pub(super) fn result_sum(row: Row, finished_at_ms: u64, result: &[u8]) -> i64 {
 
 pub(super) fn given_sum(given: &Given) -> i64 {
     let mut sum = Sum::new("given", given.row);
-    sum.bytes(given.id.as_bytes()).bytes(given.peer.as_str().as_bytes()).number(given.expires_at_ms);
+    sum.bytes(given.id.as_bytes()).bytes(given.replica.peer.as_str().as_bytes()).number(given.expires_at_ms);
+    if let Some(JournalId(id)) = &given.replica.journal {
+        sum.bytes(id);
+    }
     sum.finish()
 }
 
 pub(super) fn reserved_sum(reserved: &Reserved) -> i64 {
     let mut sum = Sum::new("reserved", reserved.row);
     sum.bytes(reserved.capability.as_bytes()).number(reserved.after_ms).number(reserved.until_ms);
-    sum.bytes(reserved.peer.as_str().as_bytes()).number(reserved.expires_at_ms);
+    sum.bytes(peers(&reserved.replicas).as_bytes()).number(reserved.expires_at_ms);
+    let journals = journals(&reserved.replicas);
+    if !journals.is_empty() {
+        sum.bytes(&journals);
+    }
     sum.finish()
+}
+
+/// The DIDs of several replicas in one column. **Shape:** with a space between two.
+pub(super) fn peers(replicas: &[Replica]) -> String {
+    replicas.iter().map(|replica| replica.peer.as_str()).collect::<Vec<_>>().join(" ")
+}
+
+/// Their journals in another. **Shape:** for each replica in order 1 and the id, or 0 and as many zeros where it is unknown;
+/// nothing where all are.
+pub(super) fn journals(replicas: &[Replica]) -> Vec<u8> {
+    if replicas.iter().all(|replica| replica.journal.is_none()) {
+        return Vec::new();
+    }
+    let one = |replica: &Replica| {
+        let id = replica.journal.map_or([0; JOURNAL_ID_BYTES], |JournalId(id)| id);
+        [&[u8::from(replica.journal.is_some())], &id[..]].concat()
+    };
+    replicas.iter().flat_map(one).collect()
+}
+
+/// Reads both columns; `None` for what [`peers`] and [`journals`] do not write.
+fn replicas(dids: &str, ids: &[u8]) -> Option<Vec<Replica>> {
+    let ids: Vec<_> = ids.chunks(1 + JOURNAL_ID_BYTES).collect();
+    let one = |(at, did): (usize, &str)| {
+        let journal = match ids.get(at) {
+            Some([1, id @ ..]) => Some(JournalId::from_slice(id)?),
+            Some(_) | None => None,
+        };
+        Some(Replica { peer: Did::parse(did).ok()?, journal })
+    };
+    dids.split(' ').enumerate().map(one).collect()
 }
 
 /// Reads every row, checks each, and holds their counts against `totals`.
@@ -171,7 +216,7 @@ fn load_calls(connection: &Connection, results: &[(Row, LoadedResult)]) -> Resul
 
 fn load_given(connection: &Connection) -> Result<Vec<Given>, Damage> {
     let mut statement =
-        connection.prepare("SELECT row, id, peer, expires_at_ms, sum FROM given ORDER BY row")?;
+        connection.prepare("SELECT row, id, peer, expires_at_ms, sum, journal FROM given ORDER BY row")?;
     let mut rows = statement.query([])?;
     let mut all = Vec::new();
     while let Some(found) = rows.next()? {
@@ -180,7 +225,10 @@ fn load_given(connection: &Connection) -> Result<Vec<Given>, Damage> {
         let given = Given {
             row,
             id: id(found, 1).ok_or_else(damaged)?,
-            peer: did(found, 2).ok_or_else(damaged)?,
+            replica: Replica {
+                peer: did(found, 2).ok_or_else(damaged)?,
+                journal: found.get::<_, Option<_>>(5)?.map(JournalId),
+            },
             expires_at_ms: number(found, 3)?,
         };
         if found.get::<_, i64>(4)? != given_sum(&given) {
@@ -193,19 +241,21 @@ fn load_given(connection: &Connection) -> Result<Vec<Given>, Damage> {
 
 fn load_reserved(connection: &Connection) -> Result<Vec<Reserved>, Damage> {
     let mut statement = connection.prepare(
-        "SELECT row, capability, after_ms, until_ms, peer, expires_at_ms, sum FROM reserved ORDER BY row",
+        "SELECT row, capability, after_ms, until_ms, peers, expires_at_ms, sum, journals FROM reserved ORDER BY row",
     )?;
     let mut rows = statement.query([])?;
     let mut all = Vec::new();
     while let Some(found) = rows.next()? {
         let row = Row(number(found, 0)?);
         let damaged = || Damage::row("reserved", row);
+        let (dids, ids): (String, Vec<u8>) = (found.get(4)?, found.get(7)?);
+        let replicas = replicas(&dids, &ids).filter(|replicas| journals(replicas) == ids);
         let reserved = Reserved {
             row,
             capability: found.get(1)?,
             after_ms: number(found, 2)?,
             until_ms: number(found, 3)?,
-            peer: did(found, 4).ok_or_else(damaged)?,
+            replicas: replicas.ok_or_else(damaged)?,
             expires_at_ms: number(found, 5)?,
         };
         if found.get::<_, i64>(6)? != reserved_sum(&reserved) {

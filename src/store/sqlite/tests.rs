@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::super::migrations::MIGRATIONS;
 use super::super::tests::{begin, finish, forget, give, reserve};
-use super::super::{LoadedCall, LoadedResult};
+use super::super::{LoadedCall, LoadedResult, Replica};
 use super::mark::Mark;
 use super::*;
 
@@ -117,6 +117,8 @@ fn a_journal_of_the_first_version_is_brought_up_to_date() {
     let changes = [begin(1), finish(1), begin(2), give(3)];
     let dir = written(&changes);
     let totals = Totals { commits: 1, calls: 2, results: 1, given: 1, ..Totals::default() };
+    let without_journal = Given { replica: Replica { journal: None, ..given(3).replica }, ..given(3) };
+    let sum = rows::given_sum(&without_journal);
     meddle(
         dir.path(),
         &format!(
@@ -124,20 +126,106 @@ fn a_journal_of_the_first_version_is_brought_up_to_date() {
              CREATE TEMP TABLE g AS SELECT * FROM given;
              DROP TABLE calls; DROP TABLE results; DROP TABLE given; DROP TABLE totals; DROP TABLE reserved;
              {} INSERT INTO calls SELECT * FROM c; INSERT INTO results SELECT * FROM r;
-             INSERT INTO given SELECT * FROM g; INSERT INTO totals VALUES (1, 1, 2, 1, 1, 0, {});
+             INSERT INTO given SELECT row, id, peer, expires_at_ms, {sum} FROM g;
+             INSERT INTO totals VALUES (1, 1, 2, 1, 1, 0, {});
              PRAGMA user_version = 1",
             MIGRATIONS[0],
             totals.sum()
         ),
     );
-    std::fs::remove_file(dir.path().join("journal.mark")).unwrap();
-    let expected = Loaded { calls: vec![finished(1), call(2)], given: vec![given(3)], ..Loaded::default() };
+    for name in ["journal.mark", "last-journal"] {
+        fs::remove_file(dir.path().join(name)).unwrap();
+    }
+    let calls = vec![finished(1), call(2)];
+    let expected = Loaded { calls, given: vec![without_journal], ..Loaded::default() };
     let mut journal = open(dir.path()).unwrap();
     assert_eq!(journal.load().unwrap(), expected);
     journal.commit(&[reserve(4, None)]).unwrap();
+    let id = journal.journal_id();
     drop(journal);
     let expected = Loaded { reserved: vec![reserved(4)], ..expected };
+    let mut journal = open(dir.path()).unwrap();
+    assert_eq!(journal.load().unwrap(), expected);
+    assert_eq!(journal.journal_id(), id, "it has an id from then on");
+}
+
+#[test]
+fn a_reservation_of_the_second_version_is_brought_up_to_date() {
+    let dir = written(&[]);
+    let mut reserved = reserved(4);
+    reserved.replicas = vec![Replica { journal: None, ..reserved.replicas.remove(0) }];
+    let totals = Totals { commits: 1, reserved: 1, ..Totals::default() };
+    let peer = reserved.replicas[0].peer.as_str();
+    let (capability, sum) = (&reserved.capability, rows::reserved_sum(&reserved));
+    meddle(
+        dir.path(),
+        &format!(
+            "DROP TABLE calls; DROP TABLE results; DROP TABLE given; DROP TABLE totals; DROP TABLE reserved; {} {}
+             INSERT INTO reserved VALUES (4, '{capability}', 4, 14, '{peer}', 1004, {sum});
+             INSERT INTO totals VALUES (1, 1, 0, 0, 0, 0, {}, 1); PRAGMA user_version = 2",
+            MIGRATIONS[0],
+            MIGRATIONS[1],
+            totals.sum()
+        ),
+    );
+    for name in ["journal.mark", "last-journal"] {
+        fs::remove_file(dir.path().join(name)).unwrap();
+    }
+    let expected = Loaded { reserved: vec![reserved], ..Loaded::default() };
     assert_eq!(open(dir.path()).unwrap().load().unwrap(), expected);
+    assert_eq!(open(dir.path()).unwrap().load().unwrap(), expected);
+}
+
+/// The id of a folder's journal, which is open while it is looked at.
+fn id_of(folder: &Path) -> JournalId {
+    open(folder).unwrap().journal_id()
+}
+
+#[test]
+fn a_journal_keeps_its_id_for_as_long_as_it_forgets_nothing() {
+    let dir = written(&[begin(1)]);
+    let id = id_of(dir.path());
+    assert_eq!(id_of(dir.path()), id);
+    assert_ne!(id_of(written(&[begin(1)]).path()), id);
+    // As a power cut leaves it: the file beside the journal is behind.
+    let last = dir.path().join("last-journal");
+    let behind = fs::read(&last).unwrap();
+    open(dir.path()).unwrap().commit(&[begin(2)]).unwrap();
+    fs::write(&last, behind).unwrap();
+    assert_eq!(id_of(dir.path()), id);
+    // Moved as a whole, it is still the same.
+    let other = tempfile::tempdir().unwrap();
+    for name in ["journal.db", "journal.mark", "last-journal"] {
+        fs::copy(dir.path().join(name), other.path().join(name)).unwrap();
+    }
+    assert_eq!(id_of(other.path()), id);
+}
+
+#[test]
+fn a_journal_that_may_have_forgotten_calls_gets_a_new_id() {
+    let dir = written(&[begin(1)]);
+    let own = ["journal.db", "journal.mark"].map(|name| dir.path().join(name));
+    let copy = own.clone().map(|file| fs::read(file).unwrap());
+    let put_back = || own.iter().zip(&copy).for_each(|(file, bytes)| fs::write(file, bytes).unwrap());
+    let mut ids = vec![id_of(dir.path())];
+    let mut next = |why: &str| {
+        let id = id_of(dir.path());
+        assert!(!ids.contains(&id), "{why}");
+        assert_eq!(id_of(dir.path()), id, "{why}: it stays");
+        ids.push(id);
+    };
+    // Opening it has made a commit since.
+    put_back();
+    next("an older copy");
+    put_back();
+    next("an older copy of another id than the last");
+    own.iter().for_each(|file| fs::remove_file(file).unwrap());
+    next("a new one");
+    fs::remove_file(dir.path().join("last-journal")).unwrap();
+    next("nothing says what was there");
+    fs::write(dir.path().join("last-journal"), "no word").unwrap();
+    next("nothing readable says what was there");
+    assert_eq!(open(dir.path()).unwrap().load().unwrap().calls, []);
 }
 
 #[test]
@@ -169,9 +257,10 @@ fn files_are_private_and_a_closed_journal_has_no_log() {
         names.sort();
         names
     };
-    assert_eq!(names(), ["journal.db", "journal.mark"]);
+    assert_eq!(names(), ["journal.db", "journal.mark", "last-journal"]);
     let _open = open(dir.path()).unwrap();
-    assert_eq!(names(), ["journal.db", "journal.db-wal", "journal.mark"], "no shared memory beside them");
+    let open = ["journal.db", "journal.db-wal", "journal.mark", "last-journal"];
+    assert_eq!(names(), open, "no shared memory beside them");
 }
 
 #[test]
@@ -235,7 +324,7 @@ fn starts_at_once_make_one_journal() {
     for error in opened.iter().filter_map(|opened| opened.as_ref().err()) {
         assert_eq!(error.kind(), StoreErrorKind::Locked, "{error}");
     }
-    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 3, "no temporary file is left");
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 4, "no temporary file is left");
 }
 
 #[test]
@@ -265,6 +354,11 @@ fn another_file_is_no_journal_and_is_left_alone() {
 #[test]
 fn content_that_somebody_changed_is_corrupt() {
     let changes = [begin(1), finish(1), begin(2), give(3), reserve(4, None)];
+    let Change::Reserve { reserved, .. } = &changes[4] else { unreachable!() };
+    assert!(
+        reserved.replicas.len() > 1 && given(3).replica.journal.is_some(),
+        "there is something to change"
+    );
     for sql in [
         "UPDATE calls SET expires_at_ms = expires_at_ms + 1 WHERE row = 2",
         "UPDATE calls SET row = 9 WHERE row = 2",
@@ -272,6 +366,12 @@ fn content_that_somebody_changed_is_corrupt() {
         "UPDATE results SET row = 2",
         "UPDATE given SET peer = 'did:web:other.example'",
         "UPDATE given SET id = x'00'",
+        "UPDATE given SET journal = NULL",
+        "UPDATE given SET journal = x'00'",
+        "UPDATE totals SET journal = zeroblob(16)",
+        "UPDATE reserved SET journals = x''",
+        "UPDATE reserved SET journals = CAST(journals || x'00' AS BLOB)",
+        "UPDATE reserved SET peers = peers || ' did:web:more.example'",
         "UPDATE totals SET commits = 9",
         "DELETE FROM calls WHERE row = 2",
         "DELETE FROM calls WHERE row = 1",

@@ -1,6 +1,7 @@
 //! Planned calls in; each made, and asked about again under its id until its one result is there, out.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -64,6 +65,8 @@ impl Caller {
         self.world.oracle.made(made);
         let (client, link) = self.client().await;
         on_made();
+        // How often nobody knew what became of it, though a journal that may have known is gone.
+        let mut forgotten = 0;
         let mut seen = self.ask(call, id, Some((client, link)), true).await;
         loop {
             self.world.oracle.sees(call.number, seen.clone());
@@ -72,6 +75,12 @@ impl Caller {
                 Seen::Failure { code, .. } => Some(End::Failure(*code)),
                 Seen::Expired => Some(End::Expired),
                 Seen::Refused { code } => self.refused(call, id, *code),
+                Seen::NotFinal { code }
+                    if *code == Code::INTERRUPTED.0 && self.world.wiped.load(Ordering::Relaxed) > 0 =>
+                {
+                    forgotten += 1;
+                    (forgotten == FORGOTTEN_ASKS).then_some(End::Failure(*code))
+                }
                 Seen::NotFinal { .. } | Seen::Lost | Seen::Silence => None,
             };
             if let Some(end) = end {
@@ -217,6 +226,8 @@ fn text(error: &WireError) -> String {
     format!("{} {details:016x}", error.message)
 }
 
+/// How often an agent asks for a call that nobody may remember before it takes 5902 for the last word.
+const FORGOTTEN_ASKS: u64 = 4;
 /// Longest wait for a local link.
 const CONNECT_TIME: Duration = Duration::from_secs(10);
 /// How far apart the clocks of two machines may be.

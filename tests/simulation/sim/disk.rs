@@ -13,6 +13,7 @@ use capd::store::{
     Begun, Change, Given, Loaded, LoadedCall, LoadedResult, Medium, Reserved, Row, Storage, StoreError,
     StoreErrorKind, Thread, Writer,
 };
+use capd_proto::ledger::JournalId;
 use tokio::time::sleep;
 
 use super::dice::Dice;
@@ -62,6 +63,7 @@ struct Shared {
 }
 
 struct State {
+    journal: JournalId,
     /// The audit log: it is there once it is written, and no room is ever short for it.
     audit: Vec<Entry>,
     calls: BTreeMap<Row, (Begun, Option<(Bytes, u64)>)>,
@@ -84,6 +86,7 @@ pub struct Mounted {
 impl Disk {
     pub fn new(habits: Habits, dice: Dice, trace: Trace) -> Self {
         let state = State {
+            journal: some_journal(&dice),
             audit: Vec::new(),
             calls: BTreeMap::new(),
             given: BTreeMap::new(),
@@ -100,6 +103,19 @@ impl Disk {
     pub fn mount(&self, process: &Process) -> Mounted {
         self.state().unkept.clear();
         Mounted { disk: self.clone(), process: process.clone() }
+    }
+
+    /// Loses the journal; the next one has a name of its own, unless it `keeps_name`.
+    pub fn wipe(&self, keeps_name: bool) {
+        let mut state = self.state();
+        state.calls.clear();
+        state.given.clear();
+        state.reserved.clear();
+        state.unkept.clear();
+        state.expired_ms = 0;
+        if !keeps_name {
+            state.journal = some_journal(&state.dice);
+        }
     }
 
     /// The audit log as it stands.
@@ -197,6 +213,10 @@ impl State {
 }
 
 impl Storage for Mounted {
+    fn journal_id(&self) -> JournalId {
+        self.disk.state().journal
+    }
+
     fn load(&mut self) -> Result<Loaded, StoreError> {
         let state = self.disk.state();
         let calls = state.calls.values().map(|(begun, finished)| LoadedCall {
@@ -321,6 +341,13 @@ async fn account(mut writer: AuditWriter<Mounted>) {
     while let Some(batch) = writer.batch().await {
         writer.commit(batch);
     }
+}
+
+fn some_journal(dice: &Dice) -> JournalId {
+    let mut id = [0; 16];
+    id[..8].copy_from_slice(&dice.u64().to_be_bytes());
+    id[8..].copy_from_slice(&dice.u64().to_be_bytes());
+    JournalId(id)
 }
 
 fn failure(kind: StoreErrorKind) -> StoreError {

@@ -52,6 +52,8 @@ pub struct World {
     pub dice: Dice,
     pub panics: Arc<AtomicU64>,
     pub breaks: Option<Break>,
+    /// Journals that were wiped.
+    pub wiped: Arc<AtomicU64>,
 }
 
 #[derive(Default)]
@@ -111,6 +113,14 @@ impl Machine {
         if let Some(process) = self.process() {
             process.kill();
         }
+    }
+
+    /// Crashes the sidecar; when it starts again it has a new journal.
+    pub fn wipe(&self) {
+        self.crash();
+        self.world.oracle.tell(None, || format!("the journal of sidecar {} is wiped", self.index));
+        self.world.wiped.fetch_add(1, Ordering::Relaxed);
+        self.disk.wipe(self.world.breaks == Some(Break::Journals));
     }
 
     /// Shuts the sidecar down in good order; its process ends with that.

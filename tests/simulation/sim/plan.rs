@@ -17,6 +17,8 @@ pub enum Break {
     Executing,
     /// An ERROR counts as a refusal whatever copy of the call is unanswered.
     Refusals,
+    /// A journal that was wiped has the id that it had.
+    Journals,
 }
 
 impl Break {
@@ -25,7 +27,7 @@ impl Break {
         match self {
             Self::Duplicates => Some(Rule::Ledger),
             Self::Refusals => Some(Rule::Doubt),
-            Self::Executing => None,
+            Self::Executing | Self::Journals => None,
         }
     }
 }
@@ -101,6 +103,8 @@ pub enum BlowKind {
     /// It is shut down in good order, and started again.
     SidecarLeaves,
     ProviderDies,
+    /// The sidecar dies, and its journal is gone when it starts again.
+    JournalWiped,
     ClockJumps(i64),
 }
 
@@ -250,6 +254,14 @@ impl Plan {
             })
         };
         some(dice.pick(&[0, 0, 1, 3]), &all, &jump);
+        // Whoever calls and forgets whom a call was given to may give it away again, which no rule prevents.
+        let is_caller = |machine: &usize| self.calls.iter().any(|call| call.caller == *machine);
+        let only_executors: Vec<_> =
+            self.executors.iter().copied().filter(|machine| !is_caller(machine)).collect();
+        let wipes = if self.breaks == Some(Break::Journals) { 2 } else { dice.pick(&[0, 0, 0, 0, 0, 1]) };
+        if !only_executors.is_empty() {
+            some(wipes, &only_executors, &|| BlowKind::JournalWiped);
+        }
         blows.sort_by_key(|blow| blow.at_ms);
         blows
     }

@@ -132,6 +132,7 @@ pub fn replay(seed: u64, breaks: Option<Break>) -> String {
         Some(Break::Duplicates) => " --break duplicates",
         Some(Break::Executing) => " --break executing",
         Some(Break::Refusals) => " --break refusals",
+        Some(Break::Journals) => " --break journals",
     };
     format!("cargo run --release --example capd-sim -- --replay {seed}{breaks}")
 }

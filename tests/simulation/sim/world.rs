@@ -109,6 +109,7 @@ impl Fleet {
             oracle: Oracle::new(trace.clone()),
             panics: Arc::new(AtomicU64::new(0)),
             breaks: plan.breaks,
+            wiped: Arc::new(AtomicU64::new(0)),
             trace,
             dice,
         };
@@ -133,6 +134,7 @@ impl Fleet {
             match blow.kind {
                 BlowKind::SidecarDies => self.machines[blow.machine].crash(),
                 BlowKind::SidecarLeaves => self.machines[blow.machine].leave(),
+                BlowKind::JournalWiped => self.machines[blow.machine].wipe(),
                 BlowKind::ProviderDies => self.crash_in(Victim::Provider(blow.machine), 0),
                 BlowKind::ClockJumps(by_ms) => {
                     let tell = || format!("the clock of machine {} jumps by {by_ms} ms", blow.machine);
