@@ -332,7 +332,7 @@ fn finish(row: u64) -> Change {
 fn replica(name: &str, row: u64) -> Replica {
     let journal = JournalId([scatter(row as usize) as u8; 16]);
     let peer = Did::parse(&format!("did:web:{name}")).unwrap();
-    Replica { peer, journal: (row % 2 == 0).then_some(journal) }
+    Replica { peer, journal: row.is_multiple_of(2).then_some(journal) }
 }
 
 fn give(row: u64) -> Change {

@@ -156,7 +156,7 @@ mod tests {
     #[tokio::test]
     async fn a_flush_waits_for_what_is_queued_and_no_longer_than_it_may() {
         let dir = tempfile::tempdir().unwrap();
-        let (release, released) = mpsc::channel();
+        let (release, released) = mpsc::sync_channel(1);
         let released = std::sync::Mutex::new(Some(released));
         let disk = move || {
             let released = released.lock().unwrap().take().unwrap();
