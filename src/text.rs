@@ -2,7 +2,7 @@
 //!
 //! A terminal obeys control characters, and people read what is shown: text that turns around, or that has parts which
 //! nobody sees, says one thing to a program and another to its reader. Whatever of this kind comes from a peer, an agent or
-//! a command is escaped before it is shown: by [`shown`] and [`line`] for people, by [`json`] in JSON.
+//! a command is escaped before it is shown: by [`shown`] and [`line()`] for people, by [`json`] in JSON.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
