@@ -39,7 +39,7 @@ use contract::gate;
 pub(super) use contract::{check_schemas, schema_error};
 pub(super) use files::check as check_files;
 use files::create_dir;
-use processes::serve_processes;
+use processes::{check_commands, serve_processes};
 
 /// Why the sidecar does not start.
 #[derive(Debug, thiserror::Error)]
@@ -176,6 +176,7 @@ pub(super) async fn start_on(
     let _first = node.host.set(Arc::downgrade(&host));
     if let Some(declaration) = declaration {
         check_schemas(declaration)?;
+        check_commands(&config, declaration)?;
         for warning in &declaration.warnings {
             tracing::warn!("{warning}");
         }
@@ -228,6 +229,7 @@ pub(super) fn check(config: &Config) -> Result<Vec<String>, StartError> {
     }
     let Some(declaration) = load_declaration(config)? else { return Ok(odd) };
     check_schemas(&declaration)?;
+    check_commands(config, &declaration)?;
     hashes(&declaration)?;
     odd.extend(declaration.warnings);
     Ok(odd)

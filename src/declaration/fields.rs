@@ -197,7 +197,8 @@ pub(super) fn parsed<T: std::str::FromStr<Err: std::fmt::Display>>(
         .ok()
 }
 
-fn text<'n>(node: &'n Node, at: &str, report: &mut Report<'_>) -> Option<&'n str> {
+/// A node that is a text of 1 to 4096 bytes.
+pub(super) fn text<'n>(node: &'n Node, at: &str, report: &mut Report<'_>) -> Option<&'n str> {
     const TEXT_BYTES_MAX: usize = 4096;
     let problem = match &node.value {
         Value::Text(text) if text.is_empty() => "an empty text".to_owned(),

@@ -31,6 +31,7 @@ use std::path::{Path, PathBuf};
 use capd_proto::capability::{CapabilityId, CapabilityName, Range, Version};
 
 mod fields;
+mod permissions;
 mod read;
 mod requires;
 #[cfg(test)]
@@ -98,6 +99,8 @@ pub struct Declared {
     pub min_schema_version: Option<Version>,
     /// The line of its `name`.
     pub line: usize,
+    /// The line of its `command`; that of the capability without one.
+    pub command_line: usize,
 }
 
 /// One capability that the agent calls, and what it was built against.

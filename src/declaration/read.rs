@@ -10,6 +10,7 @@ use capd_proto::limits;
 use capd_proto::rate::period_ms;
 
 use super::fields::{Fields, Report, parsed};
+use super::permissions;
 use super::requires;
 use super::yaml::{self, Node, Value, quoted};
 use super::{
@@ -20,7 +21,7 @@ use super::{
 /// Most capabilities of one file; ours.
 pub(super) const CAPABILITIES_MAX: usize = 10_000;
 /// Most items of one list of words; ours.
-const WORDS_MAX: usize = 256;
+pub(super) const WORDS_MAX: usize = 256;
 /// Most processes of one capability at once; ours.
 const CONCURRENCY_MAX: u64 = 1_024;
 
@@ -203,13 +204,14 @@ fn capability(node: &Node, at: &str, defaults: &Defaults, report: &mut Report<'_
         tell_stderr: fields.truth("tellStderr", report).unwrap_or(false),
         category: fields.text("category", report).map(str::to_owned),
         instructions: fields.texts("instructions", WORDS_MAX, report),
-        permissions: fields.texts("permissions", WORDS_MAX, report),
+        permissions: permissions::of(&fields, report),
         rate_limit: rate_limit(&fields, report),
         retry_policy: retry_policy(&fields, report),
         deprecated: fields.truth("deprecated", report).unwrap_or(false),
         supported_ranges,
         min_schema_version: fields.parsed::<Version>("minSchemaVersion", VERSION_ACCEPTED, report),
         line: fields.line_of("name"),
+        command_line: fields.line_of("command"),
         id: CapabilityId { name: name?, version: version? },
     };
     if declared.command.is_none() {

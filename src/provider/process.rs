@@ -12,13 +12,13 @@ pub mod confine;
 mod exchange;
 mod message;
 pub mod orphans;
+pub mod program;
 mod provider;
 #[cfg(test)]
 mod tests;
 
 use std::ffi::OsString;
 use std::io::ErrorKind;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
@@ -275,22 +275,11 @@ impl Process {
         Ok(command)
     }
 
-    /// The program's file: under `dir` where its name is a path, else in the first folder of PATH that has it.
+    /// The program's file.
     fn program(&self) -> Result<PathBuf, ErrorKind> {
-        let name = Path::new(&self.spec.program);
-        let executable = |path: &Path| match path.metadata() {
-            Ok(found) if found.is_file() && found.permissions().mode() & 0o111 != 0 => Ok(()),
-            Ok(_) => Err(ErrorKind::PermissionDenied),
-            Err(error) => Err(error.kind()),
-        };
-        if self.spec.program.contains('/') {
-            let path = self.spec.dir.join(name);
-            return executable(&path).map(|()| path);
-        }
-        let path = self.environment.iter().find(|(name, _)| *name == "PATH");
-        let mut dirs = path.into_iter().flat_map(|(_, path)| std::env::split_paths(path));
-        let found = dirs.find(|dir| executable(&self.spec.dir.join(dir).join(name)).is_ok());
-        found.map(|dir| self.spec.dir.join(dir).join(name)).ok_or(ErrorKind::NotFound)
+        let path =
+            self.environment.iter().find(|(name, _)| *name == "PATH").map(|(_, path)| path.as_os_str());
+        program::find_in(&self.spec.program, &self.spec.dir, path).map_err(program::ProgramError::kind)
     }
 }
 

@@ -14,7 +14,7 @@ agent: agent://test
 namespace: org.example
 capabilities:
   - name: missing
-    command: [/nonexistent/secret-folder/tool]
+    command: [./secret-folder-tool]
   - name: stack
     command: [sh, -c, "echo 'Error: it broke' >&2; echo '    at run (/srv/secret-folder/app/main.js:10:7)' >&2; exit 1"]
   - name: flood
@@ -31,6 +31,13 @@ capabilities:
   - name: slow
     command: [sleep, "60"]
 "#;
+
+/// A sidecar that serves these; the program of one is gone once it runs.
+fn start() -> Sidecar {
+    let sidecar = Setup::new().capabilities(CAPABILITIES).link("secret-folder-tool", "/bin/cat").start();
+    std::fs::remove_file(sidecar.dir.join("secret-folder-tool")).unwrap();
+    sidecar
+}
 
 /// What no answer to `caller` may hold.
 fn forbidden(sidecar: &Sidecar, others: &[&str]) -> Vec<String> {
@@ -86,7 +93,7 @@ fn of_calls(caller: &mut Caller, forbidden: &[String]) -> Vec<u64> {
 
 #[test]
 fn no_answer_about_a_call_gives_anything_away() {
-    let b = Setup::new().capabilities(CAPABILITIES).start();
+    let b = start();
     let others = [(); 2].map(|()| Setup::new().peer(&b).start());
     let [near, far] = [&others[0], &others[1]];
     let spent = forbidden(&b, &[&near.did]);
@@ -103,7 +110,7 @@ fn no_answer_about_a_call_gives_anything_away() {
 
 #[test]
 fn no_answer_to_another_message_gives_anything_away() {
-    let b = Setup::new().capabilities(CAPABILITIES).start();
+    let b = start();
     let mut provider = Provider::of(&b, vec![loose("org.example.held:1.0.0")]);
     let a = Setup::new().peer(&b).start();
     // A call of somebody else's is under way all the time.

@@ -109,7 +109,9 @@ fn output_that_is_no_json_and_failing_exits_are_5001_with_a_reason() {
 fn a_command_that_cannot_be_started_is_5002() {
     let yaml =
         "version: 1\nnamespace: org.example\ncapabilities:\n  - name: none\n    command: [./not-there]\n";
-    let b = Setup::new().capabilities(yaml).start();
+    // It is there at the start, and gone when it is called.
+    let b = Setup::new().capabilities(yaml).link("not-there", "/bin/cat").start();
+    std::fs::remove_file(b.dir.join("not-there")).unwrap();
     let mut caller = Caller::of(&b);
     let id = caller.invoke(by_id("org.example.none:1.0.0", Value::Null));
     let result = caller.result(&id);

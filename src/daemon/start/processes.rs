@@ -11,11 +11,11 @@ use crate::config::Config;
 use crate::daemon::hashes::hashes;
 use crate::daemon::node::Node;
 use crate::daemon::providers::Place;
-use crate::declaration::Declaration;
+use crate::declaration::{Declaration, Mistake, Mistakes};
 use crate::provider::process::confine::{
     Enforced, Ground, GroupBounds, Groups, OF_ROOT, ResourceLimits, SYSTEM, User,
 };
-use crate::provider::process::orphans;
+use crate::provider::process::{orphans, program};
 
 /// Serves every capability that has a command.
 pub(super) fn serve_processes(
@@ -24,9 +24,7 @@ pub(super) fn serve_processes(
     declaration: &Declaration,
     helper: Option<PathBuf>,
 ) -> Result<(), StartError> {
-    let dir = config.agent.capabilities.as_deref().and_then(Path::parent).unwrap_or(Path::new("."));
-    let dir = std::path::absolute(if dir.as_os_str().is_empty() { Path::new(".") } else { dir })
-        .map_err(|error| StartError::File { path: dir.to_owned(), error })?;
+    let dir = folder(config)?;
     let has_commands = declaration.capabilities.iter().any(|declared| declared.command.is_some());
     let (user, groups) = match (has_commands, &helper) {
         (true, Some(_)) => {
@@ -50,6 +48,37 @@ pub(super) fn serve_processes(
         })?;
     }
     Ok(())
+}
+
+/// Where commands run: the declaration's folder.
+fn folder(config: &Config) -> Result<PathBuf, StartError> {
+    let dir = config.agent.capabilities.as_deref().and_then(Path::parent).unwrap_or(Path::new("."));
+    std::path::absolute(if dir.as_os_str().is_empty() { Path::new(".") } else { dir })
+        .map_err(|error| StartError::File { path: dir.to_owned(), error })
+}
+
+/// Looks for each command's program, where its provider will.
+///
+/// **Errors:** [`StartError::Declaration`] with every one that cannot be started.
+pub(super) fn check_commands(config: &Config, declaration: &Declaration) -> Result<(), StartError> {
+    let dir = folder(config)?;
+    let mut mistakes = Vec::new();
+    for (index, declared) in declaration.capabilities.iter().enumerate() {
+        let Some(name) = declared.command.as_ref().and_then(|words| words.first()) else { continue };
+        if let Err(error) = program::find(name, &dir) {
+            mistakes.push(Mistake {
+                file: config.agent.capabilities.clone().unwrap_or_default(),
+                line: declared.command_line,
+                at: format!("capabilities[{index}].command[0]"),
+                problem: format!("{name:?} {error}"),
+                accepted: format!(
+                    "a program in PATH, or an executable file by its path, from {}",
+                    dir.display()
+                ),
+            });
+        }
+    }
+    if mistakes.is_empty() { Ok(()) } else { Err(StartError::Declaration(Mistakes(mistakes))) }
 }
 
 /// Takes in what commands leave behind, for as long as the sidecar runs.
