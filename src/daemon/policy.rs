@@ -8,7 +8,9 @@ use capd_proto::identity::Did;
 
 use super::StartError;
 use crate::config::{self, Admit, Config};
+use crate::declaration::Declaration;
 use crate::net;
+use crate::policy::cases;
 use crate::policy::rules::FILE_BYTES_MAX;
 use crate::policy::{Action, Grant, Mistake, Mistakes, Rules, Source, Who};
 
@@ -65,6 +67,16 @@ pub fn warnings(config: &Config, rules: &Rules) -> Vec<String> {
         }
     }
     warnings
+}
+
+/// What a declaration's capabilities declare that rules which permit calls of them do not grant, one sentence each.
+pub(super) fn ungranted(rules: &Rules, declaration: &Declaration) -> Vec<String> {
+    let declared = declaration.capabilities.iter().map(|declared| cases::Declared {
+        id: declared.id.clone(),
+        category: declared.category.clone().unwrap_or_default(),
+        permissions: declared.permissions.clone(),
+    });
+    rules.ungranted(&declared.collect::<Vec<_>>()).iter().map(ToString::to_string).collect()
 }
 
 /// Whether rules leave peers nothing to call.

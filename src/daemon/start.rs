@@ -20,7 +20,7 @@ use super::executor::{self, Executor, Recovered, Written, recover};
 use super::hashes::hashes;
 use super::node::{Node, Parts, Rules};
 use super::peers::{Admission, Peers};
-use super::policy::{is_closed, rules, rules_of, warnings};
+use super::policy::{is_closed, rules, rules_of, ungranted, warnings};
 use super::reload::Reading;
 use super::serves::Serves;
 use super::{Bound, Daemon};
@@ -222,7 +222,8 @@ pub(super) fn check(config: &Config) -> Result<Vec<String>, StartError> {
     for peer in &config.peers {
         parse_did(&peer.did)?;
     }
-    let mut odd = warnings(config, &rules(config)?);
+    let rules = rules(config)?;
+    let mut odd = warnings(config, &rules);
     odd.extend(identity::is_known(config).err().map(|error| error.to_string()));
     if !config.ignored().is_empty() {
         odd.push(format!("{IGNORED}: {}", config.ignored().join(", ")));
@@ -231,6 +232,7 @@ pub(super) fn check(config: &Config) -> Result<Vec<String>, StartError> {
     check_schemas(&declaration)?;
     check_commands(config, &declaration)?;
     hashes(&declaration)?;
+    odd.extend(ungranted(&rules, &declaration));
     odd.extend(declaration.warnings);
     Ok(odd)
 }

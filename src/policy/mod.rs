@@ -16,6 +16,7 @@ pub mod grant;
 pub mod model;
 pub mod rate;
 pub mod rules;
+mod ungranted;
 mod view;
 
 pub use decide::{Caller, Subject, Verdict};

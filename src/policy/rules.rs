@@ -182,6 +182,12 @@ impl Rules {
         Class { named: dids.map(|did| did.filter(is_named).cloned()), groups }
     }
 
+    /// The callers that rules or groups name, in order.
+    pub(super) fn named_callers(&self) -> BTreeSet<Did> {
+        let named = self.callers.iter().filter_map(|did| Did::parse(did).ok());
+        named.chain(self.groups.keys().cloned()).collect()
+    }
+
     pub(super) const fn policies(&self) -> &PolicySet {
         &self.policies
     }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::support::{Setup, Sidecar, capctl, exit_code, run_with, stderr, stdout};
+use crate::support::{PATIENCE, Setup, Sidecar, capctl, exit_code, run_with, stderr, stdout};
 
 const COUNTED: &str =
     "{type: object, properties: {count: {type: integer}}, required: [count], additionalProperties: false}";
@@ -38,6 +38,33 @@ fn doctor(sidecar: &Sidecar) -> (i32, Vec<Value>) {
 fn states(checks: &[Value]) -> Vec<String> {
     let text = |check: &Value, key: &str| check[key].as_str().unwrap().to_owned();
     checks.iter().map(|check| format!("{} {}", text(check, "check"), text(check, "state"))).collect()
+}
+
+/// What `look` gives while an agent on a local link serves a capability that declares a permission.
+fn beside_agent<T>(sidecar: &Sidecar, id: &str, permission: &str, look: impl FnOnce() -> T) -> T {
+    use capd::client::{Client, Endpoint, Invocation, Options};
+    let socket = Endpoint::Unix(sidecar.socket.clone());
+    let draft = capd_proto::message::DescriptorDraft {
+        permissions: vec![permission.to_owned()],
+        ..capd_proto::message::DescriptorDraft::new(id.parse().unwrap())
+    };
+    let (declared, is_declared) = std::sync::mpsc::sync_channel(1);
+    let (end, ended) = tokio::sync::oneshot::channel::<()>();
+    let agent = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let client = Client::connect(socket, Options::default()).await.unwrap();
+            client.serve(1, |_: Invocation| std::future::pending()).unwrap();
+            client.declare(&[draft.finish().unwrap()]).await.unwrap();
+            declared.send(()).unwrap();
+            let _ended = ended.await;
+        });
+    });
+    is_declared.recv_timeout(PATIENCE).unwrap();
+    let seen = look();
+    drop(end);
+    agent.join().unwrap();
+    seen
 }
 
 #[test]
@@ -83,6 +110,27 @@ fn what_nobody_serves_and_what_nobody_serves_in_range_is_missing() {
         assert_eq!((code, states(&checks).pop().unwrap().as_str()), (5, "requires failed"));
         assert!(checks.last().unwrap()["text"].as_str().unwrap().contains(text), "{checks:?}");
     }
+}
+
+#[test]
+fn a_grant_that_lacks_what_a_capability_declares_is_told_beside_its_provider() {
+    let yaml = "version: 1\nnamespace: org.example\ncapabilities:\n\
+                - { name: vault, command: [cat], permissions: [\"secrets:read\"] }\n";
+    let allow = "[[allow]]\ncallers = [\"*\"]\ncapabilities = [\"org.example.*\"]\n";
+    let b = Setup::new().capabilities(yaml).allow(allow).start();
+    let (code, checks) = doctor(&b);
+    assert_eq!((code, states(&checks)), (0, ["config warning", "sidecar ok"].map(String::from).to_vec()));
+    let text = checks[0]["text"].as_str().unwrap();
+    for part in ["[[allow]] 1", "org.example.vault:1.0.0", "secrets:read"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    // What an agent declares over its link is looked at too.
+    let b = Setup::new().allow(allow).start();
+    let (code, checks) = beside_agent(&b, "org.example.safe:1.0.0", "secrets:read", || doctor(&b));
+    assert_eq!(code, 0, "{checks:?}");
+    let told = checks.iter().find(|check| check["about"] == "org.example.safe:1.0.0").unwrap();
+    assert_eq!((&told["check"], &told["state"]), (&"config".into(), &"warning".into()));
+    assert!(told["text"].as_str().unwrap().contains("[[allow]] 1"), "{told}");
 }
 
 #[test]

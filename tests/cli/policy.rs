@@ -130,6 +130,41 @@ fn check_warns_of_names_that_nobody_declares() {
 }
 
 #[test]
+fn check_warns_of_grants_that_lack_what_a_capability_declares() {
+    let yaml = "version: 1\nnamespace: org.example\ncapabilities:\n\
+                - { name: vault, command: [cat], permissions: [\"secrets:read\", \"network:read\"] }\n\
+                - { name: plain, command: [cat] }\n";
+    let other = "did:key:z6MkgdVE8znf5WwkgBq96qJLg2i2JzTBQZ9LsvzgBWKdi6vi";
+    let config = format!(
+        "[agent]\ndir = \"state\"\ncapabilities = \"capabilities.yaml\"\n[peer]\nadmit = \"any\"\n\
+         [policy]\nfiles = [\"p.cedar\"]\n\
+         [[groups]]\nname = \"near\"\nmembers = [{CALLER:?}]\n\
+         [[allow]]\ncallers = [\"*\"]\ncapabilities = [\"org.example.plain\"]\n\
+         [[allow]]\ncallers = [\"group:near\"]\ncapabilities = [\"org.example.*\"]\npermissions = [\"network:*\"]\n\
+         [[allow]]\ncallers = [{other:?}]\ncapabilities = [\"org.example.vault\"]\npermissions = [\"network:read\"]\n\
+         [[allow]]\ncallers = [{other:?}]\ncapabilities = [\"org.example.*\"]\npermissions = [\"secrets:*\"]\n"
+    );
+    let cedar = "permit (principal == Caller::\"did:web:a.example\", action, resource);\n";
+    let dir = folder(&config, &[("capabilities.yaml", yaml), ("p.cedar", cedar)]);
+    let checked = policy(dir.path(), &["check", "--json"]);
+    assert_eq!(exit_code(&checked), 0, "{}", stderr(&checked));
+    let told = lines(&checked)[0]["warnings"].as_array().unwrap().clone();
+    let told: Vec<_> = told.iter().map(|warning| warning.as_str().unwrap()).collect();
+    // Two grants to one caller add up.
+    assert_eq!(told.len(), 2, "{told:?}");
+    let expected = [
+        ("[[allow]] 2: ", "does not grant secrets:read"),
+        ("p.cedar:1: ", "does not grant secrets:read, network:read"),
+    ];
+    for (told, (place, lacks)) in told.iter().zip(expected) {
+        assert!(
+            told.contains(place) && told.contains("org.example.vault:1.0.0") && told.contains(lacks),
+            "{told}"
+        );
+    }
+}
+
+#[test]
 fn test_decides_each_case_and_fails_with_4_when_one_is_decided_otherwise() {
     let yaml = "version: 1\nnamespace: org.example\ncapabilities:\n  - { name: vault, permissions: [\"secrets:read\"] }\n";
     let case = |capability: &str, more: &str, expect: &str| {

@@ -11,6 +11,7 @@ use std::time::Duration;
 use capd::client::{Client, ClientError, Description, Query, SchemaSide};
 use capd::config::{Config, Peer};
 use capd::declaration::{self, Declaration};
+use capd::policy::cases::Declared;
 use capd::schema::drift::{self, Finding, Needed, Offered, Requirement, Standing, Told};
 use capd::schema::{Artifact, Artifacts, Keep};
 use capd_proto::capability::{CapabilityId, CapabilityPattern};
@@ -29,6 +30,7 @@ pub(crate) async fn run(sidecar: Sidecar, args: DoctorArgs, json: bool) -> Resul
     if let Some((config, declaration)) = files(&args, &mut report) {
         let sidecar = beside(sidecar, &args, &config);
         if let Some(client) = linked(&sidecar, &mut report).await {
+            grants(&client, &config, declaration.as_ref(), &mut report).await;
             peers(&client, &config, &mut report).await;
             let all: Vec<_> = declaration.iter().flat_map(|declaration| &declaration.requires).collect();
             for required in &all {
@@ -84,6 +86,27 @@ async fn linked(sidecar: &Sidecar, report: &mut Report) -> Option<Client> {
             let exit = failure.exit;
             report.add(Check::failed("sidecar", String::new(), exit, failure.to_string()));
             None
+        }
+    }
+}
+
+/// What agents declare over their links, and rules that permit calls of it do not grant. What stands in the declaration was
+/// looked at with the files.
+async fn grants(client: &Client, config: &Config, declaration: Option<&Declaration>, report: &mut Report) {
+    let Ok(rules) = capd::daemon::rules(config) else { return };
+    let Ok(offers) = client.query_all(&Query::new(CapabilityPattern::Any)).await else { return };
+    let is_in_file = |id: &CapabilityId| {
+        declaration.is_some_and(|file| file.capabilities.iter().any(|declared| declared.id == *id))
+    };
+    for offer in offers.iter().filter(|offer| offer.is_local && !is_in_file(offer.id())) {
+        let descriptor = &offer.descriptor;
+        let declared = Declared {
+            id: descriptor.id.clone(),
+            category: descriptor.category.clone().unwrap_or_default().into(),
+            permissions: descriptor.permissions.clone(),
+        };
+        for lack in rules.ungranted(&[declared]) {
+            report.add(Check::warning("config", offer.id().to_string(), lack.to_string()));
         }
     }
 }

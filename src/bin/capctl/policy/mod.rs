@@ -55,6 +55,7 @@ fn check(config: &Config, json: bool) -> Result<(), Failure> {
     if !names.is_empty() {
         warnings.extend(rules.undeclared(&names).iter().map(ToString::to_string));
     }
+    warnings.extend(rules.ungranted(&declared).iter().map(ToString::to_string));
     if json {
         return output::print_json(&json!({"rules": count, "warnings": warnings}));
     }
