@@ -102,7 +102,7 @@ async fn grants(client: &Client, config: &Config, declaration: Option<&Declarati
         let descriptor = &offer.descriptor;
         let declared = Declared {
             id: descriptor.id.clone(),
-            category: descriptor.category.clone().unwrap_or_default().into(),
+            category: descriptor.category.clone().unwrap_or_default(),
             permissions: descriptor.permissions.clone(),
         };
         for lack in rules.ungranted(&[declared]) {
