@@ -5,17 +5,19 @@
 //! cargo bench --bench journal                  # one table
 //! cargo bench --bench journal -- --write       # the table into docs/performance.md as well
 //! cargo bench --bench journal -- --hold 30 --only unjournaled   # load for a profiler, no table
+//! cargo bench --bench journal -- --providers 8    # commits of a caller's sidecar with so many that serve the same
 //! ```
 //!
 //! The binary runs itself again with a role: [`agents`] are the provider and the caller, [`world`] starts and stops all
 //! processes and reads what CPU time and commits they took, [`disk`] takes the time of one commit, [`measure`] alternates
-//! the rounds, [`report`] makes the table.
+//! the rounds, [`report`] makes the table. [`fleet`] has several providers, and counts.
 
 #![allow(clippy::unwrap_used, reason = "whatever fails here ends the benchmark")]
 #![allow(clippy::disallowed_methods, reason = "real processes are measured in real time")]
 
 mod agents;
 mod disk;
+mod fleet;
 mod measure;
 mod number;
 mod report;
@@ -39,6 +41,8 @@ pub(crate) struct Args {
     only: Option<String>,
     /// How long calls are remembered, in seconds; longer than a run, unless forgetting is to be measured as well.
     ttl_s: Option<u64>,
+    /// Only count the caller's commits, with so many sidecars that serve the same.
+    providers: Option<usize>,
     /// Rounds of each kind.
     rounds: Option<usize>,
 }
@@ -58,6 +62,7 @@ fn main() {
             "--write" => args.write = true,
             "--hold" => args.hold_s = Some(value().parse().expect("--hold takes seconds")),
             "--only" => args.only = Some(value()),
+            "--providers" => args.providers = Some(value().parse().expect("--providers takes a number")),
             "--ttl" => args.ttl_s = Some(value().parse().expect("--ttl takes seconds")),
             "--rounds" => args.rounds = Some(value().parse().expect("--rounds takes a number")),
             // Names of benchmarks, as `cargo bench -- NAME` gives to all of them.
@@ -66,8 +71,9 @@ fn main() {
         }
     }
     args.is_test = is_test || !is_bench;
-    match args.hold_s {
-        Some(seconds) => measure::hold(seconds, &args),
-        None => report::report(&args, &measure::measure(&args)),
+    match (args.hold_s, args.providers) {
+        (Some(seconds), _) => measure::hold(seconds, &args),
+        (None, Some(count)) => fleet::report(count, &args),
+        (None, None) => report::report(&args, &measure::measure(&args)),
     }
 }

@@ -32,7 +32,7 @@ impl World {
     /// One round of calls.
     pub(crate) fn round(&mut self, capability: &str, in_flight: usize, milliseconds: u64) -> Round {
         let words = format!("{capability} {in_flight} {milliseconds} {}", self.ttl_s);
-        Round::parse(&self.caller.ask(&words))
+        self.caller.round(&words)
     }
 
     /// How many calls the provider has executed.
@@ -57,7 +57,7 @@ impl World {
     }
 }
 
-fn sidecar(setup: Setup) -> Sidecar {
+pub(crate) fn sidecar(setup: Setup) -> Sidecar {
     setup
         .set("peer.signatures", "channel")
         .set("log.level", "warn")
@@ -107,14 +107,14 @@ fn busy_us() -> f64 {
 }
 
 /// An agent's process: a line in, a line out. It ends when its standard input does.
-struct Agent {
+pub(crate) struct Agent {
     child: Child,
     stdin: Option<ChildStdin>,
     stdout: BufReader<ChildStdout>,
 }
 
 impl Agent {
-    fn start(role: &str, socket: &Path) -> Self {
+    pub(crate) fn start(role: &str, socket: &Path) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.arg(role).arg(socket).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
@@ -125,7 +125,12 @@ impl Agent {
         agent
     }
 
-    fn ask(&mut self, line: &str) -> String {
+    /// What it answers to a caller's line.
+    pub(crate) fn round(&mut self, line: &str) -> Round {
+        Round::parse(&self.ask(line))
+    }
+
+    pub(crate) fn ask(&mut self, line: &str) -> String {
         writeln!(self.stdin.as_mut().expect("open until it is dropped"), "{line}").unwrap();
         self.line()
     }
@@ -149,7 +154,7 @@ impl Drop for Agent {
 }
 
 /// The number in the journal's mark, which is that of its last commit; none was made where there is no mark.
-fn commits(sidecar: &Sidecar) -> u64 {
+pub(crate) fn commits(sidecar: &Sidecar) -> u64 {
     let mark = std::fs::read(sidecar.dir.join("state/journal.mark")).unwrap_or_default();
     mark.get(8..16).map_or(0, |number| u64::from_le_bytes(number.try_into().unwrap()))
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ciborium::Value;
 
-use crate::agents::{CAP_DECLARE, Caller, Provider, by_id, idempotent, loose, success};
+use crate::agents::{CAP_DECLARE, CAP_INVOKE, Caller, Provider, by_id, idempotent, loose, success};
 use crate::support::{BytePeer, Message, Setup, Sidecar, map};
 
 const ECHO: &str = "org.example.echo:1.0.0";
@@ -151,4 +151,37 @@ fn an_agent_that_declares_a_capability_otherwise_than_another_is_told_of() {
     second.heard_nothing_more();
     let log = a.log();
     assert!(log.contains("declare one capability differently"), "{log}");
+}
+
+#[test]
+fn calls_that_are_shared_among_peers_are_written_down_together() {
+    let providers = ["b", "c", "d"].map(named);
+    let (a, mut caller) = caller_of(&providers.each_ref());
+    let before = a.metric("capd_journal_commits_total");
+    let shares = shares(&mut caller, "org.example.once:1.0.0", 40);
+    assert_eq!(shares.len(), 3, "{shares:?}");
+    let commits = a.metric("capd_journal_commits_total") - before;
+    // One for ten seconds, and one more where these have passed meanwhile.
+    assert!(commits <= 4, "{commits} commits for 40 calls");
+}
+
+#[test]
+fn a_call_is_asked_about_at_the_peer_that_owns_its_id_after_a_restart_too() {
+    let providers = ["b", "c", "d"].map(named);
+    let (a, mut caller) = caller_of(&providers.each_ref());
+    let mut calls = Vec::new();
+    for _ in 0..12 {
+        let envelope = caller.link.envelope(CAP_INVOKE, by_id("org.example.once:1.0.0", Value::Null));
+        let id = caller.link.send_envelope(&envelope);
+        calls.push((envelope, caller.result(&id)));
+    }
+    let executors: std::collections::BTreeSet<_> =
+        calls.iter().map(|(_, first)| success(first).as_text().unwrap().to_owned()).collect();
+    assert!(executors.len() > 1, "{executors:?}");
+    let a = a.restart();
+    let mut caller = Caller::of(&a);
+    for (envelope, first) in &calls {
+        let id = caller.link.send_envelope(envelope);
+        assert_eq!(caller.result(&id).bytes, first.bytes, "it is the recorded result");
+    }
 }

@@ -1,11 +1,16 @@
 //! Peers that serve what was chosen in; the one of them that a call goes to out.
+//!
+//! One that may run again goes to the less loaded of two at random. One that may not goes to the owner of its id, whom one
+//! commit covers for many calls, and who is found again after a crash.
 
 use std::sync::Arc;
 
 use capd_proto::identity::Did;
 use smallvec::SmallVec;
 
+use super::RelayedCall;
 use super::choose::Missing;
+use super::owner::{owner, some_of};
 use crate::daemon::node::{Node, Refusal};
 use crate::daemon::wire::mismatch;
 use crate::net::Link;
@@ -28,6 +33,26 @@ impl Node {
         let taken = router::less_loaded(eligible.len(), random, load);
         let (peer, link) = &eligible[taken];
         Ok(Replica { peer: peer.clone(), journal: link.journal() })
+    }
+
+    /// The peer that owns the call's id, and those that calls like it are shared among.
+    ///
+    /// **Errors:** none of them has a link.
+    pub(super) fn owner_among(
+        &self,
+        call: &RelayedCall,
+        choice: &Choice<'_>,
+    ) -> Result<(Replica, Vec<Replica>), Missing> {
+        let eligible = self.eligible(choice)?;
+        let replica =
+            |(peer, link): &(Did, Arc<Link>)| Replica { peer: peer.clone(), journal: link.journal() };
+        let replicas: Vec<_> = eligible.iter().map(replica).collect();
+        // What is promised costs no commit, and is promised to somebody who may be there no more.
+        let promised = self.gifts.promised(call).filter(|promised| replicas.contains(promised));
+        let among = some_of(self.did(), replicas);
+        let owner = promised.or_else(|| owner(&call.id, &among).cloned());
+        let owner = owner.ok_or_else(|| Missing::Provider(unserved()))?;
+        Ok((owner, among))
     }
 
     /// The peers that serve just what was chosen and have a link; those that are suspect only while all are.

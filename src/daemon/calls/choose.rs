@@ -69,9 +69,10 @@ impl Node {
                 return Err(Missing::Provider(mismatch(refusal)));
             }
         };
-        let replica = match asked {
-            Some(asked) => asked,
-            None => self.one_of(&choice)?,
+        let (replica, among) = match asked {
+            Some(asked) => (asked, Vec::new()),
+            None if choice.entry.descriptor.idempotent => (self.one_of(&choice)?, Vec::new()),
+            None => self.owner_among(call, &choice)?,
         };
         let peer = &replica.peer;
         let descriptor = &choice.entry.descriptor;
@@ -93,7 +94,7 @@ impl Node {
         if choice.is_deprecated {
             self.warn_deprecated(self.did(), &descriptor.id);
         }
-        Ok(self.chosen(call, replica, Some(descriptor), output))
+        Ok(Chosen { among, ..self.chosen(call, replica, Some(descriptor), output) })
     }
 
     /// The same, of peers that live: one that was not heard from just now is asked first, while another would do.
@@ -143,7 +144,8 @@ impl Node {
         let ids = smallvec![call.id];
         // What may run again is asked of whoever is there.
         let journal = journal.filter(|_| !idempotent);
-        Chosen { machine, peer, journal, descriptor, idempotent, output, ids, cancel: None }
+        let among = Vec::new();
+        Chosen { machine, peer, journal, among, descriptor, idempotent, output, ids, cancel: None }
     }
 
     /// Moves an idempotent call whose peer is gone, or has come back without it, to another that serves the same;

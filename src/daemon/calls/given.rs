@@ -10,7 +10,7 @@ use capd_proto::code::Code;
 use capd_proto::envelope::MessageId;
 use capd_proto::identity::Did;
 
-use super::reserved::{Asked, Cover, Reservations};
+use super::reserved::{Asked, Cover, Reservations, To};
 use super::{Chosen, Handed, RelayedCall};
 use crate::daemon::executor::{Written, refused_code, unwritable};
 use crate::daemon::meter::CallLimit;
@@ -85,7 +85,12 @@ impl Gifts {
 
     /// Whom a call of this id, of which nobody here knows, may have been given to by a former process.
     pub(super) fn former(&self, id: &MessageId, name: &str) -> Option<Replica> {
-        lock(&self.state).reservations.former(name, id.ts_ms()).cloned()
+        lock(&self.state).reservations.former(name, id).cloned()
+    }
+
+    /// Whom a call is promised to with others of its capability: it may leave for there at once.
+    pub(super) fn promised(&self, call: &RelayedCall) -> Option<Replica> {
+        lock(&self.state).reservations.promised(call.asked()).cloned()
     }
 
     /// Takes back what nothing was sent of; gives the row that keeps nothing else.
@@ -97,7 +102,7 @@ impl Gifts {
     pub(super) fn may_have_run(&self, id: &MessageId, name: &str) -> bool {
         let state = lock(&self.state);
         let gift = state.by_id.get(id);
-        gift.map_or_else(|| state.reservations.former(name, id.ts_ms()).is_some(), |gift| gift.may_have_run)
+        gift.map_or_else(|| state.reservations.has_former(name, id.ts_ms()), |gift| gift.may_have_run)
     }
 
     /// A copy of the call is about to leave.
@@ -144,12 +149,12 @@ impl Gifts {
         (!is_reservation).then_some(row)
     }
 
-    /// Remembers that `call` goes to `replica`. **Errors:** 1003 when calls as old were forgotten, 5004 when there are too
+    /// Remembers whom `call` goes to. **Errors:** 1003 when calls as old were forgotten, 5004 when there are too
     /// many.
     fn give(
         &self,
         call: &RelayedCall,
-        replica: &Replica,
+        to: To<'_>,
         next_row: impl Fn() -> Row,
     ) -> Result<(Row, Asks), Refusal> {
         let (id, expires_at_ms) = (call.id, call.expires_at_ms);
@@ -165,9 +170,9 @@ impl Gifts {
         let cover = if call.to.is_some() {
             Cover::Own
         } else {
-            let asked = Asked { name: &call.name, id_ms: id.ts_ms(), expires_at_ms, replica };
-            state.reservations.cover(asked, &next_row)
+            state.reservations.cover(call.asked(), to, &next_row)
         };
+        let replica = to.replica;
         let (row, first) = match cover {
             Cover::Covered(row) => (row, None),
             Cover::Reserve(reserved, replaces) => {
@@ -181,7 +186,7 @@ impl Gifts {
         let (is_own, is_durable) = (matches!(first, Some(Change::Give(_))), first.is_none());
         let may_have_run = match state.by_id.get(&id) {
             Some(former) => former.may_have_run,
-            None => state.reservations.former(&call.name, id.ts_ms()).is_some(),
+            None => state.reservations.has_former(&call.name, id.ts_ms()),
         };
         let gift = Gift { replica: replica.clone(), expires_at_ms, row, is_own, is_durable, may_have_run };
         let forget = state.insert(id, gift).filter(|former| former.is_own).map(|former| former.row);
@@ -200,6 +205,13 @@ impl Gifts {
             state.expired_ms = state.expired_ms.max(at_ms);
         }
         (rows, state.expired_ms)
+    }
+}
+
+impl RelayedCall {
+    /// The call as reservations know it.
+    fn asked(&self) -> Asked<'_> {
+        Asked { name: &self.name, id: &self.id, expires_at_ms: self.expires_at_ms }
     }
 }
 
@@ -255,7 +267,8 @@ impl Node {
             return self.drive_call(call, None, Handed::Nothing);
         }
         let replica = Replica { peer: chosen.peer.clone(), journal: chosen.journal };
-        let (row, asks) = match self.gifts.give(call, &replica, || self.journal.next_row()) {
+        let to = To { replica: &replica, among: &chosen.among };
+        let (row, asks) = match self.gifts.give(call, to, || self.journal.next_row()) {
             Ok(given) => given,
             Err(refusal) => {
                 if refusal.code == Code::OVERLOADED {

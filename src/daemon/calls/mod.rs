@@ -1,7 +1,8 @@
 //! The agent's calls in; to a provider here or to a peer, and one answer each back: the caller's side of a call.
 //!
 //! [`choose`] finds the peer, [`among`] one of several that serve alike, [`here`] an agent that serves it after all.
-//! [`given`] remembers the peer where a call may run only once, [`reserved`] does so for many calls at once, [`memory`]
+//! [`given`] remembers the peer where a call may run only once, [`reserved`] does so for many calls at once, each of
+//! which has its [`owner`], [`memory`]
 //! sees to it that the peer remembers it as well. [`drive`] tells
 //! the call's machine what happened and does what it says, [`answers`] takes what comes back, [`deliver`] gives the agent
 //! its one answer.
@@ -15,6 +16,7 @@ mod given;
 mod here;
 mod listing;
 mod memory;
+mod owner;
 mod reserved;
 mod retry;
 
@@ -47,6 +49,7 @@ use crate::net::{Link, Route, Service as _};
 use crate::registry::snapshot::Entry;
 use crate::router::{self, Scope};
 use crate::schema::{Artifact, ArtifactError, Side};
+use crate::store::Replica;
 
 pub(super) use deliver::not_final;
 pub(super) use given::Gifts;
@@ -137,6 +140,8 @@ struct Chosen {
     peer: Did,
     /// The peer's journal, where the call is given to that.
     journal: Option<JournalId>,
+    /// Those that calls like it are shared among, where it may run only once and none has it yet.
+    among: Vec<Replica>,
     /// What was chosen, where the peer says that it serves it.
     descriptor: Option<Arc<Descriptor>>,
     idempotent: bool,
