@@ -41,10 +41,13 @@ impl Node {
     }
 
     pub(super) fn on_peer_close(&self, link: &Arc<Link>) {
-        if self.peers.remove(link) {
-            tracing::info!(peer = %link.principal(), "peer gone");
-            self.registry.apply(Event::Gone(Origin::Peer(link.principal().clone())));
-            self.serves.gone(link.principal());
+        {
+            let _registering = self.peers.register();
+            if self.peers.remove(link) {
+                tracing::info!(peer = %link.principal(), "peer gone");
+                self.registry.apply(Event::Gone(Origin::Peer(link.principal().clone())));
+                self.serves.gone(link.principal());
+            }
         }
         self.on_link_lost(link);
     }
@@ -71,6 +74,7 @@ impl Node {
             Ok((descriptors, beyond)) => {
                 let (descriptors, contradictions) = self.consistent(peer, descriptors);
                 tracing::debug!(%peer, capabilities = descriptors.len(), "peer serves");
+                let _registering = self.peers.register();
                 if self.peers.is_newest(peer, link.id(), question) {
                     self.serves.note(peer, beyond);
                     self.prove_ahead(peer, &descriptors);
@@ -82,6 +86,7 @@ impl Node {
             Err(refusal) => {
                 let is_its_fault = refusal.code == Code::CONTRACT_ERROR;
                 let mut is_known = false;
+                let _registering = self.peers.register();
                 if is_its_fault && self.peers.is_newest(peer, link.id(), question) {
                     self.registry.apply(Event::Gone(Origin::Peer(peer.clone())));
                     is_known = self.peers.misunderstood(peer, refusal.clone());

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use capd_proto::capability::CapabilityId;
 use capd_proto::code::Code;
@@ -31,6 +31,8 @@ pub(super) struct Peers {
     /// Peers that we dial, whose capabilities are therefore worth waiting for.
     expected: BTreeSet<Did>,
     state: Mutex<BTreeMap<Did, Peer>>,
+    /// Held while what a peer says, or that it is gone, is decided on and registered.
+    registering: Mutex<()>,
     /// When all peers were last asked what they serve. **Units:** monotonic milliseconds.
     refreshed_ms: AtomicU64,
     /// Counts changes of links and of what is known, for those who wait for one.
@@ -67,6 +69,7 @@ impl Peers {
             admission,
             expected,
             state: Mutex::default(),
+            registering: Mutex::default(),
             refreshed_ms: AtomicU64::new(0),
             changes: Changes::default(),
             is_asking: AtomicBool::new(false),
@@ -103,6 +106,12 @@ impl Peers {
         };
         self.changed();
         begun
+    }
+
+    /// Whoever takes a link out or asks [`Peers::is_newest`] holds this until the registry knows what follows: else what a peer
+    /// said could be registered after its end, or its end after what its next link brought.
+    pub(super) fn register(&self) -> MutexGuard<'_, ()> {
+        lock(&self.registering)
     }
 
     /// Takes a link out; `true` when it was the last one to that peer.
