@@ -123,31 +123,18 @@ impl State {
 }
 
 fn idle(deadline_ms: u64, input: Input<'_>, step: &mut Step<'_>) -> State {
-    let stay = State::Idle { deadline_ms };
-    match input {
-        Input::HandshakeRequest { request, admitted } => {
-            step.answer_handshake(&request, admitted, deadline_ms)
-        }
-        Input::Challenge { request, nonce, proof } => step.challenge(&request, nonce, proof, deadline_ms),
-        Input::HandshakeResponse(_) | Input::Challenged { .. } => {
-            step.out_of_order("a HANDSHAKE answer from the client")
-        }
-        Input::Hello { .. } | Input::HelloAck { .. } | Input::HelloReject { .. } | Input::Message => {
-            step.not_open()
-        }
-        Input::Ping(payload) => step.pong(payload, stay),
-        Input::Pong(_) | Input::Heard | Input::InFlight(_) => stay,
-        Input::Goaway(goaway) => step.close(CloseReason::PeerGoaway(goaway.reason)),
-        Input::ErrorFrame(error) => step.close(CloseReason::PeerError(error.code)),
-        Input::Malformed { code, message } => step.violation(code, message),
-        Input::Drain { reason } => step.leave(reason),
-        Input::TransportClosed => step.close(CloseReason::TransportClosed),
-        Input::Timeout => step.opening_timeout(deadline_ms, stay),
+    if let Input::Challenge { request, nonce, proof } = input {
+        return step.challenge(&request, nonce, proof, deadline_ms);
     }
+    before_handshake(State::Idle { deadline_ms }, deadline_ms, input, step)
 }
 
 fn challenged(deadline_ms: u64, input: Input<'_>, step: &mut Step<'_>) -> State {
-    let stay = State::Challenged { deadline_ms };
+    before_handshake(State::Challenged { deadline_ms }, deadline_ms, input, step)
+}
+
+/// A server that has not accepted the client's HANDSHAKE yet.
+fn before_handshake(stay: State, deadline_ms: u64, input: Input<'_>, step: &mut Step<'_>) -> State {
     match input {
         Input::HandshakeRequest { request, admitted } => {
             step.answer_handshake(&request, admitted, deadline_ms)
