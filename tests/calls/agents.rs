@@ -213,6 +213,12 @@ pub fn within(id: &str, params: Value, timeout_ms: u64) -> Value {
     map([("id", id.into()), ("params", params), ("timeout_ms", timeout_ms.into())])
 }
 
+/// The descriptor of a capability of which a lost call is sent again after ten milliseconds.
+pub fn retried_soon(id: &str, idempotent: bool) -> Value {
+    let policy = map([("max_attempts", 3.into()), ("initial_delay_ms", 10.into())]);
+    map([("id", id.into()), ("idempotent", idempotent.into()), ("retry_policy", policy)])
+}
+
 /// A descriptor without schemas.
 pub fn loose(id: &str) -> Value {
     map([("id", id.into())])

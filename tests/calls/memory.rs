@@ -8,9 +8,9 @@ use capd_proto::ledger::JournalId;
 use ciborium::Value;
 
 use crate::agents::{
-    CAP_INVOKE, Caller, ERROR, Provider, by_id, failure, loose, of_error, success, unknown_for,
+    CAP_INVOKE, Caller, ERROR, Provider, by_id, failure, loose, of_error, retried_soon, success, unknown_for,
 };
-use crate::peer::{Heard, Peer};
+use crate::peer::{Heard, Peer, beside};
 use crate::support::{Message, Setup, Sidecar, field, map, set};
 
 const ONCE: &str = "org.example.once:1.0.0";
@@ -98,20 +98,6 @@ fn a_call_never_runs_again_where_the_journal_was_replaced_by_an_older_copy() {
 const ONE: JournalId = JournalId([1; 16]);
 const OTHER: JournalId = JournalId([2; 16]);
 
-/// A sidecar that finds the peer again soon after a link to it has broken.
-fn beside(peer: &Peer) -> Sidecar {
-    Setup::new()
-        .set("timeouts.reconnect_initial_ms", "10")
-        .set("timeouts.reconnect_max_ms", "20")
-        .peer_at(peer.did(), &[&peer.address()])
-        .start()
-}
-
-fn served(idempotent: bool) -> Value {
-    let policy = map([("max_attempts", 3.into()), ("initial_delay_ms", 10.into())]);
-    map([("id", ONCE.into()), ("idempotent", idempotent.into()), ("retry_policy", policy)])
-}
-
 /// The journal that a call names.
 fn named(heard: &Heard) -> Option<JournalId> {
     let named = field(field(&heard.message.value, "ext")?, "capd-journal")?;
@@ -124,7 +110,7 @@ fn break_link(heard: &Heard) {
 
 #[test]
 fn a_call_names_the_journal_that_it_is_given_to_and_keeps_what_its_agent_said() {
-    let peer = Peer::serving(vec![served(false)]);
+    let peer = Peer::serving(vec![retried_soon(ONCE, false)]);
     peer.remember_in(Some(ONE));
     let a = beside(&peer);
     let mut caller = Caller::of(&a);
@@ -142,7 +128,7 @@ fn a_call_names_the_journal_that_it_is_given_to_and_keeps_what_its_agent_said() 
 
 #[test]
 fn a_peer_that_comes_back_with_another_journal_is_never_sent_the_call_again() {
-    let peer = Peer::serving(vec![served(false)]);
+    let peer = Peer::serving(vec![retried_soon(ONCE, false)]);
     peer.remember_in(Some(ONE));
     let a = beside(&peer);
     let mut caller = Caller::of(&a);
@@ -166,7 +152,7 @@ fn a_peer_that_comes_back_with_another_journal_is_never_sent_the_call_again() {
 fn a_peer_that_has_its_journal_still_is_sent_the_call_again() {
     // An older one names none, and so may one that was brought up to date in between.
     for (first, then) in [(Some(ONE), Some(ONE)), (None, None), (None, Some(ONE))] {
-        let peer = Peer::serving(vec![served(false)]);
+        let peer = Peer::serving(vec![retried_soon(ONCE, false)]);
         peer.remember_in(first);
         let a = beside(&peer);
         let mut caller = Caller::of(&a);
@@ -184,7 +170,7 @@ fn a_peer_that_has_its_journal_still_is_sent_the_call_again() {
 
 #[test]
 fn an_idempotent_call_is_sent_whatever_the_peer_remembers() {
-    let peer = Peer::serving(vec![served(true)]);
+    let peer = Peer::serving(vec![retried_soon(ONCE, true)]);
     peer.remember_in(Some(ONE));
     let a = beside(&peer);
     let mut caller = Caller::of(&a);
@@ -200,7 +186,7 @@ fn an_idempotent_call_is_sent_whatever_the_peer_remembers() {
 
 #[test]
 fn an_executors_word_that_its_journal_is_another_ends_the_call_as_unknown() {
-    let peer = Peer::serving(vec![served(false)]);
+    let peer = Peer::serving(vec![retried_soon(ONCE, false)]);
     peer.remember_in(Some(ONE));
     let a = beside(&peer);
     let mut caller = Caller::of(&a);

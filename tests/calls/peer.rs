@@ -15,7 +15,16 @@ use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
 use crate::agents::{CAP_DECLARE, CAP_QUERY, DOC_REQUEST, DOC_SEND, ERROR};
-use crate::support::{Message, PATIENCE, Sidecar, decode, encode, field, map, set};
+use crate::support::{Message, PATIENCE, Setup, Sidecar, decode, encode, field, map, set};
+
+/// A sidecar with a link to `peer`, which it dials again soon after the link breaks.
+pub fn beside(peer: &Peer) -> Sidecar {
+    Setup::new()
+        .set("timeouts.reconnect_initial_ms", "10")
+        .set("timeouts.reconnect_max_ms", "20")
+        .peer_at(peer.did(), &[&peer.address()])
+        .start()
+}
 
 /// A message and the way back.
 pub struct Heard {

@@ -7,7 +7,7 @@ use ciborium::Value;
 use crate::agents::{
     CAP_INVOKE, CAP_RESULT, Caller, ERROR, Provider, SOON_MS, by_id, failure, loose, success, within,
 };
-use crate::peer::{Heard, Peer};
+use crate::peer::{Heard, Peer, beside};
 use crate::support::{Setup, Sidecar, map};
 
 const ECHO: &str = "org.example.echo:1.0.0";
@@ -20,15 +20,6 @@ fn retried(idempotent: bool, attempts: u64) -> Value {
         ("retry_on", Value::Array(vec![5002.into(), "timeout".into()])),
     ]);
     map([("id", ECHO.into()), ("idempotent", idempotent.into()), ("retry_policy", policy)])
-}
-
-/// A sidecar with a link to `peer`.
-fn beside(peer: &Peer) -> Sidecar {
-    Setup::new()
-        .set("timeouts.reconnect_initial_ms", "10")
-        .set("timeouts.reconnect_max_ms", "20")
-        .peer_at(peer.did(), &[&peer.address()])
-        .start()
 }
 
 fn invoked(peer: &Peer) -> Heard {

@@ -6,24 +6,10 @@ use std::time::{Duration, Instant};
 use capd::net::CloseReason;
 use ciborium::Value;
 
-use crate::agents::{CAP_INVOKE, Caller, ERROR, by_id, failure, success, unknown_for, within};
-use crate::peer::{Heard, Peer};
-use crate::support::{Setup, Sidecar, map};
+use crate::agents::{CAP_INVOKE, Caller, ERROR, by_id, failure, retried_soon, success, unknown_for, within};
+use crate::peer::{Heard, Peer, beside};
 
 const ONCE: &str = "org.example.once:1.0.0";
-
-fn served(idempotent: bool) -> Value {
-    let policy = map([("max_attempts", 3.into()), ("initial_delay_ms", 10.into())]);
-    map([("id", ONCE.into()), ("idempotent", idempotent.into()), ("retry_policy", policy)])
-}
-
-fn beside(peer: &Peer) -> Sidecar {
-    Setup::new()
-        .set("timeouts.reconnect_initial_ms", "10")
-        .set("timeouts.reconnect_max_ms", "20")
-        .peer_at(peer.did(), &[&peer.address()])
-        .start()
-}
 
 /// The next copy of the call, whose link breaks before anything answers it.
 fn lost(peer: &Peer) -> Heard {
@@ -35,7 +21,7 @@ fn lost(peer: &Peer) -> Heard {
 #[test]
 fn an_error_to_a_later_copy_is_no_refusal_of_a_call_whose_first_copy_was_lost() {
     for code in [4002, 3001, 1003] {
-        let peer = Peer::serving(vec![served(false)]);
+        let peer = Peer::serving(vec![retried_soon(ONCE, false)]);
         let a = beside(&peer);
         let mut caller = Caller::of(&a);
         let id = caller.invoke(by_id(ONCE, Value::Null));
@@ -50,7 +36,7 @@ fn an_error_to_a_later_copy_is_no_refusal_of_a_call_whose_first_copy_was_lost() 
 
 #[test]
 fn an_error_to_a_later_copy_of_an_idempotent_call_is_its_answer() {
-    let peer = Peer::serving(vec![served(true)]);
+    let peer = Peer::serving(vec![retried_soon(ONCE, true)]);
     let a = beside(&peer);
     let mut caller = Caller::of(&a);
     let id = caller.invoke(by_id(ONCE, Value::Null));
@@ -61,7 +47,7 @@ fn an_error_to_a_later_copy_of_an_idempotent_call_is_its_answer() {
 
 #[test]
 fn a_call_that_was_answered_is_never_refused_when_it_is_asked_for_again() {
-    let peer = Peer::serving(vec![served(false)]);
+    let peer = Peer::serving(vec![retried_soon(ONCE, false)]);
     let a = beside(&peer);
     let mut caller = Caller::of(&a);
     let envelope = caller.link.envelope(CAP_INVOKE, by_id(ONCE, Value::Null));
@@ -81,7 +67,7 @@ fn a_call_that_was_answered_is_never_refused_when_it_is_asked_for_again() {
 
 #[test]
 fn a_call_that_was_refused_may_be_refused_again_and_run_later() {
-    let peer = Peer::serving(vec![served(false)]);
+    let peer = Peer::serving(vec![retried_soon(ONCE, false)]);
     let a = beside(&peer);
     let mut caller = Caller::of(&a);
     let envelope = caller.link.envelope(CAP_INVOKE, by_id(ONCE, Value::Null));
@@ -97,7 +83,7 @@ fn a_call_that_was_refused_may_be_refused_again_and_run_later() {
 
 #[test]
 fn a_call_whose_peer_stays_away_after_a_lost_copy_ends_as_unknown_and_one_that_never_left_is_refused() {
-    let peer = Peer::serving(vec![served(false)]);
+    let peer = Peer::serving(vec![retried_soon(ONCE, false)]);
     let a = beside(&peer);
     let mut caller = Caller::of(&a);
     let id = caller.invoke(within(ONCE, Value::Null, 700));
@@ -113,7 +99,7 @@ fn a_call_whose_peer_stays_away_after_a_lost_copy_ends_as_unknown_and_one_that_n
 
 #[test]
 fn a_call_that_nobody_answers_takes_its_own_time_and_not_seconds_more() {
-    let peer = Peer::serving(vec![served(false)]);
+    let peer = Peer::serving(vec![retried_soon(ONCE, false)]);
     let a = beside(&peer);
     let mut caller = Caller::of(&a);
     let began = Instant::now();
