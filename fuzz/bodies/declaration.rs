@@ -59,7 +59,7 @@ fn taken(mut declaration: Declaration) {
 }
 
 fn placeless(declared: &mut Declared) {
-    declared.line = 0;
+    (declared.line, declared.command_line) = (0, 0);
     schemas([&mut declared.input_schema, &mut declared.output_schema]);
 }
 
@@ -128,6 +128,7 @@ fn capability(declared: &Declared) -> String {
         ("schemaProfile", Some(profile(declared.schema_profile).to_owned())),
         ("command", declared.command.as_deref().map(texts)),
         ("concurrency", declared.concurrency.map(|count| count.to_string())),
+        ("tellStderr", declared.tell_stderr.then(|| "true".to_owned())),
         ("category", declared.category.as_deref().map(quoted)),
         ("instructions", Some(texts(&declared.instructions))),
         ("permissions", Some(texts(&declared.permissions))),
