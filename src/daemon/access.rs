@@ -13,7 +13,8 @@ use capd_proto::message::{Invoke, Role, Type};
 use super::calls::RelayedCall;
 use super::executor::Running;
 use super::meter::Ended;
-use super::node::{Node, Refusal};
+use crate::daemon::context::Refusal;
+use crate::daemon::node::Node;
 use crate::net::Link;
 use crate::provider::CallKey;
 
@@ -117,7 +118,7 @@ impl Node {
             capability: Some(invocation.capability.name.as_str()),
             version: Some(&invocation.capability.version),
             outcome: Outcome::Result(body, ended),
-            time_ms: self.clock.monotonic_ms().saturating_sub(started_ms),
+            time_ms: self.ctx.clock.monotonic_ms().saturating_sub(started_ms),
             params: Some(params),
         });
     }
@@ -138,7 +139,7 @@ impl Node {
             capability: Some(invocation.capability.name.as_str()),
             version: Some(&invocation.capability.version),
             outcome: Outcome::Refused(code),
-            time_ms: self.clock.monotonic_ms().saturating_sub(started_ms),
+            time_ms: self.ctx.clock.monotonic_ms().saturating_sub(started_ms),
             params: Some(params),
         });
     }
@@ -161,7 +162,7 @@ impl Node {
             role: Role::Caller,
             id: call.id(),
             trace: logged.trace,
-            caller: self.did().as_str(),
+            caller: self.ctx.did().as_str(),
             peer: logged.peer.as_ref().map(|peer| peer.as_str()),
             capability: Some(logged.name),
             version: descriptor.map(|descriptor| &descriptor.id.version),
@@ -169,7 +170,7 @@ impl Node {
                 End::Result(body, ended) => Outcome::Result(body, ended),
                 End::Refused(code) => Outcome::Refused(code),
             },
-            time_ms: self.clock.monotonic_ms().saturating_sub(logged.started_ms),
+            time_ms: self.ctx.clock.monotonic_ms().saturating_sub(logged.started_ms),
             params: Some(logged.invoked.params().into()),
         });
     }

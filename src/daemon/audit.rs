@@ -6,8 +6,6 @@
 
 mod pages;
 
-pub(super) use pages::is_for_the_agent;
-
 use bytes::Bytes;
 use capd_proto::call::executor::Surplus;
 use capd_proto::cbor::json;
@@ -19,7 +17,8 @@ use capd_proto::negotiate::SessionId;
 use sha2::{Digest, Sha256};
 
 use super::denials::About;
-use super::node::{Node, Refusal};
+use crate::daemon::context::Refusal;
+use crate::daemon::node::Node;
 use crate::net::{Link, Now};
 use crate::provider::{CallKey, Invocation};
 use crate::schema::Violation;
@@ -51,7 +50,7 @@ impl Audited<'_> {
 impl Node {
     /// A record of this moment.
     pub(super) fn audited(&self, kind: Kind) -> Record {
-        Record::new(kind, self.clock.wall_ms())
+        Record::new(kind, self.ctx.clock.wall_ms())
     }
 
     /// One envelope whose params or result do not fit: one record with everything that is wrong.
@@ -67,7 +66,7 @@ impl Node {
             "a payload does not fit its schema"
         );
         let pairs = violations.iter().map(|violation| (violation.path.as_str(), violation.message.as_str()));
-        self.audit.record(call.of(Record::schema_violation(self.clock.wall_ms(), side, pairs)));
+        self.audit.record(call.of(Record::schema_violation(self.ctx.clock.wall_ms(), side, pairs)));
     }
 
     /// PROTOCOL 7.4: a result that does not fit goes to the audit log and not to the caller; its beginning, that is, with

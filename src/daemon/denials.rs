@@ -13,7 +13,8 @@ use capd_proto::identity::Did;
 use capd_proto::message::Type;
 use tokio::sync::Notify;
 
-use super::node::{Node, lock};
+use crate::daemon::context::lock;
+use crate::daemon::node::Node;
 use crate::net::Now;
 use crate::store::audit::{Kind, short};
 
@@ -146,11 +147,11 @@ impl Node {
     /// Tells what was folded when its minute is over, until shutdown.
     pub(super) async fn keep_denials(&self) {
         loop {
-            let (folded, next_ms) = self.denials.take_due(self.clock.monotonic_ms());
+            let (folded, next_ms) = self.denials.take_due(self.ctx.clock.monotonic_ms());
             folded.into_iter().for_each(|folded| self.tell_folded(folded));
             let next = async {
                 match next_ms {
-                    Some(next_ms) => tokio::time::sleep_until(self.clock.moment(next_ms)).await,
+                    Some(next_ms) => tokio::time::sleep_until(self.ctx.clock.moment(next_ms)).await,
                     None => std::future::pending().await,
                 }
             };

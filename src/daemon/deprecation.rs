@@ -6,7 +6,8 @@ use std::sync::Mutex;
 use capd_proto::capability::CapabilityId;
 use capd_proto::identity::Did;
 
-use super::node::{Node, lock};
+use crate::daemon::context::lock;
+use crate::daemon::node::Node;
 
 /// Who has been written about.
 pub(super) type Warned = Mutex<Told>;

@@ -14,11 +14,12 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::answer::Answer;
-use super::executor::refused_artifact;
 use super::hashes;
-use super::inbound::Inbound;
-use super::node::{Node, Refusal, lock};
 use super::serves::Beyond;
+use crate::daemon::context::Inbound;
+use crate::daemon::context::refusal::refused_artifact;
+use crate::daemon::context::{Refusal, lock};
+use crate::daemon::node::Node;
 use crate::net::{Link, Service as _};
 use crate::policy::Caller;
 use crate::registry::snapshot::{Event, Origin};
@@ -36,7 +37,7 @@ impl Node {
         let Some(node) = self.shared() else { return };
         if let Some(gone) = self.peers.add(link) {
             let peer = link.principal().clone();
-            self.spawn(async move { node.keep_asking(&peer, &gone).await });
+            self.ctx.spawn(async move { node.keep_asking(&peer, &gone).await });
         }
     }
 
@@ -188,7 +189,7 @@ impl Node {
         for peer in self.peers.connected().into_iter().filter(|peer| only.is_none_or(|only| only == peer)) {
             if let Some(node) = self.shared() {
                 let (asked, given_up) = (asked.token(), given_up.clone());
-                self.spawn(async move {
+                self.ctx.spawn(async move {
                     let _asked = asked;
                     given_up.run_until_cancelled(node.refresh(&peer)).await;
                 });
@@ -199,17 +200,17 @@ impl Node {
             tracing::debug!("not every peer said in time what it serves");
         }
         if only.is_none() {
-            self.peers.refreshed(self.clock.monotonic_ms());
+            self.peers.refreshed(self.ctx.clock.monotonic_ms());
         }
     }
 
     /// Meets the agent's question about what peers serve again once they have been asked, unless they were just now.
     pub(super) fn defer_until_fresh(&self, inbound: &Inbound<'_>) -> bool {
-        let is_fresh = !inbound.link.kind().is_local() || self.peers.is_fresh(self.clock.monotonic_ms());
+        let is_fresh = !inbound.link.kind().is_local() || self.peers.is_fresh(self.ctx.clock.monotonic_ms());
         let Some(node) = self.shared().filter(|_| !is_fresh) else { return false };
         let (link, route, payload) =
             (Arc::clone(inbound.link), inbound.route.clone(), inbound.payload.clone());
-        self.spawn(async move {
+        self.ctx.spawn(async move {
             node.await_unknown().await;
             node.refresh_all(None).await;
             node.on_message(&link, &route, payload);

@@ -149,7 +149,7 @@ mod tests {
     async fn a_panic_of_a_task_is_a_fault_of_its_sidecar() {
         let dir = tempfile::tempdir().unwrap();
         let daemon = daemon(dir.path(), || Disk(Box::new(|| {}))).await;
-        daemon.node.spawn(async { panic!("no task") });
+        daemon.node.ctx.spawn(async { panic!("no task") });
         assert_eq!(daemon.watch().fault().await.text, "no task");
     }
 

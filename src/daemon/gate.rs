@@ -17,7 +17,8 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::audit::Audited;
-use super::node::{Node, Refusal, lock};
+use crate::daemon::context::{Refusal, lock};
+use crate::daemon::node::Node;
 use crate::schema::drift::gate::{Case, Passage, Question};
 use crate::schema::drift::{self, Fault, Finding, Gate, Offered, Requirement, Standing, Told};
 use crate::schema::{Artifact, Side};
@@ -135,13 +136,13 @@ impl Node {
         if unseen.len() >= UNSEEN_MAX {
             unseen.pop_first();
         }
-        unseen.insert(hash, self.clock.monotonic_ms().saturating_add(UNSEEN_MS));
+        unseen.insert(hash, self.ctx.clock.monotonic_ms().saturating_add(UNSEEN_MS));
         Ok(())
     }
 
     fn is_unseen(&self, hash: &ContentHash) -> bool {
         let until_ms = lock(&self.drift.unseen).get(hash).copied();
-        until_ms.is_some_and(|until_ms| self.clock.monotonic_ms() < until_ms)
+        until_ms.is_some_and(|until_ms| self.ctx.clock.monotonic_ms() < until_ms)
     }
 
     /// Decides a case, or waits until it is decided.
@@ -163,7 +164,7 @@ impl Node {
                 let Some(node) = self.shared() else { return };
                 let (question, provider) = (question.clone(), provider.clone());
                 let case = question.case.clone();
-                self.spawn(async move {
+                self.ctx.spawn(async move {
                     let _proof = Proof { drift: &node.drift, case };
                     node.decide(question, &provider).await;
                 });
@@ -176,7 +177,7 @@ impl Node {
         let Ok(_alone) = self.drift.proving.acquire().await else { return };
         let Question { case, requirement, offered } = question;
         let (needed, told) = (requirement.needed.clone(), offered);
-        let proven = self.tasks.compute(move || drift::prove(&needed, &told)).await;
+        let proven = self.ctx.tasks.compute(move || drift::prove(&needed, &told)).await;
         let standing = self.drift.gate.decide(case, proven.unwrap_or_else(panicked));
         match &*standing {
             Standing::Proven => tracing::debug!(%requirement, %provider, "a requirement is proven"),
@@ -237,7 +238,7 @@ impl Node {
             .collect();
         let Some(node) = self.shared().filter(|_| !required.is_empty()) else { return };
         let peer = peer.clone();
-        self.spawn(async move {
+        self.ctx.spawn(async move {
             for descriptor in required {
                 node.prove_descriptor(&peer, &descriptor).await;
             }
@@ -274,7 +275,7 @@ impl Node {
             "a call was not sent: its provider does not keep to what the agent requires"
         );
         let findings: Vec<_> = shut.findings().iter().map(audited).collect();
-        self.audit.record(call.of(Record::drift(self.clock.wall_ms(), code.0, &findings)));
+        self.audit.record(call.of(Record::drift(self.ctx.clock.wall_ms(), code.0, &findings)));
     }
 }
 

@@ -10,9 +10,9 @@ use capd_proto::code::Code;
 use capd_proto::message::{Descriptor, SchemaSource};
 use serde_json::Value;
 
-use super::node::Refusal;
 use super::start::{StartError, schema_error};
-use super::wire::with_fields;
+use crate::daemon::context::Refusal;
+use crate::daemon::context::wire::with_fields;
 use crate::declaration::{self, Declaration, Declared};
 use crate::schema::hash::{self, Form};
 use crate::schema::{Artifacts, Contract, Fingerprint, HashError};

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use capd_proto::call::caller::Caller;
 
-use super::node::Node;
+use crate::daemon::node::Node;
 
 /// A part of the promise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ impl LeftOut {
 
 impl Node {
     pub(super) fn panic(&self, text: String) {
-        self.spawn(async move { panic!("{text}") });
+        self.ctx.spawn(async move { panic!("{text}") });
     }
 
     pub(super) fn leave_out(&self, rule: Rule) {

@@ -3,50 +3,16 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use capd_proto::cbor::Checked;
 use capd_proto::code::Code;
 use capd_proto::envelope::{Envelope, EnvelopeError, Payload};
 use capd_proto::identity::{Authcrypt, Claim, Did, InvalidSignature, PublicKey};
 use capd_proto::ledger::JournalId;
 use capd_proto::message::Type;
 
-use super::node::{Node, Refusal, lock, needs_signature};
+use crate::daemon::context::{Inbound, Refusal, lock, seal::needs_signature};
+use crate::daemon::node::Node;
 use crate::net::dial::{Address, ConnectError};
 use crate::net::{CloseReason, Link, Newcomer, Now, Refused, Route, Service};
-
-/// A message that has passed the envelope's checks.
-pub(super) struct Inbound<'a> {
-    /// When the turn began in which it is handled.
-    pub(super) now: Now,
-    pub(super) link: &'a Arc<Link>,
-    pub(super) route: &'a Route,
-    /// The envelope as it came.
-    pub(super) payload: &'a Bytes,
-    /// Who sent it: the link's principal, under the DID that it calls itself by.
-    pub(super) sender: &'a Did,
-    pub(super) envelope: &'a Envelope<'a>,
-    /// The plaintext body.
-    pub(super) body: &'a Bytes,
-    /// Whether `payload` has it encrypted.
-    pub(super) is_encrypted: bool,
-}
-
-impl<'a> Inbound<'a> {
-    /// The body as decoders of messages take it.
-    pub(super) fn checked_body(&self) -> Checked<'a> {
-        self.envelope.checked_body().unwrap_or_else(|| Checked::from(&self.body[..]))
-    }
-
-    /// Whether the message is for this sidecar's own agent, and not to be passed on to a peer.
-    pub(super) fn is_for(&self, did: &Did) -> bool {
-        self.envelope.to.names(did.as_str())
-    }
-
-    /// When the message expires, in milliseconds since the Unix epoch.
-    pub(super) fn expires_at_ms(&self) -> u64 {
-        self.envelope.ts.saturating_add(self.envelope.ttl)
-    }
-}
 
 impl Service for Node {
     fn admit(&self, newcomer: &Newcomer<'_>) -> bool {
@@ -129,7 +95,7 @@ impl Node {
 
     /// Takes messages in order, those whose signatures are checked together one behind the other.
     fn take_all<'a>(&self, link: &Arc<Link>, messages: impl Iterator<Item = (&'a Route, &'a Bytes)>) {
-        let mut now = self.clock.now();
+        let mut now = self.ctx.clock.now();
         let mut claims = Vec::new();
         // Whatever came behind a signature that is not checked yet; mostly there is none.
         let mut waiting = Vec::new();
@@ -142,7 +108,7 @@ impl Node {
             waiting.push((route, payload, arrival));
             if waiting.len() == CLAIMS_TOGETHER_MAX {
                 self.settle_claimed(link, &mut claims, &mut waiting);
-                now = self.clock.now();
+                now = self.ctx.clock.now();
             }
         }
         self.settle_claimed(link, &mut claims, &mut waiting);
@@ -209,7 +175,7 @@ impl Node {
             return Err(Refusal::new(Code::UNAUTHORIZED, "not authorized"));
         };
         if !link.kind().is_local() {
-            envelope.check_recipient(self.did()).map_err(Refusal::of)?;
+            envelope.check_recipient(self.ctx.did()).map_err(Refusal::of)?;
         }
         if envelope.sig.is_none() && needs_signature(link) {
             return Err(Refusal::new(Code::INVALID_SIGNATURE, "not signed"));
@@ -239,7 +205,7 @@ impl Node {
     /// The plaintext of an encrypted body. **Errors:** 3001 without detail (PROTOCOL 5).
     fn open(&self, link: &Link, envelope: &Envelope<'_>) -> Result<Vec<u8>, Refusal> {
         let key = principal_key(link)?;
-        let shared = Authcrypt::new(&self.identity.agreement_secret(), &key.agreement_key());
+        let shared = Authcrypt::new(&self.ctx.identity.agreement_secret(), &key.agreement_key());
         let mut plaintext = Vec::new();
         envelope.open(&shared, &mut plaintext).map_err(Refusal::of)?;
         Ok(plaintext)
@@ -258,7 +224,7 @@ impl Node {
             Err(error) => (error.id, Err(Refusal::of(*error))),
         };
         if let Err(refusal) = received {
-            self.refuse(link, route, id, &refusal);
+            self.ctx.refuse(link, route, id, &refusal);
         }
     }
 
@@ -358,7 +324,7 @@ impl Node {
         let Some(typ) = Type::from_code(inbound.envelope.typ) else {
             return Err(Refusal::new(Code::UNKNOWN_TYPE, "message type is not spoken here"));
         };
-        let is_ours = inbound.is_for(self.did());
+        let is_ours = inbound.is_for(self.ctx.did());
         match typ {
             Type::CapInvoke => self.on_invoke(inbound),
             Type::CapResult => self.on_result(inbound),
@@ -380,7 +346,7 @@ impl Node {
     }
 
     fn on_ping(&self, inbound: &Inbound<'_>) -> Result<(), Refusal> {
-        self.reply(inbound, Type::Pong, inbound.body);
+        self.ctx.reply(inbound, Type::Pong, inbound.body);
         Ok(())
     }
 }

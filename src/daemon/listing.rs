@@ -12,28 +12,11 @@ use capd_proto::limits::{MESSAGE_ID_BYTES, QUERY_LIMIT_DEFAULT, QUERY_LIMIT_MAX}
 use capd_proto::message::{CallsPage, CallsRequest, JournalCounters, ListedCall, Response, Role, Type};
 
 use super::calls::RelayedCall;
-use super::inbound::Inbound;
-use super::node::{Node, Refusal};
-use crate::net::Clock;
+use crate::daemon::context::Inbound;
+use crate::daemon::context::Refusal;
+use crate::daemon::context::times::Times;
+use crate::daemon::node::Node;
 use crate::store::Counters;
-
-/// Two clocks, read at one moment.
-#[derive(Clone, Copy)]
-pub(super) struct Times {
-    wall_ms: u64,
-    monotonic_ms: u64,
-}
-
-impl Times {
-    fn of(clock: &Clock) -> Self {
-        Self { wall_ms: clock.wall_ms(), monotonic_ms: clock.monotonic_ms() }
-    }
-
-    /// When a moment of the monotonic clock is or was. **Units:** milliseconds, of that clock and since the Unix epoch.
-    pub(super) const fn wall_ms(self, monotonic_ms: u64) -> u64 {
-        self.wall_ms.saturating_add(monotonic_ms).saturating_sub(self.monotonic_ms)
-    }
-}
 
 /// Where a page begins: behind the call that the last one ended with.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,7 +66,7 @@ impl Node {
         if request.limit == Some(0) {
             return Err(Refusal::new(Code::BAD_REQUEST, "`limit` is at least 1"));
         }
-        let times = Times::of(&self.clock);
+        let times = Times::of(&self.ctx.clock);
         let page = match request.target {
             Some(id) => {
                 let relayed = self.relay.call(&id).map(|call| self.relayed(&call, times));
@@ -97,13 +80,13 @@ impl Node {
         let page = CallsPage { journal: Some(JournalCounters { changes, commits, failures }), ..page };
         let mut body = Vec::new();
         Response::Calls(page).encode(&mut body);
-        self.reply(inbound, Type::Response, &body);
+        self.ctx.reply(inbound, Type::Response, &body);
         Ok(())
     }
 
     fn relayed(&self, call: &RelayedCall, times: Times) -> ListedCall<'static> {
         let journaled = self.gifts.peer(call.id()).is_some();
-        ListedCall { journaled, ..call.listed(self.did(), times) }
+        ListedCall { journaled, ..call.listed(self.ctx.did(), times) }
     }
 
     fn page(

@@ -5,11 +5,12 @@ use std::borrow::Cow;
 use capd_proto::code::Code;
 use capd_proto::message::{MetricFamily, Metrics, Response, Role, Type};
 
-use super::inbound::Inbound;
 use super::meter::CallLimit;
-use super::node::{Node, Refusal};
 use crate::admin;
 use crate::config::Limits;
+use crate::daemon::context::Inbound;
+use crate::daemon::context::Refusal;
+use crate::daemon::node::Node;
 use crate::log::Lines;
 use crate::net::{Host, Levels, Limit};
 
@@ -22,7 +23,7 @@ impl Node {
         }
         let mut body = Vec::new();
         Response::Metrics(Metrics { families: self.metrics() }).encode(&mut body);
-        self.reply(inbound, Type::Response, &body);
+        self.ctx.reply(inbound, Type::Response, &body);
         Ok(())
     }
 

@@ -15,6 +15,7 @@
 mod access;
 mod audit;
 mod calls;
+mod context;
 mod denials;
 mod deprecation;
 mod discovery;
@@ -43,7 +44,6 @@ mod sessions;
 mod start;
 mod turns;
 mod unlinked;
-mod wire;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -128,7 +128,7 @@ impl Daemon {
 
     /// The agent's DID.
     pub fn did(&self) -> &Did {
-        self.node.did()
+        self.node.ctx.did()
     }
 
     /// One line of JSON: the DID and the bound addresses.
@@ -181,7 +181,7 @@ impl Daemon {
 
     /// Takes no new work, lets calls in flight end within the drain timeout, closes every link, and returns.
     pub async fn shutdown(mut self) {
-        self.node.draining.cancel();
+        self.node.ctx.draining.cancel();
         // PROTOCOL 4: peers are told first, so that their next calls go elsewhere. Agents here may still be needed.
         self.node.peers.drain();
         if tokio::time::timeout(self.drain_timeout, self.node.executor.idle()).await.is_err() {
@@ -197,9 +197,9 @@ impl Daemon {
         // Links close once nothing is in flight on them, the agent's own calls to peers included.
         self.host.shut_down();
         self.host.ended().await;
-        self.node.shutdown.cancel();
-        self.node.tasks.close();
-        self.node.tasks.wait().await;
+        self.node.ctx.shutdown.cancel();
+        self.node.ctx.tasks.close();
+        self.node.ctx.tasks.wait().await;
         self.node.tell_denials();
         self.node.journal.close().await;
         self.node.audit.close().await;

@@ -7,8 +7,9 @@ use capd_proto::code::Code;
 use capd_proto::identity::Did;
 use capd_proto::message::{ListedPeer, PeerList, PeerState, Response, Type};
 
-use super::inbound::Inbound;
-use super::node::{Node, Refusal};
+use crate::daemon::context::Inbound;
+use crate::daemon::context::Refusal;
+use crate::daemon::node::Node;
 
 impl Node {
     /// Answers with all peers. **Errors:** 4001 for anybody but the agent.
@@ -19,14 +20,14 @@ impl Node {
         }
         let mut body = Vec::new();
         Response::Peers(PeerList { peers: self.listed_peers() }).encode(&mut body);
-        self.reply(inbound, Type::Response, &body);
+        self.ctx.reply(inbound, Type::Response, &body);
         Ok(())
     }
 
     /// Those that are configured, those that have a link, and those that asked for one and got none.
     fn listed_peers(&self) -> Vec<ListedPeer<'static>> {
         let refused: BTreeMap<Did, String> =
-            self.unlinked.refused_peers(self.clock.monotonic_ms()).into_iter().collect();
+            self.unlinked.refused_peers(self.ctx.clock.monotonic_ms()).into_iter().collect();
         let mut dids = self.peers.all();
         dids.extend(refused.keys().cloned());
         let listed = dids.into_iter().map(|did| {

@@ -11,8 +11,8 @@ use capd_proto::identity::{Did, PublicKey};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use super::node::{Refusal, lock};
 use crate::changes::{Changes, Watch};
+use crate::daemon::context::{Refusal, lock};
 use crate::net::{Clock, Link, LinkId};
 
 /// Who may open a peer link.

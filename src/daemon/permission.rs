@@ -6,13 +6,13 @@
 use std::sync::Arc;
 
 use capd_proto::capability::{CapabilityId, CapabilityPattern};
-use capd_proto::code::Code;
 use capd_proto::ledger::Status;
 use capd_proto::message::Descriptor;
 
-use super::inbound::Inbound;
-use super::node::{Node, Refusal};
-use super::wire::mismatch;
+use crate::daemon::context::Inbound;
+use crate::daemon::context::Refusal;
+use crate::daemon::context::refusal::{denied, mismatch};
+use crate::daemon::node::Node;
 use crate::policy::{Action, Caller, View};
 use crate::provider::CallKey;
 use crate::registry::snapshot::{Entry, Event, Origin, Snapshot};
@@ -43,11 +43,6 @@ impl Permit {
     pub(super) fn callable(&self) -> Option<impl Iterator<Item = &Arc<Descriptor>>> {
         self.view.as_ref().map(|view| view.all().map(|callable| &callable.descriptor))
     }
-}
-
-/// The one refusal, whatever for. **Source:** PROTOCOL 7.3.
-pub(super) fn denied() -> Refusal {
-    Refusal::new(Code::UNAUTHORIZED, "not authorized")
 }
 
 impl Node {
@@ -122,7 +117,7 @@ impl Node {
         }
         match &permit.view {
             Some(view) => view.may_call_gone(called),
-            None => self.policy.own_may_call_gone(self.did(), called),
+            None => self.policy.own_may_call_gone(self.ctx.did(), called),
         }
     }
 
@@ -134,15 +129,15 @@ impl Node {
     /// Whether the sidecar's own agent may do this with what somebody serves.
     pub(super) fn agent_may(&self, action: Action, entry: &Entry) -> bool {
         let provider = match &entry.origin {
-            Origin::Local(_) => self.did(),
+            Origin::Local(_) => self.ctx.did(),
             Origin::Peer(peer) => peer,
         };
-        self.policy.own_may(self.did(), action, &entry.descriptor, provider)
+        self.policy.own_may(self.ctx.did(), action, &entry.descriptor, provider)
     }
 
     /// Whether the sidecar's own agent may declare this.
     pub(super) fn agent_may_declare(&self, descriptor: &Arc<Descriptor>) -> bool {
-        self.policy.own_may(self.did(), Action::Declare, descriptor, self.did())
+        self.policy.own_may(self.ctx.did(), Action::Declare, descriptor, self.ctx.did())
     }
 
     /// A number that is another whenever what the holder of a permit may see is.

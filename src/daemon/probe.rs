@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::node::Node;
+use crate::daemon::node::Node;
 use crate::net::{CloseReason, Link};
 
 /// What is known of a link that was asked for a sign of life and has given none.
@@ -38,7 +38,7 @@ impl Node {
 
     /// Gives what is to be remembered of a link that owes a sign of life.
     fn probe_link(&self, link: &Link, former: Option<&Asked>) -> Option<Asked> {
-        let now_ms = self.clock.monotonic_ms();
+        let now_ms = self.ctx.clock.monotonic_ms();
         let (written_bytes, queued_bytes) = link.written_bytes();
         let Some(since_ms) = link.unanswered_since_ms() else {
             if now_ms.saturating_sub(link.heard_ms()) < QUIET_MS {

@@ -19,12 +19,13 @@ use capd_proto::message::{
 };
 use capd_proto::rate::Rate;
 
-use super::executor::refused_artifact;
 use super::hashes::{Hashed, completed};
-use super::inbound::Inbound;
 use super::meter::CallLimit;
-use super::node::{ANSWER_TTL_MS, Node, Outbound, Refusal, lock};
-use super::wire::{EMPTY_MAP, text, with_fields};
+use crate::daemon::context::Inbound;
+use crate::daemon::context::refusal::refused_artifact;
+use crate::daemon::context::wire::{EMPTY_MAP, text, with_fields};
+use crate::daemon::context::{Outbound, Refusal, lock, seal::ANSWER_TTL_MS};
+use crate::daemon::node::Node;
 use crate::declaration::{self, Declared};
 use crate::net::{Link, LinkId};
 use crate::provider::link::{Answered, LinkProvider, Wire};
@@ -96,7 +97,7 @@ impl Wire for AgentWire {
         let mut body = Vec::new();
         Request::Cancel { target: id }.encode(&mut body);
         let message = Outbound {
-            id: node.fresh_id(node.clock.wall_ms()),
+            id: node.ctx.fresh_id(node.ctx.clock.wall_ms()),
             typ: Type::Request,
             to: self.link.principal().as_str(),
             reply_to: None,
@@ -105,7 +106,7 @@ impl Wire for AgentWire {
             body: &body,
             ext: Ext::None,
         };
-        if let Err(error) = self.link.notify(node.seal(&message, &self.link)) {
+        if let Err(error) = self.link.notify(node.ctx.seal(&message, &self.link)) {
             tracing::debug!(link = %self.link.id(), %error, "a provider was not told of a cancel");
         }
     }
@@ -183,7 +184,7 @@ impl Node {
             let (network, unix) = (sockets.internet, sockets.unix);
             tracing::info!(capability = %id, %files, network, unix_sockets = unix, "what its command may do");
         }
-        let tasks = self.tasks.clone();
+        let tasks = self.ctx.tasks.clone();
         let provider = ProcessProvider::new(spec, Box::new(move |task| tasks.spawn(task)));
         let id = self.providers.add(Arc::new(provider));
         tracing::info!(capability = %declared.id, command = program, "serving by process");
@@ -318,7 +319,7 @@ impl Node {
         let ext = with_fields(envelope.ext.unwrap_or(EMPTY_MAP), &[(EXT_CAPABILITY_ID, &chosen)]);
         let draft = Draft { ext: Ext::Raw(&ext), ..Draft::of(&envelope)? };
         let body = invocation.envelope.slice_ref(draft.body);
-        Some(self.pass_on(draft, &body, false).0)
+        Some(self.ctx.pass_on(draft, &body, false).0)
     }
 
     /// CAP_RESULT from an agent that serves. `false` when the agent serves no such call.
@@ -348,7 +349,7 @@ impl Node {
     /// Whose call an agent's answer may end: that of the caller it is addressed to. An answer to the sidecar itself is for
     /// whoever made the call.
     fn answered_by(&self, inbound: &Inbound<'_>) -> impl Fn(&Did) -> bool {
-        let is_ours = inbound.is_for(self.did());
+        let is_ours = inbound.is_for(self.ctx.did());
         move |caller| is_ours || inbound.is_for(caller)
     }
 

@@ -11,12 +11,14 @@ use capd_proto::message::{
     Type,
 };
 
-use super::executor::refused_artifact;
-use super::inbound::Inbound;
-use super::node::{Node, Refusal};
 use super::permission::Permit;
 use super::providers::SCHEMA_MEDIA_TYPE;
-use super::wire::{mismatch, text, with_fields};
+use crate::daemon::context::Inbound;
+use crate::daemon::context::Refusal;
+use crate::daemon::context::refusal::mismatch;
+use crate::daemon::context::refusal::refused_artifact;
+use crate::daemon::context::wire::{text, with_fields};
+use crate::daemon::node::Node;
 use crate::registry::snapshot::{Origin, Snapshot};
 use crate::router;
 use crate::schema::Artifact;
@@ -63,7 +65,7 @@ impl Node {
             (next < entries.len()).then(|| Cursor::seal(&self.cursor_key, &context, next as u64).into());
         let mut body = Vec::with_capacity(page_bytes + 64);
         Declare::new(page.iter().map(Vec::as_slice).collect(), next_cursor).encode(&mut body);
-        self.reply(inbound, Type::CapDeclare, &body);
+        self.ctx.reply(inbound, Type::CapDeclare, &body);
         Ok(())
     }
 
@@ -72,7 +74,7 @@ impl Node {
         let bytes = found.descriptor.as_bytes();
         let (provider, is_local) = match found.origin {
             None => return bytes.to_vec(),
-            Some(Origin::Local(_)) => (self.did().as_str(), true),
+            Some(Origin::Local(_)) => (self.ctx.did().as_str(), true),
             Some(Origin::Peer(did)) => (did.as_str(), false),
         };
         let is_local: &[u8] = if is_local { &[0xf5] } else { &[0xf4] };
@@ -128,7 +130,7 @@ impl Node {
             return Err(Refusal::new(Code::UNAVAILABLE, "no document of this hash is served here"));
         }
         match self.artifacts.find(&hash) {
-            Some(artifact) => self.reply(inbound, Type::DocSend, &document(&artifact)),
+            Some(artifact) => self.ctx.reply(inbound, Type::DocSend, &document(&artifact)),
             None if is_agent => self.fetch_for(inbound, hash, &named_by(&permit.snapshot, &hash))?,
             None => return Err(refused_artifact(crate::schema::ArtifactError::Missing(hash))),
         }
@@ -145,14 +147,19 @@ impl Node {
             return Err(refused_artifact(crate::schema::ArtifactError::Missing(hash)));
         };
         let (link, route, id) = (Arc::clone(inbound.link), inbound.route.clone(), inbound.envelope.id);
-        self.spawn(async move {
+        self.ctx.spawn(async move {
             match node.fetch_schema(&peer, hash).await {
                 Ok(artifact) => {
-                    let envelope =
-                        node.answer(&link, link.principal(), Some(id), Type::DocSend, &document(&artifact));
-                    node.send(&link, &route, envelope);
+                    let envelope = node.ctx.answer(
+                        &link,
+                        link.principal(),
+                        Some(id),
+                        Type::DocSend,
+                        &document(&artifact),
+                    );
+                    node.ctx.send(&link, &route, envelope);
                 }
-                Err(refusal) => node.refuse(&link, &route, Some(id), &refusal),
+                Err(refusal) => node.ctx.refuse(&link, &route, Some(id), &refusal),
             }
         });
         Ok(())

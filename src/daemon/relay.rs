@@ -7,16 +7,17 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use capd_proto::call::caller::Generation;
 use capd_proto::code::Code;
-use capd_proto::envelope::{Draft, Encoded, Ext, MessageId};
+use capd_proto::envelope::{Encoded, Ext, MessageId};
 use capd_proto::identity::Did;
 use capd_proto::message::{Declare, ErrorBody, Message, Type};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
 use super::calls::RelayedCall;
-use super::inbound::Inbound;
 use super::meter::CallLimit;
-use super::node::{ANSWER_TTL_MS, Node, Outbound, Refusal, lock};
+use crate::daemon::context::Inbound;
+use crate::daemon::context::{Outbound, Refusal, lock, seal::ANSWER_TTL_MS};
+use crate::daemon::node::Node;
 use crate::net::pending::Pending;
 use crate::net::{Link, LinkId, Route, SendError};
 
@@ -239,7 +240,7 @@ impl Node {
 
     pub(super) fn forward_to(&self, inbound: &Inbound<'_>, typ: Type, to: Did) -> Result<(), Refusal> {
         let Some(node) = self.shared() else { return Ok(()) };
-        let deadline_ms = inbound.now.deadline_ms(inbound.expires_at_ms(), self.rules.call_timeout_ms);
+        let deadline_ms = inbound.now.deadline_ms(inbound.expires_at_ms(), self.ctx.call_timeout_ms);
         let forwarded = Forwarded {
             id: inbound.envelope.id,
             typ,
@@ -253,7 +254,7 @@ impl Node {
         match self.try_forward(forwarded) {
             Ok(outcome) => outcome,
             Err(forwarded) => {
-                self.spawn(async move { node.forward_later(forwarded).await });
+                self.ctx.spawn(async move { node.forward_later(forwarded).await });
                 Ok(())
             }
         }
@@ -272,14 +273,14 @@ impl Node {
             body: &request.body,
             ext: Ext::None,
         };
-        let envelope = self.seal(&message, &link);
+        let envelope = self.ctx.seal(&message, &link);
         let who = Waiter::Agent { link: request.link, route: request.route };
         Ok(self.request(&link, request.id, envelope, request.deadline_ms, who))
     }
 
     async fn forward_later(&self, mut request: Forwarded) {
         let mut changes = self.peers.watch();
-        let deadline = self.clock.moment(request.deadline_ms);
+        let deadline = self.ctx.clock.moment(request.deadline_ms);
         let (link, route, id) = (Arc::clone(&request.link), request.route.clone(), request.id);
         let refusal = loop {
             request = match self.try_forward(request) {
@@ -294,7 +295,7 @@ impl Node {
                 break self.unreachable(&request.to);
             }
         };
-        self.refuse(&link, &route, Some(id), &refusal);
+        self.ctx.refuse(&link, &route, Some(id), &refusal);
     }
 
     /// Sends a request and remembers who waits for its answer.
@@ -358,7 +359,7 @@ impl Node {
         body: &[u8],
         time_ms: u64,
     ) -> Result<Asked, Refusal> {
-        let id = self.fresh_id(self.clock.wall_ms());
+        let id = self.ctx.fresh_id(self.ctx.clock.wall_ms());
         let message = Outbound {
             id,
             typ,
@@ -370,9 +371,9 @@ impl Node {
             body,
             ext: Ext::None,
         };
-        let envelope = self.seal(&message, link);
+        let envelope = self.ctx.seal(&message, link);
         let (sender, answered) = oneshot::channel();
-        let deadline_ms = self.clock.monotonic_ms().saturating_add(time_ms);
+        let deadline_ms = self.ctx.clock.monotonic_ms().saturating_add(time_ms);
         self.request(link, id, envelope, deadline_ms, Waiter::Us(sender))?;
         Ok(Asked(answered))
     }
@@ -387,7 +388,7 @@ impl Node {
             // Nothing better will come: who waits for it learns so at once. Dropping our own sender says it too.
             (Some(Waiting { who: Waiter::Agent { link, route }, .. }), Err(_)) => {
                 let refusal = Refusal::new(Code::CONTRACT_ERROR, "the peer's answer is malformed");
-                self.refuse(&link, &route, id, &refusal);
+                self.ctx.refuse(&link, &route, id, &refusal);
             }
             (Some(_), Err(_)) | (None, _) => {}
         }
@@ -403,9 +404,9 @@ impl Node {
                 if typ == Type::CapDeclare
                     && let Err(refusal) = check_format(inbound.body)
                 {
-                    return self.refuse(&link, &route, inbound.envelope.reply_id(), &refusal);
+                    return self.ctx.refuse(&link, &route, inbound.envelope.reply_id(), &refusal);
                 }
-                self.send(&link, &route, self.for_agent(inbound));
+                self.ctx.send(&link, &route, self.ctx.for_agent(inbound));
             }
             Waiter::Cancel(call) => self.on_cancel_answer(&call, typ, inbound.body),
             Waiter::Us(sender) => {
@@ -417,28 +418,15 @@ impl Node {
         }
     }
 
-    /// A peer's message as the agent gets it: the bytes that came, unless the agent could not read them.
-    pub(super) fn for_agent(&self, inbound: &Inbound<'_>) -> Bytes {
-        if !inbound.is_encrypted {
-            return inbound.payload.clone();
-        }
-        // The agent has no key: it gets the plaintext, which this sidecar has verified.
-        let mut out = Vec::with_capacity(inbound.payload.len());
-        if let Some(draft) = Draft::of(inbound.envelope) {
-            draft.seal(&self.identity, false, &mut out);
-        }
-        Bytes::from(out)
-    }
-
     /// Ends what nobody answered in time, until shutdown.
     pub(super) async fn expire_requests(&self) {
         loop {
-            let expired = lock(&self.relay.pending).take_expired(self.clock.monotonic_ms());
+            let expired = lock(&self.relay.pending).take_expired(self.ctx.clock.monotonic_ms());
             if let Some((id, waiting)) = expired {
                 self.on_request_expired(id, waiting);
                 continue;
             }
-            let next = lock(&self.relay.pending).next_deadline_ms().map(|next| self.clock.moment(next));
+            let next = lock(&self.relay.pending).next_deadline_ms().map(|next| self.ctx.clock.moment(next));
             tokio::select! {
                 biased;
                 () = sleep_until(next) => {}
@@ -451,7 +439,7 @@ impl Node {
         match waiting.who {
             Waiter::Agent { link, route } => {
                 let refusal = Refusal::new(Code::TIMEOUT, "the peer did not answer in time");
-                self.refuse(&link, &route, Some(id), &refusal);
+                self.ctx.refuse(&link, &route, Some(id), &refusal);
             }
             Waiter::Call(call, _) => self.on_call_deadline(&call),
             Waiter::Cancel(_) | Waiter::Us(_) => {}

@@ -9,12 +9,12 @@ use capd_proto::identity::Did;
 use capd_proto::message::{PolicyDecision, PolicyReloaded, PolicyWhy, PolicyWhyRequest, Response, Type};
 
 use super::StartError;
-use super::audit::is_for_the_agent;
-use super::inbound::Inbound;
-use super::node::{Node, Refusal};
 use super::policy::{rules_of, warnings};
 use super::start::check_files;
 use crate::config::{Config, Mistakes, Sources};
+use crate::daemon::context::Refusal;
+use crate::daemon::context::inbound::{Inbound, is_for_the_agent};
+use crate::daemon::node::Node;
 use crate::policy::{Action, Caller, Rules, Subject};
 use crate::registry::snapshot::Origin;
 
@@ -75,9 +75,9 @@ impl Node {
         let read = match self.reading.clone() {
             None => Err(ReloadError::Unread),
             Some(reading) => {
-                let own = self.did().clone();
+                let own = self.ctx.did().clone();
                 // Files may be slow, and links are not to wait for them.
-                self.tasks.compute(move || reading.read(own)).await.unwrap_or(Err(ReloadError::Unread))
+                self.ctx.tasks.compute(move || reading.read(own)).await.unwrap_or(Err(ReloadError::Unread))
             }
         };
         let rules = read.inspect_err(|error| {
@@ -96,13 +96,13 @@ impl Node {
         is_for_the_agent(inbound, "policy-reload")?;
         let Some(node) = self.shared() else { return Ok(()) };
         let (link, route, id) = (Arc::clone(inbound.link), inbound.route.clone(), inbound.envelope.id);
-        self.spawn(async move {
+        self.ctx.spawn(async move {
             match node.reload_policy().await {
                 Ok(rules) => {
                     let mut body = Vec::new();
                     Response::PolicyReloaded(PolicyReloaded { rules: rules as u64 }).encode(&mut body);
-                    let answer = node.answer(&link, link.principal(), Some(id), Type::Response, &body);
-                    node.send(&link, &route, answer);
+                    let answer = node.ctx.answer(&link, link.principal(), Some(id), Type::Response, &body);
+                    node.ctx.send(&link, &route, answer);
                 }
                 Err(error) => {
                     // What it says names files, which messages never do (PROTOCOL 9).
@@ -113,7 +113,7 @@ impl Node {
                                 .to_owned()
                         }
                     };
-                    node.refuse(&link, &route, Some(id), &Refusal::new(Code::BAD_REQUEST, told));
+                    node.ctx.refuse(&link, &route, Some(id), &Refusal::new(Code::BAD_REQUEST, told));
                 }
             }
         });
@@ -137,11 +137,11 @@ impl Node {
         let name: CapabilityName = request.capability.parse().map_err(|error| wrong("capability", &error))?;
         let provider = request.provider.as_deref().map(Did::parse).transpose();
         let provider = provider.map_err(|error| wrong("provider", &error))?;
-        let provider = provider.as_ref().unwrap_or(self.did());
+        let provider = provider.as_ref().unwrap_or(self.ctx.did());
         let (rules, snapshot) = (self.policy.rules(), self.registry.snapshot());
         let caller = Caller { did: &did, alias: None };
         let is_its = |origin: &Origin| match origin {
-            Origin::Local(_) => provider == self.did(),
+            Origin::Local(_) => provider == self.ctx.did(),
             Origin::Peer(peer) => provider == peer,
         };
         let served = snapshot.entries(name.as_str()).iter().filter(|entry| is_its(&entry.origin));
@@ -164,7 +164,7 @@ impl Node {
         }
         let mut body = Vec::new();
         Response::PolicyWhy(PolicyWhy { decisions }).encode(&mut body);
-        self.reply(inbound, Type::Response, &body);
+        self.ctx.reply(inbound, Type::Response, &body);
         Ok(())
     }
 }

@@ -10,7 +10,7 @@ use std::sync::Mutex;
 use capd_proto::capability::{CapabilityName, CapabilityPattern};
 use capd_proto::identity::Did;
 
-use super::node::lock;
+use crate::daemon::context::lock;
 
 /// What peers may serve, and what they declare beyond that.
 pub(super) struct Serves {

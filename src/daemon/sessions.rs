@@ -10,8 +10,9 @@ use capd_proto::message::{Accept, CancelState, Invoke, NegotiateRequest, Request
 use capd_proto::negotiate::{Session, SessionId, Sessions, Want};
 
 use self::agreed::{Agreed, Agreement};
-use super::inbound::Inbound;
-use super::node::{Node, Refusal, lock};
+use crate::daemon::context::Inbound;
+use crate::daemon::context::{Refusal, lock};
+use crate::daemon::node::Node;
 use crate::provider::CallKey;
 use crate::registry::snapshot::{Entry, Origin};
 use crate::router::{self, Scope};
@@ -67,7 +68,7 @@ impl Node {
         };
         let mut body = Vec::new();
         Response::Cancel { target, state }.encode(&mut body);
-        self.reply(inbound, Type::Response, &body);
+        self.ctx.reply(inbound, Type::Response, &body);
         Ok(())
     }
 
@@ -81,8 +82,8 @@ impl Node {
         if let Origin::Peer(peer) = &choice.entry.origin {
             return self.forward_to(inbound, Type::Request, peer.clone());
         }
-        let now_ms = self.clock.wall_ms();
-        let id = self.random.bytes().map_err(|_| Refusal::new(Code::INTERNAL_ERROR, "no randomness"))?;
+        let now_ms = self.ctx.clock.wall_ms();
+        let id = self.ctx.random.bytes().map_err(|_| Refusal::new(Code::INTERNAL_ERROR, "no randomness"))?;
         let session = Session {
             id: SessionId(id),
             peer: inbound.sender.clone(),
@@ -101,7 +102,7 @@ impl Node {
         accepted.map_err(Refusal::of)?;
         let mut body = Vec::new();
         Response::Accept(accept).encode(&mut body);
-        self.reply(inbound, Type::Response, &body);
+        self.ctx.reply(inbound, Type::Response, &body);
         Ok(())
     }
 
@@ -127,7 +128,7 @@ impl Node {
     /// The peer and version that a session of the agent's pins.
     pub(super) fn pinned_by(&self, id: SessionId, name: &str) -> Option<(Did, Version)> {
         let pins = lock(&self.pins);
-        let agreed = pins.with_peers.find(id, self.clock.wall_ms())?;
+        let agreed = pins.with_peers.find(id, self.ctx.clock.wall_ms())?;
         (agreed.name.as_str() == name).then(|| (agreed.peer.clone(), agreed.version.clone()))
     }
 
@@ -136,7 +137,7 @@ impl Node {
         let Ok(Response::Accept(accept)) = Response::decode(body) else { return };
         let Ok((name, version)) = accept.agreement() else { return };
         let agreement = Agreement { peer: peer.clone(), name, version };
-        let now_ms = self.clock.wall_ms();
+        let now_ms = self.ctx.clock.wall_ms();
         lock(&self.pins).with_peers.take(accept.session_id, agreement, accept.expires_at, now_ms);
     }
 }

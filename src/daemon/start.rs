@@ -16,15 +16,16 @@ use capd_proto::ledger::Limits;
 
 use super::access::Access;
 use super::calls::Gifts;
+use super::context::Ctx;
 use super::executor::{self, Executor, Recovered, Written, recover};
 use super::hashes::hashes;
-use super::node::{Node, Parts, Rules};
 use super::peers::{Admission, Peers};
 use super::policy::{is_closed, rules, rules_of, ungranted, warnings};
 use super::reload::Reading;
 use super::serves::Serves;
 use super::{Bound, Daemon};
 use crate::config::{self, Admit, Config, Signatures, Transport};
+use crate::daemon::node::{Node, Parts, Rules};
 use crate::declaration::{self, Declaration};
 use crate::net::dial::{self, Address};
 use crate::net::local::Token;
@@ -186,7 +187,7 @@ pub(super) async fn start_on(
         [Work::Deadlines, Work::Requests, Work::Journal, Work::Probes, Work::Requirements, Work::Denials]
     {
         let worker = Arc::clone(&node);
-        node.spawn(async move {
+        node.ctx.spawn(async move {
             match work {
                 Work::Deadlines => worker.keep_deadlines().await,
                 Work::Requests => worker.expire_requests().await,
@@ -203,7 +204,7 @@ pub(super) async fn start_on(
             dial::keep_connected(&host, parse_did(&peer.did)?, peer.addresses.iter().map(address).collect());
         }
     }
-    tracing::info!(did = %node.did(), "ready");
+    tracing::info!(did = %node.ctx.did(), "ready");
     let drain_timeout = Duration::from_millis(config.timeouts.drain_ms);
     Ok(Daemon { node, host, bound, threads, faults, drain_timeout })
 }
@@ -301,10 +302,8 @@ fn parts<M: Medium>(
         recover(medium, bounds, queue_max, &identity, &system, &audit)?;
     let peers = Peers::new(system.clock.clone(), admission, expected);
     let parts = Parts {
-        identity,
-        system,
+        ctx: Ctx::new(identity, system, config.timeouts.call_ms),
         rules: Rules {
-            call_timeout_ms: config.timeouts.call_ms,
             // A link that is given up for its silence needs no further reason.
             dead_ms: config.timeouts.dead_ms.min(config.timeouts.idle_ms),
             refresh_ms: config.peer.refresh_ms,

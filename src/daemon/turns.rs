@@ -14,8 +14,9 @@ use sha2::{Digest, Sha256};
 
 use super::audit::Audited;
 use super::meter::CallLimit;
-use super::node::{Node, Refusal, lock};
-use super::wire::{violation_details, with_fields};
+use crate::daemon::context::wire::{violation_details, with_fields};
+use crate::daemon::context::{Refusal, lock};
+use crate::daemon::node::Node;
 use crate::schema::Violation;
 
 /// Turns in which params broke their schema, within a bound of count and of time.
@@ -99,7 +100,7 @@ impl Node {
     ) -> Refusal {
         self.audit_violations(SchemaSide::Request, call, violations);
         let max = self.turns.repairs_max;
-        let used = self.turns.refuse(thread_id, self.clock.monotonic_ms());
+        let used = self.turns.refuse(thread_id, self.ctx.clock.monotonic_ms());
         let mut repair = Vec::new();
         Writer::new(&mut repair).map(2).text("max").uint(max).text("used").uint(used);
         let details = violation_details(SchemaSide::Request, violations);

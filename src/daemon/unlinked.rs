@@ -12,7 +12,8 @@ use capd_proto::identity::Did;
 use capd_proto::link::NotAdmitted;
 
 use super::calls::RelayedCall;
-use super::node::{Node, Refusal, lock};
+use crate::daemon::context::{Refusal, lock};
+use crate::daemon::node::Node;
 use crate::net::dial::{Address, ConnectError};
 use crate::net::{CloseReason, Fault, Refused};
 
@@ -131,11 +132,11 @@ impl Unlinked {
 impl Node {
     /// A round of dialling gave no link.
     pub(super) fn on_peer_unreachable(&self, peer: &Did, failures: &[(&Address, ConnectError)]) {
-        let causes = failures.iter().map(|(address, error)| cause_of(self.did(), address, error));
+        let causes = failures.iter().map(|(address, error)| cause_of(self.ctx.did(), address, error));
         let (mut texts, lasting): (Vec<_>, Vec<_>) = causes.unzip();
         texts.dedup();
         let (text, is_lasting) = (texts.join("; "), lasting.iter().all(|is_lasting| *is_lasting));
-        if self.unlinked.dialled(peer, text.clone(), is_lasting, self.clock.monotonic_ms()) {
+        if self.unlinked.dialled(peer, text.clone(), is_lasting, self.ctx.clock.monotonic_ms()) {
             tracing::warn!(%peer, cause = text, "cannot connect to a peer");
         }
         // Calls that wait for it may have nothing to wait for.
@@ -144,7 +145,7 @@ impl Node {
 
     /// Somebody asked for a link and got none.
     pub(super) fn on_peer_refused(&self, refused: &Refused<'_>) {
-        let ours = self.did();
+        let ours = self.ctx.did();
         let Some(text) = (match refused.reason {
             CloseReason::Refused(why) if why == NotAdmitted::NotListed.as_str() => {
                 Some("it is not listed in [[peers]] here; add it there to let it in".to_owned())
@@ -170,7 +171,7 @@ impl Node {
             Some(peer) => Asker::Peer(peer.clone()),
             None => Asker::Address(refused.address.ip()),
         };
-        if self.unlinked.refused(asker, text.clone(), self.clock.monotonic_ms()) {
+        if self.unlinked.refused(asker, text.clone(), self.ctx.clock.monotonic_ms()) {
             let peer = refused.peer.map(tracing::field::display);
             tracing::warn!(peer, remote = %refused.address, cause = text, "a peer cannot connect");
         }

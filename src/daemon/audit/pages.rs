@@ -9,8 +9,9 @@ use capd_proto::message::{
     AuditPage, AuditPruneRequest, AuditPruned, AuditRequest, AuditRow, Response, Type,
 };
 
-use crate::daemon::inbound::Inbound;
-use crate::daemon::node::{Node, Refusal};
+use crate::daemon::context::Refusal;
+use crate::daemon::context::inbound::{Inbound, is_for_the_agent};
+use crate::daemon::node::Node;
 use crate::store::StoreError;
 use crate::store::audit::chain::Entry;
 use crate::store::audit::{Filter, Kind, Query};
@@ -70,7 +71,7 @@ impl Node {
     ) -> Result<(), Refusal> {
         is_for_the_agent(inbound, "audit-prune")?;
         self.answer_later(inbound, move |node| async move {
-            let (after, now_ms) = (request.after.unwrap_or(0), node.clock.wall_ms());
+            let (after, now_ms) = (request.after.unwrap_or(0), node.ctx.clock.wall_ms());
             let pruned = node.audit.prune(after, request.before_ms, now_ms).await?;
             tracing::info!(target: "audit", records = pruned.records, "old audit records were removed");
             Ok(Response::AuditPruned(AuditPruned { pruned: pruned.records, next: pruned.next }))
@@ -84,31 +85,23 @@ impl Node {
     {
         let Some(node) = self.shared() else { return };
         let (link, route, id) = (Arc::clone(inbound.link), inbound.route.clone(), inbound.envelope.id);
-        self.spawn(async move {
+        self.ctx.spawn(async move {
             match work(Arc::clone(&node)).await {
                 Ok(response) => {
                     let mut body = Vec::new();
                     response.encode(&mut body);
-                    let answer = node.answer(&link, link.principal(), Some(id), Type::Response, &body);
-                    node.send(&link, &route, answer);
+                    let answer = node.ctx.answer(&link, link.principal(), Some(id), Type::Response, &body);
+                    node.ctx.send(&link, &route, answer);
                 }
                 Err(error) => {
                     // What it says names files, which messages never do (PROTOCOL 9).
                     tracing::warn!(%error, "the audit log cannot be used");
                     let told = "the audit log cannot be used; the sidecar's log says why";
-                    node.refuse(&link, &route, Some(id), &Refusal::new(Code::UNAVAILABLE, told));
+                    node.ctx.refuse(&link, &route, Some(id), &Refusal::new(Code::UNAVAILABLE, told));
                 }
             }
         });
     }
-}
-
-/// A peer learns nothing of what others did here, and no more than of an operation that we do not have.
-pub(in crate::daemon) fn is_for_the_agent(inbound: &Inbound<'_>, op: &str) -> Result<(), Refusal> {
-    if inbound.link.kind().is_local() {
-        return Ok(());
-    }
-    Err(Refusal::new(Code::BAD_REQUEST, format!("the operation {op:?} is not known here")))
 }
 
 fn row(entry: Entry) -> AuditRow<'static> {

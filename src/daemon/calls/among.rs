@@ -11,8 +11,9 @@ use smallvec::SmallVec;
 use super::RelayedCall;
 use super::choose::Missing;
 use super::owner::{owner, some_of};
-use crate::daemon::node::{Node, Refusal};
-use crate::daemon::wire::mismatch;
+use crate::daemon::context::Refusal;
+use crate::daemon::context::refusal::mismatch;
+use crate::daemon::node::Node;
 use crate::net::Link;
 use crate::registry::snapshot::{Entry, Origin};
 use crate::router::{self, Choice};
@@ -28,7 +29,7 @@ impl Node {
     pub(super) fn one_of(&self, choice: &Choice<'_>) -> Result<Replica, Missing> {
         let eligible = self.eligible(choice)?;
         // Without randomness it is the first two, which is safe.
-        let random = if eligible.len() > 1 { self.random.u32().unwrap_or(0) } else { 0 };
+        let random = if eligible.len() > 1 { self.ctx.random.u32().unwrap_or(0) } else { 0 };
         let load = |at: usize| eligible[at].1.in_flight();
         let taken = router::less_loaded(eligible.len(), random, load);
         let (peer, link) = &eligible[taken];
@@ -49,7 +50,7 @@ impl Node {
         let replicas: Vec<_> = eligible.iter().map(replica).collect();
         // What is promised costs no commit, and is promised to somebody who may be there no more.
         let promised = self.gifts.promised(call).filter(|promised| replicas.contains(promised));
-        let among = some_of(self.did(), replicas);
+        let among = some_of(self.ctx.did(), replicas);
         let owner = promised.or_else(|| owner(&call.id, &among).cloned());
         let owner = owner.ok_or_else(|| Missing::Provider(unserved()))?;
         Ok((owner, among))

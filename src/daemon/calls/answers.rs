@@ -11,10 +11,11 @@ use capd_proto::message::{self, CapResult, ErrorBody, Type};
 
 use super::deliver::not_final;
 use super::{Handed, RelayedCall};
-use crate::daemon::inbound::Inbound;
-use crate::daemon::node::{Node, Refusal, lock};
+use crate::daemon::context::Inbound;
+use crate::daemon::context::wire::retry_after_ms;
+use crate::daemon::context::{Refusal, lock};
+use crate::daemon::node::Node;
 use crate::daemon::relay::Waiter;
-use crate::daemon::wire::retry_after_ms;
 use crate::net::Link;
 
 impl Node {
@@ -89,7 +90,7 @@ impl Node {
     /// What the peer served has changed under us.
     pub(super) fn refresh_later(&self, peer: Did) {
         let Some(node) = self.shared() else { return };
-        self.spawn(async move { node.refresh(&peer).await });
+        self.ctx.spawn(async move { node.refresh(&peer).await });
     }
 
     /// PROCESSING, PROGRESS, INPUT_REQUIRED: to whoever waits for the call. **Source:** PROTOCOL 7.6.
@@ -118,7 +119,7 @@ impl Node {
                 Waiter::Cancel(call) => self.drive_call(&call, Some(Input::CancelUnknown), Handed::Nothing),
                 Waiter::Agent { link, route } => {
                     let refusal = Refusal::new(Code::ENDPOINT_UNREACHABLE, "the link to the peer broke");
-                    self.refuse(&link, &route, Some(id), &refusal);
+                    self.ctx.refuse(&link, &route, Some(id), &refusal);
                 }
                 // Dropping the sender says so.
                 Waiter::Us(_) => {}

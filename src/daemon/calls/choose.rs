@@ -11,10 +11,11 @@ use smallvec::smallvec;
 use super::here::Changed;
 use super::retry::retry_policy;
 use super::{Chosen, RelayedCall};
-use crate::daemon::executor::refused_artifact;
+use crate::daemon::context::refusal::mismatch;
+use crate::daemon::context::refusal::refused_artifact;
+use crate::daemon::context::{Refusal, lock};
 use crate::daemon::gate::{Barrier, Shut, held_against};
-use crate::daemon::node::{Node, Refusal, lock};
-use crate::daemon::wire::mismatch;
+use crate::daemon::node::Node;
 use crate::policy::Action;
 use crate::registry::snapshot::{Entry, Origin};
 use crate::router::{self, Scope};
@@ -92,7 +93,7 @@ impl Node {
         // What does not fit its schema never goes on the wire.
         check_params(peer, input.as_deref(), call.invoked().params())?;
         if choice.is_deprecated {
-            self.warn_deprecated(self.did(), &descriptor.id);
+            self.warn_deprecated(self.ctx.did(), &descriptor.id);
         }
         Ok(Chosen { among, ..self.chosen(call, replica, Some(descriptor), output) })
     }
@@ -130,7 +131,7 @@ impl Node {
     ) -> Chosen {
         // PROTOCOL 8: the invoke's time, else the descriptor's.
         let ends_ms = match (call.timeout_ms, descriptor.and_then(|descriptor| descriptor.timeout_ms)) {
-            (None, Some(time_ms)) => self.clock.now().deadline_ms(call.expires_at_ms, time_ms),
+            (None, Some(time_ms)) => self.ctx.clock.now().deadline_ms(call.expires_at_ms, time_ms),
             (Some(_), _) | (None, None) => call.deadline_ms,
         };
         let policy = retry_policy(descriptor.and_then(|descriptor| descriptor.retry_policy.as_ref()));
@@ -178,13 +179,13 @@ impl Node {
     pub(super) fn choose_peer_later(&self, call: Arc<RelayedCall>, missing: Missing) {
         let Some(node) = self.shared() else { return };
         let changes = self.watch_providers();
-        self.spawn(async move {
+        self.ctx.spawn(async move {
             match call.ended.or(node.await_provider(&call, missing, changes)).await {
                 Some(Ok(Found::Peer(chosen))) => node.give(&call, *chosen),
                 Some(Ok(Found::Here)) => node.meet_here(&call),
                 Some(Err(refusal)) => {
                     if refusal.code == Code::UNAUTHORIZED {
-                        node.audit_forbidden(call.audited(&call.invoked(), node.did()), &refusal);
+                        node.audit_forbidden(call.audited(&call.invoked(), node.ctx.did()), &refusal);
                     }
                     node.refuse_call(&call, &refusal);
                 }
@@ -200,7 +201,7 @@ impl Node {
         mut missing: Missing,
         mut changes: Changed,
     ) -> Result<Found, Refusal> {
-        let deadline = self.clock.moment(call.deadline_ms);
+        let deadline = self.ctx.clock.moment(call.deadline_ms);
         let mut is_refreshed = false;
         let mut withheld: Option<(Did, ContentHash, Refusal)> = None;
         // A peer that is about to end serves it, or did: it may come back.

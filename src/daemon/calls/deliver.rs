@@ -11,9 +11,10 @@ use capd_proto::message::{CallError, CapResult, ErrorBody, SchemaSide, Type};
 
 use super::{Handed, RelayedCall};
 use crate::daemon::access::End;
-use crate::daemon::inbound::Inbound;
-use crate::daemon::node::{ANSWER_TTL_MS, Node, Outbound, Refusal, lock};
-use crate::daemon::wire::{raw_violation_details, result_end};
+use crate::daemon::context::Inbound;
+use crate::daemon::context::wire::{raw_violation_details, result_end};
+use crate::daemon::context::{Outbound, Refusal, lock, seal::ANSWER_TTL_MS};
+use crate::daemon::node::Node;
 use crate::net::{Link, Route};
 use crate::schema::Side;
 
@@ -28,14 +29,14 @@ impl Node {
                 }
                 let envelope = self.towards_agent(call, inbound, Type::CapResult);
                 let end = End::Result(inbound.body, ended.map(drop));
-                self.end_call(call, end, |node, link, route| node.send(link, route, envelope.clone()));
+                self.end_call(call, end, |node, link, route| node.ctx.send(link, route, envelope.clone()));
             }
             (Delivery::Error, Handed::Message(inbound, _)) => {
                 self.gifts.refused(&call.id);
                 let envelope = self.towards_agent(call, inbound, Type::Error);
                 let code = ErrorBody::decode(inbound.body).map_or(Code::INVALID_MESSAGE, |error| error.code);
                 let end = End::Refused(code);
-                self.end_call(call, end, |node, link, route| node.send(link, route, envelope.clone()));
+                self.end_call(call, end, |node, link, route| node.ctx.send(link, route, envelope.clone()));
             }
             (Delivery::Error, Handed::Refusal(refusal)) => self.end_refused(call, refusal),
             (Delivery::Refusal(code), _) => {
@@ -76,13 +77,13 @@ impl Node {
         let (code, details) = (Code::INTERRUPTED, unknown_after(Some(&refusal.body())));
         let mut body = Vec::new();
         CapResult::error(CallError::new(code, own_reason(code), Some(&details))).encode(&mut body);
-        self.reply(inbound, Type::CapResult, &body);
+        self.ctx.reply(inbound, Type::CapResult, &body);
     }
 
     /// Nothing was executed, and the agent is told why.
     fn end_refused(&self, call: &Arc<RelayedCall>, refusal: &Refusal) {
         self.gifts.refused(&call.id);
-        let refuse = |node: &Self, link: &_, route: &_| node.refuse(link, route, Some(call.id), refusal);
+        let refuse = |node: &Self, link: &_, route: &_| node.ctx.refuse(link, route, Some(call.id), refusal);
         self.end_call(call, End::Refused(refusal.code), refuse);
     }
 
@@ -120,29 +121,29 @@ impl Node {
     /// A peer's message about a call, as the agent gets it: the bytes that came, unless they carry a retry's id.
     pub(super) fn towards_agent(&self, call: &RelayedCall, inbound: &Inbound<'_>, typ: Type) -> Bytes {
         if inbound.envelope.reply_id() == Some(call.id) {
-            return self.for_agent(inbound);
+            return self.ctx.for_agent(inbound);
         }
         self.about_call(call, typ, inbound.body, inbound.envelope.ext.map_or(Ext::None, Ext::Raw))
     }
 
     pub(super) fn about_call(&self, call: &RelayedCall, typ: Type, body: &[u8], ext: Ext<'_>) -> Bytes {
         let message = Outbound {
-            id: self.fresh_id(self.clock.wall_ms()),
+            id: self.ctx.fresh_id(self.ctx.clock.wall_ms()),
             typ,
-            to: self.did().as_str(),
+            to: self.ctx.did().as_str(),
             reply_to: Some(call.id),
             thread_id: None,
             ttl_ms: ANSWER_TTL_MS,
             body,
             ext,
         };
-        self.seal_signed(&message, false)
+        self.ctx.seal_signed(&message, false)
     }
 
     pub(super) fn end_call_with_result(&self, call: &Arc<RelayedCall>, body: &[u8]) {
         let envelope = self.about_call(call, Type::CapResult, body, Ext::None);
         let end = End::Result(body, result_end(body).unwrap_or(Ok(())));
-        self.end_call(call, end, |node, link, route| node.send(link, route, envelope.clone()));
+        self.end_call(call, end, |node, link, route| node.ctx.send(link, route, envelope.clone()));
     }
 
     /// The one answer to everybody who waits; whoever asks again from here on begins anew.
@@ -178,7 +179,7 @@ impl Node {
     ) -> Vec<u8> {
         let mut body = Vec::new();
         let mut error = CapResult::error(CallError::new(code, message, details));
-        error.execution_time_ms = Some(self.clock.monotonic_ms().saturating_sub(call.started_ms));
+        error.execution_time_ms = Some(self.ctx.clock.monotonic_ms().saturating_sub(call.started_ms));
         error.encode(&mut body);
         body
     }

@@ -13,7 +13,8 @@ use capd_proto::message::{Request, Type};
 use super::answers::nothing_waits;
 use super::memory::naming;
 use super::{Handed, RelayedCall};
-use crate::daemon::node::{ANSWER_TTL_MS, Node, Outbound, Refusal, lock, needs_signature};
+use crate::daemon::context::{Outbound, Refusal, lock, seal::ANSWER_TTL_MS, seal::needs_signature};
+use crate::daemon::node::Node;
 use crate::daemon::relay::Waiter;
 use crate::net::Link;
 
@@ -25,7 +26,7 @@ impl Node {
             let Some(chosen) = &mut progress.chosen else { return };
             if let Some(input) = input {
                 let jitter = if input.may_pause() { self.jitter() } else { Jitter::NONE };
-                chosen.machine.handle(input, self.clock.monotonic_ms(), jitter);
+                chosen.machine.handle(input, self.ctx.clock.monotonic_ms(), jitter);
             }
             // Nearly always it is one, which needs no list.
             let first = chosen.machine.poll_output();
@@ -51,7 +52,7 @@ impl Node {
                     let envelope = self.towards_agent(call, inbound, typ);
                     let waiters = lock(&call.progress).waiters.clone();
                     for (link, route) in waiters {
-                        self.send(&link, &route, envelope.clone());
+                        self.ctx.send(&link, &route, envelope.clone());
                     }
                 }
             }
@@ -60,7 +61,7 @@ impl Node {
             Output::Drop => {}
             Output::RefuseResult => {
                 if let Some((inbound, _)) = handed.message() {
-                    self.refuse(inbound.link, inbound.route, Some(inbound.envelope.id), &nothing_waits());
+                    self.ctx.refuse(inbound.link, inbound.route, Some(inbound.envelope.id), &nothing_waits());
                 }
             }
         }
@@ -72,14 +73,14 @@ impl Node {
             let mut progress = lock(&call.progress);
             let Some(chosen) = &mut progress.chosen else { return };
             while chosen.ids.len() <= generation.0 as usize {
-                chosen.ids.push(self.fresh_id(self.clock.wall_ms()));
+                chosen.ids.push(self.ctx.fresh_id(self.ctx.clock.wall_ms()));
             }
             let until_ms = chosen.machine.poll_timeout().unwrap_or(call.deadline_ms);
             let (id, answered_by_ms) = (chosen.ids[generation.0 as usize], chosen.machine.deadline_ms());
             (chosen.peer.clone(), id, until_ms, answered_by_ms, chosen.idempotent, chosen.journal)
         };
         // PROTOCOL 8: a copy is never sent that must be refused as expired.
-        if call.expires_at_ms < self.clock.wall_ms() {
+        if call.expires_at_ms < self.ctx.clock.wall_ms() {
             let refusal = Refusal::new(Code::INVALID_TIMESTAMP, "the call's ts + ttl has passed");
             return self.not_sent(call, generation, &refusal, Some(false));
         }
@@ -101,7 +102,8 @@ impl Node {
             body: &[],
             ext: ext.as_deref().map_or(Ext::None, Ext::Raw),
         };
-        let (envelope, body) = self.pass_on(message.draft(self.did()), &invoked.body, needs_signature(&link));
+        let (envelope, body) =
+            self.ctx.pass_on(message.draft(self.ctx.did()), &invoked.body, needs_signature(&link));
         call.keep(body);
         drop(invoked);
         if !idempotent {
@@ -149,8 +151,8 @@ impl Node {
         let Some(node) = self.shared() else { return };
         let call = Arc::clone(call);
         let mut changes = self.peers.watch();
-        self.spawn(async move {
-            let until = node.clock.moment(until_ms);
+        self.ctx.spawn(async move {
+            let until = node.ctx.clock.moment(until_ms);
             loop {
                 let is_done =
                     lock(&call.progress).chosen.as_ref().is_none_or(|chosen| chosen.machine.is_done());
@@ -173,14 +175,14 @@ impl Node {
     pub(super) fn wake_call(&self, call: &Arc<RelayedCall>, until_ms: u64) {
         let Some(node) = self.shared() else { return };
         let call = Arc::clone(call);
-        self.spawn(async move {
-            tokio::time::sleep_until(node.clock.moment(until_ms)).await;
+        self.ctx.spawn(async move {
+            tokio::time::sleep_until(node.ctx.clock.moment(until_ms)).await;
             node.drive_call(&call, Some(Input::Timeout), Handed::Nothing);
         });
     }
 
     pub(super) fn send_cancel(&self, call: &Arc<RelayedCall>, generation: Generation) {
-        let id = self.fresh_id(self.clock.wall_ms());
+        let id = self.ctx.fresh_id(self.ctx.clock.wall_ms());
         let (peer, target) = {
             let mut progress = lock(&call.progress);
             let Some(chosen) = &mut progress.chosen else { return };
@@ -206,8 +208,8 @@ impl Node {
             body: &body,
             ext: Ext::None,
         };
-        let envelope = self.seal(&message, &link);
-        let deadline_ms = self.clock.monotonic_ms().saturating_add(ANSWER_TTL_MS);
+        let envelope = self.ctx.seal(&message, &link);
+        let deadline_ms = self.ctx.clock.monotonic_ms().saturating_add(ANSWER_TTL_MS);
         let send = |link: &Arc<Link>| match &route {
             Some(route) => link.cancel_behind(route, envelope),
             None => link.request_in_order(envelope),
@@ -220,6 +222,6 @@ impl Node {
 
     pub(super) fn jitter(&self) -> Jitter {
         // Without randomness the pause is its longest, which is safe.
-        self.random.u32().map_or(Jitter::NONE, Jitter)
+        self.ctx.random.u32().map_or(Jitter::NONE, Jitter)
     }
 }

@@ -12,9 +12,10 @@ use capd_proto::identity::Did;
 
 use super::reserved::{Asked, Cover, Reservations, To};
 use super::{Chosen, Handed, RelayedCall};
+use crate::daemon::context::{Refusal, lock};
 use crate::daemon::executor::{Written, refused_code, unwritable};
 use crate::daemon::meter::CallLimit;
-use crate::daemon::node::{Node, Refusal, lock};
+use crate::daemon::node::Node;
 use crate::net::deadlines::Deadlines;
 use crate::store::{Change, Given, Replica, Reserved, Row, StoreError, Work};
 
@@ -323,7 +324,7 @@ impl Node {
 
     /// Forgets whom expired calls were given to.
     pub(in crate::daemon) fn forget_gifts(&self) {
-        let (rows, expired_ms) = self.gifts.take_expired(self.clock.wall_ms());
+        let (rows, expired_ms) = self.gifts.take_expired(self.ctx.clock.wall_ms());
         self.expire_rows(rows.into_iter(), expired_ms);
     }
 }

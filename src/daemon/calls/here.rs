@@ -7,7 +7,8 @@ use capd_proto::message::Type;
 
 use super::RelayedCall;
 use crate::changes::Watch;
-use crate::daemon::node::{Node, Outbound, lock};
+use crate::daemon::context::{Outbound, lock};
+use crate::daemon::node::Node;
 use crate::net::Now;
 use crate::policy::Action;
 use crate::registry::snapshot::Entry;
@@ -52,16 +53,16 @@ impl Node {
         let message = Outbound {
             id: call.id,
             typ: Type::CapInvoke,
-            to: self.did().as_str(),
+            to: self.ctx.did().as_str(),
             reply_to: None,
             thread_id: call.thread_id.as_deref(),
             ttl_ms: call.expires_at_ms.saturating_sub(call.id.ts_ms()),
             body: &call.invoked().body,
             ext: call.ext.as_deref().map_or(Ext::None, Ext::Raw),
         };
-        let envelope = self.seal_signed(&message, false);
+        let envelope = self.ctx.seal_signed(&message, false);
         // What it has waited for counts towards its time.
-        let now = self.clock.now();
+        let now = self.ctx.clock.now();
         let waited_ms = now.monotonic_ms.saturating_sub(call.started_ms);
         let then = Now { wall_ms: now.wall_ms.saturating_sub(waited_ms), monotonic_ms: call.started_ms };
         self.relay.withdraw_call(&call.id);

@@ -4,8 +4,8 @@ use capd_proto::identity::Did;
 use capd_proto::message::{CallState, ListedCall, Role};
 
 use super::RelayedCall;
-use crate::daemon::listing::Times;
-use crate::daemon::node::lock;
+use crate::daemon::context::lock;
+use crate::daemon::context::times::Times;
 
 impl RelayedCall {
     /// How the call of the agent `from` stands.

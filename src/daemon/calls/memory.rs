@@ -11,9 +11,10 @@ use capd_proto::ledger::JournalId;
 use capd_proto::limits::EXT_JOURNAL;
 
 use super::RelayedCall;
-use crate::daemon::inbound::Inbound;
-use crate::daemon::node::{Node, Refusal, lock};
-use crate::daemon::wire::{EMPTY_MAP, with_fields};
+use crate::daemon::context::Inbound;
+use crate::daemon::context::wire::{EMPTY_MAP, with_fields};
+use crate::daemon::context::{Refusal, lock};
+use crate::daemon::node::Node;
 use crate::net::Link;
 use crate::store::Replica;
 

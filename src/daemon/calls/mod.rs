@@ -38,13 +38,15 @@ use tokio::sync::Notify;
 
 use super::access::TraceId;
 use super::audit::Audited;
-use super::executor::{Incoming, refused_artifact};
+use super::executor::Incoming;
 use super::gate::{Barrier, held_against};
-use super::inbound::Inbound;
 use super::meter::CallLimit;
-use super::node::{Node, Refusal, lock};
 use super::permission::Permit;
 use super::relay::Added;
+use crate::daemon::context::Inbound;
+use crate::daemon::context::refusal::refused_artifact;
+use crate::daemon::context::{Refusal, lock};
+use crate::daemon::node::Node;
 use crate::net::{Link, Route, Service as _};
 use crate::registry::snapshot::Entry;
 use crate::router::{self, Scope};
@@ -227,7 +229,7 @@ impl Node {
             let want = self.wanted(inbound, &identity.name, identity.want.clone(), invoke)?;
             return self.execute_inbound(inbound, invoke, &identity.name, want, None, permit);
         }
-        let to = if inbound.is_for(self.did()) { None } else { Some(self.peer_named(inbound)?) };
+        let to = if inbound.is_for(self.ctx.did()) { None } else { Some(self.peer_named(inbound)?) };
         let pinned = invoke.session.and_then(|session| self.pinned_by(session.session_id, &identity.name));
         let (want, to) = match pinned {
             Some((peer, version)) if to.as_ref().is_none_or(|to| *to == peer) => {
@@ -236,7 +238,7 @@ impl Node {
             _ => (self.wanted(inbound, &identity.name, identity.want.clone(), invoke)?, to),
         };
         let to = self.given_to(&inbound.envelope.id, &identity.name, to)?;
-        if to.is_none() || to.as_ref() == Some(self.did()) {
+        if to.is_none() || to.as_ref() == Some(self.ctx.did()) {
             if self.executes(inbound.envelope.id) {
                 return self.execute_inbound(inbound, invoke, &identity.name, want, None, permit);
             }
@@ -267,7 +269,7 @@ impl Node {
             id: inbound.envelope.id,
             thread_id: inbound.envelope.thread_id.as_deref(),
             trace: TraceId::of(inbound.envelope),
-            envelope: self.for_agent(inbound),
+            envelope: self.ctx.for_agent(inbound),
             body: inbound.body,
             invoke,
             name,
@@ -291,12 +293,12 @@ impl Node {
         if !self.drift.is_before(name) {
             return Ok(Some(None));
         }
-        let (peer, id) = (self.did().as_str(), &inbound.envelope.id);
+        let (peer, id) = (self.ctx.did().as_str(), &inbound.envelope.id);
         let session = invoke.session.map(|session| session.session_id);
         let about = Audited { capability: name, peer, id, session };
         let passed = self
             .offered(descriptor)
-            .and_then(|offered| Ok((self.pass(descriptor, &offered, self.did())?, offered)));
+            .and_then(|offered| Ok((self.pass(descriptor, &offered, self.ctx.did())?, offered)));
         let (requirement, offered) = match passed {
             Ok(passed) => passed,
             Err(Barrier::Schema(hash)) => return Err(refused_artifact(ArtifactError::Missing(hash))),
@@ -308,8 +310,8 @@ impl Node {
                 let Some(node) = self.shared() else { return Ok(None) };
                 let (link, route) = (Arc::clone(inbound.link), inbound.route.clone());
                 let payload = inbound.payload.clone();
-                self.spawn(async move {
-                    node.prove(*question, node.did()).await;
+                self.ctx.spawn(async move {
+                    node.prove(*question, node.ctx.did()).await;
                     node.on_message(&link, &route, payload);
                 });
                 return Ok(None);
@@ -339,10 +341,10 @@ impl Node {
         {
             return Ok(());
         }
-        if self.draining.is_cancelled() {
+        if self.ctx.draining.is_cancelled() {
             return Err(Refusal::new(Code::UNAVAILABLE, "the sidecar is shutting down"));
         }
-        let time_ms = invoke.timeout_ms.unwrap_or(self.rules.call_timeout_ms);
+        let time_ms = invoke.timeout_ms.unwrap_or(self.ctx.call_timeout_ms);
         let call = Arc::new(RelayedCall {
             id: inbound.envelope.id,
             invoked: Mutex::new(Invoked::new(inbound, invoke)),

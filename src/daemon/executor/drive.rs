@@ -10,7 +10,8 @@ use capd_proto::message::{self, Type};
 
 use super::Stage;
 use super::results::Answer;
-use crate::daemon::node::{ANSWER_TTL_MS, Node, Outbound, lock};
+use crate::daemon::context::{Outbound, lock, seal::ANSWER_TTL_MS};
+use crate::daemon::node::Node;
 use crate::net::Route;
 use crate::provider::CallKey;
 use crate::provider::ticket::Ticket;
@@ -31,7 +32,7 @@ impl Node {
                 waiting.get_or_insert(input);
                 return driven;
             }
-            let now_ms = self.clock.monotonic_ms();
+            let now_ms = self.ctx.clock.monotonic_ms();
             running.machine.handle(input, now_ms);
             while let Some(output) = running.machine.poll_output() {
                 match output {
@@ -81,7 +82,7 @@ impl Node {
             Status::Executing => message::CancelState::Cancelling,
             Status::Unknown => {
                 // PROTOCOL 7.6: should the call come after all, it does not run.
-                calls.cancelled.leave(key, self.clock.monotonic_ms());
+                calls.cancelled.leave(key, self.ctx.clock.monotonic_ms());
                 message::CancelState::Unknown
             }
         }
@@ -89,7 +90,7 @@ impl Node {
 
     /// Whether the agent's call of this id runs, or ran, here.
     pub(in crate::daemon) fn executes(&self, id: MessageId) -> bool {
-        let key = CallKey { from: self.did().clone(), id };
+        let key = CallKey { from: self.ctx.did().clone(), id };
         !matches!(self.executor.status(&key), Status::Unknown)
     }
 
@@ -120,7 +121,7 @@ impl Node {
             .collect();
         drop(calls);
         let message = Outbound {
-            id: self.fresh_id(self.clock.wall_ms()),
+            id: self.ctx.fresh_id(self.ctx.clock.wall_ms()),
             typ,
             to: key.from.as_str(),
             reply_to: Some(key.id),
@@ -129,22 +130,22 @@ impl Node {
             body,
             ext: Ext::None,
         };
-        let envelope = self.seal_signed(&message, signed);
+        let envelope = self.ctx.seal_signed(&message, signed);
         for (link, route) in waiters {
-            self.send(&link, &route, envelope.clone());
+            self.ctx.send(&link, &route, envelope.clone());
         }
     }
 
     /// Ends calls whose time is up and forgets what has expired, until shutdown.
     pub(in crate::daemon) async fn keep_deadlines(&self) {
         // What an earlier run forgot last may still stand in the journal's files.
-        let mut tidy_ms = Some(self.clock.monotonic_ms());
+        let mut tidy_ms = Some(self.ctx.clock.monotonic_ms());
         loop {
-            let now_ms = self.clock.monotonic_ms();
+            let now_ms = self.ctx.clock.monotonic_ms();
             let mut forgotten = Vec::new();
             let (due, next_ms, swept, forgotten_ms) = {
                 let mut calls = lock(&self.executor.calls);
-                let swept = calls.ledger.sweep(self.clock.wall_ms(), &mut forgotten);
+                let swept = calls.ledger.sweep(self.ctx.clock.wall_ms(), &mut forgotten);
                 let due = calls.take_due(now_ms);
                 let forgotten_ms = calls.ledger.forgotten_ms().unwrap_or(0);
                 (due, calls.deadlines.first().map(|(at_ms, _)| at_ms), swept, forgotten_ms)
@@ -172,7 +173,7 @@ impl Node {
             tokio::select! {
                 biased;
                 () = self.executor.wake.notified() => {}
-                () = tokio::time::sleep_until(self.clock.moment(next_ms)) => {}
+                () = tokio::time::sleep_until(self.ctx.clock.moment(next_ms)) => {}
             }
         }
     }

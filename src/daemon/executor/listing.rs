@@ -11,9 +11,9 @@ use capd_proto::ledger::{Answerer, Facts, Listed, Status};
 use capd_proto::message::{CallState, ListedCall, ResultStatus, Role};
 
 use super::{Calls, Executor, Running, Stage};
-use crate::daemon::listing::Times;
-use crate::daemon::node::lock;
-use crate::daemon::wire::end_of;
+use crate::daemon::context::lock;
+use crate::daemon::context::times::Times;
+use crate::daemon::context::wire::end_of;
 use crate::provider::CallKey;
 
 /// Capabilities that were called, each kept once, with its text, however many calls of it are remembered.

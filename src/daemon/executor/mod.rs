@@ -36,9 +36,11 @@ use tokio::sync::Notify;
 use super::access::{PAYLOAD_BYTES_MAX, Payload, TraceId};
 use super::audit::Audited;
 use super::meter::CallLimit;
-use super::node::{Node, Refusal, lock, needs_signature};
-use super::permission::{Permit, denied};
-use super::wire::violation_details;
+use super::permission::Permit;
+use crate::daemon::context::refusal::{denied, refused_artifact};
+use crate::daemon::context::wire::violation_details;
+use crate::daemon::context::{Refusal, lock, seal::needs_signature};
+use crate::daemon::node::Node;
 use crate::net::deadlines::Deadlines;
 use crate::net::{Link, Now, Route};
 use crate::provider::{CallKey, Invocation, Provider};
@@ -329,7 +331,7 @@ impl Node {
         let left = || Refusal::new(Code::UNAVAILABLE, "the provider has just left");
         let provider = others.pop().ok_or_else(left)?;
         let idempotent = descriptor.idempotent;
-        let time_ms = call.invoke.timeout_ms.or(descriptor.timeout_ms).unwrap_or(self.rules.call_timeout_ms);
+        let time_ms = call.invoke.timeout_ms.or(descriptor.timeout_ms).unwrap_or(self.ctx.call_timeout_ms);
         let deadline_ms = call.now.deadline_ms(call.expires_at_ms, time_ms);
         let invocation = Invocation {
             key: key.clone(),
@@ -337,7 +339,7 @@ impl Node {
             names_id: call.invoke.id.is_some(),
             envelope: call.envelope.clone(),
             params: call.body.slice_ref(call.invoke.params),
-            deadline: self.clock.moment(deadline_ms),
+            deadline: self.ctx.clock.moment(deadline_ms),
         };
         let row = if idempotent { None } else { Some(self.journal.next_row()) };
         let running = Box::new(Running {
@@ -454,7 +456,7 @@ impl Node {
         match known {
             Admission::New | Admission::Attached { displaced: _ } => Ok(()),
             Admission::Replay { kept: Kept::Held(result), waiter } => {
-                self.send(&waiter.link, &waiter.route, result);
+                self.ctx.send(&waiter.link, &waiter.route, result);
                 Ok(())
             }
             Admission::Replay { kept: Kept::Journaled { row, .. }, waiter } => {
@@ -491,7 +493,7 @@ impl Node {
             .collect();
         if providers.len() > 1 {
             // Without randomness it is the first two, which is safe.
-            let random = self.random.u32().unwrap_or(0);
+            let random = self.ctx.random.u32().unwrap_or(0);
             let taken = router::less_loaded(providers.len(), random, |at| providers[at].in_flight());
             let taken = providers.remove(taken);
             providers.sort_by_key(|provider| std::cmp::Reverse(provider.in_flight()));
@@ -499,10 +501,6 @@ impl Node {
         }
         providers
     }
-}
-
-pub(super) fn refused_artifact(error: crate::schema::ArtifactError) -> Refusal {
-    Refusal::new(error.code(), error.to_string())
 }
 
 /// From here on a body's digest is BLAKE3.

@@ -7,8 +7,9 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use super::Incoming;
+use crate::daemon::context::Refusal;
 use crate::daemon::meter::CallLimit;
-use crate::daemon::node::{Node, Refusal};
+use crate::daemon::node::Node;
 use crate::policy::rate::{Exceeded, Scope};
 use crate::registry::snapshot::Origin;
 
@@ -39,7 +40,7 @@ impl Node {
             Scope::Denied => (CallLimit::DeniedRatePerPeer, "this caller was denied too often"),
         };
         self.meter.refused(bound);
-        let reset_at = moment(self.clock.wall_ms().saturating_add(exceeded.reset_after_ms));
+        let reset_at = moment(self.ctx.clock.wall_ms().saturating_add(exceeded.reset_after_ms));
         let retry_after_s = exceeded.retry_after_ms.div_ceil(1_000).max(1);
         let details = rate_limit_details(exceeded.limit, &reset_at, retry_after_s);
         Refusal::new(Code::RATE_LIMITED, message).with_details(details)

@@ -12,7 +12,8 @@ use capd_proto::message::{CallError, CapResult, Type};
 use super::results::Answer;
 use super::{Stage, Waiter};
 use crate::daemon::calls::{RelayedCall, not_final};
-use crate::daemon::node::{Node, Refusal, lock};
+use crate::daemon::context::{Refusal, lock};
+use crate::daemon::node::Node;
 use crate::provider::CallKey;
 use crate::store::{Begun, Change, Done, QueueFull, Refused, Row, StoreError, Work};
 
@@ -53,7 +54,7 @@ impl Node {
                 Err(error) => self.keep_unsaved(key, &error),
             },
             Written::Recalled { id, waiter } => match outcome {
-                Ok(Some(result)) => self.send(&waiter.link, &waiter.route, result),
+                Ok(Some(result)) => self.ctx.send(&waiter.link, &waiter.route, result),
                 Ok(None) => self.answer_unreadable(id, &waiter),
                 Err(error) => {
                     tracing::error!(%id, %error, "a recorded result cannot be read");
@@ -88,7 +89,7 @@ impl Node {
             };
             if waiting.is_some() {
                 // It ends before any provider has it.
-                running.machine.handle(Input::Accept, self.clock.monotonic_ms());
+                running.machine.handle(Input::Accept, self.ctx.clock.monotonic_ms());
                 while running.machine.poll_output().is_some() {}
             }
             waiting
@@ -108,7 +109,7 @@ impl Node {
             self.log_withdrawn(key, running, unwritable().code);
         }
         for waiter in waiters {
-            self.refuse(&waiter.link, &waiter.route, Some(key.id), &unwritable());
+            self.ctx.refuse(&waiter.link, &waiter.route, Some(key.id), &unwritable());
         }
         self.executor.idle.notify_waiters();
         // The disk may have kept it all the same.
@@ -127,7 +128,7 @@ impl Node {
                 return;
             };
             let result = concluded.envelope.clone().into_bytes();
-            Change::Finish { row, result, finished_at_ms: self.clock.wall_ms() }
+            Change::Finish { row, result, finished_at_ms: self.ctx.clock.wall_ms() }
         };
         if self.journal.submit(Work::Write(change), Written::Finished(key.clone())).is_err() {
             lock(&self.executor.calls).unsaved.insert(key.clone());
@@ -159,7 +160,7 @@ impl Node {
 
     /// Writes again what could not be written, and gives up what has expired; `true` when anything still waits.
     pub(super) fn save_again(&self) -> bool {
-        let now_ms = self.clock.wall_ms();
+        let now_ms = self.ctx.clock.wall_ms();
         let (expired, unsaved): (Vec<_>, Vec<_>) = {
             let calls = lock(&self.executor.calls);
             let is_expired =
@@ -191,7 +192,7 @@ impl Node {
         match finish {
             Finish::Recorded(waiters) => {
                 for waiter in waiters {
-                    self.send(&waiter.link, &waiter.route, envelope.clone());
+                    self.ctx.send(&waiter.link, &waiter.route, envelope.clone());
                 }
             }
             Finish::Late => self.audit_surplus(Surplus::Late, &key.id, key.from.as_str(), None),
@@ -216,8 +217,8 @@ impl Node {
         let message = "the call has its result, which cannot be read from the journal";
         CapResult::error(CallError::new(Code::INTERRUPTED, message, Some(&not_final()))).encode(&mut body);
         let link = &waiter.link;
-        let envelope = self.answer(link, link.principal(), Some(id), Type::CapResult, &body);
-        self.send(link, &waiter.route, envelope);
+        let envelope = self.ctx.answer(link, link.principal(), Some(id), Type::CapResult, &body);
+        self.ctx.send(link, &waiter.route, envelope);
     }
 
     /// Drops the row of a call that was refused after all. A full queue leaves it to the next start.

@@ -13,8 +13,9 @@ use capd_proto::message::{CallError, CapResult, SchemaSide, Type};
 use super::drive::Driven;
 use super::{Calls, Concluded, Running, Stage};
 use crate::daemon::audit::Audited;
-use crate::daemon::node::{Node, Outbound, lock};
-use crate::daemon::wire::{uint, violation_details, with_fields};
+use crate::daemon::context::wire::{uint, violation_details, with_fields};
+use crate::daemon::context::{Outbound, lock};
+use crate::daemon::node::Node;
 use crate::provider::ticket::{self, Answers};
 use crate::provider::{AgentResult, CallKey, Outcome};
 use crate::schema::Side;
@@ -175,9 +176,9 @@ impl Node {
         body: &Bytes,
         ended: Result<(), Code>,
     ) -> Concluded {
-        let now_ms = self.clock.wall_ms();
+        let now_ms = self.ctx.clock.wall_ms();
         let message = Outbound {
-            id: self.fresh_id(now_ms),
+            id: self.ctx.fresh_id(now_ms),
             typ: Type::CapResult,
             to: key.from.as_str(),
             reply_to: Some(key.id),
@@ -187,7 +188,7 @@ impl Node {
             body: &[],
             ext: Ext::Fields { traceparent: None, deprecated: running.is_deprecated },
         };
-        let (envelope, _) = self.pass_on(message.draft(self.did()), body, running.signed);
+        let (envelope, _) = self.ctx.pass_on(message.draft(self.ctx.did()), body, running.signed);
         Concluded { envelope, finished_at_ms: now_ms, ended }
     }
 
@@ -208,7 +209,7 @@ impl Node {
     }
 
     fn execution_time_ms(&self, running: &Running) -> u64 {
-        self.clock.monotonic_ms().saturating_sub(running.started_ms)
+        self.ctx.clock.monotonic_ms().saturating_sub(running.started_ms)
     }
 }
 

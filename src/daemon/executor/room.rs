@@ -5,8 +5,9 @@ use capd_proto::code::Code;
 use capd_proto::identity::Did;
 
 use super::{Calls, Executor};
+use crate::daemon::context::{Refusal, lock};
 use crate::daemon::meter::CallLimit;
-use crate::daemon::node::{Node, Refusal, lock};
+use crate::daemon::node::Node;
 
 /// How many calls run: all of them, and those of the caller and of the capability with most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,7 +75,7 @@ impl Node {
         caller: &Did,
         capability: &CapabilityId,
     ) -> Result<(), Refusal> {
-        if self.draining.is_cancelled() {
+        if self.ctx.draining.is_cancelled() {
             return Err(Refusal::new(Code::UNAVAILABLE, "the sidecar is shutting down"));
         }
         let bounds = self.executor.bounds;

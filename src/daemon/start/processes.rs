@@ -84,8 +84,8 @@ pub(super) fn check_commands(config: &Config, declaration: &Declaration) -> Resu
 /// Takes in what commands leave behind, for as long as the sidecar runs.
 fn collect_orphans(node: &Arc<Node>) -> Result<(), StartError> {
     orphans::adopt().map_err(|error| StartError::System(format!("orphans cannot be taken in: {error}")))?;
-    let shutdown = node.shutdown.clone();
-    node.spawn(async move {
+    let shutdown = node.ctx.shutdown.clone();
+    node.ctx.spawn(async move {
         tokio::select! {
             () = shutdown.cancelled() => {}
             collected = orphans::collect() => {

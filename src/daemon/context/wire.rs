@@ -1,31 +1,14 @@
-//! Errors of the parts in, refusals with their code and details out.
+//! Errors of the parts in; the `details` of refusals, and what those of others say, out.
 
 use std::borrow::Cow;
 
 use capd_proto::cbor::{Reader, Writer};
 use capd_proto::code::Code;
-use capd_proto::message::{self, SchemaSide, available_details};
+use capd_proto::message::{self, SchemaSide};
 
-use super::node::Refusal;
-use super::permission::denied;
-use crate::router;
 use crate::schema::Violation;
 
-/// PROTOCOL 7.1, 7.5: an unknown name is 4002, a known one without a fitting version 4003, one that may not be called 3001.
-pub(super) fn mismatch(refusal: router::Refusal) -> Refusal {
-    match refusal {
-        router::Refusal::NameUnknown => {
-            Refusal::new(Code::CAPABILITY_NOT_FOUND, "no capability of that name")
-        }
-        router::Refusal::Denied => denied(),
-        router::Refusal::VersionMismatch(available) => {
-            let details = available_details(&available);
-            Refusal::new(Code::VERSION_MISMATCH, "no served version fits").with_details(details)
-        }
-    }
-}
-
-pub(super) fn violation_details(side: SchemaSide, violations: &[Violation]) -> Vec<u8> {
+pub(in crate::daemon) fn violation_details(side: SchemaSide, violations: &[Violation]) -> Vec<u8> {
     message::violation_details(side, &as_messages(violations))
 }
 
@@ -42,7 +25,7 @@ fn as_messages(violations: &[Violation]) -> Vec<message::Violation<'_>> {
 }
 
 /// A map with text keys with `fields` put in, over those of the same name; deterministic as the map was.
-pub(super) fn with_fields(map: &[u8], fields: &[(&str, &[u8])]) -> Vec<u8> {
+pub(in crate::daemon) fn with_fields(map: &[u8], fields: &[(&str, &[u8])]) -> Vec<u8> {
     let mut reader = Reader::new(map);
     let mut members: Vec<(Cow<'_, str>, &[u8])> =
         fields.iter().map(|(key, value)| ((*key).into(), *value)).collect();
@@ -64,12 +47,12 @@ pub(super) fn with_fields(map: &[u8], fields: &[(&str, &[u8])]) -> Vec<u8> {
 }
 
 /// How a call ended whose CAP_RESULT body this is. It was checked before, and only what is asked for is read.
-pub(super) fn result_end(body: &[u8]) -> Option<Result<(), Code>> {
+pub(in crate::daemon) fn result_end(body: &[u8]) -> Option<Result<(), Code>> {
     end_of(&mut Reader::new(body))
 }
 
 /// The same of the body that a reader stands at.
-pub(super) fn end_of(reader: &mut Reader<'_>) -> Option<Result<(), Code>> {
+pub(in crate::daemon) fn end_of(reader: &mut Reader<'_>) -> Option<Result<(), Code>> {
     let (mut is_success, mut error) = (false, None);
     let mut left = reader.map().ok()?;
     while reader.has_next(&mut left) {
@@ -99,26 +82,30 @@ fn error_code(error: &[u8]) -> Option<Code> {
 }
 
 /// One CBOR unsigned integer.
-pub(super) fn uint(value: u64) -> Vec<u8> {
+pub(in crate::daemon) fn uint(value: u64) -> Vec<u8> {
     let mut out = Vec::new();
     Writer::new(&mut out).uint(value);
     out
 }
 
 /// One CBOR text.
-pub(super) fn text(value: &str) -> Vec<u8> {
+pub(in crate::daemon) fn text(value: &str) -> Vec<u8> {
     let mut out = Vec::new();
     Writer::new(&mut out).text(value);
     out
 }
 
 /// `details` of a result that the caller's sidecar found wanting, with the result itself. **Source:** PROTOCOL 7.4.
-pub(super) fn raw_violation_details(side: SchemaSide, violations: &[Violation], raw: &[u8]) -> Vec<u8> {
+pub(in crate::daemon) fn raw_violation_details(
+    side: SchemaSide,
+    violations: &[Violation],
+    raw: &[u8],
+) -> Vec<u8> {
     with_fields(&violation_details(side, violations), &[("raw", raw)])
 }
 
 /// The pause that an ERROR's `details` ask for, in milliseconds.
-pub(super) fn retry_after_ms(details: &[u8]) -> Option<u64> {
+pub(in crate::daemon) fn retry_after_ms(details: &[u8]) -> Option<u64> {
     let mut reader = Reader::new(details);
     let mut left = reader.map().ok()?;
     while reader.has_next(&mut left) {
@@ -132,4 +119,4 @@ pub(super) fn retry_after_ms(details: &[u8]) -> Option<u64> {
 }
 
 /// CBOR `{}`.
-pub(super) const EMPTY_MAP: &[u8] = &[0xa0];
+pub(in crate::daemon) const EMPTY_MAP: &[u8] = &[0xa0];
