@@ -234,7 +234,8 @@ impl Node {
 
     /// What a peer serves and may serve, and what it declares beyond that.
     async fn served_by(&self, link: &Arc<Link>) -> Result<(Vec<Arc<Descriptor>>, Beyond), Refusal> {
-        let mut gathered = Answer::new(link.principal(), &self.serves, &self.rules.limits, &self.meter);
+        let mut gathered =
+            Answer::new(link.principal(), &self.serves, &self.rules.limits, &self.account.meter);
         let mut cursor: Option<String> = None;
         loop {
             let asked = self.ask(link, Type::CapQuery, &all_from(cursor.take()), ASK_MS)?;

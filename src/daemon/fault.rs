@@ -24,7 +24,7 @@ impl Watch {
         Self {
             faults: daemon.faults.clone(),
             journal: daemon.node.journal.clone(),
-            audit: daemon.node.audit.clone(),
+            audit: daemon.node.account.audit.clone(),
             ended: daemon.threads.iter().map(|thread| thread.ended().clone()).collect(),
         }
     }

@@ -16,7 +16,7 @@ use serde_json::json;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use super::audit::Audited;
+use crate::daemon::account::audit::Audited;
 use crate::daemon::context::{Refusal, lock};
 use crate::daemon::node::Node;
 use crate::schema::drift::gate::{Case, Passage, Question};
@@ -275,7 +275,7 @@ impl Node {
             "a call was not sent: its provider does not keep to what the agent requires"
         );
         let findings: Vec<_> = shut.findings().iter().map(audited).collect();
-        self.audit.record(call.of(Record::drift(self.ctx.clock.wall_ms(), code.0, &findings)));
+        self.account.audit.record(call.of(Record::drift(self.ctx.clock.wall_ms(), code.0, &findings)));
     }
 }
 

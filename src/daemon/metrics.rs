@@ -5,9 +5,9 @@ use std::borrow::Cow;
 use capd_proto::code::Code;
 use capd_proto::message::{MetricFamily, Metrics, Response, Role, Type};
 
-use super::meter::CallLimit;
 use crate::admin;
 use crate::config::Limits;
+use crate::daemon::account::meter::CallLimit;
 use crate::daemon::context::Inbound;
 use crate::daemon::context::Refusal;
 use crate::daemon::node::Node;
@@ -33,7 +33,7 @@ impl Node {
         let levels = host.as_ref().map(|host| host.levels()).unwrap_or_default();
         let links =
             levels.open.iter().map(|(kind, count)| ([Cow::Owned(kind.to_string())], count_of(*count)));
-        let calls = self.meter.calls().into_iter().map(|(role, outcome, code, count)| {
+        let calls = self.account.meter.calls().into_iter().map(|(role, outcome, code, count)| {
             let code = match (outcome, code) {
                 ("success", _) => Cow::Borrowed(""),
                 (_, Some(code)) => Cow::Owned(code.0.to_string()),
@@ -45,14 +45,14 @@ impl Node {
             [(Role::Executor, self.executor.in_flight().all), (Role::Caller, self.relay.calls_in_flight())];
         let in_flight = in_flight.map(|(role, count)| ([Cow::Borrowed(role.as_str())], count_of(count)));
         let journal = self.journal.counters();
-        let audit = self.audit.counters();
+        let audit = self.account.audit.counters();
         let rows = self.limits(host.as_deref(), &levels);
         let values = |value: fn(&Row) -> Option<u64>| {
             rows.iter().filter_map(move |row| Some(([Cow::Borrowed(row.limit)], value(row)?)))
         };
         vec![
             admin::BUILD_INFO.family([([env!("CARGO_PKG_VERSION").into()], 1)]),
-            admin::START_TIME.alone(self.started_at_ms / 1_000),
+            admin::START_TIME.alone(self.account.started_at_ms / 1_000),
             admin::LINKS.family(links),
             admin::RECEIVED_BYTES.alone(levels.received_bytes),
             admin::SENT_BYTES.alone(levels.sent_bytes),
@@ -67,7 +67,7 @@ impl Node {
             admin::AUDIT_RECORDS_LOST.alone(audit.lost),
             admin::AUDIT_USED_PERCENT.alone(audit.used_percent),
             admin::AUDIT_DENIALS_WITHHELD.alone(audit.withheld),
-            admin::DENIED.alone(self.denials.count()),
+            admin::DENIED.alone(self.account.denials.count()),
             admin::LOG_LINES_DROPPED.alone(self.log.get().map_or(0, Lines::dropped)),
             admin::LIMIT_REFUSALS.family(values(|row| row.refusals)),
             admin::LIMIT_LEVEL.family(values(|row| row.level)),
@@ -79,7 +79,7 @@ impl Node {
     fn limits(&self, host: Option<&Host>, levels: &Levels) -> Vec<Row> {
         let max = &self.rules.limits;
         let mut rows = link_limits(host, levels, max);
-        let refused = |bound| self.meter.refusals(bound);
+        let refused = |bound| self.account.meter.refusals(bound);
         let in_flight = self.executor.in_flight();
         let ledger = self.executor.ledger_levels();
         let mut level = |limit, bound, level, max| {

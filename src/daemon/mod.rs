@@ -12,12 +12,10 @@
 //! refused, dropped or cut off, `denials` folds what would be too much of it, `unlinked` says why a peer has no link, and
 //! `peer_list` lists the peers.
 
-mod access;
-mod audit;
+mod account;
 mod calls;
 mod context;
-mod denials;
-mod deprecation;
+mod desk;
 mod discovery;
 mod executor;
 mod fault;
@@ -27,7 +25,6 @@ mod hashes;
 mod hooks;
 mod inbound;
 mod listing;
-mod meter;
 mod metrics;
 mod node;
 mod peer_list;
@@ -42,7 +39,6 @@ mod reload;
 mod serves;
 mod sessions;
 mod start;
-mod turns;
 mod unlinked;
 
 use std::net::SocketAddr;
@@ -200,9 +196,9 @@ impl Daemon {
         self.node.ctx.shutdown.cancel();
         self.node.ctx.tasks.close();
         self.node.ctx.tasks.wait().await;
-        self.node.tell_denials();
+        self.node.account.tell_denials();
         self.node.journal.close().await;
-        self.node.audit.close().await;
+        self.node.account.audit.close().await;
         for thread in std::mem::take(&mut self.threads) {
             // It only writes what is queued up, but a disk may take its time.
             let _joined = tokio::task::spawn_blocking(|| thread.join()).await;

@@ -5,20 +5,17 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use capd_proto::identity::Keyring;
 use capd_proto::ledger::JournalId;
 
-use super::access::Access;
+use super::account::Account;
 use super::calls::Gifts;
 use super::context::Ctx;
-use super::denials::Denials;
 use super::executor::{Executor, Written};
 use super::gate::Drift;
-use super::meter::Meter;
 use super::peers::Peers;
 use super::providers::Providers;
 use super::relay::Relay;
 use super::reload::Reading;
 use super::serves::Serves;
 use super::sessions::Pins;
-use super::turns::Turns;
 use super::unlinked::Unlinked;
 use crate::config::Limits;
 use crate::log::Lines;
@@ -29,7 +26,6 @@ use crate::registry::Registry;
 use crate::schema::Artifacts;
 use crate::schema::drift::Gate;
 use crate::store::Journal;
-use crate::store::audit::Audit;
 
 /// What a node is made from.
 pub(super) struct Parts {
@@ -40,7 +36,7 @@ pub(super) struct Parts {
     pub(super) executor: Executor,
     pub(super) journal_id: JournalId,
     pub(super) journal: Journal<Written>,
-    pub(super) audit: Audit,
+    pub(super) account: Arc<Account>,
     pub(super) gifts: Gifts,
     pub(super) keyring: Keyring,
     pub(super) artifacts: Artifacts,
@@ -59,14 +55,8 @@ pub(super) struct Rules {
     pub(super) refresh_ms: u64,
     /// Largest message written, in bytes.
     pub(super) message_bytes_max: usize,
-    /// Bytes kept of a result that breaks its schema.
-    pub(super) raw_bytes_max: usize,
-    /// Most repairs of params in one turn.
-    pub(super) argument_repairs_max: u64,
     /// How often peers may call.
     pub(super) peer_rates: PeerRates,
-    /// What is logged of calls.
-    pub(super) access: Access,
     /// All bounds, as the owner set them.
     pub(super) limits: Limits,
 }
@@ -75,10 +65,7 @@ pub(super) struct Rules {
 pub(super) struct Node {
     pub(super) me: Weak<Self>,
     pub(super) ctx: Arc<Ctx>,
-    /// **Units:** milliseconds since the Unix epoch.
-    pub(super) started_at_ms: u64,
-    /// Counts calls.
-    pub(super) meter: Meter,
+    pub(super) account: Arc<Account>,
     /// Where its log goes, for those who count what it drops.
     pub(super) log: OnceLock<Lines>,
     /// Where its links meet; set once they may.
@@ -100,20 +87,14 @@ pub(super) struct Node {
     pub(super) executor: Executor,
     /// Who has called how often.
     pub(super) rates: Rates,
-    /// Who was denied how often.
-    pub(super) denials: Denials,
     /// What names the journal to peers.
     pub(super) journal_id: JournalId,
     /// Calls that may run only once, on disk.
     pub(super) journal: Journal<Written>,
-    /// What must be accounted for.
-    pub(super) audit: Audit,
     /// Whom such calls of the agent's were given to.
     pub(super) gifts: Gifts,
     pub(super) relay: Relay,
-    pub(super) turns: Turns,
     pub(super) pins: Mutex<Pins>,
-    pub(super) warned: super::deprecation::Warned,
     /// Keys of DIDs whose documents the owner configured.
     pub(super) keyring: Mutex<Keyring>,
     pub(super) fetches: super::discovery::Fetches,
@@ -127,9 +108,7 @@ impl Node {
         Arc::new_cyclic(|me| Self {
             me: me.clone(),
             rates: Rates::new(parts.ctx.clock.clone(), parts.rules.peer_rates),
-            denials: Denials::default(),
-            started_at_ms: parts.ctx.clock.wall_ms(),
-            meter: Meter::default(),
+            account: parts.account,
             log: OnceLock::new(),
             host: OnceLock::new(),
             ctx: parts.ctx,
@@ -145,12 +124,9 @@ impl Node {
             executor: parts.executor,
             journal_id: parts.journal_id,
             journal: parts.journal,
-            audit: parts.audit,
             gifts: parts.gifts,
             relay: Relay::new(parts.rules.limits.requests_waiting_max),
-            turns: Turns::new(parts.rules.argument_repairs_max),
             pins: Mutex::default(),
-            warned: Mutex::default(),
             keyring: Mutex::new(parts.keyring),
             rules: parts.rules,
             fetches: super::discovery::Fetches::default(),

@@ -20,7 +20,7 @@ use capd_proto::message::{
 use capd_proto::rate::Rate;
 
 use super::hashes::{Hashed, completed};
-use super::meter::CallLimit;
+use crate::daemon::account::meter::CallLimit;
 use crate::daemon::context::Inbound;
 use crate::daemon::context::refusal::refused_artifact;
 use crate::daemon::context::wire::{EMPTY_MAP, text, with_fields};
@@ -88,7 +88,7 @@ impl Wire for AgentWire {
 
     fn overloaded(&self) {
         if let Some(node) = self.node.upgrade() {
-            node.meter.refused(CallLimit::CallsPerProvider);
+            node.account.meter.refused(CallLimit::CallsPerProvider);
         }
     }
 
@@ -340,7 +340,7 @@ impl Node {
             Some(Answered::Taken) => Ok(()),
             // PROTOCOL 8: dropped, audited, and said to the provider.
             Some(Answered::Unknown) | None => {
-                self.audit_agents_surplus(inbound.link, id);
+                self.account.audit_agents_surplus(inbound.link, id, self.executor.answered(*id));
                 Err(Refusal::new(Code::BAD_REQUEST, "no call with this id waits for a result"))
             }
         }

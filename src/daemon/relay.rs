@@ -14,7 +14,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
 use super::calls::RelayedCall;
-use super::meter::CallLimit;
+use crate::daemon::account::meter::CallLimit;
 use crate::daemon::context::Inbound;
 use crate::daemon::context::{Outbound, Refusal, lock, seal::ANSWER_TTL_MS};
 use crate::daemon::node::Node;
@@ -326,7 +326,7 @@ impl Node {
     ) -> Result<(), Refusal> {
         let waiting = Waiting { peer: link.principal().clone(), who, link: link.id(), route: None };
         if !self.relay.wait(id, deadline_ms, waiting) {
-            self.meter.refused(CallLimit::RequestsWaiting);
+            self.account.meter.refused(CallLimit::RequestsWaiting);
             return Err(Refusal::new(
                 Code::OVERLOADED,
                 "too many requests wait for an answer, or this id does already",

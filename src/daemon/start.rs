@@ -14,7 +14,8 @@ use std::time::Duration;
 use capd_proto::identity::{Did, DidDocument, Identity, Keyring};
 use capd_proto::ledger::Limits;
 
-use super::access::Access;
+use super::account::access::Access;
+use super::account::{Account, Told};
 use super::calls::Gifts;
 use super::context::Ctx;
 use super::executor::{self, Executor, Recovered, Written, recover};
@@ -194,7 +195,7 @@ pub(super) async fn start_on(
                 Work::Journal => worker.keep_journal().await,
                 Work::Probes => worker.probe_links().await,
                 Work::Requirements => worker.look_at_requirements().await,
-                Work::Denials => worker.keep_denials().await,
+                Work::Denials => worker.account.keep_denials().await,
             }
         });
     }
@@ -301,16 +302,20 @@ fn parts<M: Medium>(
     let Recovered { ledger, given, reserved, expired_ms, journal_id, journal, writer } =
         recover(medium, bounds, queue_max, &identity, &system, &audit)?;
     let peers = Peers::new(system.clock.clone(), admission, expected);
+    let ctx = Ctx::new(identity, system, config.timeouts.call_ms);
+    let told = Told {
+        access: access(config),
+        raw_bytes_max: config.audit.raw_bytes_max,
+        repairs_max: limits.max_argument_repairs,
+    };
+    let account = Account::new(Arc::clone(&ctx), audit, told);
     let parts = Parts {
-        ctx: Ctx::new(identity, system, config.timeouts.call_ms),
+        ctx,
         rules: Rules {
             // A link that is given up for its silence needs no further reason.
             dead_ms: config.timeouts.dead_ms.min(config.timeouts.idle_ms),
             refresh_ms: config.peer.refresh_ms,
             message_bytes_max: limits.msg_size_bytes_max as usize - 1,
-            raw_bytes_max: config.audit.raw_bytes_max,
-            argument_repairs_max: limits.max_argument_repairs,
-            access: access(config),
             peer_rates: PeerRates {
                 each: limits.call_rate_per_peer,
                 all: limits.call_rate,
@@ -330,7 +335,7 @@ fn parts<M: Medium>(
         ),
         journal_id,
         journal,
-        audit,
+        account,
         gifts: Gifts::new((given, reserved), expired_ms, limits.ledger_entries_max),
         keyring: keyring(config)?,
         gate: gate(declaration, &artifacts)?,

@@ -53,7 +53,7 @@ impl Node {
             // PROTOCOL 8: it matches nothing pending.
             Some(Waiter::Agent { .. } | Waiter::Us(_) | Waiter::Cancel(_)) | None => {
                 let surplus = if self.relay.has_ended(&id) { Surplus::Late } else { Surplus::Unasked };
-                self.audit_surplus(surplus, &id, inbound.link.principal().as_str(), None);
+                self.account.audit_surplus(surplus, &id, inbound.link.principal().as_str(), None);
                 Err(nothing_waits())
             }
         }

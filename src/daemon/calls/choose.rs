@@ -93,7 +93,7 @@ impl Node {
         // What does not fit its schema never goes on the wire.
         check_params(peer, input.as_deref(), call.invoked().params())?;
         if choice.is_deprecated {
-            self.warn_deprecated(self.ctx.did(), &descriptor.id);
+            self.account.warn_deprecated(self.ctx.did(), &descriptor.id);
         }
         Ok(Chosen { among, ..self.chosen(call, replica, Some(descriptor), output) })
     }
@@ -185,7 +185,7 @@ impl Node {
                 Some(Ok(Found::Here)) => node.meet_here(&call),
                 Some(Err(refusal)) => {
                     if refusal.code == Code::UNAUTHORIZED {
-                        node.audit_forbidden(call.audited(&call.invoked(), node.ctx.did()), &refusal);
+                        node.account.audit_forbidden(call.audited(&call.invoked(), node.ctx.did()), &refusal);
                     }
                     node.refuse_call(&call, &refusal);
                 }
@@ -249,7 +249,7 @@ impl Node {
                     }
                     Missing::Params(peer, violations) => {
                         let (thread_id, invoked) = (call.thread_id.as_deref(), call.invoked());
-                        Err(self.refused_params(thread_id, call.audited(&invoked, peer), violations))
+                        Err(self.account.refused_params(thread_id, call.audited(&invoked, peer), violations))
                     }
                     Missing::Provider(refusal) if !is_about_serving(refusal) => Err(refusal.clone()),
                     Missing::Provider(_) if !is_refreshed => {

@@ -10,7 +10,7 @@ use capd_proto::envelope::Ext;
 use capd_proto::message::{CallError, CapResult, ErrorBody, SchemaSide, Type};
 
 use super::{Handed, RelayedCall};
-use crate::daemon::access::End;
+use crate::daemon::account::access::End;
 use crate::daemon::context::Inbound;
 use crate::daemon::context::wire::{raw_violation_details, result_end};
 use crate::daemon::context::{Outbound, Refusal, lock, seal::ANSWER_TTL_MS};
@@ -110,7 +110,7 @@ impl Node {
             Err(error) => return Some(self.own_error(call, error.code(), &error.to_string(), None)),
         };
         let peer = inbound.link.principal();
-        self.audit_violations(SchemaSide::Response, call.audited(&call.invoked(), peer), &violations);
+        self.account.audit_violations(SchemaSide::Response, call.audited(&call.invoked(), peer), &violations);
         // The peer's schema may be another by this time.
         self.refresh_later(peer.clone());
         let details = raw_violation_details(SchemaSide::Response, &violations, result);

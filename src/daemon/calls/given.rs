@@ -12,9 +12,9 @@ use capd_proto::identity::Did;
 
 use super::reserved::{Asked, Cover, Reservations, To};
 use super::{Chosen, Handed, RelayedCall};
+use crate::daemon::account::meter::CallLimit;
 use crate::daemon::context::{Refusal, lock};
 use crate::daemon::executor::{Written, refused_code, unwritable};
-use crate::daemon::meter::CallLimit;
 use crate::daemon::node::Node;
 use crate::net::deadlines::Deadlines;
 use crate::store::{Change, Given, Replica, Reserved, Row, StoreError, Work};
@@ -273,7 +273,7 @@ impl Node {
             Ok(given) => given,
             Err(refusal) => {
                 if refusal.code == Code::OVERLOADED {
-                    self.meter.refused(CallLimit::LedgerEntries);
+                    self.account.meter.refused(CallLimit::LedgerEntries);
                 }
                 return self.refuse_call(call, &refusal);
             }

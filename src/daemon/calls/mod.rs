@@ -7,6 +7,7 @@
 //! the call's machine what happened and does what it says, [`answers`] takes what comes back, [`deliver`] gives the agent
 //! its one answer.
 
+mod access;
 mod among;
 mod answers;
 mod choose;
@@ -36,13 +37,13 @@ use capd_proto::negotiate::Want;
 use smallvec::{SmallVec, smallvec};
 use tokio::sync::Notify;
 
-use super::access::TraceId;
-use super::audit::Audited;
 use super::executor::Incoming;
 use super::gate::{Barrier, held_against};
-use super::meter::CallLimit;
 use super::permission::Permit;
 use super::relay::Added;
+use crate::daemon::account::access::TraceId;
+use crate::daemon::account::audit::Audited;
+use crate::daemon::account::meter::CallLimit;
 use crate::daemon::context::Inbound;
 use crate::daemon::context::refusal::refused_artifact;
 use crate::daemon::context::{Refusal, lock};
@@ -205,7 +206,7 @@ impl Node {
                     && refusal.code != Code::BAD_REQUEST
                     && self.gifts.may_have_run(&inbound.envelope.id, &identity.name) =>
             {
-                self.log_refused(inbound.link, inbound.payload, &refusal, true);
+                self.account.log_refused(inbound.link, inbound.payload, &refusal, true);
                 self.answer_unknown(inbound, &refusal);
                 Ok(())
             }
@@ -321,7 +322,7 @@ impl Node {
         if let Some(input) = requirement.as_ref().and_then(|requirement| requirement.needed.input.as_ref()) {
             let validator = input.validator().map_err(refused_artifact)?;
             validator.validate(invoke.params, Side::Request).map_err(|violations| {
-                self.refused_params(inbound.envelope.thread_id.as_deref(), about, &violations)
+                self.account.refused_params(inbound.envelope.thread_id.as_deref(), about, &violations)
             })?;
         }
         let (_, output) = held_against(requirement.as_deref(), &offered);
@@ -370,7 +371,7 @@ impl Node {
             // Another ask under the same id came in between.
             Added::Running(running) if running.join(inbound)? => return Ok(()),
             Added::Running(_) | Added::Full => {
-                self.meter.refused(CallLimit::RequestsWaiting);
+                self.account.meter.refused(CallLimit::RequestsWaiting);
                 return Err(Refusal::new(Code::OVERLOADED, "too many calls are in flight"));
             }
         }

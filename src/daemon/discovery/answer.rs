@@ -11,8 +11,8 @@ use capd_proto::limits::QUERY_LIMIT_MAX;
 use capd_proto::message::{Declare, Descriptor};
 
 use crate::config::Limits;
+use crate::daemon::account::meter::{CallLimit, Meter};
 use crate::daemon::context::Refusal;
-use crate::daemon::meter::{CallLimit, Meter};
 use crate::daemon::serves::{Beyond, Serves};
 
 /// What one peer has said so far.

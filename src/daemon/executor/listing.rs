@@ -6,11 +6,11 @@ use std::sync::Arc;
 use capd_proto::capability::CapabilityId;
 use capd_proto::cbor::Reader;
 use capd_proto::envelope::MessageId;
-use capd_proto::identity::Did;
-use capd_proto::ledger::{Answerer, Facts, Listed, Status};
+use capd_proto::ledger::{Facts, Listed, Status};
 use capd_proto::message::{CallState, ListedCall, ResultStatus, Role};
 
 use super::{Calls, Executor, Running, Stage};
+use crate::daemon::account::audit::Answered;
 use crate::daemon::context::lock;
 use crate::daemon::context::times::Times;
 use crate::daemon::context::wire::end_of;
@@ -119,10 +119,7 @@ impl Executor {
 
 impl Executor {
     /// Whose call of this id was answered, what it called, and who answered; nobody if it still runs.
-    pub(in crate::daemon) fn answered(
-        &self,
-        id: MessageId,
-    ) -> Option<(Did, Option<String>, Option<Answerer>)> {
+    pub(in crate::daemon) fn answered(&self, id: MessageId) -> Option<Answered> {
         let calls = lock(&self.calls);
         let call = calls.ledger.find(id).next()?;
         let running = calls.running.get(&CallKey { from: call.from.clone(), id });
@@ -132,7 +129,7 @@ impl Executor {
         };
         let capability = call.facts.capability.as_ref().map(ToString::to_string);
         let called = || running.map(|running| running.invocation.capability.to_string());
-        Some((call.from.clone(), capability.or_else(called), by))
+        Some(Answered { from: call.from.clone(), capability: capability.or_else(called), by })
     }
 }
 

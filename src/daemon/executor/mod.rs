@@ -5,6 +5,7 @@
 //! what a former process left there; [`rates`] refuses whoever calls too often, [`room`] what there is no
 //! room for.
 
+mod access;
 mod drive;
 mod listing;
 mod rates;
@@ -33,10 +34,10 @@ use sha2::{Digest, Sha256};
 use smallvec::SmallVec;
 use tokio::sync::Notify;
 
-use super::access::{PAYLOAD_BYTES_MAX, Payload, TraceId};
-use super::audit::Audited;
-use super::meter::CallLimit;
 use super::permission::Permit;
+use crate::daemon::account::access::{PAYLOAD_BYTES_MAX, Payload, TraceId};
+use crate::daemon::account::audit::Audited;
+use crate::daemon::account::meter::CallLimit;
 use crate::daemon::context::refusal::{denied, refused_artifact};
 use crate::daemon::context::wire::violation_details;
 use crate::daemon::context::{Refusal, lock, seal::needs_signature};
@@ -365,7 +366,7 @@ impl Node {
             Begin::Known(known) => return self.attend(call, known),
         };
         if choice.is_deprecated {
-            self.warn_deprecated(call.from, &descriptor.id);
+            self.account.warn_deprecated(call.from, &descriptor.id);
         }
         let Some(row) = row else {
             if is_cancelled {
@@ -392,9 +393,9 @@ impl Node {
         let session = call.invoke.session.map(|session| session.session_id);
         let about = Audited { capability, peer, id: &call.id, session };
         if call.link.kind().is_local() {
-            return self.refused_params(call.thread_id, about, violations);
+            return self.account.refused_params(call.thread_id, about, violations);
         }
-        self.audit_violations(SchemaSide::Request, about, violations);
+        self.account.audit_violations(SchemaSide::Request, about, violations);
         Refusal::new(Code::SCHEMA_VIOLATION, "the params do not fit the input schema")
             .with_details(violation_details(SchemaSide::Request, violations))
     }
@@ -470,7 +471,7 @@ impl Node {
                 Err(Refusal::new(Code::BAD_REQUEST, "this id belongs to a call with another body"))
             }
             Admission::Full { bound, .. } => {
-                self.meter.refused(match bound {
+                self.account.meter.refused(match bound {
                     Full::Calls | Full::PeerCalls => CallLimit::LedgerEntries,
                     Full::KeptBytes | Full::PeerKeptBytes => CallLimit::LedgerBytes,
                 });

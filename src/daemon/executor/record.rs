@@ -11,6 +11,7 @@ use capd_proto::message::{CallError, CapResult, Type};
 
 use super::results::Answer;
 use super::{Stage, Waiter};
+use crate::daemon::account::access::End;
 use crate::daemon::calls::{RelayedCall, not_final};
 use crate::daemon::context::{Refusal, lock};
 use crate::daemon::node::Node;
@@ -106,7 +107,7 @@ impl Node {
             (ended, calls.ledger.withdraw(key).unwrap_or_default())
         };
         if let Some(running) = &ended {
-            self.log_withdrawn(key, running, unwritable().code);
+            self.log_executed(key, running, End::Refused(unwritable().code));
         }
         for waiter in waiters {
             self.ctx.refuse(&waiter.link, &waiter.route, Some(key.id), &unwritable());
@@ -181,7 +182,7 @@ impl Node {
             let _expired = calls.ledger.finish(&key, kept, Answerer::Sidecar);
             drop(calls);
             let reason = "its result expired before the journal could be written";
-            self.audit_interrupted(&key, &running.invocation, reason);
+            self.account.audit_interrupted(&key, &running.invocation, reason);
             self.executor.idle.notify_waiters();
         }
         waits
@@ -195,9 +196,9 @@ impl Node {
                     self.ctx.send(&waiter.link, &waiter.route, envelope.clone());
                 }
             }
-            Finish::Late => self.audit_surplus(Surplus::Late, &key.id, key.from.as_str(), None),
-            Finish::Second => self.audit_surplus(Surplus::Second, &key.id, key.from.as_str(), None),
-            Finish::Unknown => self.audit_surplus(Surplus::Unasked, &key.id, key.from.as_str(), None),
+            Finish::Late => self.account.audit_surplus(Surplus::Late, &key.id, key.from.as_str(), None),
+            Finish::Second => self.account.audit_surplus(Surplus::Second, &key.id, key.from.as_str(), None),
+            Finish::Unknown => self.account.audit_surplus(Surplus::Unasked, &key.id, key.from.as_str(), None),
         }
         self.executor.idle.notify_waiters();
     }

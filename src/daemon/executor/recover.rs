@@ -11,7 +11,7 @@ use capd_proto::message::{CallError, CapResult, Type};
 
 use super::listing::Called;
 use super::{Waiter, Written};
-use crate::daemon::audit;
+use crate::daemon::account::audit;
 use crate::net::System;
 use crate::store::audit::Audit;
 use crate::store::{

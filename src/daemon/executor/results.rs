@@ -12,7 +12,8 @@ use capd_proto::message::{CallError, CapResult, SchemaSide, Type};
 
 use super::drive::Driven;
 use super::{Calls, Concluded, Running, Stage};
-use crate::daemon::audit::Audited;
+use crate::daemon::account::access::End;
+use crate::daemon::account::audit::Audited;
 use crate::daemon::context::wire::{uint, violation_details, with_fields};
 use crate::daemon::context::{Outbound, lock};
 use crate::daemon::node::Node;
@@ -28,7 +29,7 @@ impl Answers for Node {
         let is_running = lock(&self.executor.calls).running.contains_key(key);
         let surplus = if is_running { self.answered(key, outcome).surplus } else { Some(Surplus::Late) };
         if let (Some(surplus), true) = (surplus, is_answer) {
-            self.audit_surplus(surplus, &key.id, key.from.as_str(), None);
+            self.account.audit_surplus(surplus, &key.id, key.from.as_str(), None);
         }
     }
 }
@@ -80,8 +81,8 @@ impl Node {
             (running.invocation.capability.name.clone(), running.session)
         };
         let call = Audited { capability: capability.as_str(), peer: key.from.as_str(), id: &key.id, session };
-        self.audit_violations(SchemaSide::Response, call, &violations);
-        self.audit_raw_result(call, result);
+        self.account.audit_violations(SchemaSide::Response, call, &violations);
+        self.account.audit_raw_result(call, result);
         Some(violation_details(SchemaSide::Response, &violations))
     }
 
@@ -95,7 +96,7 @@ impl Node {
     ) {
         let Some(running) = calls.running.get(key) else { return };
         if !answer.is_providers() && matches!(outcome, executor::Outcome::Error(Code::INTERRUPTED)) {
-            self.audit_interrupted(key, &running.invocation, "the sidecar shut down while it ran");
+            self.account.audit_interrupted(key, &running.invocation, "the sidecar shut down while it ran");
         }
         let by = if answer.is_providers() { Answerer::Provider } else { Answerer::Sidecar };
         // PROTOCOL 8: a result that reaches everybody who waits for it.
@@ -104,7 +105,7 @@ impl Node {
             links.fold(self.rules.message_bytes_max, usize::min)
         };
         let (concluded, body) = self.result(key, running, outcome, answer, bytes_max);
-        self.log_executed(key, running, &body, concluded.ended);
+        self.log_executed(key, running, End::Result(&body, concluded.ended));
         if running.row.is_some() {
             if let Some(running) = calls.running.get_mut(key) {
                 running.stage = Stage::Concluding { concluded, by };

@@ -5,8 +5,8 @@ use capd_proto::code::Code;
 use capd_proto::identity::Did;
 
 use super::{Calls, Executor};
+use crate::daemon::account::meter::CallLimit;
 use crate::daemon::context::{Refusal, lock};
-use crate::daemon::meter::CallLimit;
 use crate::daemon::node::Node;
 
 /// How many calls run: all of them, and those of the caller and of the capability with most.
@@ -93,7 +93,7 @@ impl Node {
     }
 
     fn overloaded(&self, limit: CallLimit, message: &str) -> Refusal {
-        self.meter.refused(limit);
+        self.account.meter.refused(limit);
         Refusal::new(Code::OVERLOADED, message)
     }
 }

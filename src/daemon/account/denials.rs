@@ -13,14 +13,14 @@ use capd_proto::identity::Did;
 use capd_proto::message::Type;
 use tokio::sync::Notify;
 
+use super::Account;
 use crate::daemon::context::lock;
-use crate::daemon::node::Node;
 use crate::net::Now;
 use crate::store::audit::{Kind, short};
 
 /// The denials of the last minute.
 #[derive(Default)]
-pub(super) struct Denials {
+pub(in crate::daemon) struct Denials {
     state: Mutex<State>,
     /// Wakes the task that tells what was folded.
     wake: Notify,
@@ -46,18 +46,18 @@ struct Minute {
 
 /// What a message that was denied asked for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct About {
-    pub(super) kind: Kind,
+pub(in crate::daemon) struct About {
+    pub(in crate::daemon) kind: Kind,
     /// What its sender was told.
-    pub(super) code: Code,
+    pub(in crate::daemon) code: Code,
     /// The message's type; none where several are told together.
-    pub(super) typ: Option<u64>,
-    pub(super) capability: Option<String>,
+    pub(in crate::daemon) typ: Option<u64>,
+    pub(in crate::daemon) capability: Option<String>,
 }
 
 impl About {
     /// Messages that were refused since their sender had been denied too often.
-    pub(super) const fn limited() -> Self {
+    pub(in crate::daemon) const fn limited() -> Self {
         Self { kind: Kind::Denied, code: Code::RATE_LIMITED, typ: None, capability: None }
     }
 }
@@ -80,7 +80,7 @@ struct Folded {
 
 impl Denials {
     /// Counts a denial; `true` when it is to be told by itself.
-    pub(super) fn note(&self, peer: &Did, about: About, now: Now) -> bool {
+    pub(in crate::daemon) fn note(&self, peer: &Did, about: About, now: Now) -> bool {
         self.count.fetch_add(1, Ordering::Relaxed);
         let mut state = lock(&self.state);
         let is_new = !state.peers.contains_key(peer);
@@ -112,7 +112,7 @@ impl Denials {
     }
 
     /// Denied messages since the start.
-    pub(super) fn count(&self) -> u64 {
+    pub(in crate::daemon) fn count(&self) -> u64 {
         self.count.load(Ordering::Relaxed)
     }
 
@@ -143,9 +143,9 @@ impl Minute {
     }
 }
 
-impl Node {
+impl Account {
     /// Tells what was folded when its minute is over, until shutdown.
-    pub(super) async fn keep_denials(&self) {
+    pub(in crate::daemon) async fn keep_denials(&self) {
         loop {
             let (folded, next_ms) = self.denials.take_due(self.ctx.clock.monotonic_ms());
             folded.into_iter().for_each(|folded| self.tell_folded(folded));
@@ -164,7 +164,7 @@ impl Node {
     }
 
     /// Tells what is folded so far, at shutdown.
-    pub(super) fn tell_denials(&self) {
+    pub(in crate::daemon) fn tell_denials(&self) {
         let (folded, _) = self.denials.take_due(u64::MAX);
         folded.into_iter().for_each(|folded| self.tell_folded(folded));
     }

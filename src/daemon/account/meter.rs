@@ -9,7 +9,7 @@ use capd_proto::message::Role;
 
 /// How a call ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ended {
+pub(in crate::daemon) enum Ended {
     /// With a result.
     Success,
     /// With a result that is an error.
@@ -20,7 +20,7 @@ pub(super) enum Ended {
 
 impl Ended {
     /// How a call with this result ended.
-    pub(super) const fn of(result: Result<(), Code>) -> Self {
+    pub(in crate::daemon) const fn of(result: Result<(), Code>) -> Self {
         match result {
             Ok(()) => Self::Success,
             Err(code) => Self::Error(code),
@@ -30,7 +30,7 @@ impl Ended {
 
 /// A bound of calls. Each counts what it refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum CallLimit {
+pub(in crate::daemon) enum CallLimit {
     CallsInFlight,
     CallsPerPeer,
     CallsPerCapability,
@@ -49,7 +49,7 @@ pub(super) enum CallLimit {
 
 /// Counts of all calls.
 #[derive(Debug)]
-pub(super) struct Meter {
+pub(in crate::daemon) struct Meter {
     ended: [[AtomicU64; ENDS]; ROLES.len()],
     refused: [AtomicU64; BOUNDS],
 }
@@ -65,23 +65,23 @@ impl Default for Meter {
 
 impl Meter {
     /// Counts a call that has ended.
-    pub(super) fn ended(&self, role: Role, ended: Ended) {
+    pub(in crate::daemon) fn ended(&self, role: Role, ended: Ended) {
         self.ended[role as usize][place(ended)].fetch_add(1, Ordering::Relaxed);
     }
 
     /// Counts what `limit` refused.
-    pub(super) fn refused(&self, limit: CallLimit) {
+    pub(in crate::daemon) fn refused(&self, limit: CallLimit) {
         self.refused[limit as usize].fetch_add(1, Ordering::Relaxed);
     }
 
     /// How often `bound` refused something.
-    pub(super) fn refusals(&self, limit: CallLimit) -> u64 {
+    pub(in crate::daemon) fn refusals(&self, limit: CallLimit) -> u64 {
         self.refused[limit as usize].load(Ordering::Relaxed)
     }
 
     /// Calls by role and end: all successes, and the errors and refusals that there were. A code that this build does
     /// not know is none.
-    pub(super) fn calls(&self) -> Vec<(Role, &'static str, Option<Code>, u64)> {
+    pub(in crate::daemon) fn calls(&self) -> Vec<(Role, &'static str, Option<Code>, u64)> {
         let mut calls = Vec::new();
         for role in ROLES {
             let count = |place: usize| self.ended[role as usize][place].load(Ordering::Relaxed);

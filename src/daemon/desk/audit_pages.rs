@@ -47,8 +47,8 @@ impl Node {
             filter: Some(filter).filter(|filter| *filter != Filter::default()),
         };
         self.answer_later(inbound, move |node| async move {
-            let page = node.audit.page(query).await?;
-            let counters = node.audit.counters();
+            let page = node.account.audit.page(query).await?;
+            let counters = node.account.audit.counters();
             Ok(Response::Audit(AuditPage {
                 rows: page.entries.into_iter().map(row).collect(),
                 next: page.next,
@@ -72,7 +72,7 @@ impl Node {
         is_for_the_agent(inbound, "audit-prune")?;
         self.answer_later(inbound, move |node| async move {
             let (after, now_ms) = (request.after.unwrap_or(0), node.ctx.clock.wall_ms());
-            let pruned = node.audit.prune(after, request.before_ms, now_ms).await?;
+            let pruned = node.account.audit.prune(after, request.before_ms, now_ms).await?;
             tracing::info!(target: "audit", records = pruned.records, "old audit records were removed");
             Ok(Response::AuditPruned(AuditPruned { pruned: pruned.records, next: pruned.next }))
         });

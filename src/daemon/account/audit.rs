@@ -1,25 +1,22 @@
 //! What the daemon met in; records of the audit log out. None of them makes a call wait or fail.
 //!
 //! Each record is told to the log as well, under the target `audit`. To account for something, make a [`Record`] by
-//! [`Node::audited`] and hand it to [`Audit::record`](crate::store::audit::Audit::record) of `node.audit`. [`pages`]
-//! lets the agent read them.
+//! [`Account::audited`] and hand it to [`Audit::record`](crate::store::audit::Audit::record) of `account.audit`.
 
-mod pages;
-
-use bytes::Bytes;
 use capd_proto::call::executor::Surplus;
 use capd_proto::cbor::json;
 use capd_proto::code::Code;
 use capd_proto::envelope::{Envelope, MessageId};
+use capd_proto::identity::Did;
 use capd_proto::ledger::Answerer;
-use capd_proto::message::{Invoke, Query, Request, SchemaSide, Type};
+use capd_proto::message::{SchemaSide, Type};
 use capd_proto::negotiate::SessionId;
 use sha2::{Digest, Sha256};
 
+use super::Account;
 use super::denials::About;
 use crate::daemon::context::Refusal;
-use crate::daemon::node::Node;
-use crate::net::{Link, Now};
+use crate::net::Link;
 use crate::provider::{CallKey, Invocation};
 use crate::schema::Violation;
 use crate::store::Begun;
@@ -28,33 +25,45 @@ use crate::store::audit::{Kind, Record, short};
 
 /// The call that a record is about.
 #[derive(Clone, Copy)]
-pub(super) struct Audited<'a> {
+pub(in crate::daemon) struct Audited<'a> {
     /// The capability's name.
-    pub(super) capability: &'a str,
+    pub(in crate::daemon) capability: &'a str,
     /// The other agent.
-    pub(super) peer: &'a str,
+    pub(in crate::daemon) peer: &'a str,
     /// The invoke's id.
-    pub(super) id: &'a MessageId,
+    pub(in crate::daemon) id: &'a MessageId,
     /// The session that the invoke names.
-    pub(super) session: Option<SessionId>,
+    pub(in crate::daemon) session: Option<SessionId>,
 }
 
 impl Audited<'_> {
     /// The record with what is known of the call.
-    pub(super) fn of(&self, record: Record) -> Record {
+    pub(in crate::daemon) fn of(&self, record: Record) -> Record {
         let session = self.session.as_ref().map(|session| session.0.as_slice());
         record.capability(self.capability).peer(self.peer).correlation(self.id).session(session)
     }
 }
 
-impl Node {
+/// Whose call was answered, what it called, and who answered; nobody if it still runs.
+pub(in crate::daemon) struct Answered {
+    pub(in crate::daemon) from: Did,
+    pub(in crate::daemon) capability: Option<String>,
+    pub(in crate::daemon) by: Option<Answerer>,
+}
+
+impl Account {
     /// A record of this moment.
-    pub(super) fn audited(&self, kind: Kind) -> Record {
+    pub(in crate::daemon) fn audited(&self, kind: Kind) -> Record {
         Record::new(kind, self.ctx.clock.wall_ms())
     }
 
     /// One envelope whose params or result do not fit: one record with everything that is wrong.
-    pub(super) fn audit_violations(&self, side: SchemaSide, call: Audited<'_>, violations: &[Violation]) {
+    pub(in crate::daemon) fn audit_violations(
+        &self,
+        side: SchemaSide,
+        call: Audited<'_>,
+        violations: &[Violation],
+    ) {
         tracing::warn!(
             target: "audit",
             kind = Kind::SchemaViolation.as_str(),
@@ -71,14 +80,14 @@ impl Node {
 
     /// PROTOCOL 7.4: a result that does not fit goes to the audit log and not to the caller; its beginning, that is, with
     /// its length and hash.
-    pub(super) fn audit_raw_result(&self, call: Audited<'_>, result: &[u8]) {
+    pub(in crate::daemon) fn audit_raw_result(&self, call: Audited<'_>, result: &[u8]) {
         let text = json::to_json(result).map(|value| value.to_string());
         let (encoding, text) = match text {
             Ok(text) => ("json", text),
             // CBOR that JSON has no word for.
-            Err(_) => ("cbor-hex", hex(&result[..result.len().min(self.rules.raw_bytes_max)])),
+            Err(_) => ("cbor-hex", hex(&result[..result.len().min(self.bounds.raw_bytes_max)])),
         };
-        let end = text.floor_char_boundary(self.rules.raw_bytes_max.min(text.len()));
+        let end = text.floor_char_boundary(self.bounds.raw_bytes_max.min(text.len()));
         let is_whole = end == text.len() && (encoding == "json" || text.len() == result.len() * 2);
         let record = call
             .of(self.audited(Kind::RawResult))
@@ -90,34 +99,14 @@ impl Node {
         self.audit.record(record);
     }
 
-    /// 3001, whatever for: a sender that is not its link's principal, or one that may not send this. What its sender is
-    /// told, and whether this denial is told by itself.
-    pub(super) fn deny(&self, now: Now, link: &Link, payload: &Bytes, refusal: Refusal) -> (Refusal, bool) {
-        let principal = link.principal();
-        let Ok(envelope) = Envelope::decode(payload) else { return (refusal, true) };
-        let is_bound = self.sender(link, &envelope.from).is_some();
-        // PROTOCOL 7.3: the rate is of all that this caller is denied, so it tells nothing of what it asked for.
-        if is_bound
-            && !link.kind().is_local()
-            && let Err(exceeded) = self.rates.deny(principal)
-        {
-            let is_told = self.denials.note(principal, About::limited(), now);
-            return (self.rate_limited(&exceeded), is_told);
-        }
-        let kind = if is_bound { Kind::Denied } else { Kind::BindingMismatch };
-        let capability = envelope.body().filter(|_| is_bound).and_then(|body| {
-            let typ = Type::from_code(envelope.typ)?;
-            asked_for(typ, body)
-        });
-        let about = About { kind, code: refusal.code, typ: Some(envelope.typ), capability };
-        let is_told = self.denials.note(principal, about.clone(), now);
-        if is_told {
-            self.audit_denied(link, &envelope, &refusal, about);
-        }
-        (refusal, is_told)
-    }
-
-    fn audit_denied(&self, link: &Link, envelope: &Envelope<'_>, refusal: &Refusal, about: About) {
+    /// A message that is denied, and told by itself.
+    pub(in crate::daemon) fn audit_denied(
+        &self,
+        link: &Link,
+        envelope: &Envelope<'_>,
+        refusal: &Refusal,
+        about: About,
+    ) {
         let principal = link.principal();
         if about.kind == Kind::BindingMismatch {
             // PROTOCOL 2: the tuple (principal, from, id) is audited.
@@ -157,7 +146,7 @@ impl Node {
 
     /// PROTOCOL 8: an answer that is not a call's one result was dropped. `peer` is the call's other agent, or whoever
     /// answered where no call is known.
-    pub(super) fn audit_surplus(
+    pub(in crate::daemon) fn audit_surplus(
         &self,
         surplus: Surplus,
         id: &MessageId,
@@ -177,25 +166,26 @@ impl Node {
         });
     }
 
-    /// The same of an agent's answer, of which only the id is known.
-    pub(super) fn audit_agents_surplus(&self, link: &Link, id: &MessageId) {
-        match self.executor.answered(*id) {
-            Some((from, capability, by)) => {
-                let surplus = match by {
-                    Some(Answerer::Sidecar) => Surplus::Late,
-                    Some(Answerer::Provider) => Surplus::Second,
-                    None => Surplus::Unasked,
-                };
-                self.audit_surplus(surplus, id, from.as_str(), capability.as_deref());
-            }
-            None => self.audit_surplus(Surplus::Unasked, id, link.principal().as_str(), None),
-        }
+    /// The same of an agent's answer, of which only the id is known, and what is known of the call that had it.
+    pub(in crate::daemon) fn audit_agents_surplus(
+        &self,
+        link: &Link,
+        id: &MessageId,
+        answered: Option<Answered>,
+    ) {
+        let Some(Answered { from, capability, by }) = answered else {
+            return self.audit_surplus(Surplus::Unasked, id, link.principal().as_str(), None);
+        };
+        let surplus = match by {
+            Some(Answerer::Sidecar) => Surplus::Late,
+            Some(Answerer::Provider) => Surplus::Second,
+            None => Surplus::Unasked,
+        };
+        self.audit_surplus(surplus, id, from.as_str(), capability.as_deref());
     }
-}
 
-impl Node {
     /// A call of the agent's that the policy forbids.
-    pub(super) fn audit_forbidden(&self, call: Audited<'_>, refusal: &Refusal) {
+    pub(in crate::daemon) fn audit_forbidden(&self, call: Audited<'_>, refusal: &Refusal) {
         let (kind, reason) = (Kind::Denied, refusal.message.as_str());
         let capability = call.capability;
         tracing::warn!(target: "audit", kind = kind.as_str(), id = %call.id, capability, reason, "a call was denied");
@@ -204,7 +194,7 @@ impl Node {
     }
 
     /// A call of which nobody will know whether it took effect.
-    pub(super) fn audit_interrupted(&self, key: &CallKey, invocation: &Invocation, reason: &str) {
+    pub(in crate::daemon) fn audit_interrupted(&self, key: &CallKey, invocation: &Invocation, reason: &str) {
         let capability = invocation.capability.name.as_str();
         tracing::warn!(
             target: "audit",
@@ -221,7 +211,7 @@ impl Node {
 }
 
 /// A call that a former process left in the middle: whether it took effect is unknown (PROTOCOL 8).
-pub(super) fn interrupted(begun: &Begun, now_ms: u64) -> Record {
+pub(in crate::daemon) fn interrupted(begun: &Begun, now_ms: u64) -> Record {
     let Begun { key, capability, started_at_ms, .. } = begun;
     tracing::warn!(
         target: "audit",
@@ -237,22 +227,6 @@ pub(super) fn interrupted(begun: &Begun, now_ms: u64) -> Record {
         .capability(name_of(capability))
         .with("reason", "the sidecar stopped while it ran")
         .with("startedAt", *started_at_ms)
-}
-
-/// The capability that a message asks for, if it asks for one.
-fn asked_for(typ: Type, body: &[u8]) -> Option<String> {
-    match typ {
-        Type::CapInvoke => {
-            let invoke = Invoke::decode(body).ok()?;
-            invoke.identity().ok().map(|asked| asked.name.to_string())
-        }
-        Type::CapQuery => Query::decode(body).ok()?.question().ok().map(|asked| asked.pattern.to_string()),
-        Type::Request => match Request::decode(body).ok()? {
-            Request::Negotiate(request) => Some(request.capability.into_owned()),
-            _ => None,
-        },
-        _ => None,
-    }
 }
 
 /// The name of a capability's id.

@@ -12,17 +12,17 @@ use capd_proto::code::Code;
 use capd_proto::message::SchemaSide;
 use sha2::{Digest, Sha256};
 
+use super::Account;
 use super::audit::Audited;
 use super::meter::CallLimit;
 use crate::daemon::context::wire::{violation_details, with_fields};
 use crate::daemon::context::{Refusal, lock};
-use crate::daemon::node::Node;
 use crate::schema::Violation;
 
 /// Turns in which params broke their schema, within a bound of count and of time.
 ///
 /// Only such a refusal looks in here: a call whose params fit costs nothing.
-pub(super) struct Turns {
+pub(in crate::daemon) struct Turns {
     repairs_max: u64,
     state: Mutex<State>,
 }
@@ -44,7 +44,7 @@ struct Refused {
 
 impl Turns {
     /// Turns of at most so many repairs each.
-    pub(super) fn new(repairs_max: u64) -> Self {
+    pub(in crate::daemon) fn new(repairs_max: u64) -> Self {
         Self { repairs_max, state: Mutex::default() }
     }
 
@@ -87,12 +87,12 @@ impl State {
     }
 }
 
-impl Node {
+impl Account {
     /// Refuses a call of the agent's, which nobody has seen yet, accounts for it, and counts it in its turn.
     ///
     /// **Errors:** 4004 while the turn may repair, 4904 once it has used its budget up; both with the violations and
     /// `details.repair`, `{"used": uint, "max": uint}`.
-    pub(super) fn refused_params(
+    pub(in crate::daemon) fn refused_params(
         &self,
         thread_id: Option<&[u8]>,
         call: Audited<'_>,

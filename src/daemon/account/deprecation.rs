@@ -6,15 +6,15 @@ use std::sync::Mutex;
 use capd_proto::capability::CapabilityId;
 use capd_proto::identity::Did;
 
+use super::Account;
 use crate::daemon::context::lock;
-use crate::daemon::node::Node;
 
 /// Who has been written about.
-pub(super) type Warned = Mutex<Told>;
+pub(in crate::daemon) type Warned = Mutex<Told>;
 
 /// Pairs of caller and capability, the oldest forgotten first.
 #[derive(Default)]
-pub(super) struct Told {
+pub(in crate::daemon) struct Told {
     pairs: HashSet<(Did, CapabilityId)>,
     order: VecDeque<(Did, CapabilityId)>,
 }
@@ -39,9 +39,9 @@ impl Told {
     }
 }
 
-impl Node {
+impl Account {
     /// Warns, once for each caller and capability, that what was asked for is deprecated. **Source:** PROTOCOL 7.5.
-    pub(super) fn warn_deprecated(&self, caller: &Did, id: &CapabilityId) {
+    pub(in crate::daemon) fn warn_deprecated(&self, caller: &Did, id: &CapabilityId) {
         if lock(&self.warned).is_first(caller, id) {
             tracing::warn!(%caller, capability = %id, "a call asks for a deprecated version");
         }

@@ -10,30 +10,27 @@ use capd_proto::code::Code;
 use capd_proto::envelope::{Envelope, MessageId};
 use capd_proto::message::{Invoke, Role, Type};
 
-use super::calls::RelayedCall;
-use super::executor::Running;
+use super::Account;
 use super::meter::Ended;
 use crate::daemon::context::Refusal;
-use crate::daemon::node::Node;
 use crate::net::Link;
-use crate::provider::CallKey;
 
 /// What the owner wants to read of calls.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Access {
+pub(in crate::daemon) struct Access {
     /// Whether calls are logged.
-    pub(super) is_on: bool,
+    pub(in crate::daemon) is_on: bool,
     /// The capability whose params and results are logged.
-    pub(super) payloads_of: Option<String>,
+    pub(in crate::daemon) payloads_of: Option<String>,
 }
 
 /// The trace that a call belongs to (W3C Trace Context). **Shape:** 16 bytes, shown as 32 hexadecimal digits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct TraceId(u128);
+pub(in crate::daemon) struct TraceId(u128);
 
 impl TraceId {
     /// The one that a call's `traceparent` names; where it names none, the call's own id.
-    pub(super) fn of(envelope: &Envelope<'_>) -> Self {
+    pub(in crate::daemon) fn of(envelope: &Envelope<'_>) -> Self {
         let named = envelope.ext.and_then(|_| envelope.ext_text("traceparent"));
         named
             .and_then(|text| Self::parse(&text))
@@ -51,37 +48,28 @@ impl TraceId {
     }
 }
 
-/// How a call that a peer was given ended, as the agent hears it.
-#[derive(Clone, Copy)]
-pub(super) enum End<'a> {
-    /// This CAP_RESULT body, and whether it is an error.
-    Result(&'a [u8], Result<(), Code>),
-    /// An ERROR of this code.
-    Refused(Code),
-}
-
 /// One line.
-struct Line<'a> {
-    role: Role,
-    id: &'a MessageId,
-    trace: TraceId,
-    caller: &'a str,
+pub(in crate::daemon) struct Line<'a> {
+    pub(in crate::daemon) role: Role,
+    pub(in crate::daemon) id: &'a MessageId,
+    pub(in crate::daemon) trace: TraceId,
+    pub(in crate::daemon) caller: &'a str,
     /// Whom it was given to.
-    peer: Option<&'a str>,
-    capability: Option<&'a str>,
-    version: Option<&'a Version>,
-    outcome: Outcome<'a>,
-    time_ms: u64,
-    params: Option<Payload<'a>>,
+    pub(in crate::daemon) peer: Option<&'a str>,
+    pub(in crate::daemon) capability: Option<&'a str>,
+    pub(in crate::daemon) version: Option<&'a Version>,
+    pub(in crate::daemon) end: End<'a>,
+    pub(in crate::daemon) time_ms: u64,
+    pub(in crate::daemon) params: Option<Payload<'a>>,
 }
 
 /// Params or a result.
 #[derive(Clone, Copy)]
-pub(super) struct Payload<'a> {
+pub(in crate::daemon) struct Payload<'a> {
     /// Its length.
-    pub(super) bytes: usize,
+    pub(in crate::daemon) bytes: usize,
     /// **Shape:** one CBOR item; one of more than [`PAYLOAD_BYTES_MAX`] may be gone by now.
-    pub(super) shown: &'a [u8],
+    pub(in crate::daemon) shown: &'a [u8],
 }
 
 impl<'a> From<&'a [u8]> for Payload<'a> {
@@ -90,96 +78,42 @@ impl<'a> From<&'a [u8]> for Payload<'a> {
     }
 }
 
-enum Outcome<'a> {
+/// How a call ended, as whoever made it hears it.
+#[derive(Clone, Copy)]
+pub(in crate::daemon) enum End<'a> {
+    /// This CAP_RESULT body, and whether it is an error.
     Result(&'a [u8], Result<(), Code>),
+    /// An ERROR of this code.
     Refused(Code),
 }
 
-impl Node {
-    /// A call that ran here has its result, whose body this is.
-    pub(super) fn log_executed(
-        &self,
-        key: &CallKey,
-        running: &Running,
-        body: &[u8],
-        ended: Result<(), Code>,
-    ) {
-        self.meter.ended(Role::Executor, Ended::of(ended));
-        if !self.rules.access.is_on {
-            return;
+impl End<'_> {
+    const fn counted(self) -> Ended {
+        match self {
+            Self::Result(_, ended) => Ended::of(ended),
+            Self::Refused(code) => Ended::Refused(code),
         }
-        let (trace, invocation, params, started_ms) = running.logged();
-        self.log(&Line {
-            role: Role::Executor,
-            id: &key.id,
-            trace,
-            caller: key.from.as_str(),
-            peer: None,
-            capability: Some(invocation.capability.name.as_str()),
-            version: Some(&invocation.capability.version),
-            outcome: Outcome::Result(body, ended),
-            time_ms: self.ctx.clock.monotonic_ms().saturating_sub(started_ms),
-            params: Some(params),
-        });
     }
+}
 
-    /// A call that was to run here is refused after all: the journal cannot be written.
-    pub(super) fn log_withdrawn(&self, key: &CallKey, running: &Running, code: Code) {
-        self.meter.ended(Role::Executor, Ended::Refused(code));
-        if !self.rules.access.is_on {
-            return;
-        }
-        let (trace, invocation, params, started_ms) = running.logged();
-        self.log(&Line {
-            role: Role::Executor,
-            id: &key.id,
-            trace,
-            caller: key.from.as_str(),
-            peer: None,
-            capability: Some(invocation.capability.name.as_str()),
-            version: Some(&invocation.capability.version),
-            outcome: Outcome::Refused(code),
-            time_ms: self.ctx.clock.monotonic_ms().saturating_sub(started_ms),
-            params: Some(params),
-        });
-    }
-
-    /// The agent has its answer to a call of its own.
-    pub(super) fn log_relayed(&self, call: &RelayedCall, end: End<'_>) {
-        self.meter.ended(
-            Role::Caller,
-            match end {
-                End::Result(_, ended) => Ended::of(ended),
-                End::Refused(code) => Ended::Refused(code),
-            },
-        );
-        if !self.rules.access.is_on {
-            return;
-        }
-        let logged = call.logged();
-        let descriptor = logged.descriptor.as_deref();
-        self.log(&Line {
-            role: Role::Caller,
-            id: call.id(),
-            trace: logged.trace,
-            caller: self.ctx.did().as_str(),
-            peer: logged.peer.as_ref().map(|peer| peer.as_str()),
-            capability: Some(logged.name),
-            version: descriptor.map(|descriptor| &descriptor.id.version),
-            outcome: match end {
-                End::Result(body, ended) => Outcome::Result(body, ended),
-                End::Refused(code) => Outcome::Refused(code),
-            },
-            time_ms: self.ctx.clock.monotonic_ms().saturating_sub(logged.started_ms),
-            params: Some(logged.invoked.params().into()),
-        });
+impl Account {
+    /// Counts a call that has ended; `true` when a [line](Self::log) of it is wanted as well.
+    pub(in crate::daemon) fn ended(&self, role: Role, end: End<'_>) -> bool {
+        self.meter.ended(role, end.counted());
+        self.bounds.access.is_on
     }
 
     /// A CAP_INVOKE was not taken. One that is told together with others is only counted.
-    pub(super) fn log_refused(&self, link: &Link, payload: &[u8], refusal: &Refusal, is_told: bool) {
+    pub(in crate::daemon) fn log_refused(
+        &self,
+        link: &Link,
+        payload: &[u8],
+        refusal: &Refusal,
+        is_told: bool,
+    ) {
         let role = if link.kind().is_local() { Role::Caller } else { Role::Executor };
-        self.meter.ended(role, Ended::Refused(refusal.code));
-        if !self.rules.access.is_on || !is_told {
+        let end = End::Refused(refusal.code);
+        if !self.ended(role, end) || !is_told {
             return;
         }
         let Ok(envelope) = Envelope::decode(payload) else { return };
@@ -197,20 +131,21 @@ impl Node {
             peer: None,
             capability: identity.as_ref().map(|identity| &*identity.name),
             version: None,
-            outcome: Outcome::Refused(refusal.code),
+            end,
             time_ms: 0,
             params: invoke.as_ref().map(|invoke| invoke.params.into()),
         });
     }
 
-    fn log(&self, line: &Line<'_>) {
-        let (outcome, code, result) = match line.outcome {
-            Outcome::Refused(code) => ("refused", Some(code), None),
-            Outcome::Result(body, Err(code)) => ("error", Some(code), Some(Payload::from(body))),
-            Outcome::Result(body, Ok(())) => ("success", None, Some(Payload::from(body))),
+    /// Writes a line of the access log.
+    pub(in crate::daemon) fn log(&self, line: &Line<'_>) {
+        let (outcome, code, result) = match line.end {
+            End::Refused(code) => ("refused", Some(code), None),
+            End::Result(body, Err(code)) => ("error", Some(code), Some(Payload::from(body))),
+            End::Result(body, Ok(())) => ("success", None, Some(Payload::from(body))),
         };
         let is_shown =
-            self.rules.access.payloads_of.as_deref().is_some_and(|name| line.capability == Some(name));
+            self.bounds.access.payloads_of.as_deref().is_some_and(|name| line.capability == Some(name));
         let shown = |payload: Option<Payload<'_>>| payload.filter(|_| is_shown).map(payload_text);
         tracing::info!(
             target: "access",
@@ -246,7 +181,7 @@ fn payload_text(payload: Payload<'_>) -> String {
 }
 
 /// Largest payload that is shown at all.
-pub(super) const PAYLOAD_BYTES_MAX: usize = 64 * 1024;
+pub(in crate::daemon) const PAYLOAD_BYTES_MAX: usize = 64 * 1024;
 /// Most bytes of a payload's text in a line.
 const PAYLOAD_TEXT_BYTES_MAX: usize = 4 * 1024;
 

@@ -1,0 +1,3 @@
+//! Questions in; what the sidecar knows, and its agent may read, out.
+
+mod audit_pages;
