@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::Daemon;
-use super::executor::Written;
+use super::sidecar::Written;
 use crate::fault::{Fault, Faults};
 use crate::store::Journal;
 use crate::store::audit::Audit;

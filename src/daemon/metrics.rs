@@ -44,7 +44,7 @@ impl Node {
         let in_flight =
             [(Role::Executor, self.executor.in_flight().all), (Role::Caller, self.relay.calls_in_flight())];
         let in_flight = in_flight.map(|(role, count)| ([Cow::Borrowed(role.as_str())], count_of(count)));
-        let journal = self.journal.counters();
+        let journal = self.scribe.counters();
         let audit = self.account.audit.counters();
         let rows = self.limits(host.as_deref(), &levels);
         let values = |value: fn(&Row) -> Option<u64>| {

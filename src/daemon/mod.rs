@@ -24,6 +24,7 @@ mod hashes;
 #[cfg(feature = "test-hooks")]
 mod hooks;
 mod inbound;
+mod journal;
 mod listing;
 mod metrics;
 mod node;
@@ -38,6 +39,7 @@ mod relay;
 mod reload;
 mod serves;
 mod sessions;
+mod sidecar;
 mod start;
 mod unlinked;
 

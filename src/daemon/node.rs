@@ -6,16 +6,19 @@ use capd_proto::identity::Keyring;
 use capd_proto::ledger::JournalId;
 
 use super::account::Account;
+use super::calls;
 use super::calls::Gifts;
 use super::context::Ctx;
-use super::executor::{Executor, Written};
+use super::executor::Executor;
 use super::gate::Drift;
+use super::journal::Scribe;
 use super::peers::Peers;
 use super::providers::Providers;
 use super::relay::Relay;
 use super::reload::Reading;
 use super::serves::Serves;
 use super::sessions::Pins;
+use super::sidecar::Written;
 use super::unlinked::Unlinked;
 use crate::config::Limits;
 use crate::log::Lines;
@@ -91,6 +94,7 @@ pub(super) struct Node {
     pub(super) journal_id: JournalId,
     /// Calls that may run only once, on disk.
     pub(super) journal: Journal<Written>,
+    pub(super) scribe: Arc<dyn Scribe<calls::Written>>,
     /// Whom such calls of the agent's were given to.
     pub(super) gifts: Gifts,
     pub(super) relay: Relay,
@@ -123,6 +127,7 @@ impl Node {
             providers: Providers::default(),
             executor: parts.executor,
             journal_id: parts.journal_id,
+            scribe: Arc::new(parts.journal.clone()),
             journal: parts.journal,
             gifts: parts.gifts,
             relay: Relay::new(parts.rules.limits.requests_waiting_max),

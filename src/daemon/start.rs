@@ -5,6 +5,7 @@ mod files;
 mod identity;
 mod processes;
 
+use super::sidecar::Written;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,7 +19,7 @@ use super::account::access::Access;
 use super::account::{Account, Told};
 use super::calls::Gifts;
 use super::context::Ctx;
-use super::executor::{self, Executor, Recovered, Written, recover};
+use super::executor::{self, Executor, Recovered, recover};
 use super::hashes::hashes;
 use super::peers::{Admission, Peers};
 use super::policy::{is_closed, rules, rules_of, ungranted, warnings};
@@ -326,6 +327,7 @@ fn parts<M: Medium>(
         peers,
         serves: Serves::new(serves, config.peer.serves.clone()),
         executor: Executor::new(
+            Arc::new(journal.clone()),
             ledger,
             executor::Bounds {
                 calls_max: in_flight_max,

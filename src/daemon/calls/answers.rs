@@ -9,9 +9,9 @@ use capd_proto::envelope::MessageId;
 use capd_proto::identity::Did;
 use capd_proto::message::{self, CapResult, ErrorBody, Type};
 
-use super::deliver::not_final;
 use super::{Handed, RelayedCall};
 use crate::daemon::context::Inbound;
+use crate::daemon::context::wire::not_final;
 use crate::daemon::context::wire::retry_after_ms;
 use crate::daemon::context::{Refusal, lock};
 use crate::daemon::node::Node;

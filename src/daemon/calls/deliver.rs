@@ -12,7 +12,7 @@ use capd_proto::message::{CallError, CapResult, ErrorBody, SchemaSide, Type};
 use super::{Handed, RelayedCall};
 use crate::daemon::account::access::End;
 use crate::daemon::context::Inbound;
-use crate::daemon::context::wire::{raw_violation_details, result_end};
+use crate::daemon::context::wire::{not_final, raw_violation_details, result_end};
 use crate::daemon::context::{Outbound, Refusal, lock, seal::ANSWER_TTL_MS};
 use crate::daemon::node::Node;
 use crate::net::{Link, Route};
@@ -183,14 +183,6 @@ impl Node {
         error.encode(&mut body);
         body
     }
-}
-
-/// The `details` of an answer that this sidecar gives because nobody else did: `{"final": false}`. Whoever asks again
-/// under the same id may still learn what became of the call.
-pub(in crate::daemon) fn not_final() -> Vec<u8> {
-    let mut details = Vec::new();
-    Writer::new(&mut details).map(1).text("final").bool(false);
-    details
 }
 
 /// The same of an answer in the place of an ERROR, whose body it has: `{"error": {…}, "final": false}`.

@@ -14,7 +14,7 @@ use super::reserved::{Asked, Cover, Reservations, To};
 use super::{Chosen, Handed, RelayedCall};
 use crate::daemon::account::meter::CallLimit;
 use crate::daemon::context::{Refusal, lock};
-use crate::daemon::executor::{Written, refused_code, unwritable};
+use crate::daemon::journal::{untaken, unwritable};
 use crate::daemon::node::Node;
 use crate::net::deadlines::Deadlines;
 use crate::store::{Change, Given, Replica, Reserved, Row, StoreError, Work};
@@ -46,6 +46,12 @@ struct Gift {
     /// Whether the peer may have executed the call: a copy left, now or in a former process, and no ERROR has said that
     /// it was refused.
     may_have_run: bool,
+}
+
+/// Whom a call of the agent's goes to stands in this row: it may be sent.
+pub(in crate::daemon) struct Written {
+    call: Arc<RelayedCall>,
+    row: Row,
 }
 
 /// What a gift asks of the journal.
@@ -269,7 +275,7 @@ impl Node {
         }
         let replica = Replica { peer: chosen.peer.clone(), journal: chosen.journal };
         let to = To { replica: &replica, among: &chosen.among };
-        let (row, asks) = match self.gifts.give(call, to, || self.journal.next_row()) {
+        let (row, asks) = match self.gifts.give(call, to, || self.scribe.next_row()) {
             Ok(given) => given,
             Err(refusal) => {
                 if refusal.code == Code::OVERLOADED {
@@ -285,21 +291,22 @@ impl Node {
             }
             Some(change) => {
                 lock(&call.progress).given = Some(chosen);
-                let given = Written::Given(Arc::clone(call), row);
-                if let Err(full) = self.journal.submit(Work::Write(change), given) {
+                let given = Written { call: Arc::clone(call), row };
+                if let Err(reason) = self.scribe.submit(Work::Write(change), given) {
                     self.gifts.unwritten(&call.id, &call.name, row);
-                    let why = "the journal takes no more calls";
-                    self.refuse_call(call, &Refusal::new(refused_code(full.reason), why));
+                    self.refuse_call(call, &untaken(reason));
                 }
             }
         }
         if let Some(row) = asks.forget {
-            self.forget_row(row);
+            self.scribe.forget(row);
         }
     }
 
     /// It is on disk who the call goes to, so it may leave; unless it has ended meanwhile.
-    pub(in crate::daemon) fn on_given(&self, call: &Arc<RelayedCall>, row: Row, error: Option<StoreError>) {
+    pub(in crate::daemon) fn on_given(&self, written: Written, error: Option<StoreError>) {
+        let Written { call, row } = &written;
+        let row = *row;
         if let Some(error) = error {
             tracing::error!(id = %call.id, %error, "a call is refused: the journal cannot be written");
             let kept = self.gifts.unwritten(&call.id, &call.name, row);
@@ -307,7 +314,7 @@ impl Node {
                 self.refuse_call(call, &unwritable());
             }
             if let Some(row) = kept {
-                self.forget_row(row);
+                self.scribe.forget(row);
             }
             return;
         }
@@ -325,6 +332,6 @@ impl Node {
     /// Forgets whom expired calls were given to.
     pub(in crate::daemon) fn forget_gifts(&self) {
         let (rows, expired_ms) = self.gifts.take_expired(self.ctx.clock.wall_ms());
-        self.expire_rows(rows.into_iter(), expired_ms);
+        self.scribe.expire(rows, expired_ms);
     }
 }

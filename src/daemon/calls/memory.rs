@@ -49,7 +49,7 @@ impl Node {
     /// Nothing of the call ever left, so whoever serves it by now may have it.
     fn give_anew(&self, call: &Arc<RelayedCall>) {
         if let Some(row) = self.gifts.take_back(&call.id) {
-            self.forget_row(row);
+            self.scribe.forget(row);
         }
         lock(&call.progress).chosen = None;
         match self.choose_living_peer(call) {

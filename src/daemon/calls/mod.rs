@@ -54,8 +54,7 @@ use crate::router::{self, Scope};
 use crate::schema::{Artifact, ArtifactError, Side};
 use crate::store::Replica;
 
-pub(super) use deliver::not_final;
-pub(super) use given::Gifts;
+pub(super) use given::{Gifts, Written};
 
 /// A call of the agent's that goes to a peer.
 pub(super) struct RelayedCall {

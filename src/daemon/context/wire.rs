@@ -118,5 +118,13 @@ pub(in crate::daemon) fn retry_after_ms(details: &[u8]) -> Option<u64> {
     None
 }
 
+/// The `details` of an answer that this sidecar gives because nobody else did: `{"final": false}`. Whoever asks again
+/// under the same id may still learn what became of the call.
+pub(in crate::daemon) fn not_final() -> Vec<u8> {
+    let mut details = Vec::new();
+    Writer::new(&mut details).map(1).text("final").bool(false);
+    details
+}
+
 /// CBOR `{}`.
 pub(in crate::daemon) const EMPTY_MAP: &[u8] = &[0xa0];

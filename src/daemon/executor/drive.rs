@@ -157,10 +157,10 @@ impl Node {
             if !forgotten.is_empty() {
                 tidy_ms.get_or_insert(now_ms + TIDY_AFTER_MS);
             }
-            self.expire_rows(forgotten.into_iter().map(Row), forgotten_ms);
+            self.executor.scribe.expire(forgotten.into_iter().map(Row).collect(), forgotten_ms);
             if tidy_ms.is_some_and(|at_ms| at_ms <= now_ms) {
                 tidy_ms = None;
-                self.tidy_journal();
+                self.executor.scribe.tidy();
             }
             self.forget_gifts();
             let pause_ms = if self.save_again() { SAVE_AGAIN_MS } else { SWEEP_INTERVAL_MS };

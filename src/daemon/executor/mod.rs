@@ -14,6 +14,7 @@ mod recover;
 mod results;
 mod room;
 
+use crate::daemon::journal::Scribe;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
@@ -51,12 +52,14 @@ use crate::schema::{Artifact, Side, Violation};
 use crate::store::{Begun, Row};
 use results::Answer;
 
-pub(super) use record::{Written, refused_code, unwritable};
+pub(super) use record::Written;
 pub(super) use recover::{Recovered, recover};
 pub(super) use room::Bounds;
 
 /// Running calls and the ledger of those that ran.
 pub(super) struct Executor {
+    /// Writes calls that may run only once.
+    scribe: Arc<dyn Scribe<Written>>,
     calls: Mutex<Calls>,
     /// Wakes the task that keeps deadlines, when an earlier one came in.
     wake: Notify,
@@ -83,7 +86,7 @@ struct Calls {
 }
 
 /// Where a result is to go.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Waiter {
     link: Arc<Link>,
     route: Route,
@@ -172,7 +175,7 @@ impl Incoming<'_> {
 }
 
 impl Executor {
-    pub(super) fn new(ledger: Ledger<Waiter>, bounds: Bounds) -> Self {
+    pub(super) fn new(scribe: Arc<dyn Scribe<Written>>, ledger: Ledger<Waiter>, bounds: Bounds) -> Self {
         let calls = Calls {
             ledger,
             running: HashMap::default(),
@@ -184,7 +187,7 @@ impl Executor {
             cancelled: CancelMarks::default(),
         };
         let (wake, idle) = (Notify::new(), Notify::new());
-        Self { calls: Mutex::new(calls), wake, idle, bounds }
+        Self { scribe, calls: Mutex::new(calls), wake, idle, bounds }
     }
 
     /// Waits until no call runs.
@@ -342,7 +345,7 @@ impl Node {
             params: call.body.slice_ref(call.invoke.params),
             deadline: self.ctx.clock.moment(deadline_ms),
         };
-        let row = if idempotent { None } else { Some(self.journal.next_row()) };
+        let row = if idempotent { None } else { Some(self.executor.scribe.next_row()) };
         let running = Box::new(Running {
             machine: Machine::new(idempotent, deadline_ms),
             // PROTOCOL 8: a call that may run only once is on disk before its provider sees it.

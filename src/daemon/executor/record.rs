@@ -3,6 +3,7 @@
 //! A call that may run only once is on disk before its provider sees it, and its result before its caller does
 //! (PROTOCOL 8). Whatever happens to it while its row is being written waits for that.
 
+use bytes::Bytes;
 use capd_proto::call::executor::{Input, Surplus};
 use capd_proto::code::Code;
 use capd_proto::envelope::{Encoded, MessageId};
@@ -12,11 +13,12 @@ use capd_proto::message::{CallError, CapResult, Type};
 use super::results::Answer;
 use super::{Stage, Waiter};
 use crate::daemon::account::access::End;
-use crate::daemon::calls::{RelayedCall, not_final};
+use crate::daemon::context::wire::not_final;
 use crate::daemon::context::{Refusal, lock};
+use crate::daemon::journal::{untaken, unwritable};
 use crate::daemon::node::Node;
 use crate::provider::CallKey;
-use crate::store::{Begun, Change, Done, QueueFull, Refused, Row, StoreError, Work};
+use crate::store::{Begun, Change, Row, StoreError, Work};
 
 /// What a piece of the journal's work was for.
 pub(in crate::daemon) enum Written {
@@ -26,25 +28,15 @@ pub(in crate::daemon) enum Written {
     Finished(CallKey),
     /// A recorded result was read for somebody who asked again.
     Recalled { id: MessageId, waiter: Waiter },
-    /// Whom a call of the agent's goes to: it may be sent.
-    Given(std::sync::Arc<RelayedCall>, Row),
-    /// Rows that nobody needs any more.
-    Forgotten,
 }
 
 impl Node {
-    /// Acts on what the journal has done, until shutdown.
-    pub(in crate::daemon) async fn keep_journal(&self) {
-        let mut done = Vec::new();
-        loop {
-            self.journal.completed(&mut done).await;
-            for done in done.drain(..) {
-                self.on_written(done);
-            }
-        }
-    }
-
-    fn on_written(&self, Done { tag, outcome }: Done<Written>) {
+    /// Acts on what the journal has done.
+    pub(in crate::daemon) fn on_execution_written(
+        &self,
+        tag: Written,
+        outcome: Result<Option<Bytes>, StoreError>,
+    ) {
         match tag {
             Written::Begun(key) => match outcome {
                 Ok(_) => self.on_begun(&key),
@@ -62,22 +54,13 @@ impl Node {
                     self.answer_unreadable(id, &waiter);
                 }
             },
-            Written::Given(call, row) => self.on_given(&call, row, outcome.err()),
-            Written::Forgotten => {
-                if let Err(error) = outcome {
-                    // They leave at the next start.
-                    tracing::debug!(%error, "rows stay in the journal");
-                }
-            }
         }
     }
 
     /// Asks the journal for a call's row. **Errors:** 5004 when its queue is full, 5002 when it has ended.
     pub(super) fn begin(&self, begun: Begun) -> Result<(), Refusal> {
         let key = begun.key.clone();
-        self.journal
-            .submit(Work::Write(Change::Begin(begun)), Written::Begun(key))
-            .map_err(|full| Refusal::new(refused_code(full.reason), "the journal takes no more calls"))
+        self.executor.scribe.submit(Work::Write(Change::Begin(begun)), Written::Begun(key)).map_err(untaken)
     }
 
     /// PROTOCOL 8: the row is on disk, or none is needed, so the provider may see the call.
@@ -115,7 +98,7 @@ impl Node {
         self.executor.idle.notify_waiters();
         // The disk may have kept it all the same.
         if let Some(row) = ended.and_then(|running| running.row) {
-            self.forget_row(row);
+            self.executor.scribe.forget(row);
         }
     }
 
@@ -131,7 +114,7 @@ impl Node {
             let result = concluded.envelope.clone().into_bytes();
             Change::Finish { row, result, finished_at_ms: self.ctx.clock.wall_ms() }
         };
-        if self.journal.submit(Work::Write(change), Written::Finished(key.clone())).is_err() {
+        if self.executor.scribe.submit(Work::Write(change), Written::Finished(key.clone())).is_err() {
             lock(&self.executor.calls).unsaved.insert(key.clone());
             self.executor.wake.notify_one();
         }
@@ -205,9 +188,10 @@ impl Node {
 
     /// Reads a recorded result for somebody who asks again.
     pub(super) fn recall(&self, id: MessageId, row: Row, waiter: Waiter) {
-        let asking = self.journal.submit(Work::Read(row), Written::Recalled { id, waiter });
-        if let Err(QueueFull { tag: Written::Recalled { id, waiter }, .. }) = asking {
-            self.answer_unreadable(id, &waiter);
+        // What answers if the queue is full is as good as any other.
+        let again = waiter.clone();
+        if self.executor.scribe.submit(Work::Read(row), Written::Recalled { id, waiter }).is_err() {
+            self.answer_unreadable(id, &again);
         }
     }
 
@@ -221,36 +205,4 @@ impl Node {
         let envelope = self.ctx.answer(link, link.principal(), Some(id), Type::CapResult, &body);
         self.ctx.send(link, &waiter.route, envelope);
     }
-
-    /// Drops the row of a call that was refused after all. A full queue leaves it to the next start.
-    pub(in crate::daemon) fn forget_row(&self, row: Row) {
-        let _left = self.journal.submit(Work::Write(Change::Forget { row }), Written::Forgotten);
-    }
-
-    /// Drops rows whose time has passed, the latest at `expires_at_ms`. A full queue leaves them to the next start.
-    pub(in crate::daemon) fn expire_rows(&self, rows: impl Iterator<Item = Row>, expires_at_ms: u64) {
-        for row in rows {
-            let change = Change::Expire { row, expires_at_ms };
-            if self.journal.submit(Work::Write(change), Written::Forgotten).is_err() {
-                return;
-            }
-        }
-    }
-
-    /// Takes off the disk what was forgotten. A full queue leaves it to the next time, which the next start is at the latest.
-    pub(in crate::daemon) fn tidy_journal(&self) {
-        let _left = self.journal.submit(Work::Tidy, Written::Forgotten);
-    }
-}
-
-/// What work is refused with that the journal does not take.
-pub(in crate::daemon) const fn refused_code(reason: Refused) -> Code {
-    match reason {
-        Refused::Full => Code::OVERLOADED,
-        Refused::Closed => Code::UNAVAILABLE,
-    }
-}
-
-pub(in crate::daemon) fn unwritable() -> Refusal {
-    Refusal::new(Code::UNAVAILABLE, "the journal cannot be written; the call was not executed")
 }
