@@ -1,7 +1,11 @@
 //! Messages of all links in, each checked as PROTOCOL 7.3 orders, to the part that deals with its type.
 
+use super::asks::Answer;
 use crate::daemon::account::denials::About;
+use crate::daemon::context::inbound::Again;
+use crate::policy::Caller;
 use crate::store::audit::Kind;
+use capd_proto::message::Message;
 use capd_proto::message::{Invoke, Query, Request};
 use std::sync::Arc;
 
@@ -19,7 +23,7 @@ use crate::net::{CloseReason, Link, Newcomer, Now, Refused, Route, Service};
 
 impl Service for Node {
     fn admit(&self, newcomer: &Newcomer<'_>) -> bool {
-        newcomer.kind.is_local() || self.peers.admits(newcomer.principal)
+        newcomer.kind.is_local() || self.admission.admits(newcomer.principal)
     }
 
     fn journal(&self) -> Option<JournalId> {
@@ -31,7 +35,10 @@ impl Service for Node {
             tracing::debug!(link = %link.id(), kind = %link.kind(), "an agent connected");
             return;
         }
-        self.on_peer_open(link);
+        tracing::info!(peer = %link.principal(), remote = link.remote(), kind = %link.kind(), "peer connected");
+        // What it may call is decided before it asks, so that its first question takes as long as any.
+        let _decided = self.policy.view(Caller { did: link.principal(), alias: None });
+        self.directory.on_open(link);
     }
 
     fn on_message(&self, link: &Arc<Link>, route: &Route, payload: Bytes) {
@@ -51,15 +58,15 @@ impl Service for Node {
     }
 
     fn on_refused(&self, refused: &Refused<'_>) {
-        self.on_peer_refused(refused);
+        self.directory.on_peer_refused(refused);
     }
 
     fn on_unreachable(&self, peer: &Did, failures: &[(&Address, ConnectError)]) {
-        self.on_peer_unreachable(peer, failures);
+        self.directory.on_peer_unreachable(peer, failures);
     }
 
     fn on_pong(&self, _link: &Arc<Link>) {
-        self.peers.answered();
+        self.directory.peers.answered();
     }
 
     fn on_close(&self, link: &Arc<Link>, reason: &CloseReason) {
@@ -67,7 +74,9 @@ impl Service for Node {
         if link.kind().is_local() {
             self.withdraw(link);
         } else {
-            self.on_peer_close(link);
+            self.directory.on_close(link);
+            self.asks.on_link_lost(link);
+            self.on_link_lost(link);
         }
     }
 }
@@ -170,7 +179,7 @@ impl Node {
             ));
         }
         envelope.check_time(now.wall_ms).map_err(Refusal::of)?;
-        if !link.kind().is_local() && !self.peers.admits(link.principal()) {
+        if !link.kind().is_local() && !self.admission.admits(link.principal()) {
             return Err(Refusal::new(Code::UNAUTHORIZED, "not authorized"));
         }
         // PROTOCOL 2: on a peer link the sender is the TLS key's DID, on a local link the sidecar's own agent.
@@ -196,7 +205,8 @@ impl Node {
             return None;
         }
         let key = lock(&self.keyring).resolve(from)?;
-        let is_same = self.peers.key(link.principal()).is_some_and(|own| own.as_bytes() == key.as_bytes());
+        let is_same =
+            self.directory.peers.key(link.principal()).is_some_and(|own| own.as_bytes() == key.as_bytes());
         if is_same { Did::parse(from).ok() } else { None }
     }
 
@@ -334,7 +344,7 @@ impl Node {
             Type::Error => self.on_error(inbound),
             Type::Processing | Type::Progress | Type::InputRequired => self.on_progress(inbound, typ),
             Type::CapDeclare if inbound.envelope.reply_to.is_none() => self.on_declare(inbound),
-            Type::CapDeclare | Type::DocSend | Type::Response | Type::Pong => self.on_answer(inbound, typ),
+            Type::CapDeclare | Type::DocSend | Type::Response | Type::Pong => self.on_answer_of(inbound, typ),
             Type::Ping if is_ours => self.on_ping(inbound),
             Type::CapQuery if is_ours => self.on_query(inbound),
             Type::DocRequest if is_ours => self.on_doc_request(inbound),
@@ -346,6 +356,29 @@ impl Node {
                 Err(Refusal::new(Code::BAD_REQUEST, "the link is open already"))
             }
         }
+    }
+
+    /// PONG, CAP_DECLARE, DOC_SEND, RESPONSE: to whoever asked.
+    fn on_answer_of(&self, inbound: &Inbound<'_>, typ: Type) -> Result<(), Refusal> {
+        let shape = Message::decode_checked(typ, inbound.checked_body()).map(drop).map_err(Refusal::of);
+        // Nothing better will come than an answer that cannot be read.
+        let answer = shape.is_ok().then(|| Answer { typ, body: inbound.body.clone() });
+        let is_ours = |id| self.asks.answered(&id, inbound.link.principal(), answer);
+        if !inbound.envelope.reply_id().is_some_and(is_ours) {
+            self.on_answer(inbound, typ, shape.is_ok());
+        }
+        shape
+    }
+
+    /// Meets a message again once what it waits for has ended.
+    pub(super) fn meet_again(&self, inbound: &Inbound<'_>, again: Again) {
+        let Some(node) = self.shared() else { return };
+        let (link, route, payload) =
+            (Arc::clone(inbound.link), inbound.route.clone(), inbound.payload.clone());
+        self.ctx.spawn(async move {
+            again.await;
+            node.on_message(&link, &route, payload);
+        });
     }
 
     fn on_ping(&self, inbound: &Inbound<'_>) -> Result<(), Refusal> {

@@ -11,7 +11,7 @@ use capd_proto::ledger::Key;
 use capd_proto::limits::{MESSAGE_ID_BYTES, QUERY_LIMIT_DEFAULT, QUERY_LIMIT_MAX};
 use capd_proto::message::{CallsPage, CallsRequest, JournalCounters, ListedCall, Response, Role, Type};
 
-use super::calls::RelayedCall;
+use super::caller::RelayedCall;
 use crate::daemon::context::Inbound;
 use crate::daemon::context::Refusal;
 use crate::daemon::context::times::Times;

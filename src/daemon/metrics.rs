@@ -59,7 +59,7 @@ impl Node {
             admin::QUEUE_BYTES.alone(count_of(levels.queue_bytes_total)),
             admin::CALLS.family(calls),
             admin::CALLS_IN_FLIGHT.family(in_flight),
-            admin::PEER_CAPABILITIES_WITHHELD.alone(count_of(self.serves.count())),
+            admin::PEER_CAPABILITIES_WITHHELD.alone(count_of(self.directory.serves.count())),
             admin::JOURNAL_CHANGES.alone(journal.changes),
             admin::JOURNAL_COMMITS.alone(journal.commits),
             admin::JOURNAL_FAILURES.alone(journal.failures),
@@ -109,7 +109,7 @@ impl Node {
             self.providers.agents_busiest(),
             max.calls_in_flight_per_provider_max,
         );
-        let waiting = self.relay.waiting();
+        let waiting = self.ctx.slots.used().max(self.relay.calls_in_flight());
         level("limits.requests_waiting_max", CallLimit::RequestsWaiting, waiting, max.requests_waiting_max);
         level("limits.ledger_entries_max", CallLimit::LedgerEntries, ledger.calls, max.ledger_entries_max);
         level("limits.ledger_bytes_max", CallLimit::LedgerBytes, ledger.kept_bytes, max.ledger_bytes_max);

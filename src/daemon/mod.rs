@@ -13,14 +13,14 @@
 //! `peer_list` lists the peers.
 
 mod account;
-mod calls;
+mod asks;
+mod caller;
 mod context;
 mod desk;
-mod discovery;
+mod directory;
+mod door;
 mod executor;
 mod fault;
-mod gate;
-mod hashes;
 #[cfg(feature = "test-hooks")]
 mod hooks;
 mod inbound;
@@ -29,19 +29,14 @@ mod listing;
 mod metrics;
 mod node;
 mod peer_list;
-mod peers;
 mod permission;
 mod policy;
-mod probe;
 mod providers;
 mod query;
-mod relay;
 mod reload;
-mod serves;
 mod sessions;
 mod sidecar;
 mod start;
-mod unlinked;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -61,12 +56,11 @@ use crate::store::{Medium, Thread};
 use node::Node;
 
 pub use fault::Watch;
-pub use hashes::{Hashed, Hashes, hashes};
 #[cfg(feature = "test-hooks")]
 pub use hooks::Rule;
 pub use policy::{rules, warnings as policy_warnings};
 pub use reload::ReloadError;
-pub use start::StartError;
+pub use start::{Hashed, Hashes, StartError, hashes};
 
 /// A running sidecar.
 pub struct Daemon {
@@ -181,7 +175,7 @@ impl Daemon {
     pub async fn shutdown(mut self) {
         self.node.ctx.draining.cancel();
         // PROTOCOL 4: peers are told first, so that their next calls go elsewhere. Agents here may still be needed.
-        self.node.peers.drain();
+        self.node.directory.peers.drain();
         if tokio::time::timeout(self.drain_timeout, self.node.executor.idle()).await.is_err() {
             tracing::warn!("calls were still in flight when the time for draining ran out");
         }

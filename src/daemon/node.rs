@@ -1,31 +1,32 @@
 //! What a sidecar is made of, and how it writes: envelopes sealed, answers and refusals sent.
 
+use super::asks::Asks;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use capd_proto::identity::Keyring;
 use capd_proto::ledger::JournalId;
 
 use super::account::Account;
-use super::calls;
-use super::calls::Gifts;
+use super::caller;
+use super::caller::Gifts;
 use super::context::Ctx;
+use super::directory::peers::Peers;
+use super::directory::serves::Serves;
+use super::directory::{self, Directory};
+use super::door::admission::Admission;
 use super::executor::Executor;
-use super::gate::Drift;
 use super::journal::Scribe;
-use super::peers::Peers;
 use super::providers::Providers;
-use super::relay::Relay;
 use super::reload::Reading;
-use super::serves::Serves;
 use super::sessions::Pins;
 use super::sidecar::Written;
-use super::unlinked::Unlinked;
 use crate::config::Limits;
+use crate::daemon::caller::drift::Drift;
+use crate::daemon::caller::outgoing::Outgoing;
 use crate::log::Lines;
 use crate::net::Host;
 use crate::policy::Decisions;
 use crate::policy::rate::{PeerRates, Rates};
-use crate::registry::Registry;
 use crate::schema::Artifacts;
 use crate::schema::drift::Gate;
 use crate::store::Journal;
@@ -34,8 +35,10 @@ use crate::store::Journal;
 pub(super) struct Parts {
     pub(super) ctx: Arc<Ctx>,
     pub(super) rules: Rules,
+    pub(super) admission: Admission,
     pub(super) peers: Peers,
     pub(super) serves: Serves,
+    pub(super) directory: directory::Bounds,
     pub(super) executor: Executor,
     pub(super) journal_id: JournalId,
     pub(super) journal: Journal<Written>,
@@ -52,10 +55,6 @@ pub(super) struct Parts {
 /// What the owner chose about calls.
 #[derive(Clone, Debug)]
 pub(super) struct Rules {
-    /// Time for a peer to answer PING while something waits for it, in milliseconds.
-    pub(super) dead_ms: u64,
-    /// How often a peer is asked what it serves, in milliseconds.
-    pub(super) refresh_ms: u64,
     /// Largest message written, in bytes.
     pub(super) message_bytes_max: usize,
     /// How often peers may call.
@@ -74,18 +73,14 @@ pub(super) struct Node {
     /// Where its links meet; set once they may.
     pub(super) host: OnceLock<Weak<Host>>,
     pub(super) rules: Rules,
-    pub(super) registry: Registry,
-    pub(super) artifacts: Artifacts,
+    pub(super) directory: Arc<Directory>,
+    pub(super) admission: Admission,
     /// What the agent was built against.
     pub(super) drift: Drift,
     /// Who may do what.
     pub(super) policy: Decisions,
     /// Where that is read from; none where it is not.
     pub(super) reading: Option<Reading>,
-    pub(super) peers: Peers,
-    /// What peers may serve.
-    pub(super) serves: Serves,
-    pub(super) unlinked: Unlinked,
     pub(super) providers: Providers,
     pub(super) executor: Executor,
     /// Who has called how often.
@@ -94,14 +89,14 @@ pub(super) struct Node {
     pub(super) journal_id: JournalId,
     /// Calls that may run only once, on disk.
     pub(super) journal: Journal<Written>,
-    pub(super) scribe: Arc<dyn Scribe<calls::Written>>,
+    pub(super) scribe: Arc<dyn Scribe<caller::Written>>,
     /// Whom such calls of the agent's were given to.
     pub(super) gifts: Gifts,
-    pub(super) relay: Relay,
+    pub(super) relay: Outgoing,
+    pub(super) asks: Arc<Asks>,
     pub(super) pins: Mutex<Pins>,
     /// Keys of DIDs whose documents the owner configured.
     pub(super) keyring: Mutex<Keyring>,
-    pub(super) fetches: super::discovery::Fetches,
     pub(super) cursor_key: [u8; 32],
     #[cfg(feature = "test-hooks")]
     pub(super) left_out: super::hooks::LeftOut,
@@ -109,6 +104,10 @@ pub(super) struct Node {
 
 impl Node {
     pub(super) fn new(parts: Parts) -> Arc<Self> {
+        let slots = Arc::clone(&parts.ctx.slots);
+        let asks = Asks::new(Arc::clone(&parts.ctx), Arc::clone(&parts.account));
+        let base = (Arc::clone(&parts.ctx), Arc::clone(&parts.account), Arc::clone(&asks));
+        let directory = Directory::new(base, parts.peers, parts.serves, parts.artifacts, parts.directory);
         Arc::new_cyclic(|me| Self {
             me: me.clone(),
             rates: Rates::new(parts.ctx.clock.clone(), parts.rules.peer_rates),
@@ -116,25 +115,22 @@ impl Node {
             log: OnceLock::new(),
             host: OnceLock::new(),
             ctx: parts.ctx,
-            registry: Registry::new(),
-            artifacts: parts.artifacts,
+            directory,
+            admission: parts.admission,
             drift: Drift::new(parts.gate),
             policy: parts.policy,
             reading: parts.reading,
-            peers: parts.peers,
-            serves: parts.serves,
-            unlinked: Unlinked::default(),
             providers: Providers::default(),
             executor: parts.executor,
             journal_id: parts.journal_id,
             scribe: Arc::new(parts.journal.clone()),
             journal: parts.journal,
             gifts: parts.gifts,
-            relay: Relay::new(parts.rules.limits.requests_waiting_max),
+            relay: Outgoing::new(slots),
+            asks,
             pins: Mutex::default(),
             keyring: Mutex::new(parts.keyring),
             rules: parts.rules,
-            fetches: super::discovery::Fetches::default(),
             cursor_key: parts.cursor_key,
             #[cfg(feature = "test-hooks")]
             left_out: super::hooks::LeftOut::default(),

@@ -27,13 +27,14 @@ impl Node {
     /// Those that are configured, those that have a link, and those that asked for one and got none.
     fn listed_peers(&self) -> Vec<ListedPeer<'static>> {
         let refused: BTreeMap<Did, String> =
-            self.unlinked.refused_peers(self.ctx.clock.monotonic_ms()).into_iter().collect();
-        let mut dids = self.peers.all();
+            self.directory.unlinked.refused_peers(self.ctx.clock.monotonic_ms()).into_iter().collect();
+        let mut dids = self.directory.peers.all();
+        dids.extend(self.admission.named().cloned());
         dids.extend(refused.keys().cloned());
         let listed = dids.into_iter().map(|did| {
-            let links = self.peers.links(&did);
-            let (state, reason) = match (links, self.unlinked.cause(&did), refused.get(&did)) {
-                (1.., ..) if self.peers.is_responsive(&did) => (PeerState::Connected, None),
+            let links = self.directory.peers.links(&did);
+            let (state, reason) = match (links, self.directory.unlinked.cause(&did), refused.get(&did)) {
+                (1.., ..) if self.directory.peers.is_responsive(&did) => (PeerState::Connected, None),
                 (1.., ..) => (PeerState::Silent, Some("it answers no PING".to_owned())),
                 (0, Some(cause), _) if cause.is_lasting => (PeerState::Refused, Some(cause.text)),
                 (0, _, Some(text)) => (PeerState::Refused, Some(text.clone())),

@@ -48,7 +48,7 @@ impl Permit {
 impl Node {
     /// What the sender may have.
     pub(super) fn permit(&self, inbound: &Inbound<'_>) -> Permit {
-        let snapshot = self.registry.snapshot();
+        let snapshot = self.directory.snapshot();
         if inbound.link.kind().is_local() {
             return Permit { snapshot, view: None, is_named: true };
         }
@@ -60,8 +60,8 @@ impl Node {
 
     /// Applies a change of what is served here, and has the policy decide of it before anybody asks.
     pub(super) fn serve(&self, event: Event) {
-        if self.registry.apply(event) {
-            self.policy.serve(|| self.registry.snapshot().local().cloned().collect());
+        if self.directory.registry.apply(event) {
+            self.policy.serve(|| self.directory.snapshot().local().cloned().collect());
         }
     }
 

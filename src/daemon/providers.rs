@@ -6,25 +6,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use ahash::HashMap;
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use capd_proto::cbor::Writer;
 use capd_proto::code::Code;
 use capd_proto::envelope::{Draft, Encoded, Envelope, Ext, MessageId};
 use capd_proto::identity::Did;
 use capd_proto::limits::EXT_CAPABILITY_ID;
 use capd_proto::message::{
-    self, CapResult, ContentHash, Declare, Descriptor, DescriptorDraft, ErrorBody, HashAlg, RateLimit,
-    Request, RetryPolicy, SchemaRef, SchemaSource, Type,
+    self, CapResult, Declare, Descriptor, DescriptorDraft, ErrorBody, RateLimit, Request, RetryPolicy, Type,
 };
 use capd_proto::rate::Rate;
 
-use super::hashes::{Hashed, completed};
 use crate::daemon::account::meter::CallLimit;
 use crate::daemon::context::Inbound;
-use crate::daemon::context::refusal::refused_artifact;
 use crate::daemon::context::wire::{EMPTY_MAP, text, with_fields};
 use crate::daemon::context::{Outbound, Refusal, lock, seal::ANSWER_TTL_MS};
+use crate::daemon::directory::hashes::completed;
 use crate::daemon::node::Node;
 use crate::declaration::{self, Declared};
 use crate::net::{Link, LinkId};
@@ -33,7 +29,7 @@ use crate::provider::process::confine::{Confinement, Ground, Groups};
 use crate::provider::process::{Confined, ProcessProvider, ProcessSpec};
 use crate::provider::{AgentResult, Invocation, Provider};
 use crate::registry::snapshot::{Entry, Event, Origin, ProviderId};
-use crate::schema::{Artifact, Keep};
+use crate::schema::Fingerprint;
 
 /// Where a declaration's commands run, and what confines them.
 pub(super) struct Place {
@@ -150,18 +146,25 @@ impl Node {
     pub(super) fn serve_declared<'a>(
         &self,
         declared: &'a Declared,
-        hashed: Option<&Hashed>,
+        hashes: Option<(Fingerprint, Fingerprint)>,
         place: &Place,
     ) -> Result<(), Fault<'a>> {
         let Some((program, args)) = declared.command.as_deref().and_then(<[String]>::split_first) else {
             return Ok(());
         };
         let mut draft = DescriptorDraft::new(declared.id.clone());
-        draft.input_schema = self.declared_schema(declared.input_schema.as_ref())?;
-        draft.output_schema = self.declared_schema(declared.output_schema.as_ref())?;
+        let taken = |schema: Option<&'a declaration::SchemaSource>| {
+            let taken = |schema: &'a declaration::SchemaSource| {
+                let taken = self.directory.declared_schema(&schema.bytes);
+                taken.map_err(|error| (Some(schema), error.to_string()))
+            };
+            schema.map(taken).transpose()
+        };
+        draft.input_schema = taken(declared.input_schema.as_ref())?;
+        draft.output_schema = taken(declared.output_schema.as_ref())?;
         describe(&mut draft, declared);
-        draft.static_hash = hashed.map(|hashed| hashed.static_hash.0);
-        draft.lineage = hashed.map(|hashed| hashed.lineage.0);
+        draft.static_hash = hashes.map(|(static_hash, _)| static_hash.0);
+        draft.lineage = hashes.map(|(_, lineage)| lineage.0);
         let mut descriptor = draft.finish().map_err(|error| (None, error.to_string()))?;
         if !declared.instructions.is_empty() {
             let bytes =
@@ -192,17 +195,6 @@ impl Node {
         Ok(())
     }
 
-    fn declared_schema<'a>(
-        &self,
-        schema: Option<&'a declaration::SchemaSource>,
-    ) -> Result<Option<SchemaSource>, Fault<'a>> {
-        let Some(schema) = schema else { return Ok(None) };
-        let kept = self.artifacts.declare(schema.bytes.clone());
-        let kept = kept.and_then(|artifact| artifact.validator().map(drop));
-        kept.map_err(|error| (Some(schema), error.to_string()))?;
-        Ok(Some(reference(ContentHash::of(HashAlg::Sha256, &schema.bytes))))
-    }
-
     /// CAP_DECLARE unasked: an agent on a local link says all that it serves. **Source:** PROTOCOL 7.2.
     pub(super) fn on_declare(&self, inbound: &Inbound<'_>) -> Result<(), Refusal> {
         if !inbound.link.kind().is_local() {
@@ -219,7 +211,7 @@ impl Node {
                 return Err(Refusal::new(Code::BAD_REQUEST, format!("{} is declared twice", descriptor.id)));
             }
             check_rate(&descriptor)?;
-            let descriptor = Arc::new(self.own_schemas(descriptor)?);
+            let descriptor = Arc::new(self.directory.own_schemas(descriptor)?);
             if !self.agent_may_declare(&descriptor) {
                 let message = format!("a policy forbids the agent to declare {}", descriptor.id);
                 return Err(Refusal::new(Code::UNAUTHORIZED, message));
@@ -227,7 +219,7 @@ impl Node {
             descriptors.push(Arc::unwrap_or_clone(descriptor));
         }
         let descriptors =
-            completed(descriptors, &self.artifacts)?.into_iter().map(Arc::new).collect::<Vec<_>>();
+            completed(descriptors, &self.directory.artifacts)?.into_iter().map(Arc::new).collect::<Vec<_>>();
         let agent = self.providers.agent(inbound.link).unwrap_or_else(|| self.new_agent(inbound.link));
         tracing::info!(link = %inbound.link.id(), capabilities = descriptors.len(), "an agent serves");
         self.warn_of_others(agent.id, &descriptors);
@@ -237,7 +229,7 @@ impl Node {
 
     /// Agents that serve the same share its calls; of two that serve different things under one id, one gets none.
     fn warn_of_others(&self, agent: ProviderId, descriptors: &[Arc<Descriptor>]) {
-        let snapshot = self.registry.snapshot();
+        let snapshot = self.directory.snapshot();
         for descriptor in descriptors {
             let is_other = |entry: &Entry| {
                 matches!(entry.origin, Origin::Local(other) if other != agent)
@@ -260,56 +252,6 @@ impl Node {
         let agent = Agent { id, provider };
         lock(&self.providers.agents).insert(link.id(), agent.clone());
         agent
-    }
-
-    /// Takes a descriptor's inline schemas in and leaves references by hash, which is how peers get them.
-    fn own_schemas(&self, descriptor: Descriptor) -> Result<Descriptor, Refusal> {
-        let mut fields = Vec::new();
-        for (key, source) in
-            [("input_schema", &descriptor.input_schema), ("output_schema", &descriptor.output_schema)]
-        {
-            let Some(SchemaSource::Ref(schema)) = source else { continue };
-            let artifact = self.own_schema(schema).map_err(|refusal| Refusal {
-                message: format!("{key} of {}: {}", descriptor.id, refusal.message),
-                ..refusal
-            })?;
-            artifact.validator().map_err(|error| {
-                Refusal::new(Code::BAD_REQUEST, format!("{key} of {}: {error}", descriptor.id))
-            })?;
-            if schema.inline.is_some() {
-                let mut value = Vec::new();
-                reference(schema.hash).encode(&mut value);
-                fields.push((key, value));
-            }
-        }
-        if fields.is_empty() {
-            return Ok(descriptor);
-        }
-        let fields: Vec<_> = fields.iter().map(|(key, value)| (*key, value.as_slice())).collect();
-        Descriptor::decode(&with_fields(descriptor.as_bytes(), &fields)).map_err(Refusal::of)
-    }
-
-    fn own_schema(&self, schema: &SchemaRef) -> Result<Arc<Artifact>, Refusal> {
-        let hash = schema.hash;
-        if schema.inline.is_none() {
-            return self.artifacts.need(&hash).map_err(refused_artifact);
-        }
-        let document = schema.inline_document().ok_or_else(|| {
-            Refusal::new(Code::BAD_REQUEST, "an inline schema is its document as text or as bytes")
-        })?;
-        self.artifacts.insert(hash, document.into_owned(), Keep::Own).map_err(refused_artifact)
-    }
-
-    /// The compiled schema of one side of a capability; `None` when that side is unchecked.
-    pub(super) fn schema(&self, source: Option<&SchemaSource>) -> Result<Option<Arc<Artifact>>, Refusal> {
-        match source {
-            None => Ok(None),
-            // PROTOCOL 7.2: looked up among what was imported; when it is not there, that side is unchecked.
-            Some(SchemaSource::Url(url)) => Ok(self.artifacts.find_uri(url)),
-            Some(SchemaSource::Ref(schema)) => {
-                self.artifacts.need(&schema.hash).map(Some).map_err(refused_artifact)
-            }
-        }
     }
 
     /// A call's envelope with the chosen capability id in `ext`: an agent that serves several versions learns it there.
@@ -422,20 +364,6 @@ fn list(texts: &[String]) -> Vec<u8> {
     out
 }
 
-/// A reference that names a document by its hash alone (RFC 6920): its bytes come by DOC_REQUEST.
-fn reference(hash: ContentHash) -> SchemaSource {
-    let digest = URL_SAFE_NO_PAD.encode(hash.as_bytes());
-    SchemaSource::Ref(Box::new(SchemaRef {
-        uri: Some(format!("ni:///{};{digest}", hash.alg().as_str())),
-        bundle: None,
-        hash,
-        media_type: Some(SCHEMA_MEDIA_TYPE.to_owned()),
-        inline: None,
-    }))
-}
-
-/// The media type of schema documents.
-pub(super) const SCHEMA_MEDIA_TYPE: &str = "application/schema+json";
 /// Processes of one capability at once, unless its declaration says otherwise.
 const PROCESSES_DEFAULT: usize = 4;
 /// Calls that wait for a process of one capability.

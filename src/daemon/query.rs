@@ -12,12 +12,12 @@ use capd_proto::message::{
 };
 
 use super::permission::Permit;
-use super::providers::SCHEMA_MEDIA_TYPE;
 use crate::daemon::context::Inbound;
 use crate::daemon::context::Refusal;
 use crate::daemon::context::refusal::mismatch;
 use crate::daemon::context::refusal::refused_artifact;
 use crate::daemon::context::wire::{text, with_fields};
+use crate::daemon::directory::schemas::SCHEMA_MEDIA_TYPE;
 use crate::daemon::node::Node;
 use crate::registry::snapshot::{Origin, Snapshot};
 use crate::router;
@@ -29,7 +29,11 @@ impl Node {
         let query = Query::decode(inbound.body).map_err(Refusal::of)?;
         let question = query.question().map_err(Refusal::of)?;
         // A page's cursor belongs to a snapshot; only the first page begins with a fresh one.
-        if query.cursor.is_none() && self.defer_until_fresh(inbound) {
+        if query.cursor.is_none()
+            && inbound.link.kind().is_local()
+            && let Some(again) = self.directory.until_fresh()
+        {
+            self.meet_again(inbound, again);
             return Ok(());
         }
         let permit = self.permit_query(inbound, &question.pattern)?;
@@ -85,7 +89,7 @@ impl Node {
     fn matching<'a>(&self, permit: &'a Permit, question: &'a Question) -> Result<Vec<Found<'a>>, Refusal> {
         let Some(view) = permit.view() else {
             let found = self.known(&permit.snapshot, question);
-            return found.map_err(|refusal| self.or_misunderstood(refusal, None, None));
+            return found.map_err(|refusal| self.directory.or_misunderstood(refusal, None, None));
         };
         // What a peer may not see must not cost it time, so what it may see is walked, and not what there is.
         let found = view.matching(&question.pattern).map(|(_, callable)| {
@@ -129,7 +133,7 @@ impl Node {
         {
             return Err(Refusal::new(Code::UNAVAILABLE, "no document of this hash is served here"));
         }
-        match self.artifacts.find(&hash) {
+        match self.directory.artifacts.find(&hash) {
             Some(artifact) => self.ctx.reply(inbound, Type::DocSend, &document(&artifact)),
             None if is_agent => self.fetch_for(inbound, hash, &named_by(&permit.snapshot, &hash))?,
             None => return Err(refused_artifact(crate::schema::ArtifactError::Missing(hash))),
@@ -148,7 +152,7 @@ impl Node {
         };
         let (link, route, id) = (Arc::clone(inbound.link), inbound.route.clone(), inbound.envelope.id);
         self.ctx.spawn(async move {
-            match node.fetch_schema(&peer, hash).await {
+            match node.directory.fetch_schema(&peer, hash).await {
                 Ok(artifact) => {
                     let envelope = node.ctx.answer(
                         &link,

@@ -138,7 +138,7 @@ impl Node {
         let provider = request.provider.as_deref().map(Did::parse).transpose();
         let provider = provider.map_err(|error| wrong("provider", &error))?;
         let provider = provider.as_ref().unwrap_or(self.ctx.did());
-        let (rules, snapshot) = (self.policy.rules(), self.registry.snapshot());
+        let (rules, snapshot) = (self.policy.rules(), self.directory.snapshot());
         let caller = Caller { did: &did, alias: None };
         let is_its = |origin: &Origin| match origin {
             Origin::Local(_) => provider == self.ctx.did(),

@@ -39,7 +39,13 @@ impl Node {
         match Request::decode(inbound.body).map_err(Refusal::of)? {
             Request::Cancel { target } => self.on_cancel(inbound, target, is_ours),
             _ if !is_ours => self.forward(inbound, Type::Request),
-            Request::Negotiate(_) if self.defer_until_fresh(inbound) => Ok(()),
+            Request::Negotiate(_)
+                if inbound.link.kind().is_local()
+                    && let Some(again) = self.directory.until_fresh() =>
+            {
+                self.meet_again(inbound, again);
+                Ok(())
+            }
             Request::Negotiate(request) => self.on_negotiate(inbound, &request),
             Request::Calls(request) => self.on_calls(inbound, &request),
             Request::Audit(request) => self.on_audit(inbound, &request),

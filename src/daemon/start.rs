@@ -2,9 +2,13 @@
 
 mod contract;
 mod files;
+mod hashes;
 mod identity;
 mod processes;
 
+use super::context;
+use super::directory;
+use super::door::admission::Admission;
 use super::sidecar::Written;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -17,16 +21,15 @@ use capd_proto::ledger::Limits;
 
 use super::account::access::Access;
 use super::account::{Account, Told};
-use super::calls::Gifts;
+use super::caller::Gifts;
 use super::context::Ctx;
 use super::executor::{self, Executor, Recovered, recover};
-use super::hashes::hashes;
-use super::peers::{Admission, Peers};
 use super::policy::{is_closed, rules, rules_of, ungranted, warnings};
 use super::reload::Reading;
-use super::serves::Serves;
 use super::{Bound, Daemon};
 use crate::config::{self, Admit, Config, Signatures, Transport};
+use crate::daemon::directory::peers::Peers;
+use crate::daemon::directory::serves::Serves;
 use crate::daemon::node::{Node, Parts, Rules};
 use crate::declaration::{self, Declaration};
 use crate::net::dial::{self, Address};
@@ -42,6 +45,7 @@ use contract::gate;
 pub(super) use contract::{check_schemas, schema_error};
 pub(super) use files::check as check_files;
 use files::create_dir;
+pub use hashes::{Hashed, Hashes, hashes};
 use processes::{check_commands, serve_processes};
 
 /// Why the sidecar does not start.
@@ -192,10 +196,15 @@ pub(super) async fn start_on(
         node.ctx.spawn(async move {
             match work {
                 Work::Deadlines => worker.keep_deadlines().await,
-                Work::Requests => worker.expire_requests().await,
+                Work::Requests => {
+                    // Neither ends before shutdown.
+                    tokio::join!(worker.asks.expire(), worker.expire_requests());
+                }
                 Work::Journal => worker.keep_journal().await,
-                Work::Probes => worker.probe_links().await,
-                Work::Requirements => worker.look_at_requirements().await,
+                Work::Probes => worker.directory.probe_links().await,
+                Work::Requirements => {
+                    tokio::join!(worker.look_at_requirements(), worker.prove_ahead());
+                }
                 Work::Denials => worker.account.keep_denials().await,
             }
         });
@@ -302,8 +311,15 @@ fn parts<M: Medium>(
     let queue_max = in_flight_max.saturating_mul(JOURNAL_WORK_PER_CALL);
     let Recovered { ledger, given, reserved, expired_ms, journal_id, journal, writer } =
         recover(medium, bounds, queue_max, &identity, &system, &audit)?;
-    let peers = Peers::new(system.clock.clone(), admission, expected);
-    let ctx = Ctx::new(identity, system, config.timeouts.call_ms);
+    let peers = Peers::new(system.clock.clone(), expected);
+    let ctx = Ctx::new(
+        identity,
+        system,
+        context::Bounds {
+            call_timeout_ms: config.timeouts.call_ms,
+            requests_waiting_max: limits.requests_waiting_max,
+        },
+    );
     let told = Told {
         access: access(config),
         raw_bytes_max: config.audit.raw_bytes_max,
@@ -313,9 +329,6 @@ fn parts<M: Medium>(
     let parts = Parts {
         ctx,
         rules: Rules {
-            // A link that is given up for its silence needs no further reason.
-            dead_ms: config.timeouts.dead_ms.min(config.timeouts.idle_ms),
-            refresh_ms: config.peer.refresh_ms,
             message_bytes_max: limits.msg_size_bytes_max as usize - 1,
             peer_rates: PeerRates {
                 each: limits.call_rate_per_peer,
@@ -323,6 +336,14 @@ fn parts<M: Medium>(
                 denied: limits.denied_rate_per_peer,
             },
             limits: limits.clone(),
+        },
+        admission,
+        directory: directory::Bounds {
+            // A link that is given up for its silence needs no further reason.
+            dead_ms: config.timeouts.dead_ms.min(config.timeouts.idle_ms),
+            refresh_ms: config.peer.refresh_ms,
+            peer_capabilities_max: limits.peer_capabilities_max,
+            peer_capability_bytes_max: limits.peer_capability_bytes_max,
         },
         peers,
         serves: Serves::new(serves, config.peer.serves.clone()),

@@ -1,5 +1,6 @@
 //! A message whose envelope has passed its checks, as all rooms meet it.
 
+use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -44,6 +45,17 @@ impl<'a> Inbound<'a> {
         self.envelope.ts.saturating_add(self.envelope.ttl)
     }
 }
+
+/// What became of a message.
+pub(in crate::daemon) enum Taken {
+    /// It is dealt with.
+    Done,
+    /// It is to be met again once this has ended, as if it had just come.
+    Again(Again),
+}
+
+/// What a message waits for before it is met again.
+pub(in crate::daemon) type Again = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// A peer learns nothing of what others did here, and no more than of an operation that we do not have.
 pub(in crate::daemon) fn is_for_the_agent(inbound: &Inbound<'_>, op: &str) -> Result<(), Refusal> {

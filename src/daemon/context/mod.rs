@@ -7,6 +7,7 @@
 pub(in crate::daemon) mod inbound;
 pub(in crate::daemon) mod refusal;
 mod reply;
+pub(in crate::daemon) mod requests;
 pub(in crate::daemon) mod seal;
 pub(in crate::daemon) mod times;
 pub(in crate::daemon) mod wire;
@@ -22,6 +23,7 @@ use crate::net::{Clock, Random, System, Tasks};
 
 pub(in crate::daemon) use inbound::Inbound;
 pub(in crate::daemon) use refusal::Refusal;
+use requests::Slots;
 pub(in crate::daemon) use seal::Outbound;
 
 /// What every room has, whatever it owns besides.
@@ -34,13 +36,23 @@ pub(in crate::daemon) struct Ctx {
     pub(in crate::daemon) draining: CancellationToken,
     /// Set when tasks are to end.
     pub(in crate::daemon) shutdown: CancellationToken,
+    /// Bounds the requests that wait for an answer.
+    pub(in crate::daemon) slots: Arc<Slots>,
     /// Time of a call that names none, in milliseconds.
     pub(in crate::daemon) call_timeout_ms: u64,
 }
 
+/// What the owner allows.
+pub(in crate::daemon) struct Bounds {
+    /// Time of a call that names none, in milliseconds.
+    pub(in crate::daemon) call_timeout_ms: u64,
+    /// Requests that may wait for an answer.
+    pub(in crate::daemon) requests_waiting_max: usize,
+}
+
 impl Ctx {
     /// That of a sidecar with this identity, on this system.
-    pub(in crate::daemon) fn new(identity: Identity, system: System, call_timeout_ms: u64) -> Arc<Self> {
+    pub(in crate::daemon) fn new(identity: Identity, system: System, bounds: Bounds) -> Arc<Self> {
         Arc::new(Self {
             identity,
             clock: system.clock,
@@ -48,7 +60,8 @@ impl Ctx {
             tasks: system.tasks.group(),
             draining: CancellationToken::new(),
             shutdown: CancellationToken::new(),
-            call_timeout_ms,
+            slots: Slots::new(bounds.requests_waiting_max),
+            call_timeout_ms: bounds.call_timeout_ms,
         })
     }
 

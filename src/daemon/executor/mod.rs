@@ -324,13 +324,14 @@ impl Node {
             .map_err(|refusal| permit.refusal(refusal))?;
         let descriptor = &choice.entry.descriptor;
         self.within_rates(call, descriptor)?;
-        if let Some(schema) = self.schema(descriptor.input_schema.as_ref())? {
+        if let Some(schema) = self.directory.schema(descriptor.input_schema.as_ref())? {
             let params = schema.validator().map_err(refused_artifact)?;
             params
                 .validate(call.invoke.params, Side::Request)
                 .map_err(|violations| self.unfit_params(call, &violations))?;
         }
-        let output = self.schema(descriptor.output_schema.as_ref())?.or_else(|| call.output.clone());
+        let output =
+            self.directory.schema(descriptor.output_schema.as_ref())?.or_else(|| call.output.clone());
         let mut others = self.candidates(choice.entry, &choice.alternatives);
         let left = || Refusal::new(Code::UNAVAILABLE, "the provider has just left");
         let provider = others.pop().ok_or_else(left)?;

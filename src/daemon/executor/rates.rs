@@ -14,7 +14,7 @@ impl Node {
         let is_peer = !call.link.kind().is_local();
         let (id, limit) = (&descriptor.id, descriptor.rate_limit.as_ref());
         let is_served = |id: &CapabilityId| {
-            let snapshot = self.registry.snapshot();
+            let snapshot = self.directory.snapshot();
             snapshot
                 .entries(id.name.as_str())
                 .iter()

@@ -3,12 +3,12 @@
 mod workers;
 
 use super::journal::Tags;
-use super::{calls, executor};
+use super::{caller, executor};
 
 /// What a piece of the journal's work was for, in whichever room.
 pub(in crate::daemon) enum Written {
     Executor(executor::Written),
-    Caller(calls::Written),
+    Caller(caller::Written),
     /// Rows that nobody needs any more.
     Forgotten,
 }
@@ -19,8 +19,8 @@ impl From<executor::Written> for Written {
     }
 }
 
-impl From<calls::Written> for Written {
-    fn from(tag: calls::Written) -> Self {
+impl From<caller::Written> for Written {
+    fn from(tag: caller::Written) -> Self {
         Self::Caller(tag)
     }
 }

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use rustix::process::geteuid;
 
+use super::hashes::hashes;
 use super::{StartError, schema_error};
 use crate::config::Config;
-use crate::daemon::hashes::hashes;
 use crate::daemon::node::Node;
 use crate::daemon::providers::Place;
 use crate::declaration::{Declaration, Mistake, Mistakes};
@@ -41,7 +41,11 @@ pub(super) fn serve_processes(
     let place = Place { dir, helper, ground, groups };
     let hashes = hashes(declaration)?;
     for declared in &declaration.capabilities {
-        let served = node.serve_declared(declared, hashes.of(&declared.id), &place);
+        let served = node.serve_declared(
+            declared,
+            hashes.of(&declared.id).map(|hashed| (hashed.static_hash, hashed.lineage)),
+            &place,
+        );
         served.map_err(|(schema, error)| match schema {
             Some(schema) => schema_error(&declared.id, schema, &error),
             None => StartError::System(error),

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::daemon::node::Node;
+use super::Directory;
 use crate::net::{CloseReason, Link};
 
 /// What is known of a link that was asked for a sign of life and has given none.
@@ -17,14 +17,14 @@ struct Asked {
     written_bytes: u64,
 }
 
-impl Node {
+impl Directory {
     /// Asks quiet links on which something waits for a sign of life and closes those that give none, until shutdown.
-    pub(super) async fn probe_links(&self) {
+    pub(in crate::daemon) async fn probe_links(&self) {
         let mut asked = BTreeMap::new();
         loop {
             tokio::time::sleep(PROBE_INTERVAL).await;
             // Most sidecars wait for nothing most of the time, and may have very many links.
-            if asked.is_empty() && !self.peers.take_asking() && self.relay.waiting() == 0 {
+            if asked.is_empty() && !self.peers.take_asking() && self.ctx.slots.used() == 0 {
                 continue;
             }
             let former = std::mem::take(&mut asked);
@@ -53,8 +53,8 @@ impl Node {
             link.ask_anew(now_ms);
             return Some(Asked { pinged_ms: now_ms, written_bytes });
         }
-        if now_ms.saturating_sub(since_ms) >= self.rules.dead_ms {
-            let (peer, dead_ms) = (link.principal(), self.rules.dead_ms);
+        if now_ms.saturating_sub(since_ms) >= self.bounds.dead_ms {
+            let (peer, dead_ms) = (link.principal(), self.bounds.dead_ms);
             tracing::warn!(%peer, link = %link.id(), remote = link.remote(), dead_ms, "closing a link: its peer does not answer PING");
             link.close(CloseReason::Dead);
             return None;
@@ -71,6 +71,6 @@ impl Node {
 /// How often links on which something waits are looked at.
 const PROBE_INTERVAL: Duration = Duration::from_millis(250);
 /// Silence after which a link on which something waits is asked for a sign of life, in milliseconds.
-pub(super) const QUIET_MS: u64 = 500;
+pub(in crate::daemon) const QUIET_MS: u64 = 500;
 /// Pause before the next PING to a peer that answers none, in milliseconds.
 const PING_AGAIN_MS: u64 = 1_000;

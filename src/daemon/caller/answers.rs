@@ -9,13 +9,14 @@ use capd_proto::envelope::MessageId;
 use capd_proto::identity::Did;
 use capd_proto::message::{self, CapResult, ErrorBody, Type};
 
+use super::outgoing::Waiter;
 use super::{Handed, RelayedCall};
+use crate::daemon::asks::Answer;
 use crate::daemon::context::Inbound;
 use crate::daemon::context::wire::not_final;
 use crate::daemon::context::wire::retry_after_ms;
 use crate::daemon::context::{Refusal, lock};
 use crate::daemon::node::Node;
-use crate::daemon::relay::Waiter;
 use crate::net::Link;
 
 impl Node {
@@ -44,14 +45,15 @@ impl Node {
             message::Outcome::Success(result) => (Ok(*result), None),
             message::Outcome::Error(error) => (Err(error.code), error.details.and_then(retry_after_ms)),
         };
-        match self.relay.take(&id, inbound.link.principal()).map(|waiting| waiting.who) {
+        match self.relay.requests.take(&id, inbound.link.principal()).map(|waiting| waiting.who) {
             Some(Waiter::Call(call, generation)) => {
                 let input = Input::Result { generation, error: ended.err(), retry_after_ms };
                 self.drive_call(&call, Some(input), Handed::Result(inbound, ended));
                 Ok(())
             }
             // PROTOCOL 8: it matches nothing pending.
-            Some(Waiter::Agent { .. } | Waiter::Us(_) | Waiter::Cancel(_)) | None => {
+            Some(Waiter::Agent { .. } | Waiter::Cancel(_)) | None => {
+                self.asks.answered(&id, inbound.link.principal(), None);
                 let surplus = if self.relay.has_ended(&id) { Surplus::Late } else { Surplus::Unasked };
                 self.account.audit_surplus(surplus, &id, inbound.link.principal().as_str(), None);
                 Err(nothing_waits())
@@ -68,7 +70,11 @@ impl Node {
             self.on_agent_error(inbound, &id, &error);
             return Ok(());
         }
-        let Some(waiting) = self.relay.take(&id, inbound.link.principal()) else { return Ok(()) };
+        let answer = Answer { typ: Type::Error, body: inbound.body.clone() };
+        if self.asks.answered(&id, inbound.link.principal(), Some(answer)) {
+            return Ok(());
+        }
+        let Some(waiting) = self.relay.requests.take(&id, inbound.link.principal()) else { return Ok(()) };
         let Waiter::Call(call, generation) = waiting.who else {
             self.deliver(waiting, inbound, Type::Error);
             return Ok(());
@@ -89,8 +95,8 @@ impl Node {
 
     /// What the peer served has changed under us.
     pub(super) fn refresh_later(&self, peer: Did) {
-        let Some(node) = self.shared() else { return };
-        self.ctx.spawn(async move { node.refresh(&peer).await });
+        let directory = Arc::clone(&self.directory);
+        self.ctx.spawn(async move { directory.refresh(&peer).await });
     }
 
     /// PROCESSING, PROGRESS, INPUT_REQUIRED: to whoever waits for the call. **Source:** PROTOCOL 7.6.
@@ -113,7 +119,7 @@ impl Node {
 
     /// A link broke: calls that went out on it are tried again, other requests are told.
     pub(in crate::daemon) fn on_link_lost(&self, link: &Arc<Link>) {
-        for (id, waiting) in self.relay.lost(link) {
+        for (id, waiting) in self.relay.requests.lost(link) {
             match waiting.who {
                 Waiter::Call(call, _) => self.drive_call(&call, Some(Input::LinkLost), Handed::Nothing),
                 Waiter::Cancel(call) => self.drive_call(&call, Some(Input::CancelUnknown), Handed::Nothing),
@@ -121,8 +127,6 @@ impl Node {
                     let refusal = Refusal::new(Code::ENDPOINT_UNREACHABLE, "the link to the peer broke");
                     self.ctx.refuse(&link, &route, Some(id), &refusal);
                 }
-                // Dropping the sender says so.
-                Waiter::Us(_) => {}
             }
         }
     }

@@ -3,6 +3,7 @@
 //! A peer's answer is as long as the peer likes, so the first thing in it that is too much ends it: nothing of such an
 //! answer is kept, and no further page is asked for.
 
+use super::Bounds;
 use std::sync::Arc;
 
 use capd_proto::code::Code;
@@ -10,16 +11,15 @@ use capd_proto::identity::Did;
 use capd_proto::limits::QUERY_LIMIT_MAX;
 use capd_proto::message::{Declare, Descriptor};
 
-use crate::config::Limits;
+use super::serves::{Beyond, Serves};
 use crate::daemon::account::meter::{CallLimit, Meter};
 use crate::daemon::context::Refusal;
-use crate::daemon::serves::{Beyond, Serves};
 
 /// What one peer has said so far.
-pub(super) struct Answer<'a> {
+pub(in crate::daemon) struct Answer<'a> {
     peer: &'a Did,
     serves: &'a Serves,
-    limits: &'a Limits,
+    bounds: &'a Bounds,
     meter: &'a Meter,
     pages: usize,
     count: usize,
@@ -29,16 +29,21 @@ pub(super) struct Answer<'a> {
 }
 
 impl<'a> Answer<'a> {
-    pub(super) fn new(peer: &'a Did, serves: &'a Serves, limits: &'a Limits, meter: &'a Meter) -> Self {
+    pub(in crate::daemon) fn new(
+        peer: &'a Did,
+        serves: &'a Serves,
+        bounds: &'a Bounds,
+        meter: &'a Meter,
+    ) -> Self {
         let (served, beyond) = (Vec::new(), Beyond::default());
-        Self { peer, serves, limits, meter, pages: 0, count: 0, bytes: 0, served, beyond }
+        Self { peer, serves, bounds, meter, pages: 0, count: 0, bytes: 0, served, beyond }
     }
 
     /// Takes a page; where the next one begins.
     ///
     /// **Errors:** 4905 for a page that cannot be read or has more than was asked for, and for one too much of pages,
     /// capabilities, or bytes.
-    pub(super) fn take(&mut self, page: &[u8]) -> Result<Option<String>, Refusal> {
+    pub(in crate::daemon) fn take(&mut self, page: &[u8]) -> Result<Option<String>, Refusal> {
         let unreadable = |error: &dyn std::fmt::Display| refusal(error.to_string());
         let page = Declare::decode(page).map_err(|error| unreadable(&error))?;
         page.check_format().map_err(Refusal::of)?;
@@ -57,7 +62,7 @@ impl<'a> Answer<'a> {
             return Err(refusal(format!("a cursor of more than {CURSOR_BYTES_MAX} bytes")));
         }
         // Pages may be short, since each ends before it outgrows its link.
-        let pages_max = PAGES_MIN + self.limits.peer_capabilities_max / QUERY_LIMIT_MAX as usize;
+        let pages_max = PAGES_MIN + self.bounds.peer_capabilities_max / QUERY_LIMIT_MAX as usize;
         if self.pages >= pages_max {
             return Err(refusal(format!("more than {pages_max} pages of capabilities")));
         }
@@ -68,7 +73,7 @@ impl<'a> Answer<'a> {
         self.count += 1;
         self.bytes = self.bytes.saturating_add(descriptor.counted_bytes());
         let (count_max, bytes_max) =
-            (self.limits.peer_capabilities_max, self.limits.peer_capability_bytes_max);
+            (self.bounds.peer_capabilities_max, self.bounds.peer_capability_bytes_max);
         if self.count > count_max {
             self.meter.refused(CallLimit::PeerCapabilities);
             let key = "limits.peer_capabilities_max";
@@ -88,7 +93,7 @@ impl<'a> Answer<'a> {
     }
 
     /// What the peer serves and may serve, and what it declares beyond that.
-    pub(super) fn end(self) -> (Vec<Arc<Descriptor>>, Beyond) {
+    pub(in crate::daemon) fn end(self) -> (Vec<Arc<Descriptor>>, Beyond) {
         (self.served, self.beyond)
     }
 }

@@ -11,10 +11,10 @@ use smallvec::smallvec;
 use super::here::Changed;
 use super::retry::retry_policy;
 use super::{Chosen, RelayedCall};
+use crate::daemon::caller::drift::{Barrier, Shut, held_against};
 use crate::daemon::context::refusal::mismatch;
 use crate::daemon::context::refusal::refused_artifact;
 use crate::daemon::context::{Refusal, lock};
-use crate::daemon::gate::{Barrier, Shut, held_against};
 use crate::daemon::node::Node;
 use crate::policy::Action;
 use crate::registry::snapshot::{Entry, Origin};
@@ -51,7 +51,7 @@ enum Found {
 impl Node {
     /// Chooses the peer and readies what the call needs; only then is there anything to send.
     pub(super) fn choose_peer(&self, call: &Arc<RelayedCall>) -> Result<Chosen, Missing> {
-        let snapshot = self.registry.snapshot();
+        let snapshot = self.directory.snapshot();
         let given = self.gifts.replica(&call.id);
         let asked = given.clone().or_else(|| self.gifts.former(&call.id, &call.name));
         let at = asked.as_ref().map(|replica| &replica.peer).or(call.to.as_ref());
@@ -60,7 +60,10 @@ impl Node {
         let choice = match router::route(&snapshot, &call.name, &call.want, scope, may_call) {
             Ok(choice) => choice,
             // Whoever had the call knows what became of it, whether it still serves the capability or not.
-            Err(_) if let Some(asked) = asked.filter(|asked| self.peers.link(&asked.peer).is_some()) => {
+            Err(_)
+                if let Some(asked) =
+                    asked.filter(|asked| self.directory.peers.link(&asked.peer).is_some()) =>
+            {
                 return Ok(self.chosen(call, asked, None, None));
             }
             Err(refusal) => {
@@ -106,17 +109,21 @@ impl Node {
         let Some(descriptor) = chosen.descriptor.as_ref().filter(|_| call.to.is_none()) else {
             return Ok(chosen);
         };
-        if self.peers.is_just_heard(&chosen.peer) || self.gifts.peer(&call.id).is_some() {
+        if self.directory.peers.is_just_heard(&chosen.peer) || self.gifts.peer(&call.id).is_some() {
             return Ok(chosen);
         }
-        let snapshot = self.registry.snapshot();
+        let snapshot = self.directory.snapshot();
         let would_do = |entry: &Entry| match &entry.origin {
             Origin::Peer(peer) => {
-                *peer != chosen.peer && entry.descriptor == *descriptor && self.peers.is_responsive(peer)
+                *peer != chosen.peer
+                    && entry.descriptor == *descriptor
+                    && self.directory.peers.is_responsive(peer)
             }
             Origin::Local(_) => false,
         };
-        if self.peers.is_responsive(&chosen.peer) && snapshot.entries(&call.name).iter().any(would_do) {
+        if self.directory.peers.is_responsive(&chosen.peer)
+            && snapshot.entries(&call.name).iter().any(would_do)
+        {
             return Err(Missing::Life(Box::new(chosen)));
         }
         Ok(chosen)
@@ -156,14 +163,14 @@ impl Node {
             Some(chosen) if chosen.idempotent && call.to.is_none() => chosen.peer.clone(),
             _ => return false,
         };
-        let snapshot = self.registry.snapshot();
+        let snapshot = self.directory.snapshot();
         let is_served =
             snapshot.entries(&call.name).iter().any(|entry| entry.origin == Origin::Peer(at.clone()));
-        if is_served && self.peers.is_responsive(&at) {
+        if is_served && self.directory.peers.is_responsive(&at) {
             return false;
         }
         let Ok(other) = self.choose_peer(call) else { return false };
-        if !other.idempotent || self.peers.link(&other.peer).is_none() {
+        if !other.idempotent || self.directory.peers.link(&other.peer).is_none() {
             return false;
         }
         let mut progress = lock(&call.progress);
@@ -222,7 +229,7 @@ impl Node {
                     Missing::Schema(peer, hash) => match self.fetch_for_call(&call.name, peer, *hash).await {
                         // It serves another schema by this time, and says which when asked.
                         Err(refusal) if refusal.code == Code::UNAVAILABLE && !is_refreshed => {
-                            self.refresh_all(Some(peer)).await;
+                            self.directory.refresh_all(Some(peer)).await;
                             is_refreshed = true;
                             withheld = Some((peer.clone(), *hash, refusal));
                             Ok(())
@@ -234,12 +241,12 @@ impl Node {
                         Ok(())
                     }
                     Missing::Life(chosen) => {
-                        self.peers.hear_from(&chosen.peer).await;
+                        self.directory.peers.hear_from(&chosen.peer).await;
                         Ok(())
                     }
                     // Who has mended a contract says so when asked again.
                     Missing::Contract(_) if !is_refreshed => {
-                        self.refresh_all(call.to.as_ref()).await;
+                        self.directory.refresh_all(call.to.as_ref()).await;
                         is_refreshed = true;
                         Ok(())
                     }
@@ -253,14 +260,19 @@ impl Node {
                     }
                     Missing::Provider(refusal) if !is_about_serving(refusal) => Err(refusal.clone()),
                     Missing::Provider(_) if !is_refreshed => {
-                        self.refresh_all(call.to.as_ref()).await;
+                        self.directory.refresh_all(call.to.as_ref()).await;
                         is_refreshed = true;
                         Ok(())
                     }
                     // Everybody who might serve it has said what they serve.
                     Missing::Provider(refusal) if self.awaited(call, leaving.as_ref()).is_empty() => {
-                        let misunderstood =
-                            || self.or_misunderstood(refusal.clone(), Some(&call.name), call.to.as_ref());
+                        let misunderstood = || {
+                            self.directory.or_misunderstood(
+                                refusal.clone(),
+                                Some(&call.name),
+                                call.to.as_ref(),
+                            )
+                        };
                         Err(self.unreachable_for(call).unwrap_or_else(misunderstood))
                     }
                     Missing::Provider(_) | Missing::Link(_) => {
@@ -274,7 +286,7 @@ impl Node {
                 Err(_) => return Err(self.out_of_time(call, leaving.as_ref())),
             }
             if let Missing::Life(chosen) = missing
-                && self.peers.is_responsive(&chosen.peer)
+                && self.directory.peers.is_responsive(&chosen.peer)
             {
                 return Ok(Found::Peer(chosen));
             }
@@ -290,8 +302,9 @@ impl Node {
 
     /// Peers that may serve the call and have not said.
     pub(in crate::daemon) fn may_serve(&self, call: &RelayedCall, leaving: Option<&Did>) -> Vec<Did> {
-        let mut unknown = self.peers.unknown();
-        let is_back = |peer: &Did| self.peers.is_known(peer) && self.peers.link(peer).is_some();
+        let mut unknown = self.directory.peers.unknown();
+        let is_back =
+            |peer: &Did| self.directory.peers.is_known(peer) && self.directory.peers.link(peer).is_some();
         unknown.extend(leaving.filter(|peer| !is_back(peer) && !unknown.contains(peer)).cloned());
         if let Some(to) = &call.to {
             unknown.retain(|did| did == to);
@@ -303,13 +316,21 @@ impl Node {
     pub(super) fn awaited(&self, call: &RelayedCall, leaving: Option<&Did>) -> Vec<Did> {
         let mut awaited = self.may_serve(call, leaving);
         if !self.gifts.may_have_run(&call.id, &call.name) {
-            awaited.retain(|did| self.unlinked.lasting(did).is_none());
+            awaited.retain(|did| self.directory.unlinked.lasting(did).is_none());
         }
         awaited
     }
 
+    /// The 2002 for a call that only peers may serve which cannot be linked until an owner changes something.
+    fn unreachable_for(&self, call: &RelayedCall) -> Option<Refusal> {
+        let mut waited_for = self.may_serve(call, None);
+        waited_for.retain(|did| self.directory.unlinked.lasting(did).is_some());
+        self.directory.unreachable_all(&waited_for)
+    }
+
     pub(super) fn out_of_time(&self, call: &RelayedCall, leaving: Option<&Did>) -> Refusal {
-        self.unreachable_all(&self.awaited(call, leaving))
+        self.directory
+            .unreachable_all(&self.awaited(call, leaving))
             .unwrap_or_else(|| Refusal::new(Code::TIMEOUT, "the call's time ran out before it could be sent"))
     }
 }

@@ -13,9 +13,9 @@ use capd_proto::message::{Request, Type};
 use super::answers::nothing_waits;
 use super::memory::naming;
 use super::{Handed, RelayedCall};
+use crate::daemon::caller::outgoing::Waiter;
 use crate::daemon::context::{Outbound, Refusal, lock, seal::ANSWER_TTL_MS, seal::needs_signature};
 use crate::daemon::node::Node;
-use crate::daemon::relay::Waiter;
 use crate::net::Link;
 
 impl Node {
@@ -84,7 +84,7 @@ impl Node {
             let refusal = Refusal::new(Code::INVALID_TIMESTAMP, "the call's ts + ttl has passed");
             return self.not_sent(call, generation, &refusal, Some(false));
         }
-        let Some(link) = self.peers.link(&peer) else {
+        let Some(link) = self.directory.peers.link(&peer) else {
             return self.send_call_later(call, generation, until_ms);
         };
         if !idempotent && !self.same_memory(call, generation, &link) {
@@ -133,7 +133,7 @@ impl Node {
     /// The chosen peer, if there is a link to it.
     fn linked_peer(&self, call: &RelayedCall) -> Option<Did> {
         let peer = lock(&call.progress).chosen.as_ref().map(|chosen| chosen.peer.clone())?;
-        self.peers.link(&peer).map(|_| peer)
+        self.directory.peers.link(&peer).map(|_| peer)
     }
 
     /// Why a call that nobody may have run cannot leave until an owner changes something.
@@ -144,13 +144,13 @@ impl Node {
             let chosen = progress.chosen.as_ref().filter(|chosen| !chosen.machine.may_have_run())?;
             chosen.peer.clone()
         };
-        self.unlinked.lasting(&peer).map(|_| self.unreachable(&peer))
+        self.directory.unlinked.lasting(&peer).map(|_| self.directory.unreachable(&peer))
     }
 
     pub(super) fn send_call_later(&self, call: &Arc<RelayedCall>, generation: Generation, until_ms: u64) {
         let Some(node) = self.shared() else { return };
         let call = Arc::clone(call);
-        let mut changes = self.peers.watch();
+        let mut changes = self.directory.peers.watch();
         self.ctx.spawn(async move {
             let until = node.ctx.clock.moment(until_ms);
             loop {
@@ -193,9 +193,12 @@ impl Node {
         };
         // PROTOCOL 4: on the link and the stream that the call went on, behind it. A call whose link is lost may still be
         // found by any other: there the cancel leaves a mark.
-        let sent_on = self.relay.route_of(&target, &peer);
-        let same = sent_on.and_then(|(link, route)| Some((self.peers.link_of(&peer, link)?, Some(route))));
-        let Some((link, route)) = same.or_else(|| Some((self.peers.link(&peer)?, None))) else { return };
+        let sent_on = self.relay.requests.route_of(&target, &peer);
+        let same =
+            sent_on.and_then(|(link, route)| Some((self.directory.peers.link_of(&peer, link)?, Some(route))));
+        let Some((link, route)) = same.or_else(|| Some((self.directory.peers.link(&peer)?, None))) else {
+            return;
+        };
         let mut body = Vec::new();
         Request::Cancel { target }.encode(&mut body);
         let message = Outbound {

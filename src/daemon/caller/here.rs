@@ -34,7 +34,7 @@ impl Changed {
 impl Node {
     /// Sees every change of peers, and of what is served, from here on.
     pub(super) fn watch_providers(&self) -> Changed {
-        Changed { peers: self.peers.watch(), served: self.registry.watch() }
+        Changed { peers: self.directory.peers.watch(), served: self.directory.registry.watch() }
     }
 
     /// Whether an agent here serves a call that no peer may have.
@@ -44,7 +44,7 @@ impl Node {
             && self.gifts.former(&call.id, &call.name).is_none();
         let may_call = |entry: &Entry| self.agent_may(Action::Invoke, entry);
         is_free
-            && router::route(&self.registry.snapshot(), &call.name, &call.want, Scope::Local, may_call)
+            && router::route(&self.directory.snapshot(), &call.name, &call.want, Scope::Local, may_call)
                 .is_ok()
     }
 

@@ -11,15 +11,14 @@ use capd_proto::code::Code;
 use capd_proto::identity::Did;
 use capd_proto::link::NotAdmitted;
 
-use super::calls::RelayedCall;
+use super::Directory;
 use crate::daemon::context::{Refusal, lock};
-use crate::daemon::node::Node;
 use crate::net::dial::{Address, ConnectError};
 use crate::net::{CloseReason, Fault, Refused};
 
 /// Why peers have no link.
 #[derive(Default)]
-pub(super) struct Unlinked {
+pub(in crate::daemon) struct Unlinked {
     state: Mutex<State>,
 }
 
@@ -40,10 +39,10 @@ enum Asker {
 
 /// Why there is no link.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Cause {
-    pub(super) text: String,
+pub(in crate::daemon) struct Cause {
+    pub(in crate::daemon) text: String,
     /// Whether it stays until an owner changes something.
-    pub(super) is_lasting: bool,
+    pub(in crate::daemon) is_lasting: bool,
     /// When it was last found. **Units:** monotonic milliseconds.
     found_ms: u64,
     /// When the log was last told. **Units:** monotonic milliseconds.
@@ -99,24 +98,24 @@ impl Unlinked {
     }
 
     /// The peer has a link.
-    pub(super) fn linked(&self, peer: &Did) {
+    pub(in crate::daemon) fn linked(&self, peer: &Did) {
         let mut state = lock(&self.state);
         state.dialled.remove(peer);
         state.refused.remove(&Asker::Peer(peer.clone()));
     }
 
     /// Why a peer that is dialled has no link.
-    pub(super) fn cause(&self, peer: &Did) -> Option<Cause> {
+    pub(in crate::daemon) fn cause(&self, peer: &Did) -> Option<Cause> {
         lock(&self.state).dialled.get(peer).cloned()
     }
 
     /// The same if calls need not wait for it to pass.
-    pub(super) fn lasting(&self, peer: &Did) -> Option<String> {
+    pub(in crate::daemon) fn lasting(&self, peer: &Did) -> Option<String> {
         self.cause(peer).filter(|cause| cause.is_lasting).map(|cause| cause.text)
     }
 
     /// Peers that asked for a link not long ago and got none.
-    pub(super) fn refused_peers(&self, now_ms: u64) -> Vec<(Did, String)> {
+    pub(in crate::daemon) fn refused_peers(&self, now_ms: u64) -> Vec<(Did, String)> {
         let state = lock(&self.state);
         let recent =
             state.refused.iter().filter(|(_, cause)| now_ms.saturating_sub(cause.found_ms) < REFUSED_MS);
@@ -129,9 +128,9 @@ impl Unlinked {
     }
 }
 
-impl Node {
+impl Directory {
     /// A round of dialling gave no link.
-    pub(super) fn on_peer_unreachable(&self, peer: &Did, failures: &[(&Address, ConnectError)]) {
+    pub(in crate::daemon) fn on_peer_unreachable(&self, peer: &Did, failures: &[(&Address, ConnectError)]) {
         let causes = failures.iter().map(|(address, error)| cause_of(self.ctx.did(), address, error));
         let (mut texts, lasting): (Vec<_>, Vec<_>) = causes.unzip();
         texts.dedup();
@@ -144,7 +143,7 @@ impl Node {
     }
 
     /// Somebody asked for a link and got none.
-    pub(super) fn on_peer_refused(&self, refused: &Refused<'_>) {
+    pub(in crate::daemon) fn on_peer_refused(&self, refused: &Refused<'_>) {
         let ours = self.ctx.did();
         let Some(text) = (match refused.reason {
             CloseReason::Refused(why) if why == NotAdmitted::NotListed.as_str() => {
@@ -178,7 +177,7 @@ impl Node {
     }
 
     /// The 2002 for a peer to which there is no link, with the cause where one is known.
-    pub(super) fn unreachable(&self, peer: &Did) -> Refusal {
+    pub(in crate::daemon) fn unreachable(&self, peer: &Did) -> Refusal {
         let why = match self.unlinked.cause(peer) {
             Some(cause) => format!("no link to {peer}: {}", cause.text),
             None => format!("no link to {peer} in time"),
@@ -186,15 +185,8 @@ impl Node {
         Refusal::new(Code::ENDPOINT_UNREACHABLE, why)
     }
 
-    /// The 2002 for a call that only peers may serve which cannot be linked until an owner changes something.
-    pub(super) fn unreachable_for(&self, call: &RelayedCall) -> Option<Refusal> {
-        let mut waited_for = self.may_serve(call, None);
-        waited_for.retain(|did| self.unlinked.lasting(did).is_some());
-        self.unreachable_all(&waited_for)
-    }
-
     /// The 2002 for these peers; none for none.
-    pub(super) fn unreachable_all(&self, peers: &[Did]) -> Option<Refusal> {
+    pub(in crate::daemon) fn unreachable_all(&self, peers: &[Did]) -> Option<Refusal> {
         let causes = peers.iter().take(NAMED_MAX).map(|did| self.unreachable(did).message);
         let text = causes.collect::<Vec<_>>().join("; ");
         (!text.is_empty()).then(|| Refusal::new(Code::ENDPOINT_UNREACHABLE, text))

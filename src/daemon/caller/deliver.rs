@@ -91,7 +91,7 @@ impl Node {
     fn own_reason(&self, call: &RelayedCall, code: Code) -> String {
         let peer = lock(&call.progress).chosen.as_ref().map(|chosen| chosen.peer.clone());
         let cause = peer.filter(|_| code == Code::ENDPOINT_UNREACHABLE);
-        match cause.and_then(|peer| self.unlinked.cause(&peer)) {
+        match cause.and_then(|peer| self.directory.unlinked.cause(&peer)) {
             Some(cause) => format!("{}: {}", own_reason(code), cause.text),
             None => own_reason(code).to_owned(),
         }

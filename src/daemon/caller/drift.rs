@@ -3,6 +3,7 @@
 //! [`Gate`](crate::schema::drift::Gate) knows what is decided. Here a case is decided once, however many calls wait for
 //! it, and away from the links; what is required and not to be had is told when the sidecar starts.
 
+use crate::registry::snapshot::Origin;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -25,10 +26,12 @@ use crate::schema::{Artifact, Side};
 use crate::store::audit::{self, Kind, Record};
 
 /// The gate, and the work of deciding.
-pub(super) struct Drift {
+pub(in crate::daemon) struct Drift {
     gate: Gate,
     /// Cases that are being decided; the token is set when one is.
     under_way: Mutex<HashMap<Case, CancellationToken>>,
+    /// Peers of which something is being proven ahead of calls.
+    ahead: Mutex<BTreeSet<Did>>,
     /// One proof at a time, so that peers who change their schemas all at once take no more than that.
     proving: Semaphore,
     /// Requirements and peers about whom the log has said that nothing is proven.
@@ -39,7 +42,7 @@ pub(super) struct Drift {
 }
 
 /// What keeps a call from its provider.
-pub(super) enum Barrier {
+pub(in crate::daemon) enum Barrier {
     /// Nobody has decided yet whether it may pass.
     Undecided(Box<Question>),
     /// A schema that its provider has.
@@ -49,19 +52,20 @@ pub(super) enum Barrier {
 }
 
 /// Why a call may not pass.
-pub(super) struct Shut {
+pub(in crate::daemon) struct Shut {
     /// What its caller is told.
-    pub(super) refusal: Refusal,
+    pub(in crate::daemon) refusal: Refusal,
     /// Whom it was to go to.
-    pub(super) provider: Did,
+    pub(in crate::daemon) provider: Did,
     standing: Arc<Standing>,
 }
 
 impl Drift {
-    pub(super) fn new(gate: Gate) -> Self {
+    pub(in crate::daemon) fn new(gate: Gate) -> Self {
         Self {
             gate,
             under_way: Mutex::default(),
+            ahead: Mutex::default(),
             proving: Semaphore::new(1),
             told: Mutex::default(),
             unseen: Mutex::default(),
@@ -69,14 +73,14 @@ impl Drift {
     }
 
     /// Whether anything is required of a capability of this name.
-    pub(super) fn is_before(&self, name: &str) -> bool {
+    pub(in crate::daemon) fn is_before(&self, name: &str) -> bool {
         self.gate.is_before(name)
     }
 }
 
 impl Node {
     /// Whether a call may go to a provider, and what its payloads are then to fit besides the provider's schemas.
-    pub(super) fn pass(
+    pub(in crate::daemon) fn pass(
         &self,
         descriptor: &Descriptor,
         offered: &Offered,
@@ -98,15 +102,15 @@ impl Node {
     }
 
     /// What a descriptor tells of its schemas.
-    pub(super) fn offered(&self, descriptor: &Descriptor) -> Result<Offered, Barrier> {
+    pub(in crate::daemon) fn offered(&self, descriptor: &Descriptor) -> Result<Offered, Barrier> {
         let name = descriptor.id.name.as_str();
         let told = |source: Option<&SchemaSource>| match source {
             None => Ok(Told::Anything),
             // PROTOCOL 7.2: looked up among what was imported; when it is not there, that side is unchecked.
             Some(SchemaSource::Url(url)) => {
-                Ok(self.artifacts.find_uri(url).map_or(Told::Unknown, Told::Schema))
+                Ok(self.directory.artifacts.find_uri(url).map_or(Told::Unknown, Told::Schema))
             }
-            Some(SchemaSource::Ref(schema)) => match self.artifacts.find(&schema.hash) {
+            Some(SchemaSource::Ref(schema)) => match self.directory.artifacts.find(&schema.hash) {
                 Some(artifact) => Ok(Told::Schema(artifact)),
                 None if self.drift.is_before(name) && self.is_unseen(&schema.hash) => Ok(Told::Unknown),
                 None => Err(Barrier::Schema(schema.hash)),
@@ -120,16 +124,16 @@ impl Node {
 
     /// Fetches the schema that a call misses. A peer that cannot be asked for it leaves a required capability unproven,
     /// and every other call refused.
-    pub(super) async fn fetch_for_call(
+    pub(in crate::daemon) async fn fetch_for_call(
         &self,
         name: &str,
         peer: &Did,
         hash: ContentHash,
     ) -> Result<(), Refusal> {
-        let Err(refusal) = self.fetch_schema(peer, hash).await else { return Ok(()) };
+        let Err(refusal) = self.directory.fetch_schema(peer, hash).await else { return Ok(()) };
         let is_mute = matches!(refusal.code, Code::TIMEOUT | Code::UNKNOWN_TYPE | Code::ENDPOINT_UNREACHABLE);
         // One whose link is gone is asked when it is back.
-        if !self.drift.is_before(name) || !is_mute || self.peers.link(peer).is_none() {
+        if !self.drift.is_before(name) || !is_mute || self.directory.peers.link(peer).is_none() {
             return Err(refusal);
         }
         let mut unseen = lock(&self.drift.unseen);
@@ -146,7 +150,7 @@ impl Node {
     }
 
     /// Decides a case, or waits until it is decided.
-    pub(super) async fn prove(&self, question: Question, provider: &Did) {
+    pub(in crate::daemon) async fn prove(&self, question: Question, provider: &Did) {
         while self.drift.gate.decided(&question.case).is_none() {
             let (ended, is_ours) = {
                 let mut under_way = lock(&self.drift.under_way);
@@ -205,18 +209,18 @@ impl Node {
     }
 
     /// Tells the log what is required and not to be had, once peers have had time to say what they serve.
-    pub(super) async fn look_at_requirements(&self) {
+    pub(in crate::daemon) async fn look_at_requirements(&self) {
         if self.drift.gate.requirements().next().is_none() {
             return;
         }
-        let mut changes = self.peers.watch();
+        let mut changes = self.directory.peers.watch();
         let known = async {
-            while !self.peers.unknown().is_empty() {
+            while !self.directory.peers.unknown().is_empty() {
                 changes.changed().await;
             }
         };
         let is_known = tokio::time::timeout(Duration::from_millis(KNOWN_MS), known).await.is_ok();
-        let snapshot = self.registry.snapshot();
+        let snapshot = self.directory.snapshot();
         for requirement in self.drift.gate.requirements() {
             let entries = snapshot.entries(requirement.name.as_str());
             if !entries.iter().any(|entry| requirement.is_about(&entry.descriptor.served)) {
@@ -229,20 +233,72 @@ impl Node {
         }
     }
 
-    /// Proves what the agent requires of a peer that has just said what it serves, ahead of the next call.
-    pub(super) fn prove_ahead(&self, peer: &Did, descriptors: &[Arc<Descriptor>]) {
-        let required: Vec<_> = descriptors
-            .iter()
-            .filter(|descriptor| self.drift.is_before(descriptor.id.name.as_str()))
-            .cloned()
+    /// Proves what the agent requires of what peers say that they serve, ahead of the next call, until shutdown.
+    pub(in crate::daemon) async fn prove_ahead(&self) {
+        if self.drift.gate.requirements().next().is_none() {
+            return;
+        }
+        let mut changes = self.directory.registry.watch();
+        loop {
+            self.prove_what_is_new();
+            changes.changed().await;
+        }
+    }
+
+    /// Has what is undecided of each peer proven by a task of that peer's own, of which there is one at a time.
+    fn prove_what_is_new(&self) {
+        let snapshot = self.directory.snapshot();
+        let names: BTreeSet<_> =
+            self.drift.gate.requirements().map(|required| required.name.as_str()).collect();
+        let entries = names.into_iter().flat_map(|name| snapshot.entries(name));
+        let peers: BTreeSet<_> = entries
+            .filter_map(|entry| match &entry.origin {
+                Origin::Peer(peer) if self.is_undecided(peer, &entry.descriptor) => Some(peer.clone()),
+                Origin::Peer(_) | Origin::Local(_) => None,
+            })
             .collect();
-        let Some(node) = self.shared().filter(|_| !required.is_empty()) else { return };
-        let peer = peer.clone();
-        self.ctx.spawn(async move {
-            for descriptor in required {
-                node.prove_descriptor(&peer, &descriptor).await;
+        for peer in peers {
+            let Some(node) = self.shared() else { return };
+            if lock(&self.drift.ahead).insert(peer.clone()) {
+                self.ctx.spawn(async move { node.prove_all_of(&peer).await });
             }
-        });
+        }
+    }
+
+    /// Proves what is undecided of a peer, whatever it says that it serves meanwhile.
+    async fn prove_all_of(&self, peer: &Did) {
+        let mut tried = Vec::new();
+        loop {
+            let next = {
+                // Whoever sees a change later finds that nobody is at it any more.
+                let mut ahead = lock(&self.drift.ahead);
+                let next = self.undecided_of(peer, &tried);
+                if next.is_none() {
+                    ahead.remove(peer);
+                }
+                next
+            };
+            let Some(descriptor) = next else { return };
+            self.prove_descriptor(peer, &descriptor).await;
+            tried.push(descriptor);
+        }
+    }
+
+    fn undecided_of(&self, peer: &Did, tried: &[Arc<Descriptor>]) -> Option<Arc<Descriptor>> {
+        let snapshot = self.directory.snapshot();
+        let origin = Origin::Peer(peer.clone());
+        let served = snapshot.served_by(&origin).map(|entry| &entry.descriptor);
+        let mut left = served.filter(|descriptor| !tried.iter().any(|known| Arc::ptr_eq(known, descriptor)));
+        left.find(|descriptor| self.is_undecided(peer, descriptor)).map(Arc::clone)
+    }
+
+    /// Whether something is required of what a peer serves, and nobody knows yet whether it keeps to that.
+    fn is_undecided(&self, peer: &Did, descriptor: &Descriptor) -> bool {
+        if !self.drift.is_before(descriptor.id.name.as_str()) {
+            return false;
+        }
+        let passed = self.offered(descriptor).and_then(|offered| self.pass(descriptor, &offered, peer));
+        matches!(passed, Err(Barrier::Undecided(_) | Barrier::Schema(_)))
     }
 
     async fn prove_descriptor(&self, peer: &Did, descriptor: &Descriptor) {
@@ -262,7 +318,7 @@ impl Node {
     }
 
     /// Accounts for a call that was not sent.
-    pub(super) fn audit_drift(&self, shut: &Shut, call: Audited<'_>) {
+    pub(in crate::daemon) fn audit_drift(&self, shut: &Shut, call: Audited<'_>) {
         let Refusal { code, message, .. } = &shut.refusal;
         tracing::warn!(
             target: "audit",
@@ -322,7 +378,7 @@ fn audited(finding: &Finding) -> audit::Finding {
 /// The schemas that a call's payloads are held against.
 ///
 /// What the agent was built against, where it says so: once that is proven, it is the narrower side of both.
-pub(super) fn held_against(
+pub(in crate::daemon) fn held_against(
     requirement: Option<&Requirement>,
     offered: &Offered,
 ) -> (Option<Arc<Artifact>>, Option<Arc<Artifact>>) {

@@ -1,100 +1,26 @@
-//! Declarations and descriptors in; the hashes of what they promise out.
+//! Descriptors in; the hashes of what they promise out.
 
-use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-use capd_proto::capability::{CapabilityId, CapabilityName};
+use capd_proto::capability::CapabilityName;
 use capd_proto::cbor::Writer;
 use capd_proto::cbor::json::to_json;
 use capd_proto::code::Code;
 use capd_proto::message::{Descriptor, SchemaSource};
 use serde_json::Value;
 
-use super::start::{StartError, schema_error};
 use crate::daemon::context::Refusal;
 use crate::daemon::context::wire::with_fields;
-use crate::declaration::{self, Declaration, Declared};
 use crate::schema::hash::{self, Form};
 use crate::schema::{Artifacts, Contract, Fingerprint, HashError};
 
-/// The hashes of a declaration.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Hashes {
-    /// Of each capability, by name and then by version, oldest first.
-    pub capabilities: Vec<Hashed>,
-    /// Of all of them together.
-    pub toolkit: Fingerprint,
-}
-
-impl Hashes {
-    /// Those of one capability.
-    pub fn of(&self, id: &CapabilityId) -> Option<&Hashed> {
-        let order = |hashed: &Hashed| by_name_and_version(&hashed.id, id);
-        self.capabilities.binary_search_by(order).ok().map(|at| &self.capabilities[at])
-    }
-}
-
-/// One capability's hashes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Hashed {
-    /// Which capability.
-    pub id: CapabilityId,
-    /// Of what it promises.
-    pub static_hash: Fingerprint,
-    /// Of the line of its name's versions up to this one.
-    pub lineage: Fingerprint,
-}
-
-/// Hashes what a declaration promises.
-///
-/// A schema is hashed as it is written, whether it could be enforced or not.
-/// **Errors:** [`StartError::Schema`] for the first schema that has no hash.
-pub fn hashes(declaration: &Declaration) -> Result<Hashes, StartError> {
-    let mut declared: Vec<_> = declaration.capabilities.iter().collect();
-    declared.sort_by(|a, b| by_name_and_version(&a.id, &b.id));
-    let mut lines = Lines::default();
-    let mut capabilities = Vec::with_capacity(declared.len());
-    for declared in declared {
-        let static_hash = static_hash(declared)?;
-        let lineage = lines.next(&declared.id.name, static_hash, None);
-        capabilities.push(Hashed { id: declared.id.clone(), static_hash, lineage });
-    }
-    let tools = capabilities.iter().map(|hashed| (hashed.id.name.as_str(), hashed.static_hash));
-    let toolkit = hash::toolkit(tools);
-    Ok(Hashes { capabilities, toolkit })
-}
-
-fn by_name_and_version(a: &CapabilityId, b: &CapabilityId) -> Ordering {
-    a.name.cmp(&b.name).then_with(|| a.version.total_cmp(&b.version))
-}
-
-fn static_hash(declared: &Declared) -> Result<Fingerprint, StartError> {
-    let sides = [&declared.input_schema, &declared.output_schema];
-    // Each side by itself first, so that a refusal names the file and line of the one at fault.
-    for schema in sides.into_iter().flatten() {
-        hash::canonical(&schema.bytes).map_err(|error| schema_error(&declared.id, schema, &error))?;
-    }
-    let [input, output] = sides.map(|side: &Option<declaration::SchemaSource>| {
-        side.as_ref().map(|schema| Form::Document(&schema.bytes))
-    });
-    let contract = Contract {
-        name: declared.id.name.as_str(),
-        description: declared.description.as_deref(),
-        input,
-        output,
-        instructions: &declared.instructions,
-        policies: &declared.permissions,
-    };
-    contract.static_hash().map_err(|error| StartError::System(error.to_string()))
-}
-
 /// Where the line of each name's versions stands.
 #[derive(Default)]
-struct Lines<'a>(BTreeMap<&'a CapabilityName, Fingerprint>);
+pub(in crate::daemon) struct Lines<'a>(BTreeMap<&'a CapabilityName, Fingerprint>);
 
 impl<'a> Lines<'a> {
     /// Continues the line of `name`; `told` is what its owner says it comes to, who may know older versions.
-    fn next(
+    pub(in crate::daemon) fn next(
         &mut self,
         name: &'a CapabilityName,
         next: Fingerprint,
@@ -110,7 +36,7 @@ impl<'a> Lines<'a> {
 ///
 /// A descriptor whose schema is a plain URL that nothing was imported under has no hash of ours, and keeps its own.
 /// **Errors:** 4001 for a hash that is not that of the descriptor, or a schema that has none.
-pub(super) fn completed(
+pub(in crate::daemon) fn completed(
     descriptors: Vec<Descriptor>,
     artifacts: &Artifacts,
 ) -> Result<Vec<Descriptor>, Refusal> {
@@ -152,7 +78,7 @@ fn with_hashes(
 /// Holds the hash that a descriptor says against what it promises, as far as everything is at hand.
 ///
 /// **Errors:** what does not agree.
-pub(super) fn check(descriptor: &Descriptor, artifacts: &Artifacts) -> Result<(), String> {
+pub(in crate::daemon) fn check(descriptor: &Descriptor, artifacts: &Artifacts) -> Result<(), String> {
     match of_descriptor(descriptor, artifacts) {
         Some(Ok(found)) => agrees(descriptor, found),
         // A schema without a hash is enforced all the same; there is nothing to hold the said hash against.

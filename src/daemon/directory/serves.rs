@@ -13,7 +13,7 @@ use capd_proto::identity::Did;
 use crate::daemon::context::lock;
 
 /// What peers may serve, and what they declare beyond that.
-pub(super) struct Serves {
+pub(in crate::daemon) struct Serves {
     listed: BTreeMap<Did, Vec<CapabilityPattern>>,
     /// What a peer may serve that is not listed.
     others: Vec<CapabilityPattern>,
@@ -30,7 +30,7 @@ struct Withheld {
 
 /// What one answer of a peer's declares beyond what it may serve.
 #[derive(Debug, Default)]
-pub(super) struct Beyond {
+pub(in crate::daemon) struct Beyond {
     count: usize,
     /// The first of the names.
     names: BTreeSet<CapabilityName>,
@@ -38,7 +38,7 @@ pub(super) struct Beyond {
 
 impl Beyond {
     /// Counts one more.
-    pub(super) fn add(&mut self, name: &CapabilityName) {
+    pub(in crate::daemon) fn add(&mut self, name: &CapabilityName) {
         self.count += 1;
         if self.names.len() < TOLD_MAX {
             self.names.insert(name.clone());
@@ -47,18 +47,21 @@ impl Beyond {
 }
 
 impl Serves {
-    pub(super) fn new(listed: BTreeMap<Did, Vec<CapabilityPattern>>, others: Vec<CapabilityPattern>) -> Self {
+    pub(in crate::daemon) fn new(
+        listed: BTreeMap<Did, Vec<CapabilityPattern>>,
+        others: Vec<CapabilityPattern>,
+    ) -> Self {
         Self { listed, others, withheld: Mutex::default() }
     }
 
     /// Whether a peer may serve a name.
-    pub(super) fn allows(&self, peer: &Did, name: &CapabilityName) -> bool {
+    pub(in crate::daemon) fn allows(&self, peer: &Did, name: &CapabilityName) -> bool {
         let patterns = self.listed.get(peer).unwrap_or(&self.others);
         patterns.iter().any(|pattern| pattern.matches(name.as_str()))
     }
 
     /// Notes what a peer's newest answer declares beyond what it may serve; each name is logged once.
-    pub(super) fn note(&self, peer: &Did, beyond: Beyond) {
+    pub(in crate::daemon) fn note(&self, peer: &Did, beyond: Beyond) {
         let mut withheld = lock(&self.withheld);
         if beyond.count == 0 && !withheld.contains_key(peer) {
             return;
@@ -78,7 +81,7 @@ impl Serves {
     }
 
     /// Forgets what a peer declared that has no link any more. What the log has told of a listed peer stays told.
-    pub(super) fn gone(&self, peer: &Did) {
+    pub(in crate::daemon) fn gone(&self, peer: &Did) {
         let mut withheld = lock(&self.withheld);
         if !self.listed.contains_key(peer) {
             withheld.remove(peer);
@@ -88,12 +91,12 @@ impl Serves {
     }
 
     /// How many capabilities connected peers declare beyond what they may serve.
-    pub(super) fn count(&self) -> usize {
+    pub(in crate::daemon) fn count(&self) -> usize {
         lock(&self.withheld).values().map(|of_peer| of_peer.count).sum()
     }
 
     /// A connected peer, or the one named, that declares this name and may not serve it.
-    pub(super) fn withheld(&self, name: &str, only: Option<&Did>) -> Option<Did> {
+    pub(in crate::daemon) fn withheld(&self, name: &str, only: Option<&Did>) -> Option<Did> {
         let withheld = lock(&self.withheld);
         let mut asked = withheld.iter().filter(|(did, _)| only.is_none_or(|only| only == *did));
         let is_it =

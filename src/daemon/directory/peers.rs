@@ -15,19 +15,9 @@ use crate::changes::{Changes, Watch};
 use crate::daemon::context::{Refusal, lock};
 use crate::net::{Clock, Link, LinkId};
 
-/// Who may open a peer link.
-#[derive(Clone, Debug)]
-pub(super) enum Admission {
-    /// Only these.
-    Listed(BTreeSet<Did>),
-    /// Any key; for loopback.
-    Anyone,
-}
-
 /// The peers of this sidecar.
-pub(super) struct Peers {
+pub(in crate::daemon) struct Peers {
     clock: Clock,
-    admission: Admission,
     /// Peers that we dial, whose capabilities are therefore worth waiting for.
     expected: BTreeSet<Did>,
     state: Mutex<BTreeMap<Did, Peer>>,
@@ -63,10 +53,9 @@ struct Peer {
 }
 
 impl Peers {
-    pub(super) fn new(clock: Clock, admission: Admission, expected: BTreeSet<Did>) -> Self {
+    pub(in crate::daemon) fn new(clock: Clock, expected: BTreeSet<Did>) -> Self {
         Self {
             clock,
-            admission,
             expected,
             state: Mutex::default(),
             registering: Mutex::default(),
@@ -77,16 +66,8 @@ impl Peers {
         }
     }
 
-    /// Whether `did` may open a peer link.
-    pub(super) fn admits(&self, did: &Did) -> bool {
-        match &self.admission {
-            Admission::Listed(listed) => listed.contains(did),
-            Admission::Anyone => true,
-        }
-    }
-
     /// Takes a link in; with the first one to a peer it gives what is set when the last one is gone.
-    pub(super) fn add(&self, link: &Arc<Link>) -> Option<CancellationToken> {
+    pub(in crate::daemon) fn add(&self, link: &Arc<Link>) -> Option<CancellationToken> {
         link.key()?;
         let begun = {
             let mut state = lock(&self.state);
@@ -110,12 +91,12 @@ impl Peers {
 
     /// Whoever takes a link out or asks [`Peers::is_newest`] holds this until the registry knows what follows: else what a peer
     /// said could be registered after its end, or its end after what its next link brought.
-    pub(super) fn register(&self) -> MutexGuard<'_, ()> {
+    pub(in crate::daemon) fn register(&self) -> MutexGuard<'_, ()> {
         lock(&self.registering)
     }
 
     /// Takes a link out; `true` when it was the last one to that peer.
-    pub(super) fn remove(&self, link: &Arc<Link>) -> bool {
+    pub(in crate::daemon) fn remove(&self, link: &Arc<Link>) -> bool {
         let is_last = {
             let mut state = lock(&self.state);
             let Some(peer) = state.get_mut(link.principal()) else { return false };
@@ -132,7 +113,7 @@ impl Peers {
     }
 
     /// The peer's key, decompressed once.
-    pub(super) fn key(&self, did: &Did) -> Option<PublicKey> {
+    pub(in crate::daemon) fn key(&self, did: &Did) -> Option<PublicKey> {
         let known = lock(&self.state).get(did).and_then(|peer| peer.links.first()?.key().copied());
         known.or_else(|| PublicKey::from_did(did.as_str()).ok())
     }
@@ -140,7 +121,7 @@ impl Peers {
     /// The open link to a peer that new work goes to: of those that are not suspect, the link that was heard from last.
     ///
     /// A peer that crashed and came back may have left links behind whose end nobody has noticed. **Source:** PROTOCOL 4.
-    pub(super) fn link(&self, did: &Did) -> Option<Arc<Link>> {
+    pub(in crate::daemon) fn link(&self, did: &Did) -> Option<Arc<Link>> {
         let state = lock(&self.state);
         let mut usable = state.get(did)?.usable();
         let first = usable.next()?;
@@ -153,20 +134,20 @@ impl Peers {
     }
 
     /// Whether a peer has a link that is not suspect. **Source:** PROTOCOL 4.
-    pub(super) fn is_responsive(&self, did: &Did) -> bool {
+    pub(in crate::daemon) fn is_responsive(&self, did: &Did) -> bool {
         let now_ms = self.clock.monotonic_ms();
         let state = lock(&self.state);
         state.get(did).is_some_and(|peer| peer.usable().any(|link| !is_suspect(link, now_ms)))
     }
 
     /// Whether a peer was heard from just now, on the link that new work goes to.
-    pub(super) fn is_just_heard(&self, did: &Did) -> bool {
+    pub(in crate::daemon) fn is_just_heard(&self, did: &Did) -> bool {
         let heard_ms = self.link(did).map(|link| link.heard_ms());
         heard_ms.is_some_and(|heard_ms| self.clock.monotonic_ms().saturating_sub(heard_ms) <= JUST_MS)
     }
 
     /// Asks a peer for a sign of life, on the link that new work goes to, and waits until it gives one or is suspect.
-    pub(super) async fn hear_from(&self, did: &Did) {
+    pub(in crate::daemon) async fn hear_from(&self, did: &Did) {
         let mut answers = self.answers.watch();
         let Some(link) = self.link(did) else { return };
         link.ask(self.clock.monotonic_ms());
@@ -182,64 +163,61 @@ impl Peers {
     }
 
     /// A peer answered PING.
-    pub(super) fn answered(&self) {
+    pub(in crate::daemon) fn answered(&self) {
         self.answers.changed();
     }
 
     /// Whether a link was asked for a sign of life since the last time this was called.
-    pub(super) fn take_asking(&self) -> bool {
+    pub(in crate::daemon) fn take_asking(&self) -> bool {
         self.is_asking.swap(false, Ordering::Relaxed)
     }
 
     /// An open link to a peer by its id.
-    pub(super) fn link_of(&self, did: &Did, link: LinkId) -> Option<Arc<Link>> {
+    pub(in crate::daemon) fn link_of(&self, did: &Did, link: LinkId) -> Option<Arc<Link>> {
         let state = lock(&self.state);
         let mut links = state.get(did)?.links.iter();
         links.find(|other| other.id() == link && !other.is_closed()).cloned()
     }
 
     /// Tells every peer that this sidecar takes no more work.
-    pub(super) fn drain(&self) {
+    pub(in crate::daemon) fn drain(&self) {
         for link in lock(&self.state).values().flat_map(|peer| &peer.links) {
             link.drain();
         }
     }
 
     /// Links on which something waits for an answer: a call, or a question for a sign of life.
-    pub(super) fn awaited_links(&self) -> Vec<Arc<Link>> {
+    pub(in crate::daemon) fn awaited_links(&self) -> Vec<Arc<Link>> {
         let state = lock(&self.state);
         let is_awaited = |link: &&Arc<Link>| link.in_flight() > 0 || link.unanswered_since_ms().is_some();
         let links = state.values().flat_map(|peer| &peer.links).filter(is_awaited);
         links.filter(|link| !link.is_closed()).cloned().collect()
     }
 
-    /// Every peer that is configured or has a link.
-    pub(super) fn all(&self) -> BTreeSet<Did> {
+    /// Every peer that we dial or that has a link.
+    pub(in crate::daemon) fn all(&self) -> BTreeSet<Did> {
         let mut all = self.expected.clone();
-        if let Admission::Listed(listed) = &self.admission {
-            all.extend(listed.iter().cloned());
-        }
         all.extend(self.connected());
         all
     }
 
     /// Open links to a peer.
-    pub(super) fn links(&self, did: &Did) -> usize {
+    pub(in crate::daemon) fn links(&self, did: &Did) -> usize {
         lock(&self.state).get(did).map_or(0, |peer| peer.links.len())
     }
 
     /// Peers with a link.
-    pub(super) fn connected(&self) -> Vec<Did> {
+    pub(in crate::daemon) fn connected(&self) -> Vec<Did> {
         lock(&self.state).keys().cloned().collect()
     }
 
     /// What whoever asks a peer takes a permit of; none without a link to it.
-    pub(super) fn turn(&self, did: &Did) -> Option<Arc<Semaphore>> {
+    pub(in crate::daemon) fn turn(&self, did: &Did) -> Option<Arc<Semaphore>> {
         lock(&self.state).get(did).map(|peer| Arc::clone(&peer.turns))
     }
 
     /// Numbers a question to a peer about what it serves: several may be on their way at once.
-    pub(super) fn ask(&self, did: &Did) -> u64 {
+    pub(in crate::daemon) fn ask(&self, did: &Did) -> u64 {
         let mut state = lock(&self.state);
         let Some(peer) = state.get_mut(did) else { return 0 };
         peer.asked += 1;
@@ -247,7 +225,7 @@ impl Peers {
     }
 
     /// Whether the answer to a question may be applied: one to a later question has not been, and its link still stands.
-    pub(super) fn is_newest(&self, did: &Did, link: LinkId, question: u64) -> bool {
+    pub(in crate::daemon) fn is_newest(&self, did: &Did, link: LinkId, question: u64) -> bool {
         let mut state = lock(&self.state);
         let Some(peer) = state.get_mut(did) else { return false };
         // The link may have gone meanwhile, and with it what was learnt.
@@ -260,7 +238,7 @@ impl Peers {
     }
 
     /// The peer has said what it serves.
-    pub(super) fn learnt(&self, did: &Did) {
+    pub(in crate::daemon) fn learnt(&self, did: &Did) {
         if let Some(peer) = lock(&self.state).get_mut(did) {
             peer.is_known = true;
             peer.fault = None;
@@ -269,14 +247,14 @@ impl Peers {
     }
 
     /// Of what the peer said, these capabilities contradict themselves.
-    pub(super) fn contradicted(&self, did: &Did, contradictions: Vec<(CapabilityId, String)>) {
+    pub(in crate::daemon) fn contradicted(&self, did: &Did, contradictions: Vec<(CapabilityId, String)>) {
         if let Some(peer) = lock(&self.state).get_mut(did) {
             peer.contradictions = contradictions;
         }
     }
 
     /// How a peer, or the one named, contradicts itself about a capability of this name.
-    pub(super) fn contradiction(&self, name: &str, only: Option<&Did>) -> Option<Refusal> {
+    pub(in crate::daemon) fn contradiction(&self, name: &str, only: Option<&Did>) -> Option<Refusal> {
         let state = lock(&self.state);
         let mut asked = state.iter().filter(|(did, _)| only.is_none_or(|only| only == *did));
         asked.find_map(|(_, peer)| {
@@ -286,7 +264,7 @@ impl Peers {
     }
 
     /// The peer has said what it serves, in a way that cannot be read; whether it said so before.
-    pub(super) fn misunderstood(&self, did: &Did, fault: Refusal) -> bool {
+    pub(in crate::daemon) fn misunderstood(&self, did: &Did, fault: Refusal) -> bool {
         let mut is_known = false;
         if let Some(peer) = lock(&self.state).get_mut(did) {
             peer.is_known = true;
@@ -298,14 +276,14 @@ impl Peers {
     }
 
     /// Why a name may be unknown though a peer, or the one named, serves it.
-    pub(super) fn fault(&self, only: Option<&Did>) -> Option<Refusal> {
+    pub(in crate::daemon) fn fault(&self, only: Option<&Did>) -> Option<Refusal> {
         let state = lock(&self.state);
         let mut asked = state.iter().filter(|(did, _)| only.is_none_or(|only| only == *did));
         asked.find_map(|(_, peer)| peer.fault.clone())
     }
 
     /// Peers that we dial and that have not said what they serve.
-    pub(super) fn unknown(&self) -> Vec<Did> {
+    pub(in crate::daemon) fn unknown(&self) -> Vec<Did> {
         let state = lock(&self.state);
         self.expected
             .iter()
@@ -315,34 +293,34 @@ impl Peers {
     }
 
     /// Whether a peer has a link and has said what it serves.
-    pub(super) fn is_known(&self, did: &Did) -> bool {
+    pub(in crate::daemon) fn is_known(&self, did: &Did) -> bool {
         lock(&self.state).get(did).is_some_and(|peer| peer.is_known)
     }
 
     /// Whether we dial this peer, or have a link to it.
-    pub(super) fn is_reachable(&self, did: &Did) -> bool {
+    pub(in crate::daemon) fn is_reachable(&self, did: &Did) -> bool {
         self.expected.contains(did) || lock(&self.state).contains_key(did)
     }
 
     /// Every peer has been asked what it serves.
-    pub(super) fn refreshed(&self, now_ms: u64) {
+    pub(in crate::daemon) fn refreshed(&self, now_ms: u64) {
         self.refreshed_ms.store(now_ms, Ordering::Relaxed);
     }
 
     /// Whether there is no peer to ask or to wait for, or all were asked less than a second ago.
-    pub(super) fn is_fresh(&self, now_ms: u64) -> bool {
+    pub(in crate::daemon) fn is_fresh(&self, now_ms: u64) -> bool {
         let refreshed_ms = self.refreshed_ms.load(Ordering::Relaxed);
         let is_recent = refreshed_ms > 0 && now_ms.saturating_sub(refreshed_ms) < FRESH_MS;
         is_recent || (lock(&self.state).is_empty() && self.expected.is_empty())
     }
 
     /// Wakes at each change from here on.
-    pub(super) fn watch(&self) -> Watch {
+    pub(in crate::daemon) fn watch(&self) -> Watch {
         self.changes.watch()
     }
 
     /// Wakes those who wait for a link or for what a peer serves.
-    pub(super) fn changed(&self) {
+    pub(in crate::daemon) fn changed(&self) {
         self.changes.changed();
     }
 }

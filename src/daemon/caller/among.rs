@@ -68,10 +68,10 @@ impl Node {
                 }
             })
         };
-        let linked = peers().filter_map(|peer| Some((peer.clone(), self.peers.link(peer)?)));
+        let linked = peers().filter_map(|peer| Some((peer.clone(), self.directory.peers.link(peer)?)));
         let mut eligible: Eligible = linked.collect();
-        if eligible.iter().any(|(peer, _)| self.peers.is_responsive(peer)) {
-            eligible.retain(|(peer, _)| self.peers.is_responsive(peer));
+        if eligible.iter().any(|(peer, _)| self.directory.peers.is_responsive(peer)) {
+            eligible.retain(|(peer, _)| self.directory.peers.is_responsive(peer));
         }
         if eligible.is_empty() {
             // The router gave one at least.

@@ -1,0 +1,3 @@
+//! The way in.
+
+pub(in crate::daemon) mod admission;
