@@ -23,17 +23,13 @@ mod executor;
 mod fault;
 #[cfg(feature = "test-hooks")]
 mod hooks;
-mod inbound;
 mod journal;
 mod listing;
 mod metrics;
 mod node;
 mod peer_list;
-mod permission;
-mod policy;
 mod providers;
 mod query;
-mod reload;
 mod sessions;
 mod sidecar;
 mod start;
@@ -55,12 +51,12 @@ use crate::net::{Host, Seed, System, local};
 use crate::store::{Medium, Thread};
 use node::Node;
 
+pub use door::policy::warnings as policy_warnings;
+pub use door::reload::ReloadError;
 pub use fault::Watch;
 #[cfg(feature = "test-hooks")]
 pub use hooks::Rule;
-pub use policy::{rules, warnings as policy_warnings};
-pub use reload::ReloadError;
-pub use start::{Hashed, Hashes, StartError, hashes};
+pub use start::{Hashed, Hashes, StartError, hashes, rules};
 
 /// A running sidecar.
 pub struct Daemon {
@@ -168,7 +164,7 @@ impl Daemon {
     ///
     /// Returns how many rules stand. **Errors:** every mistake of the configuration, or as [`Daemon::start`].
     pub async fn reload_policy(&self) -> Result<usize, ReloadError> {
-        self.node.reload_policy().await
+        self.node.door.reload_policy().await
     }
 
     /// Takes no new work, lets calls in flight end within the drain timeout, closes every link, and returns.

@@ -3,7 +3,6 @@
 use super::asks::Asks;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
-use capd_proto::identity::Keyring;
 use capd_proto::ledger::JournalId;
 
 use super::account::Account;
@@ -13,11 +12,11 @@ use super::context::Ctx;
 use super::directory::peers::Peers;
 use super::directory::serves::Serves;
 use super::directory::{self, Directory};
-use super::door::admission::Admission;
+use super::door::permit::OwnRights;
+use super::door::{self, Door};
 use super::executor::Executor;
 use super::journal::Scribe;
 use super::providers::Providers;
-use super::reload::Reading;
 use super::sessions::Pins;
 use super::sidecar::Written;
 use crate::config::Limits;
@@ -25,8 +24,7 @@ use crate::daemon::caller::drift::Drift;
 use crate::daemon::caller::outgoing::Outgoing;
 use crate::log::Lines;
 use crate::net::Host;
-use crate::policy::Decisions;
-use crate::policy::rate::{PeerRates, Rates};
+use crate::policy::rate::Rates;
 use crate::schema::Artifacts;
 use crate::schema::drift::Gate;
 use crate::store::Journal;
@@ -35,7 +33,6 @@ use crate::store::Journal;
 pub(super) struct Parts {
     pub(super) ctx: Arc<Ctx>,
     pub(super) rules: Rules,
-    pub(super) admission: Admission,
     pub(super) peers: Peers,
     pub(super) serves: Serves,
     pub(super) directory: directory::Bounds,
@@ -44,11 +41,9 @@ pub(super) struct Parts {
     pub(super) journal: Journal<Written>,
     pub(super) account: Arc<Account>,
     pub(super) gifts: Gifts,
-    pub(super) keyring: Keyring,
+    pub(super) door: door::Parts,
     pub(super) artifacts: Artifacts,
     pub(super) gate: Gate,
-    pub(super) policy: Decisions,
-    pub(super) reading: Option<Reading>,
     pub(super) cursor_key: [u8; 32],
 }
 
@@ -57,8 +52,6 @@ pub(super) struct Parts {
 pub(super) struct Rules {
     /// Largest message written, in bytes.
     pub(super) message_bytes_max: usize,
-    /// How often peers may call.
-    pub(super) peer_rates: PeerRates,
     /// All bounds, as the owner set them.
     pub(super) limits: Limits,
 }
@@ -74,17 +67,14 @@ pub(super) struct Node {
     pub(super) host: OnceLock<Weak<Host>>,
     pub(super) rules: Rules,
     pub(super) directory: Arc<Directory>,
-    pub(super) admission: Admission,
+    pub(super) door: Arc<Door>,
+    pub(super) own: OwnRights,
     /// What the agent was built against.
     pub(super) drift: Drift,
-    /// Who may do what.
-    pub(super) policy: Decisions,
-    /// Where that is read from; none where it is not.
-    pub(super) reading: Option<Reading>,
     pub(super) providers: Providers,
     pub(super) executor: Executor,
     /// Who has called how often.
-    pub(super) rates: Rates,
+    pub(super) rates: Arc<Rates>,
     /// What names the journal to peers.
     pub(super) journal_id: JournalId,
     /// Calls that may run only once, on disk.
@@ -95,8 +85,6 @@ pub(super) struct Node {
     pub(super) relay: Outgoing,
     pub(super) asks: Arc<Asks>,
     pub(super) pins: Mutex<Pins>,
-    /// Keys of DIDs whose documents the owner configured.
-    pub(super) keyring: Mutex<Keyring>,
     pub(super) cursor_key: [u8; 32],
     #[cfg(feature = "test-hooks")]
     pub(super) left_out: super::hooks::LeftOut,
@@ -108,18 +96,20 @@ impl Node {
         let asks = Asks::new(Arc::clone(&parts.ctx), Arc::clone(&parts.account));
         let base = (Arc::clone(&parts.ctx), Arc::clone(&parts.account), Arc::clone(&asks));
         let directory = Directory::new(base, parts.peers, parts.serves, parts.artifacts, parts.directory);
+        let base = (Arc::clone(&parts.ctx), Arc::clone(&parts.account), Arc::clone(&directory));
+        let rates = Arc::clone(&parts.door.rates);
+        let door = Door::new(base, parts.door);
         Arc::new_cyclic(|me| Self {
             me: me.clone(),
-            rates: Rates::new(parts.ctx.clock.clone(), parts.rules.peer_rates),
+            rates,
             account: parts.account,
             log: OnceLock::new(),
             host: OnceLock::new(),
             ctx: parts.ctx,
             directory,
-            admission: parts.admission,
+            own: door.own(),
+            door,
             drift: Drift::new(parts.gate),
-            policy: parts.policy,
-            reading: parts.reading,
             providers: Providers::default(),
             executor: parts.executor,
             journal_id: parts.journal_id,
@@ -129,7 +119,6 @@ impl Node {
             relay: Outgoing::new(slots),
             asks,
             pins: Mutex::default(),
-            keyring: Mutex::new(parts.keyring),
             rules: parts.rules,
             cursor_key: parts.cursor_key,
             #[cfg(feature = "test-hooks")]

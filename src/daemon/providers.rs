@@ -191,7 +191,10 @@ impl Node {
         let provider = ProcessProvider::new(spec, Box::new(move |task| tasks.spawn(task)));
         let id = self.providers.add(Arc::new(provider));
         tracing::info!(capability = %declared.id, command = program, "serving by process");
-        self.serve(Event::Declared { origin: Origin::Local(id), descriptors: vec![Arc::new(descriptor)] });
+        self.own.serve(
+            &self.directory.registry,
+            Event::Declared { origin: Origin::Local(id), descriptors: vec![Arc::new(descriptor)] },
+        );
         Ok(())
     }
 
@@ -212,7 +215,7 @@ impl Node {
             }
             check_rate(&descriptor)?;
             let descriptor = Arc::new(self.directory.own_schemas(descriptor)?);
-            if !self.agent_may_declare(&descriptor) {
+            if !self.own.may_declare(&descriptor) {
                 let message = format!("a policy forbids the agent to declare {}", descriptor.id);
                 return Err(Refusal::new(Code::UNAUTHORIZED, message));
             }
@@ -223,7 +226,10 @@ impl Node {
         let agent = self.providers.agent(inbound.link).unwrap_or_else(|| self.new_agent(inbound.link));
         tracing::info!(link = %inbound.link.id(), capabilities = descriptors.len(), "an agent serves");
         self.warn_of_others(agent.id, &descriptors);
-        self.serve(Event::Declared { origin: Origin::Local(agent.id), descriptors });
+        self.own.serve(
+            &self.directory.registry,
+            Event::Declared { origin: Origin::Local(agent.id), descriptors },
+        );
         Ok(())
     }
 
@@ -316,7 +322,7 @@ impl Node {
     pub(super) fn withdraw(&self, link: &Link) {
         let Some(agent) = lock(&self.providers.agents).remove(&link.id()) else { return };
         lock(&self.providers.serving).remove(&agent.id);
-        self.serve(Event::Gone(Origin::Local(agent.id)));
+        self.own.serve(&self.directory.registry, Event::Gone(Origin::Local(agent.id)));
         agent.provider.on_close();
     }
 }

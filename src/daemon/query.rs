@@ -11,13 +11,13 @@ use capd_proto::message::{
     Type,
 };
 
-use super::permission::Permit;
 use crate::daemon::context::Inbound;
 use crate::daemon::context::Refusal;
 use crate::daemon::context::refusal::mismatch;
 use crate::daemon::context::refusal::refused_artifact;
 use crate::daemon::context::wire::{text, with_fields};
 use crate::daemon::directory::schemas::SCHEMA_MEDIA_TYPE;
+use crate::daemon::door::permit::Permit;
 use crate::daemon::node::Node;
 use crate::registry::snapshot::{Origin, Snapshot};
 use crate::router;
@@ -36,11 +36,11 @@ impl Node {
             self.meet_again(inbound, again);
             return Ok(());
         }
-        let permit = self.permit_query(inbound, &question.pattern)?;
+        let permit = self.door.permit_query(inbound, &question.pattern)?;
         let context = CursorContext {
             holder: inbound.sender.as_str(),
             question: &question,
-            snapshot: self.edition(&permit),
+            snapshot: permit.edition(),
         };
         let start = match &query.cursor {
             Some(cursor) => Cursor::open(&self.cursor_key, &context, cursor)
@@ -109,7 +109,7 @@ impl Node {
     fn known<'a>(&self, snapshot: &'a Snapshot, question: &Question) -> Result<Vec<Found<'a>>, Refusal> {
         let names = snapshot.names().filter(|(name, _)| question.pattern.matches(name.as_str()));
         let found = names.map(|(_, entries)| {
-            let seen = entries.iter().filter(|entry| self.agent_may_see(entry));
+            let seen = entries.iter().filter(|entry| self.own.may_see(entry));
             seen.map(|entry| Found { descriptor: &entry.descriptor, origin: Some(&entry.origin) }).collect()
         });
         let is_hidden = matches!(
@@ -126,7 +126,7 @@ impl Node {
             Refusal::new(Code::BAD_REQUEST, "a hash has 32 bytes (sha-256) or 64 (sha-512)")
         })?;
         let is_agent = inbound.link.kind().is_local();
-        let permit = self.permit(inbound);
+        let permit = self.door.permit(inbound);
         // A peer gets what a capability names that it may call here, and nothing that we only keep.
         if let Some(mut callable) = permit.callable()
             && !callable.any(|descriptor| names(descriptor, &hash))

@@ -80,9 +80,9 @@ impl Node {
 
     fn on_negotiate(&self, inbound: &Inbound<'_>, request: &NegotiateRequest<'_>) -> Result<(), Refusal> {
         let (name, want) = request.want().map_err(Refusal::of)?;
-        let permit = self.permit_call(inbound, name.as_str())?;
+        let permit = self.door.permit_call(inbound, name.as_str(), || self.is_executing(inbound))?;
         let scope = if inbound.link.kind().is_local() { Scope::Anywhere } else { Scope::Local };
-        let may_call = |entry: &Entry| self.may_call(&permit, entry);
+        let may_call = |entry: &Entry| permit.may_call(entry);
         let choice = router::route(&permit.snapshot, name.as_str(), &want, scope, may_call)
             .map_err(|refusal| permit.refusal(refusal))?;
         if let Origin::Peer(peer) = &choice.entry.origin {

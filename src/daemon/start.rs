@@ -5,6 +5,7 @@ mod files;
 mod hashes;
 mod identity;
 mod processes;
+mod reading;
 
 use super::context;
 use super::directory;
@@ -23,30 +24,31 @@ use super::account::access::Access;
 use super::account::{Account, Told};
 use super::caller::Gifts;
 use super::context::Ctx;
+use super::door;
 use super::executor::{self, Executor, Recovered, recover};
-use super::policy::{is_closed, rules, rules_of, ungranted, warnings};
-use super::reload::Reading;
 use super::{Bound, Daemon};
 use crate::config::{self, Admit, Config, Signatures, Transport};
 use crate::daemon::directory::peers::Peers;
 use crate::daemon::directory::serves::Serves;
+use crate::daemon::door::policy::{self as door_policy, is_closed, rules_of, ungranted, warnings};
 use crate::daemon::node::{Node, Parts, Rules};
 use crate::declaration::{self, Declaration};
 use crate::net::dial::{self, Address};
 use crate::net::local::Token;
 use crate::net::{self, Host, KeyFileError, Seed, Settings, System, local, quic, tcp};
-use crate::policy::rate::PeerRates;
-use crate::policy::{self, Decisions};
+use crate::policy::rate::{PeerRates, Rates};
+use crate::policy::{self, Decisions, Rules as PolicyRules};
 use crate::schema::Artifacts;
 use crate::store::audit::{Audit, AuditOptions, AuditWriter, audit};
 use crate::store::{Folder, Medium, StoreError, Writer};
 
 use contract::gate;
 pub(super) use contract::{check_schemas, schema_error};
-pub(super) use files::check as check_files;
+use files::check as check_files;
 use files::create_dir;
 pub use hashes::{Hashed, Hashes, hashes};
 use processes::{check_commands, serve_processes};
+use reading::Reading;
 
 /// Why the sidecar does not start.
 #[derive(Debug, thiserror::Error)]
@@ -257,6 +259,14 @@ pub(super) fn new_identity(config: &Config) -> Result<Identity, StartError> {
     Ok(identity::new_seed(config)?.identity())
 }
 
+/// The rules that a configuration makes. Reads its policy files, and the agent's key if it can: without one, the own agent's
+/// rule is not among them.
+///
+/// **Errors:** [`StartError::Policy`] with every mistake.
+pub fn rules(config: &Config) -> Result<PolicyRules, StartError> {
+    door_policy::rules(config).map_err(StartError::Policy)
+}
+
 fn load_declaration(config: &Config) -> Result<Option<Declaration>, StartError> {
     let load = |path: &PathBuf| Declaration::load(path).map_err(StartError::Declaration);
     config.agent.capabilities.as_ref().map(load).transpose()
@@ -311,6 +321,12 @@ fn parts<M: Medium>(
     let queue_max = in_flight_max.saturating_mul(JOURNAL_WORK_PER_CALL);
     let Recovered { ledger, given, reserved, expired_ms, journal_id, journal, writer } =
         recover(medium, bounds, queue_max, &identity, &system, &audit)?;
+    let peer_rates = PeerRates {
+        each: limits.call_rate_per_peer,
+        all: limits.call_rate,
+        denied: limits.denied_rate_per_peer,
+    };
+    let clock = system.clock.clone();
     let peers = Peers::new(system.clock.clone(), expected);
     let ctx = Ctx::new(
         identity,
@@ -328,16 +344,7 @@ fn parts<M: Medium>(
     let account = Account::new(Arc::clone(&ctx), audit, told);
     let parts = Parts {
         ctx,
-        rules: Rules {
-            message_bytes_max: limits.msg_size_bytes_max as usize - 1,
-            peer_rates: PeerRates {
-                each: limits.call_rate_per_peer,
-                all: limits.call_rate,
-                denied: limits.denied_rate_per_peer,
-            },
-            limits: limits.clone(),
-        },
-        admission,
+        rules: Rules { message_bytes_max: limits.msg_size_bytes_max as usize - 1, limits: limits.clone() },
         directory: directory::Bounds {
             // A link that is given up for its silence needs no further reason.
             dead_ms: config.timeouts.dead_ms.min(config.timeouts.idle_ms),
@@ -360,10 +367,14 @@ fn parts<M: Medium>(
         journal,
         account,
         gifts: Gifts::new((given, reserved), expired_ms, limits.ledger_entries_max),
-        keyring: keyring(config)?,
+        door: door::Parts {
+            admission,
+            keyring: keyring(config)?,
+            policy: Arc::new(decisions(config, seed)?),
+            reading: Reading::of(config),
+            rates: Arc::new(Rates::new(clock, peer_rates)),
+        },
         gate: gate(declaration, &artifacts)?,
-        policy: decisions(config, seed)?,
-        reading: Reading::of(config),
         artifacts,
         cursor_key,
     };
@@ -372,7 +383,7 @@ fn parts<M: Medium>(
 
 /// The configuration's rules; what is odd about them is told to the log.
 fn decisions(config: &Config, seed: &Seed) -> Result<Decisions, StartError> {
-    let rules = rules_of(config, Some(seed.identity().did().clone()))?;
+    let rules = rules_of(config, Some(seed.identity().did().clone())).map_err(StartError::Policy)?;
     for warning in warnings(config, &rules) {
         tracing::warn!("{warning}");
     }

@@ -56,7 +56,7 @@ impl Node {
         let asked = given.clone().or_else(|| self.gifts.former(&call.id, &call.name));
         let at = asked.as_ref().map(|replica| &replica.peer).or(call.to.as_ref());
         let (scope, is_free) = (at.map_or(Scope::Peers, Scope::Peer), at.is_none());
-        let may_call = |entry: &Entry| self.agent_may(Action::Invoke, entry);
+        let may_call = |entry: &Entry| self.own.may(Action::Invoke, entry);
         let choice = match router::route(&snapshot, &call.name, &call.want, scope, may_call) {
             Ok(choice) => choice,
             // Whoever had the call knows what became of it, whether it still serves the capability or not.

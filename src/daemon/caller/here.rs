@@ -42,7 +42,7 @@ impl Node {
         let is_free = call.to.is_none()
             && self.gifts.peer(&call.id).is_none()
             && self.gifts.former(&call.id, &call.name).is_none();
-        let may_call = |entry: &Entry| self.agent_may(Action::Invoke, entry);
+        let may_call = |entry: &Entry| self.own.may(Action::Invoke, entry);
         is_free
             && router::route(&self.directory.snapshot(), &call.name, &call.want, Scope::Local, may_call)
                 .is_ok()
@@ -69,7 +69,7 @@ impl Node {
         call.ended.set();
         let waiters = std::mem::take(&mut lock(&call.progress).waiters);
         for (link, route) in waiters {
-            self.take_again(then, &link, &route, &envelope);
+            self.door.take_again(then, &link, &route, &envelope, &|inbound| self.dispatch(inbound));
         }
     }
 }

@@ -40,7 +40,6 @@ use smallvec::{SmallVec, smallvec};
 use tokio::sync::Notify;
 
 use super::executor::Incoming;
-use super::permission::Permit;
 use crate::daemon::account::access::TraceId;
 use crate::daemon::account::audit::Audited;
 use crate::daemon::account::meter::CallLimit;
@@ -49,6 +48,7 @@ use crate::daemon::caller::outgoing::Added;
 use crate::daemon::context::Inbound;
 use crate::daemon::context::refusal::refused_artifact;
 use crate::daemon::context::{Refusal, lock};
+use crate::daemon::door::permit::Permit;
 use crate::daemon::node::Node;
 use crate::net::{Link, Route, Service as _};
 use crate::registry::snapshot::Entry;
@@ -221,7 +221,7 @@ impl Node {
         invoke: &Invoke<'_>,
         identity: &Identity<'_>,
     ) -> Result<(), Refusal> {
-        let permit = self.permit_call(inbound, &identity.name)?;
+        let permit = self.door.permit_call(inbound, &identity.name, || self.is_executing(inbound))?;
         if invoke.delegation.is_some() {
             // PROTOCOL 7.3: until delegations are supported, none holds.
             return Err(Refusal::new(Code::DELEGATION_INVALID, "delegation is not supported"));
@@ -244,7 +244,7 @@ impl Node {
             if self.executes(inbound.envelope.id) {
                 return self.execute_inbound(inbound, invoke, &identity.name, want, None, permit);
             }
-            let may_call = |entry: &Entry| self.may_call(&permit, entry);
+            let may_call = |entry: &Entry| permit.may_call(entry);
             let local = router::route(&permit.snapshot, &identity.name, &want, Scope::Local, may_call);
             if let Ok(descriptor) = local.map(|choice| Arc::clone(&choice.entry.descriptor)) {
                 let Some(output) = self.pass_here(inbound, invoke, &descriptor)? else { return Ok(()) };

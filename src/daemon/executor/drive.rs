@@ -1,5 +1,6 @@
 //! What happened to a running call in; what its machine says to do about it, done.
 
+use crate::daemon::context::Inbound;
 use std::sync::Arc;
 
 use capd_proto::call::executor::{CancelState, Input, Output, Surplus};
@@ -86,6 +87,12 @@ impl Node {
                 message::CancelState::Unknown
             }
         }
+    }
+
+    /// Whether this very call of its sender's runs here.
+    pub(in crate::daemon) fn is_executing(&self, inbound: &Inbound<'_>) -> bool {
+        let key = CallKey { from: inbound.sender.clone(), id: inbound.envelope.id };
+        matches!(self.executor.status(&key), Status::Executing)
     }
 
     /// Whether the agent's call of this id runs, or ran, here.

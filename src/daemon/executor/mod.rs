@@ -35,13 +35,13 @@ use sha2::{Digest, Sha256};
 use smallvec::SmallVec;
 use tokio::sync::Notify;
 
-use super::permission::Permit;
 use crate::daemon::account::access::{PAYLOAD_BYTES_MAX, Payload, TraceId};
 use crate::daemon::account::audit::Audited;
 use crate::daemon::account::meter::CallLimit;
 use crate::daemon::context::refusal::{denied, refused_artifact};
 use crate::daemon::context::wire::violation_details;
 use crate::daemon::context::{Refusal, lock, seal::needs_signature};
+use crate::daemon::door::permit::Permit;
 use crate::daemon::node::Node;
 use crate::net::deadlines::Deadlines;
 use crate::net::{Link, Now, Route};
@@ -319,7 +319,7 @@ impl Node {
         if let Some(known) = self.meet_known(call, &key, digest)? {
             return self.attend(call, known);
         }
-        let may_call = |entry: &Entry| self.may_call(permit, entry);
+        let may_call = |entry: &Entry| permit.may_call(entry);
         let choice = router::route(&permit.snapshot, call.name, &call.want, Scope::Local, may_call)
             .map_err(|refusal| permit.refusal(refusal))?;
         let descriptor = &choice.entry.descriptor;
@@ -416,7 +416,7 @@ impl Node {
         match calls.known(key) {
             (Status::Unknown, _) => return Ok(None),
             // PROTOCOL 7.3: permission comes first, for what was recorded while there was one too.
-            (Status::Finished, Some(called)) if !self.may_recall(&call.permit, &called) => {
+            (Status::Finished, Some(called)) if !call.permit.may_recall(&called) => {
                 return Err(denied());
             }
             // PROTOCOL 8: a known id is joined or replayed whatever is served by now.

@@ -1,5 +1,6 @@
 //! Messages and outcomes in; the room that each is for told.
 
+mod dispatch;
 mod workers;
 
 use super::journal::Tags;

@@ -1,6 +1,5 @@
 //! REQUEST `policy-reload` and `policy-why` in; the policy read anew, whole or not at all, or what it decides, out.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use capd_proto::capability::CapabilityName;
@@ -8,96 +7,23 @@ use capd_proto::code::Code;
 use capd_proto::identity::Did;
 use capd_proto::message::{PolicyDecision, PolicyReloaded, PolicyWhy, PolicyWhyRequest, Response, Type};
 
-use super::StartError;
-use super::policy::{rules_of, warnings};
-use super::start::check_files;
-use crate::config::{Config, Mistakes, Sources};
 use crate::daemon::context::Refusal;
 use crate::daemon::context::inbound::{Inbound, is_for_the_agent};
+use crate::daemon::door::reload::ReloadError;
 use crate::daemon::node::Node;
-use crate::policy::{Action, Caller, Rules, Subject};
+use crate::policy::{Action, Caller, Subject};
 use crate::registry::snapshot::Origin;
 
-/// Where the policy is read from, and what else was read there.
-#[derive(Clone, Debug)]
-pub(super) struct Reading {
-    sources: Sources,
-    /// Keys that take effect at a start only, with their values.
-    others: BTreeMap<&'static str, String>,
-}
-
-/// Why the policy could not be read anew; the one that stood still stands.
-#[derive(Debug, thiserror::Error)]
-pub enum ReloadError {
-    /// The sidecar was started without a configuration that can be read again.
-    #[error("this sidecar was started without a configuration that can be read again")]
-    Unread,
-    /// The configuration has mistakes.
-    #[error("{0}")]
-    Config(Mistakes),
-    /// The policy has mistakes.
-    #[error(transparent)]
-    Policy(#[from] StartError),
-}
-
-impl Reading {
-    /// `None` for a configuration that was not read from anywhere.
-    pub(super) fn of(config: &Config) -> Option<Self> {
-        Some(Self { sources: config.sources()?.clone(), others: others(config) })
-    }
-
-    /// Reads it anew; blocks.
-    fn read(&self, own: Did) -> Result<Rules, ReloadError> {
-        let config = Config::load(&self.sources).map_err(ReloadError::Config)?;
-        check_files(&config)?;
-        let rules = rules_of(&config, Some(own))?;
-        for warning in warnings(&config, &rules) {
-            tracing::warn!("{warning}");
-        }
-        for (key, value) in others(&config) {
-            if self.others.get(key).is_some_and(|stands| *stands != value) {
-                tracing::warn!(key, "this key has changed as well; it takes effect at the next start");
-            }
-        }
-        Ok(rules)
-    }
-}
-
-fn others(config: &Config) -> BTreeMap<&'static str, String> {
-    let is_other = |key: &str| !matches!(key, "allow" | "groups" | "policy.files");
-    let others = config.effective().iter().filter(|effective| is_other(effective.key));
-    others.map(|effective| (effective.key, effective.value.clone())).collect()
-}
-
 impl Node {
-    /// Reads the policy anew and puts it in place of the one that stands, which a mistake leaves as it is.
-    pub(super) async fn reload_policy(&self) -> Result<usize, ReloadError> {
-        let read = match self.reading.clone() {
-            None => Err(ReloadError::Unread),
-            Some(reading) => {
-                let own = self.ctx.did().clone();
-                // Files may be slow, and links are not to wait for them.
-                self.ctx.tasks.compute(move || reading.read(own)).await.unwrap_or(Err(ReloadError::Unread))
-            }
-        };
-        let rules = read.inspect_err(|error| {
-            tracing::error!(%error, "the policy is not reloaded: the one that stood still stands");
-        })?;
-        let count = rules.shown().len();
-        self.policy.replace(rules);
-        tracing::info!(rules = count, "the policy is reloaded");
-        Ok(count)
-    }
-
     /// Answers once the policy was read anew.
     ///
     /// **Errors:** 4001 for anybody but the agent, and for a policy with a mistake, which the log names.
-    pub(super) fn on_policy_reload(&self, inbound: &Inbound<'_>) -> Result<(), Refusal> {
+    pub(in crate::daemon) fn on_policy_reload(&self, inbound: &Inbound<'_>) -> Result<(), Refusal> {
         is_for_the_agent(inbound, "policy-reload")?;
         let Some(node) = self.shared() else { return Ok(()) };
         let (link, route, id) = (Arc::clone(inbound.link), inbound.route.clone(), inbound.envelope.id);
         self.ctx.spawn(async move {
-            match node.reload_policy().await {
+            match node.door.reload_policy().await {
                 Ok(rules) => {
                     let mut body = Vec::new();
                     Response::PolicyReloaded(PolicyReloaded { rules: rules as u64 }).encode(&mut body);
@@ -124,7 +50,7 @@ impl Node {
     /// provider serves, which is the sidecar's own agent unless a peer is named.
     ///
     /// **Errors:** 4001 for anybody but the agent, and for texts that are no DID or name.
-    pub(super) fn on_policy_why(
+    pub(in crate::daemon) fn on_policy_why(
         &self,
         inbound: &Inbound<'_>,
         request: &PolicyWhyRequest<'_>,
@@ -138,7 +64,7 @@ impl Node {
         let provider = request.provider.as_deref().map(Did::parse).transpose();
         let provider = provider.map_err(|error| wrong("provider", &error))?;
         let provider = provider.as_ref().unwrap_or(self.ctx.did());
-        let (rules, snapshot) = (self.policy.rules(), self.directory.snapshot());
+        let (rules, snapshot) = (self.door.policy.rules(), self.directory.snapshot());
         let caller = Caller { did: &did, alias: None };
         let is_its = |origin: &Origin| match origin {
             Origin::Local(_) => provider == self.ctx.did(),

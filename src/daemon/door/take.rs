@@ -1,85 +1,16 @@
-//! Messages of all links in, each checked as PROTOCOL 7.3 orders, to the part that deals with its type.
+//! Messages of all links in, each checked as PROTOCOL 7.3 orders; those that pass, to whoever deals with them, out.
 
-use super::asks::Answer;
-use crate::daemon::account::denials::About;
-use crate::daemon::context::inbound::Again;
-use crate::policy::Caller;
-use crate::store::audit::Kind;
-use capd_proto::message::Message;
-use capd_proto::message::{Invoke, Query, Request};
+use super::Door;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use capd_proto::code::Code;
 use capd_proto::envelope::{Envelope, EnvelopeError, Payload};
 use capd_proto::identity::{Authcrypt, Claim, Did, InvalidSignature, PublicKey};
-use capd_proto::ledger::JournalId;
 use capd_proto::message::Type;
 
 use crate::daemon::context::{Inbound, Refusal, lock, seal::needs_signature};
-use crate::daemon::node::Node;
-use crate::net::dial::{Address, ConnectError};
-use crate::net::{CloseReason, Link, Newcomer, Now, Refused, Route, Service};
-
-impl Service for Node {
-    fn admit(&self, newcomer: &Newcomer<'_>) -> bool {
-        newcomer.kind.is_local() || self.admission.admits(newcomer.principal)
-    }
-
-    fn journal(&self) -> Option<JournalId> {
-        Some(self.journal_id)
-    }
-
-    fn on_open(&self, link: &Arc<Link>) {
-        if link.kind().is_local() {
-            tracing::debug!(link = %link.id(), kind = %link.kind(), "an agent connected");
-            return;
-        }
-        tracing::info!(peer = %link.principal(), remote = link.remote(), kind = %link.kind(), "peer connected");
-        // What it may call is decided before it asks, so that its first question takes as long as any.
-        let _decided = self.policy.view(Caller { did: link.principal(), alias: None });
-        self.directory.on_open(link);
-    }
-
-    fn on_message(&self, link: &Arc<Link>, route: &Route, payload: Bytes) {
-        self.on_messages(link, route, &[payload]);
-    }
-
-    fn on_messages(&self, link: &Arc<Link>, route: &Route, payloads: &[Bytes]) {
-        self.take_all(link, payloads.iter().map(|payload| (route, payload)));
-    }
-
-    fn on_gathered(&self, link: &Arc<Link>, messages: &[(Route, Bytes)]) {
-        self.take_all(link, messages.iter().map(|(route, payload)| (route, payload)));
-    }
-
-    fn on_reset(&self, _link: &Arc<Link>, route: &Route) {
-        self.cancel_route(route);
-    }
-
-    fn on_refused(&self, refused: &Refused<'_>) {
-        self.directory.on_peer_refused(refused);
-    }
-
-    fn on_unreachable(&self, peer: &Did, failures: &[(&Address, ConnectError)]) {
-        self.directory.on_peer_unreachable(peer, failures);
-    }
-
-    fn on_pong(&self, _link: &Arc<Link>) {
-        self.directory.peers.answered();
-    }
-
-    fn on_close(&self, link: &Arc<Link>, reason: &CloseReason) {
-        tracing::debug!(link = %link.id(), peer = %link.principal(), %reason, "link closed");
-        if link.kind().is_local() {
-            self.withdraw(link);
-        } else {
-            self.directory.on_close(link);
-            self.asks.on_link_lost(link);
-            self.on_link_lost(link);
-        }
-    }
-}
+use crate::net::{Link, Now, Route};
 
 /// A message whose envelope has been looked at, but for the equation of its signature.
 struct Arrival<'a> {
@@ -91,22 +22,37 @@ struct Arrival<'a> {
     is_claimed: bool,
 }
 
+/// What becomes of a message that has passed.
+pub(super) type Meet<'a> = &'a dyn Fn(&Inbound<'_>) -> Result<(), Refusal>;
+
 /// A message that waits until a signature before it is checked, or its own.
 type Waiting<'a> = (&'a Route, &'a Bytes, Result<Arrival<'a>, EnvelopeError>);
 
 /// Messages whose signatures are checked together at most: more gain little, and all of them wait for the last one's.
 const CLAIMS_TOGETHER_MAX: usize = 64;
 
-impl Node {
+impl Door {
     /// Takes a message of the agent's again, as if it had come at `now`.
-    pub(super) fn take_again(&self, now: Now, link: &Arc<Link>, route: &Route, payload: &Bytes) {
+    pub(in crate::daemon) fn take_again(
+        &self,
+        now: Now,
+        link: &Arc<Link>,
+        route: &Route,
+        payload: &Bytes,
+        meet: Meet<'_>,
+    ) {
         let mut claims = Vec::new();
         let arrival = self.arrive(now, link, payload, &mut claims);
-        self.settle(link, route, payload, &arrival);
+        self.settle(link, route, payload, &arrival, meet);
     }
 
     /// Takes messages in order, those whose signatures are checked together one behind the other.
-    fn take_all<'a>(&self, link: &Arc<Link>, messages: impl Iterator<Item = (&'a Route, &'a Bytes)>) {
+    pub(in crate::daemon) fn take_all<'a>(
+        &self,
+        link: &Arc<Link>,
+        messages: impl Iterator<Item = (&'a Route, &'a Bytes)>,
+        meet: Meet<'_>,
+    ) {
         let mut now = self.ctx.clock.now();
         let mut claims = Vec::new();
         // Whatever came behind a signature that is not checked yet; mostly there is none.
@@ -114,20 +60,26 @@ impl Node {
         for (route, payload) in messages {
             let arrival = self.arrive(now, link, payload, &mut claims);
             if claims.is_empty() {
-                self.settle(link, route, payload, &arrival);
+                self.settle(link, route, payload, &arrival, meet);
                 continue;
             }
             waiting.push((route, payload, arrival));
             if waiting.len() == CLAIMS_TOGETHER_MAX {
-                self.settle_claimed(link, &mut claims, &mut waiting);
+                self.settle_claimed(link, &mut claims, &mut waiting, meet);
                 now = self.ctx.clock.now();
             }
         }
-        self.settle_claimed(link, &mut claims, &mut waiting);
+        self.settle_claimed(link, &mut claims, &mut waiting, meet);
     }
 
     /// Checks the signatures that `claims` are left of, and takes the messages that waited for it.
-    fn settle_claimed(&self, link: &Arc<Link>, claims: &mut Vec<Claim>, waiting: &mut Vec<Waiting<'_>>) {
+    fn settle_claimed(
+        &self,
+        link: &Arc<Link>,
+        claims: &mut Vec<Claim>,
+        waiting: &mut Vec<Waiting<'_>>,
+        meet: Meet<'_>,
+    ) {
         let mut checked = Claim::check_all(claims).into_iter();
         claims.clear();
         for (route, payload, mut arrival) in waiting.drain(..) {
@@ -140,7 +92,7 @@ impl Node {
                     arrival.admitted = Err(Refusal::of(arrival.envelope.misfit(misfit)));
                 }
             }
-            self.settle(link, route, payload, &arrival);
+            self.settle(link, route, payload, &arrival, meet);
         }
     }
 
@@ -231,9 +183,10 @@ impl Node {
         route: &Route,
         payload: &Bytes,
         arrival: &Result<Arrival<'_>, EnvelopeError>,
+        meet: Meet<'_>,
     ) {
         let (id, received) = match arrival {
-            Ok(arrival) => (Some(arrival.envelope.id), self.receive(link, route, payload, arrival)),
+            Ok(arrival) => (Some(arrival.envelope.id), self.receive(link, route, payload, arrival, meet)),
             Err(error) => (error.id, Err(Refusal::of(*error))),
         };
         if let Err(refusal) = received {
@@ -247,12 +200,13 @@ impl Node {
         route: &Route,
         payload: &Bytes,
         arrival: &Arrival<'_>,
+        meet: Meet<'_>,
     ) -> Result<(), Refusal> {
         let Arrival { now, envelope, admitted, is_claimed: _ } = arrival;
         let is_error = envelope.typ == Type::Error.code();
         let is_invoke = envelope.typ == Type::CapInvoke.code();
         let taken = match admitted {
-            Ok(sender) => self.take(*now, link, route, payload, sender, envelope),
+            Ok(sender) => self.take(*now, link, route, payload, (sender, envelope), meet),
             Err(refusal) => Err(refusal.clone()),
         };
         let (taken, is_told) = match taken {
@@ -284,24 +238,15 @@ impl Node {
         link: &Arc<Link>,
         route: &Route,
         payload: &Bytes,
-        sender: &Did,
-        envelope: &Envelope<'_>,
+        (sender, envelope): (&Did, &Envelope<'_>),
+        meet: Meet<'_>,
     ) -> Result<(), Refusal> {
         match envelope.body() {
             Some(body) => {
                 let body = &payload.slice_ref(body);
-                self.dispatch(&Inbound {
-                    now,
-                    link,
-                    route,
-                    payload,
-                    sender,
-                    envelope,
-                    body,
-                    is_encrypted: false,
-                })
+                meet(&Inbound { now, link, route, payload, sender, envelope, body, is_encrypted: false })
             }
-            None => self.receive_encrypted(now, link, route, payload, sender, envelope),
+            None => self.receive_encrypted(now, link, route, payload, (sender, envelope), meet),
         }
     }
 
@@ -311,8 +256,8 @@ impl Node {
         link: &Arc<Link>,
         route: &Route,
         payload: &Bytes,
-        sender: &Did,
-        envelope: &Envelope<'_>,
+        (sender, envelope): (&Did, &Envelope<'_>),
+        meet: Meet<'_>,
     ) -> Result<(), Refusal> {
         let plaintext = Bytes::from(self.open(link, envelope)?);
         let envelope = envelope.clone().with_body(&plaintext).map_err(Refusal::of)?;
@@ -320,7 +265,7 @@ impl Node {
             let checked = self.claim(link, &envelope)?.check();
             checked.map_err(|misfit| Refusal::of(envelope.misfit(misfit)))?;
         }
-        self.dispatch(&Inbound {
+        meet(&Inbound {
             now,
             link,
             route,
@@ -331,109 +276,10 @@ impl Node {
             is_encrypted: true,
         })
     }
-
-    /// One message to the part that deals with its type.
-    fn dispatch(&self, inbound: &Inbound<'_>) -> Result<(), Refusal> {
-        let Some(typ) = Type::from_code(inbound.envelope.typ) else {
-            return Err(Refusal::new(Code::UNKNOWN_TYPE, "message type is not spoken here"));
-        };
-        let is_ours = inbound.is_for(self.ctx.did());
-        match typ {
-            Type::CapInvoke => self.on_invoke(inbound),
-            Type::CapResult => self.on_result(inbound),
-            Type::Error => self.on_error(inbound),
-            Type::Processing | Type::Progress | Type::InputRequired => self.on_progress(inbound, typ),
-            Type::CapDeclare if inbound.envelope.reply_to.is_none() => self.on_declare(inbound),
-            Type::CapDeclare | Type::DocSend | Type::Response | Type::Pong => self.on_answer_of(inbound, typ),
-            Type::Ping if is_ours => self.on_ping(inbound),
-            Type::CapQuery if is_ours => self.on_query(inbound),
-            Type::DocRequest if is_ours => self.on_doc_request(inbound),
-            Type::Request => self.on_request(inbound, is_ours),
-            Type::Ping | Type::CapQuery | Type::DocRequest => self.forward(inbound, typ),
-            // PROTOCOL 7: taken, and needs no answer.
-            Type::Ack => Ok(()),
-            Type::Hello | Type::HelloAck | Type::HelloReject => {
-                Err(Refusal::new(Code::BAD_REQUEST, "the link is open already"))
-            }
-        }
-    }
-
-    /// PONG, CAP_DECLARE, DOC_SEND, RESPONSE: to whoever asked.
-    fn on_answer_of(&self, inbound: &Inbound<'_>, typ: Type) -> Result<(), Refusal> {
-        let shape = Message::decode_checked(typ, inbound.checked_body()).map(drop).map_err(Refusal::of);
-        // Nothing better will come than an answer that cannot be read.
-        let answer = shape.is_ok().then(|| Answer { typ, body: inbound.body.clone() });
-        let is_ours = |id| self.asks.answered(&id, inbound.link.principal(), answer);
-        if !inbound.envelope.reply_id().is_some_and(is_ours) {
-            self.on_answer(inbound, typ, shape.is_ok());
-        }
-        shape
-    }
-
-    /// Meets a message again once what it waits for has ended.
-    pub(super) fn meet_again(&self, inbound: &Inbound<'_>, again: Again) {
-        let Some(node) = self.shared() else { return };
-        let (link, route, payload) =
-            (Arc::clone(inbound.link), inbound.route.clone(), inbound.payload.clone());
-        self.ctx.spawn(async move {
-            again.await;
-            node.on_message(&link, &route, payload);
-        });
-    }
-
-    fn on_ping(&self, inbound: &Inbound<'_>) -> Result<(), Refusal> {
-        self.ctx.reply(inbound, Type::Pong, inbound.body);
-        Ok(())
-    }
 }
 
 /// The key of the link's principal, which a peer link has at hand.
 fn principal_key(link: &Link) -> Result<PublicKey, Refusal> {
     let key = link.key().copied().or_else(|| PublicKey::from_did(link.principal().as_str()).ok());
     key.ok_or_else(|| Refusal::new(Code::UNAUTHORIZED, "not authorized"))
-}
-
-impl Node {
-    /// 3001, whatever for: a sender that is not its link's principal, or one that may not send this. What its sender is
-    /// told, and whether this denial is told by itself.
-    pub(super) fn deny(&self, now: Now, link: &Link, payload: &Bytes, refusal: Refusal) -> (Refusal, bool) {
-        let principal = link.principal();
-        let Ok(envelope) = Envelope::decode(payload) else { return (refusal, true) };
-        let is_bound = self.sender(link, &envelope.from).is_some();
-        // PROTOCOL 7.3: the rate is of all that this caller is denied, so it tells nothing of what it asked for.
-        if is_bound
-            && !link.kind().is_local()
-            && let Err(exceeded) = self.rates.deny(principal)
-        {
-            let is_told = self.account.denials.note(principal, About::limited(), now);
-            return (self.account.rate_limited(&exceeded), is_told);
-        }
-        let kind = if is_bound { Kind::Denied } else { Kind::BindingMismatch };
-        let capability = envelope.body().filter(|_| is_bound).and_then(|body| {
-            let typ = Type::from_code(envelope.typ)?;
-            asked_for(typ, body)
-        });
-        let about = About { kind, code: refusal.code, typ: Some(envelope.typ), capability };
-        let is_told = self.account.denials.note(principal, about.clone(), now);
-        if is_told {
-            self.account.audit_denied(link, &envelope, &refusal, about);
-        }
-        (refusal, is_told)
-    }
-}
-
-/// The capability that a message asks for, if it asks for one.
-fn asked_for(typ: Type, body: &[u8]) -> Option<String> {
-    match typ {
-        Type::CapInvoke => {
-            let invoke = Invoke::decode(body).ok()?;
-            invoke.identity().ok().map(|asked| asked.name.to_string())
-        }
-        Type::CapQuery => Query::decode(body).ok()?.question().ok().map(|asked| asked.pattern.to_string()),
-        Type::Request => match Request::decode(body).ok()? {
-            Request::Negotiate(request) => Some(request.capability.into_owned()),
-            _ => None,
-        },
-        _ => None,
-    }
 }

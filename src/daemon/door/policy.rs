@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 
 use capd_proto::identity::Did;
 
-use super::StartError;
 use crate::config::{self, Admit, Config};
 use crate::declaration::Declaration;
 use crate::net;
@@ -17,8 +16,8 @@ use crate::policy::{Action, Grant, Mistake, Mistakes, Rules, Source, Who};
 /// The rules that a configuration makes. Reads its policy files, and the agent's key if it can: without one, the own agent's
 /// rule is not among them.
 ///
-/// **Errors:** [`StartError::Policy`] with every mistake.
-pub fn rules(config: &Config) -> Result<Rules, StartError> {
+/// **Errors:** every mistake.
+pub(in crate::daemon) fn rules(config: &Config) -> Result<Rules, Mistakes> {
     let key_file = &config.agent.key_file;
     // A key that cannot be read is for a start to tell.
     let seed = if key_file.exists() { net::load_or_create(key_file).ok() } else { None };
@@ -26,7 +25,7 @@ pub fn rules(config: &Config) -> Result<Rules, StartError> {
 }
 
 /// The rules for the agent of this DID.
-pub(super) fn rules_of(config: &Config, own: Option<Did>) -> Result<Rules, StartError> {
+pub(in crate::daemon) fn rules_of(config: &Config, own: Option<Did>) -> Result<Rules, Mistakes> {
     let mut mistakes = Vec::new();
     let mut files = Vec::new();
     for path in &config.policy.files {
@@ -42,9 +41,9 @@ pub(super) fn rules_of(config: &Config, own: Option<Did>) -> Result<Rules, Start
     let groups = taken(groups, "groups", &mut mistakes);
     let grants = taken(config.allow.iter().map(grant), "allow", &mut mistakes);
     if !mistakes.is_empty() {
-        return Err(StartError::Policy(Mistakes(mistakes)));
+        return Err(Mistakes(mistakes));
     }
-    Rules::new(&Source { own, groups, grants, files }).map_err(StartError::Policy)
+    Rules::new(&Source { own, groups, grants, files })
 }
 
 /// What of a configuration's rules is likely to be a mistake, one sentence each.
@@ -70,7 +69,7 @@ pub fn warnings(config: &Config, rules: &Rules) -> Vec<String> {
 }
 
 /// What a declaration's capabilities declare that rules which permit calls of them do not grant, one sentence each.
-pub(super) fn ungranted(rules: &Rules, declaration: &Declaration) -> Vec<String> {
+pub(in crate::daemon) fn ungranted(rules: &Rules, declaration: &Declaration) -> Vec<String> {
     let declared = declaration.capabilities.iter().map(|declared| cases::Declared {
         id: declared.id.clone(),
         category: declared.category.clone().unwrap_or_default(),
@@ -80,7 +79,7 @@ pub(super) fn ungranted(rules: &Rules, declaration: &Declaration) -> Vec<String>
 }
 
 /// Whether rules leave peers nothing to call.
-pub(super) fn is_closed(config: &Config) -> bool {
+pub(in crate::daemon) fn is_closed(config: &Config) -> bool {
     config.allow.is_empty() && config.policy.files.is_empty()
 }
 
