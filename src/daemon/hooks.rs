@@ -45,7 +45,7 @@ impl Node {
     pub(super) fn leave_out(&self, rule: Rule) {
         self.left_out.0.fetch_or(rule.bit(), Ordering::Relaxed);
         if rule == Rule::Ledger {
-            self.executor.set_blind(true);
+            self.executor.table.set_blind(true);
         }
     }
 }

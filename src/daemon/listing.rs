@@ -70,7 +70,7 @@ impl Node {
         let page = match request.target {
             Some(id) => {
                 let relayed = self.relay.call(&id).map(|call| self.relayed(&call, times));
-                let calls = relayed.into_iter().chain(self.executor.listed_of(id, times)).collect();
+                let calls = relayed.into_iter().chain(self.executor.table.listed_of(id, times)).collect();
                 CallsPage { calls, ..CallsPage::default() }
             }
             // A page ends early rather than outgrow what the link takes.
@@ -114,7 +114,7 @@ impl Node {
             calls.extend(relayed.iter().map(|call| self.relayed(call, times)));
         }
         let behind = if is_past_callers { key.as_ref() } else { None };
-        calls.extend(self.executor.listed_after(behind, limit - calls.len(), times));
+        calls.extend(self.executor.table.listed_after(behind, limit - calls.len(), times));
         let is_full = keep_to(&mut calls, bytes_max) || calls.len() >= limit;
         // A page that is not full is the last one; a full one may be, and the next one is empty then.
         let last = if is_full { calls.last().and_then(After::of) } else { None };

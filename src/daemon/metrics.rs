@@ -41,8 +41,10 @@ impl Node {
             };
             ([code, Cow::Borrowed(role.as_str()), Cow::Borrowed(outcome)], count)
         });
-        let in_flight =
-            [(Role::Executor, self.executor.in_flight().all), (Role::Caller, self.relay.calls_in_flight())];
+        let in_flight = [
+            (Role::Executor, self.executor.table.in_flight().all),
+            (Role::Caller, self.relay.calls_in_flight()),
+        ];
         let in_flight = in_flight.map(|(role, count)| ([Cow::Borrowed(role.as_str())], count_of(count)));
         let journal = self.scribe.counters();
         let audit = self.account.audit.counters();
@@ -80,8 +82,8 @@ impl Node {
         let max = &self.rules.limits;
         let mut rows = link_limits(host, levels, max);
         let refused = |bound| self.account.meter.refusals(bound);
-        let in_flight = self.executor.in_flight();
-        let ledger = self.executor.ledger_levels();
+        let in_flight = self.executor.table.in_flight();
+        let ledger = self.executor.table.ledger_levels();
         let mut level = |limit, bound, level, max| {
             rows.push(Row {
                 limit,
@@ -106,7 +108,7 @@ impl Node {
         level(
             "limits.calls_in_flight_per_provider_max",
             CallLimit::CallsPerProvider,
-            self.providers.agents_busiest(),
+            self.executor.providers.agents_busiest(),
             max.calls_in_flight_per_provider_max,
         );
         let waiting = self.ctx.slots.used().max(self.relay.calls_in_flight());

@@ -28,9 +28,7 @@ mod listing;
 mod metrics;
 mod node;
 mod peer_list;
-mod providers;
 mod query;
-mod sessions;
 mod sidecar;
 mod start;
 
@@ -172,12 +170,12 @@ impl Daemon {
         self.node.ctx.draining.cancel();
         // PROTOCOL 4: peers are told first, so that their next calls go elsewhere. Agents here may still be needed.
         self.node.directory.peers.drain();
-        if tokio::time::timeout(self.drain_timeout, self.node.executor.idle()).await.is_err() {
+        if tokio::time::timeout(self.drain_timeout, self.node.executor.table.idle()).await.is_err() {
             tracing::warn!("calls were still in flight when the time for draining ran out");
         }
-        self.node.interrupt_calls();
+        self.node.executor.interrupt_calls();
         // Results that are on their way to the disk are sent once they are there.
-        if tokio::time::timeout(CONCLUDE_TIMEOUT, self.node.executor.idle()).await.is_err() {
+        if tokio::time::timeout(CONCLUDE_TIMEOUT, self.node.executor.table.idle()).await.is_err() {
             tracing::warn!(
                 "results could not be written to the journal; their calls have an unknown outcome"
             );

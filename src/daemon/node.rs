@@ -8,23 +8,22 @@ use capd_proto::ledger::JournalId;
 use super::account::Account;
 use super::caller;
 use super::caller::Gifts;
+use super::caller::agreed::Agreed;
+use super::caller::pins;
 use super::context::Ctx;
 use super::directory::peers::Peers;
 use super::directory::serves::Serves;
 use super::directory::{self, Directory};
 use super::door::permit::OwnRights;
 use super::door::{self, Door};
-use super::executor::Executor;
+use super::executor::{self, Executor, Table};
 use super::journal::Scribe;
-use super::providers::Providers;
-use super::sessions::Pins;
 use super::sidecar::Written;
 use crate::config::Limits;
 use crate::daemon::caller::drift::Drift;
 use crate::daemon::caller::outgoing::Outgoing;
 use crate::log::Lines;
 use crate::net::Host;
-use crate::policy::rate::Rates;
 use crate::schema::Artifacts;
 use crate::schema::drift::Gate;
 use crate::store::Journal;
@@ -36,7 +35,8 @@ pub(super) struct Parts {
     pub(super) peers: Peers,
     pub(super) serves: Serves,
     pub(super) directory: directory::Bounds,
-    pub(super) executor: Executor,
+    pub(super) table: Table,
+    pub(super) bounds: executor::Bounds,
     pub(super) journal_id: JournalId,
     pub(super) journal: Journal<Written>,
     pub(super) account: Arc<Account>,
@@ -50,8 +50,6 @@ pub(super) struct Parts {
 /// What the owner chose about calls.
 #[derive(Clone, Debug)]
 pub(super) struct Rules {
-    /// Largest message written, in bytes.
-    pub(super) message_bytes_max: usize,
     /// All bounds, as the owner set them.
     pub(super) limits: Limits,
 }
@@ -71,10 +69,7 @@ pub(super) struct Node {
     pub(super) own: OwnRights,
     /// What the agent was built against.
     pub(super) drift: Drift,
-    pub(super) providers: Providers,
-    pub(super) executor: Executor,
-    /// Who has called how often.
-    pub(super) rates: Arc<Rates>,
+    pub(super) executor: Arc<Executor>,
     /// What names the journal to peers.
     pub(super) journal_id: JournalId,
     /// Calls that may run only once, on disk.
@@ -84,7 +79,7 @@ pub(super) struct Node {
     pub(super) gifts: Gifts,
     pub(super) relay: Outgoing,
     pub(super) asks: Arc<Asks>,
-    pub(super) pins: Mutex<Pins>,
+    pub(super) pins: Mutex<Agreed>,
     pub(super) cursor_key: [u8; 32],
     #[cfg(feature = "test-hooks")]
     pub(super) left_out: super::hooks::LeftOut,
@@ -99,9 +94,19 @@ impl Node {
         let base = (Arc::clone(&parts.ctx), Arc::clone(&parts.account), Arc::clone(&directory));
         let rates = Arc::clone(&parts.door.rates);
         let door = Door::new(base, parts.door);
+        let base = (Arc::clone(&parts.ctx), Arc::clone(&parts.account), Arc::clone(&directory));
+        let executor = Executor::new(
+            base,
+            executor::Parts {
+                own: door.own(),
+                scribe: Arc::new(parts.journal.clone()),
+                table: parts.table,
+                rates,
+                bounds: parts.bounds,
+            },
+        );
         Arc::new_cyclic(|me| Self {
             me: me.clone(),
-            rates,
             account: parts.account,
             log: OnceLock::new(),
             host: OnceLock::new(),
@@ -110,15 +115,14 @@ impl Node {
             own: door.own(),
             door,
             drift: Drift::new(parts.gate),
-            providers: Providers::default(),
-            executor: parts.executor,
+            executor,
             journal_id: parts.journal_id,
             scribe: Arc::new(parts.journal.clone()),
             journal: parts.journal,
             gifts: parts.gifts,
             relay: Outgoing::new(slots),
             asks,
-            pins: Mutex::default(),
+            pins: Mutex::new(pins::none()),
             rules: parts.rules,
             cursor_key: parts.cursor_key,
             #[cfg(feature = "test-hooks")]
@@ -129,7 +133,6 @@ impl Node {
     /// Drops what would keep the node alive: calls whose tickets answer to it.
     pub(super) fn let_go(&self) {
         self.executor.let_go();
-        self.providers.let_go();
     }
 
     /// This node for a task; `None` once the daemon is being dropped.

@@ -25,7 +25,7 @@ use super::account::{Account, Told};
 use super::caller::Gifts;
 use super::context::Ctx;
 use super::door;
-use super::executor::{self, Executor, Recovered, recover};
+use super::executor::{self, Recovered, Table, recover};
 use super::{Bound, Daemon};
 use crate::config::{self, Admit, Config, Signatures, Transport};
 use crate::daemon::directory::peers::Peers;
@@ -191,13 +191,19 @@ pub(super) async fn start_on(
         }
         serve_processes(&node, &config, declaration, helper)?;
     }
-    for work in
-        [Work::Deadlines, Work::Requests, Work::Journal, Work::Probes, Work::Requirements, Work::Denials]
-    {
+    for work in [
+        Work::Deadlines,
+        Work::Requests,
+        Work::Journal,
+        Work::Probes,
+        Work::Requirements,
+        Work::Denials,
+        Work::Gifts,
+    ] {
         let worker = Arc::clone(&node);
         node.ctx.spawn(async move {
             match work {
-                Work::Deadlines => worker.keep_deadlines().await,
+                Work::Deadlines => worker.executor.keep_deadlines().await,
                 Work::Requests => {
                     // Neither ends before shutdown.
                     tokio::join!(worker.asks.expire(), worker.expire_requests());
@@ -207,6 +213,7 @@ pub(super) async fn start_on(
                 Work::Requirements => {
                     tokio::join!(worker.look_at_requirements(), worker.prove_ahead());
                 }
+                Work::Gifts => worker.forget_gifts().await,
                 Work::Denials => worker.account.keep_denials().await,
             }
         });
@@ -229,6 +236,7 @@ enum Work {
     Probes,
     Requirements,
     Denials,
+    Gifts,
 }
 
 pub(super) fn check(config: &Config) -> Result<Vec<String>, StartError> {
@@ -344,7 +352,7 @@ fn parts<M: Medium>(
     let account = Account::new(Arc::clone(&ctx), audit, told);
     let parts = Parts {
         ctx,
-        rules: Rules { message_bytes_max: limits.msg_size_bytes_max as usize - 1, limits: limits.clone() },
+        rules: Rules { limits: limits.clone() },
         directory: directory::Bounds {
             // A link that is given up for its silence needs no further reason.
             dead_ms: config.timeouts.dead_ms.min(config.timeouts.idle_ms),
@@ -354,15 +362,14 @@ fn parts<M: Medium>(
         },
         peers,
         serves: Serves::new(serves, config.peer.serves.clone()),
-        executor: Executor::new(
-            Arc::new(journal.clone()),
-            ledger,
-            executor::Bounds {
-                calls_max: in_flight_max,
-                calls_per_peer_max: limits.calls_in_flight_per_peer_max,
-                calls_per_capability_max: limits.calls_in_flight_per_capability_max,
-            },
-        ),
+        table: Table::new(ledger),
+        bounds: executor::Bounds {
+            calls_max: in_flight_max,
+            calls_per_peer_max: limits.calls_in_flight_per_peer_max,
+            calls_per_capability_max: limits.calls_in_flight_per_capability_max,
+            calls_per_provider_max: limits.calls_in_flight_per_provider_max,
+            message_bytes_max: limits.msg_size_bytes_max as usize - 1,
+        },
         journal_id,
         journal,
         account,

@@ -38,7 +38,7 @@ impl Node {
             return Err(Refusal::new(Code::BAD_REQUEST, "a CAP_RESULT needs reply_to"));
         };
         if inbound.link.kind().is_local() {
-            return self.on_agent_result(inbound, &id);
+            return self.executor.on_agent_result(inbound, &id);
         }
         let result = CapResult::decode_checked(inbound.checked_body()).map_err(Refusal::of)?;
         let (ended, retry_after_ms) = match &result.outcome {
@@ -67,7 +67,7 @@ impl Node {
         // An ERROR is never answered by one, or two sides would go on for ever.
         let Ok(error) = ErrorBody::decode(inbound.body) else { return Ok(()) };
         if inbound.link.kind().is_local() {
-            self.on_agent_error(inbound, &id, &error);
+            self.executor.on_agent_error(inbound, &id, &error);
             return Ok(());
         }
         let answer = Answer { typ: Type::Error, body: inbound.body.clone() };
@@ -104,7 +104,7 @@ impl Node {
         message::Message::decode_checked(typ, inbound.checked_body()).map_err(Refusal::of)?;
         let Some(id) = inbound.envelope.reply_id() else { return Ok(()) };
         if inbound.link.kind().is_local() {
-            self.on_agent_progress(inbound, &id, typ);
+            self.executor.on_agent_progress(inbound, &id, typ);
             return Ok(());
         }
         if let Some((call, generation)) = self.relay.call_awaiting(&id, inbound.link.principal()) {

@@ -4,6 +4,7 @@
 //! whoever had it first, also after this process has started again (PROTOCOL 8).
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use ahash::HashMap;
 use capd_proto::code::Code;
@@ -256,7 +257,7 @@ impl Node {
         }
         match self.gifts.former(id, name).map(|replica| replica.peer) {
             None => Ok(to),
-            Some(_) if self.executes(*id) => Ok(to),
+            Some(_) if self.executor.executes(*id) => Ok(to),
             Some(peer) if to.as_ref().is_none_or(|to| *to == peer) => Ok(Some(peer)),
             Some(peer) => {
                 let why = format!(
@@ -329,9 +330,15 @@ impl Node {
         self.drive_call(call, None, Handed::Nothing);
     }
 
-    /// Forgets whom expired calls were given to.
-    pub(in crate::daemon) fn forget_gifts(&self) {
-        let (rows, expired_ms) = self.gifts.take_expired(self.ctx.clock.wall_ms());
-        self.scribe.expire(rows, expired_ms);
+    /// Forgets whom expired calls were given to, until shutdown.
+    pub(in crate::daemon) async fn forget_gifts(&self) {
+        loop {
+            let (rows, expired_ms) = self.gifts.take_expired(self.ctx.clock.wall_ms());
+            self.scribe.expire(rows, expired_ms);
+            tokio::time::sleep(SWEEP_INTERVAL).await;
+        }
     }
 }
+
+/// Pause between two looks for what may be forgotten.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);

@@ -8,6 +8,7 @@
 //! its one answer.
 
 mod access;
+pub(in crate::daemon) mod agreed;
 mod among;
 mod answers;
 mod choose;
@@ -20,6 +21,7 @@ mod listing;
 mod memory;
 pub(in crate::daemon) mod outgoing;
 mod owner;
+pub(in crate::daemon) mod pins;
 mod reserved;
 mod retry;
 
@@ -221,14 +223,15 @@ impl Node {
         invoke: &Invoke<'_>,
         identity: &Identity<'_>,
     ) -> Result<(), Refusal> {
-        let permit = self.door.permit_call(inbound, &identity.name, || self.is_executing(inbound))?;
+        let permit =
+            self.door.permit_call(inbound, &identity.name, || self.executor.is_executing(inbound))?;
         if invoke.delegation.is_some() {
             // PROTOCOL 7.3: until delegations are supported, none holds.
             return Err(Refusal::new(Code::DELEGATION_INVALID, "delegation is not supported"));
         }
         if !inbound.link.kind().is_local() {
             self.is_for_this_journal(inbound)?;
-            let want = self.wanted(inbound, &identity.name, identity.want.clone(), invoke)?;
+            let want = self.executor.wanted(inbound, &identity.name, identity.want.clone(), invoke)?;
             return self.execute_inbound(inbound, invoke, &identity.name, want, None, permit);
         }
         let to = if inbound.is_for(self.ctx.did()) { None } else { Some(self.peer_named(inbound)?) };
@@ -237,11 +240,11 @@ impl Node {
             Some((peer, version)) if to.as_ref().is_none_or(|to| *to == peer) => {
                 (Want::Pinned(version), Some(peer))
             }
-            _ => (self.wanted(inbound, &identity.name, identity.want.clone(), invoke)?, to),
+            _ => (self.executor.wanted(inbound, &identity.name, identity.want.clone(), invoke)?, to),
         };
         let to = self.given_to(&inbound.envelope.id, &identity.name, to)?;
         if to.is_none() || to.as_ref() == Some(self.ctx.did()) {
-            if self.executes(inbound.envelope.id) {
+            if self.executor.executes(inbound.envelope.id) {
                 return self.execute_inbound(inbound, invoke, &identity.name, want, None, permit);
             }
             let may_call = |entry: &Entry| permit.may_call(entry);
@@ -263,23 +266,7 @@ impl Node {
         output: Option<Arc<Artifact>>,
         permit: Permit,
     ) -> Result<(), Refusal> {
-        self.execute(&Incoming {
-            now: inbound.now,
-            link: inbound.link,
-            route: inbound.route,
-            from: inbound.sender,
-            id: inbound.envelope.id,
-            thread_id: inbound.envelope.thread_id.as_deref(),
-            trace: TraceId::of(inbound.envelope),
-            envelope: self.ctx.for_agent(inbound),
-            body: inbound.body,
-            invoke,
-            name,
-            want,
-            output,
-            expires_at_ms: inbound.expires_at_ms(),
-            permit,
-        })
+        self.executor.execute(&Incoming { inbound, invoke, name, want, output, permit })
     }
 
     /// The agent's call of what is served here, at the gate and held against what the agent was built against. Gives

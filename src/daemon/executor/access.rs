@@ -1,13 +1,13 @@
 //! A call that ran here, or was to, in; its line of the access log out.
 
+use super::Executor;
 use capd_proto::message::Role;
 
-use super::Running;
+use super::table::Running;
 use crate::daemon::account::access::{End, Line};
-use crate::daemon::node::Node;
 use crate::provider::CallKey;
 
-impl Node {
+impl Executor {
     /// A call that ran here has ended so, or, where it is refused after all, does not run.
     pub(super) fn log_executed(&self, key: &CallKey, running: &Running, end: End<'_>) {
         if !self.account.ended(Role::Executor, end) {

@@ -1,5 +1,6 @@
 //! Calls of the ledger in; what a list says of them out.
 
+use super::table::Table;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use capd_proto::envelope::MessageId;
 use capd_proto::ledger::{Facts, Listed, Status};
 use capd_proto::message::{CallState, ListedCall, ResultStatus, Role};
 
-use super::{Calls, Executor, Running, Stage};
+use super::table::{Calls, Running, Stage};
 use crate::daemon::account::audit::Answered;
 use crate::daemon::context::lock;
 use crate::daemon::context::times::Times;
@@ -79,8 +80,8 @@ impl Calls {
         let outcome = outcome.or(recorded.outcome);
         ListedCall {
             capability: capability.or_else(|| called.as_ref().map(ToString::to_string)).map(Into::into),
-            started_at_ms: of_running(|running| running.started_ms),
-            deadline_at_ms: of_running(|running| running.deadline_ms),
+            started_at_ms: of_running(|running| running.moments.started_ms),
+            deadline_at_ms: of_running(|running| running.moments.deadline_ms),
             finished_at_ms: finished_at_ms.or(recorded.finished_at_ms),
             status: outcome.map(|outcome| outcome.map_or(ResultStatus::Error, |()| ResultStatus::Success)),
             code: outcome.and_then(Result::err),
@@ -98,7 +99,7 @@ impl Calls {
     }
 }
 
-impl Executor {
+impl Table {
     /// Calls behind that of `after`, in the order of their keys.
     pub(in crate::daemon) fn listed_after(
         &self,
@@ -117,7 +118,7 @@ impl Executor {
     }
 }
 
-impl Executor {
+impl Table {
     /// Whose call of this id was answered, what it called, and who answered; nobody if it still runs.
     pub(in crate::daemon) fn answered(&self, id: MessageId) -> Option<Answered> {
         let calls = lock(&self.calls);

@@ -3,20 +3,21 @@
 //! A call that may run only once is on disk before its provider sees it, and its result before its caller does
 //! (PROTOCOL 8). Whatever happens to it while its row is being written waits for that.
 
+use super::Executor;
 use bytes::Bytes;
 use capd_proto::call::executor::{Input, Surplus};
 use capd_proto::code::Code;
 use capd_proto::envelope::{Encoded, MessageId};
 use capd_proto::ledger::{Answerer, Finish, Kept};
 use capd_proto::message::{CallError, CapResult, Type};
+use std::sync::Arc;
 
 use super::results::Answer;
-use super::{Stage, Waiter};
+use super::table::{Stage, Waiter};
 use crate::daemon::account::access::End;
 use crate::daemon::context::wire::not_final;
 use crate::daemon::context::{Refusal, lock};
 use crate::daemon::journal::{untaken, unwritable};
-use crate::daemon::node::Node;
 use crate::provider::CallKey;
 use crate::store::{Begun, Change, Row, StoreError, Work};
 
@@ -30,10 +31,10 @@ pub(in crate::daemon) enum Written {
     Recalled { id: MessageId, waiter: Waiter },
 }
 
-impl Node {
+impl Executor {
     /// Acts on what the journal has done.
     pub(in crate::daemon) fn on_execution_written(
-        &self,
+        self: &Arc<Self>,
         tag: Written,
         outcome: Result<Option<Bytes>, StoreError>,
     ) {
@@ -60,13 +61,13 @@ impl Node {
     /// Asks the journal for a call's row. **Errors:** 5004 when its queue is full, 5002 when it has ended.
     pub(super) fn begin(&self, begun: Begun) -> Result<(), Refusal> {
         let key = begun.key.clone();
-        self.executor.scribe.submit(Work::Write(Change::Begin(begun)), Written::Begun(key)).map_err(untaken)
+        self.scribe.submit(Work::Write(Change::Begin(begun)), Written::Begun(key)).map_err(untaken)
     }
 
     /// PROTOCOL 8: the row is on disk, or none is needed, so the provider may see the call.
-    pub(super) fn on_begun(&self, key: &CallKey) {
+    pub(super) fn on_begun(self: &Arc<Self>, key: &CallKey) {
         let waiting = {
-            let mut calls = lock(&self.executor.calls);
+            let mut calls = lock(&self.table.calls);
             let Some(running) = calls.running.get_mut(key) else { return };
             let Stage::Recording { waiting } = std::mem::replace(&mut running.stage, Stage::Executing) else {
                 return;
@@ -85,7 +86,7 @@ impl Node {
     fn refuse_unwritten(&self, key: &CallKey, error: &StoreError) {
         tracing::error!(id = %key.id, from = %key.from, %error, "a call is refused: the journal cannot be written");
         let (ended, waiters) = {
-            let mut calls = lock(&self.executor.calls);
+            let mut calls = lock(&self.table.calls);
             let ended = calls.end(key);
             (ended, calls.ledger.withdraw(key).unwrap_or_default())
         };
@@ -95,17 +96,17 @@ impl Node {
         for waiter in waiters {
             self.ctx.refuse(&waiter.link, &waiter.route, Some(key.id), &unwritable());
         }
-        self.executor.idle.notify_waiters();
+        self.table.idle.notify_waiters();
         // The disk may have kept it all the same.
         if let Some(row) = ended.and_then(|running| running.row) {
-            self.executor.scribe.forget(row);
+            self.scribe.forget(row);
         }
     }
 
     /// Hands a result to the journal; one that finds no room is handed over again later.
     pub(super) fn save(&self, key: &CallKey) {
         let change = {
-            let mut calls = lock(&self.executor.calls);
+            let mut calls = lock(&self.table.calls);
             calls.unsaved.remove(key);
             let Some(running) = calls.running.get(key) else { return };
             let (Stage::Concluding { concluded, .. }, Some(row)) = (&running.stage, running.row) else {
@@ -114,16 +115,16 @@ impl Node {
             let result = concluded.envelope.clone().into_bytes();
             Change::Finish { row, result, finished_at_ms: self.ctx.clock.wall_ms() }
         };
-        if self.executor.scribe.submit(Work::Write(change), Written::Finished(key.clone())).is_err() {
-            lock(&self.executor.calls).unsaved.insert(key.clone());
-            self.executor.wake.notify_one();
+        if self.scribe.submit(Work::Write(change), Written::Finished(key.clone())).is_err() {
+            lock(&self.table.calls).unsaved.insert(key.clone());
+            self.table.wake.notify_one();
         }
     }
 
     /// PROTOCOL 8: the result is on disk, so the caller may see it.
     fn on_finished(&self, key: &CallKey) {
         let (envelope, finish) = {
-            let mut calls = lock(&self.executor.calls);
+            let mut calls = lock(&self.table.calls);
             let Some(running) = calls.end(key) else { return };
             let (Stage::Concluding { concluded, by }, Some(row)) = (running.stage, running.row) else {
                 return;
@@ -138,17 +139,18 @@ impl Node {
     /// A result that could not be written is not sent: it is written again until it can be, or nobody may ask any more.
     fn keep_unsaved(&self, key: CallKey, error: &StoreError) {
         tracing::error!(id = %key.id, from = %key.from, %error, "a result waits: the journal cannot be written");
-        lock(&self.executor.calls).unsaved.insert(key);
-        self.executor.wake.notify_one();
+        lock(&self.table.calls).unsaved.insert(key);
+        self.table.wake.notify_one();
     }
 
     /// Writes again what could not be written, and gives up what has expired; `true` when anything still waits.
     pub(super) fn save_again(&self) -> bool {
         let now_ms = self.ctx.clock.wall_ms();
         let (expired, unsaved): (Vec<_>, Vec<_>) = {
-            let calls = lock(&self.executor.calls);
-            let is_expired =
-                |key: &CallKey| calls.running.get(key).is_none_or(|running| running.expires_at_ms < now_ms);
+            let calls = lock(&self.table.calls);
+            let is_expired = |key: &CallKey| {
+                calls.running.get(key).is_none_or(|running| running.moments.expires_at_ms < now_ms)
+            };
             calls.unsaved.iter().cloned().partition(is_expired)
         };
         let waits = !unsaved.is_empty();
@@ -156,7 +158,7 @@ impl Node {
             self.save(&key);
         }
         for key in expired {
-            let mut calls = lock(&self.executor.calls);
+            let mut calls = lock(&self.table.calls);
             calls.unsaved.remove(&key);
             let Some(running) = calls.end(&key) else { continue };
             let Some(row) = running.row else { continue };
@@ -166,7 +168,7 @@ impl Node {
             drop(calls);
             let reason = "its result expired before the journal could be written";
             self.account.audit_interrupted(&key, &running.invocation, reason);
-            self.executor.idle.notify_waiters();
+            self.table.idle.notify_waiters();
         }
         waits
     }
@@ -183,14 +185,14 @@ impl Node {
             Finish::Second => self.account.audit_surplus(Surplus::Second, &key.id, key.from.as_str(), None),
             Finish::Unknown => self.account.audit_surplus(Surplus::Unasked, &key.id, key.from.as_str(), None),
         }
-        self.executor.idle.notify_waiters();
+        self.table.idle.notify_waiters();
     }
 
     /// Reads a recorded result for somebody who asks again.
     pub(super) fn recall(&self, id: MessageId, row: Row, waiter: Waiter) {
         // What answers if the queue is full is as good as any other.
         let again = waiter.clone();
-        if self.executor.scribe.submit(Work::Read(row), Written::Recalled { id, waiter }).is_err() {
+        if self.scribe.submit(Work::Read(row), Written::Recalled { id, waiter }).is_err() {
             self.answer_unreadable(id, &again);
         }
     }

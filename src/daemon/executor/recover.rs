@@ -9,8 +9,8 @@ use capd_proto::identity::Identity;
 use capd_proto::ledger::{Answerer, Facts, Invoke, JournalId, Kept, Ledger, Limits};
 use capd_proto::message::{CallError, CapResult, Type};
 
-use super::Waiter;
 use super::listing::Called;
+use super::table::Waiter;
 use crate::daemon::account::audit;
 use crate::net::System;
 use crate::store::audit::Audit;

@@ -49,7 +49,7 @@ impl Service for Node {
     }
 
     fn on_reset(&self, _link: &Arc<Link>, route: &Route) {
-        self.cancel_route(route);
+        self.executor.cancel_route(route);
     }
 
     fn on_refused(&self, refused: &Refused<'_>) {
@@ -67,7 +67,7 @@ impl Service for Node {
     fn on_close(&self, link: &Arc<Link>, reason: &CloseReason) {
         tracing::debug!(link = %link.id(), peer = %link.principal(), %reason, "link closed");
         if link.kind().is_local() {
-            self.withdraw(link);
+            self.executor.withdraw(link);
         } else {
             self.directory.on_close(link);
             self.asks.on_link_lost(link);
@@ -88,7 +88,7 @@ impl Node {
             Type::CapResult => self.on_result(inbound),
             Type::Error => self.on_error(inbound),
             Type::Processing | Type::Progress | Type::InputRequired => self.on_progress(inbound, typ),
-            Type::CapDeclare if inbound.envelope.reply_to.is_none() => self.on_declare(inbound),
+            Type::CapDeclare if inbound.envelope.reply_to.is_none() => self.executor.on_declare(inbound),
             Type::CapDeclare | Type::DocSend | Type::Response | Type::Pong => self.on_answer_of(inbound, typ),
             Type::Ping if is_ours => self.on_ping(inbound),
             Type::CapQuery if is_ours => self.on_query(inbound),

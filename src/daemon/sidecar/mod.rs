@@ -1,6 +1,7 @@
 //! Messages and outcomes in; the room that each is for told.
 
 mod dispatch;
+mod request;
 mod workers;
 
 use super::journal::Tags;

@@ -18,7 +18,7 @@ impl Node {
 
     fn on_written(&self, Done { tag, outcome }: Done<Written>) {
         match tag {
-            Written::Executor(tag) => self.on_execution_written(tag, outcome),
+            Written::Executor(tag) => self.executor.on_execution_written(tag, outcome),
             Written::Caller(tag) => self.on_given(tag, outcome.err()),
             Written::Forgotten => {
                 if let Err(error) = outcome {

@@ -9,8 +9,8 @@ use rustix::process::geteuid;
 use super::hashes::hashes;
 use super::{StartError, schema_error};
 use crate::config::Config;
+use crate::daemon::executor::Place;
 use crate::daemon::node::Node;
-use crate::daemon::providers::Place;
 use crate::declaration::{Declaration, Mistake, Mistakes};
 use crate::provider::process::confine::{
     Enforced, Ground, GroupBounds, Groups, OF_ROOT, ResourceLimits, SYSTEM, User,
@@ -41,7 +41,7 @@ pub(super) fn serve_processes(
     let place = Place { dir, helper, ground, groups };
     let hashes = hashes(declaration)?;
     for declared in &declaration.capabilities {
-        let served = node.serve_declared(
+        let served = node.executor.serve_declared(
             declared,
             hashes.of(&declared.id).map(|hashed| (hashed.static_hash, hashed.lineage)),
             &place,

@@ -21,7 +21,7 @@ impl Provider for Idle {
     }
 }
 
-fn executor() -> Executor {
+fn table() -> Table {
     let max = 16;
     let limits = Limits {
         calls_max: max,
@@ -31,8 +31,7 @@ fn executor() -> Executor {
         idempotent_bytes_max: max,
         idempotent_bytes_per_peer_max: max,
     };
-    let bounds = Bounds { calls_max: max, calls_per_peer_max: max, calls_per_capability_max: max };
-    Executor::new(Ledger::new(limits), bounds)
+    Table::new(Ledger::new(limits))
 }
 
 fn running(key: &CallKey) -> Box<Running> {
@@ -52,26 +51,22 @@ fn running(key: &CallKey) -> Box<Running> {
         params_bytes: 0,
         session: None,
         trace: TraceId::default(),
-        provider: Arc::new(Idle),
-        others: Candidates::new(),
-        output: None,
+        serving: Serving { provider: Arc::new(Idle), others: Candidates::new(), output: None },
         is_deprecated: false,
         signed: false,
-        expires_at_ms: 60_000,
-        started_ms: 0,
-        deadline_ms: 60_000,
+        moments: Moments { expires_at_ms: 60_000, started_ms: 0, deadline_ms: 60_000 },
     })
 }
 
 #[tokio::test]
 async fn a_call_that_the_journal_refuses_wakes_a_shutdown_that_waits_for_it() {
-    let executor = executor();
+    let table = table();
     let from = Identity::from_seed([1; 32]).did().clone();
     let key = CallKey { from, id: MessageId([1; 16]) };
-    lock(&executor.calls).start(key.clone(), running(&key));
-    let mut idle = std::pin::pin!(executor.idle());
+    lock(&table.calls).start(key.clone(), running(&key));
+    let mut idle = std::pin::pin!(table.idle());
     assert_eq!(polled(idle.as_mut()).await, Poll::Pending);
-    executor.take_back(&key);
+    table.take_back(&key);
     assert_eq!(polled(idle.as_mut()).await, Poll::Ready(()), "it sleeps out its drain");
 }
 

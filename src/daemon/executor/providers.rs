@@ -1,9 +1,12 @@
 //! Declarations in, from files and from agents on local links; providers that serve them, registered, out.
 
+use super::Executor;
+use crate::daemon::account::Account;
+use crate::daemon::context::Ctx;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
 
 use ahash::HashMap;
 use capd_proto::cbor::Writer;
@@ -21,7 +24,6 @@ use crate::daemon::context::Inbound;
 use crate::daemon::context::wire::{EMPTY_MAP, text, with_fields};
 use crate::daemon::context::{Outbound, Refusal, lock, seal::ANSWER_TTL_MS};
 use crate::daemon::directory::hashes::completed;
-use crate::daemon::node::Node;
 use crate::declaration::{self, Declared};
 use crate::net::{Link, LinkId};
 use crate::provider::link::{Answered, LinkProvider, Wire};
@@ -32,15 +34,15 @@ use crate::registry::snapshot::{Entry, Event, Origin, ProviderId};
 use crate::schema::Fingerprint;
 
 /// Where a declaration's commands run, and what confines them.
-pub(super) struct Place {
+pub(in crate::daemon) struct Place {
     /// Their working directory: where the declaration lies.
-    pub(super) dir: PathBuf,
+    pub(in crate::daemon) dir: PathBuf,
     /// The program that confines them.
-    pub(super) helper: Option<PathBuf>,
+    pub(in crate::daemon) helper: Option<PathBuf>,
     /// What all of them have in common.
-    pub(super) ground: Ground,
+    pub(in crate::daemon) ground: Ground,
     /// Where the processes of each call are bounded together.
-    pub(super) groups: Option<Arc<Groups>>,
+    pub(in crate::daemon) groups: Option<Arc<Groups>>,
 }
 
 impl Place {
@@ -54,7 +56,7 @@ impl Place {
 
 /// What serves calls here.
 #[derive(Default)]
-pub(super) struct Providers {
+pub(in crate::daemon) struct Providers {
     next: AtomicU64,
     serving: Mutex<BTreeMap<ProviderId, Arc<dyn Provider>>>,
     agents: Mutex<HashMap<LinkId, Agent>>,
@@ -69,7 +71,8 @@ struct Agent {
 
 /// The way to an agent on a local link.
 struct AgentWire {
-    node: Weak<Node>,
+    ctx: Arc<Ctx>,
+    account: Arc<Account>,
     link: Arc<Link>,
 }
 
@@ -78,22 +81,18 @@ impl Wire for AgentWire {
         if invocation.names_id {
             return self.link.request(invocation.envelope.clone()).is_ok();
         }
-        let Some(node) = self.node.upgrade() else { return false };
-        node.with_chosen_id(invocation).is_some_and(|envelope| self.link.request(envelope).is_ok())
+        self.with_chosen_id(invocation).is_some_and(|envelope| self.link.request(envelope).is_ok())
     }
 
     fn overloaded(&self) {
-        if let Some(node) = self.node.upgrade() {
-            node.account.meter.refused(CallLimit::CallsPerProvider);
-        }
+        self.account.meter.refused(CallLimit::CallsPerProvider);
     }
 
     fn cancel(&self, id: MessageId) {
-        let Some(node) = self.node.upgrade() else { return };
         let mut body = Vec::new();
         Request::Cancel { target: id }.encode(&mut body);
         let message = Outbound {
-            id: node.ctx.fresh_id(node.ctx.clock.wall_ms()),
+            id: self.ctx.fresh_id(self.ctx.clock.wall_ms()),
             typ: Type::Request,
             to: self.link.principal().as_str(),
             reply_to: None,
@@ -102,25 +101,37 @@ impl Wire for AgentWire {
             body: &body,
             ext: Ext::None,
         };
-        if let Err(error) = self.link.notify(node.ctx.seal(&message, &self.link)) {
+        if let Err(error) = self.link.notify(self.ctx.seal(&message, &self.link)) {
             tracing::debug!(link = %self.link.id(), %error, "a provider was not told of a cancel");
         }
     }
 }
 
+impl AgentWire {
+    /// A call's envelope with the chosen capability id in `ext`: an agent that serves several versions learns it there.
+    fn with_chosen_id(&self, invocation: &Invocation) -> Option<Encoded> {
+        let envelope = Envelope::decode(&invocation.envelope).ok()?;
+        let chosen = text(&invocation.capability.to_string());
+        let ext = with_fields(envelope.ext.unwrap_or(EMPTY_MAP), &[(EXT_CAPABILITY_ID, &chosen)]);
+        let draft = Draft { ext: Ext::Raw(&ext), ..Draft::of(&envelope)? };
+        let body = invocation.envelope.slice_ref(draft.body);
+        Some(self.ctx.pass_on(draft, &body, false).0)
+    }
+}
+
 impl Providers {
     /// Calls in flight with the agent that has most.
-    pub(super) fn agents_busiest(&self) -> usize {
+    pub(in crate::daemon) fn agents_busiest(&self) -> usize {
         lock(&self.agents).values().map(|agent| agent.provider.in_flight()).max().unwrap_or(0)
     }
 
     /// The provider behind an entry of the registry; `None` once it has left.
-    pub(super) fn serving(&self, id: ProviderId) -> Option<Arc<dyn Provider>> {
+    pub(in crate::daemon) fn serving(&self, id: ProviderId) -> Option<Arc<dyn Provider>> {
         lock(&self.serving).get(&id).cloned()
     }
 
     /// Drops every provider, and with it the calls that it has.
-    pub(super) fn let_go(&self) {
+    pub(in crate::daemon) fn let_go(&self) {
         let serving = std::mem::take(&mut *lock(&self.serving));
         let agents = std::mem::take(&mut *lock(&self.agents));
         // Their tickets answer as they go, and what that needs must not be locked.
@@ -141,9 +152,9 @@ impl Providers {
 /// The schema at fault, if one is, and what is wrong.
 type Fault<'a> = (Option<&'a declaration::SchemaSource>, String);
 
-impl Node {
+impl Executor {
     /// Serves a declared capability by its command; one without a command is left to an agent that will declare it.
-    pub(super) fn serve_declared<'a>(
+    pub(in crate::daemon) fn serve_declared<'a>(
         &self,
         declared: &'a Declared,
         hashes: Option<(Fingerprint, Fingerprint)>,
@@ -178,7 +189,7 @@ impl Node {
             dir: place.dir.clone(),
             concurrency,
             queue_max: PROCESS_QUEUE_MAX,
-            output_bytes_max: self.rules.message_bytes_max,
+            output_bytes_max: self.bounds.message_bytes_max,
             tell_stderr: declared.tell_stderr,
             confined: place.confined(&declared.permissions),
         };
@@ -199,7 +210,7 @@ impl Node {
     }
 
     /// CAP_DECLARE unasked: an agent on a local link says all that it serves. **Source:** PROTOCOL 7.2.
-    pub(super) fn on_declare(&self, inbound: &Inbound<'_>) -> Result<(), Refusal> {
+    pub(in crate::daemon) fn on_declare(&self, inbound: &Inbound<'_>) -> Result<(), Refusal> {
         if !inbound.link.kind().is_local() {
             return Err(Refusal::new(
                 Code::BAD_REQUEST,
@@ -252,26 +263,24 @@ impl Node {
     }
 
     fn new_agent(&self, link: &Arc<Link>) -> Agent {
-        let wire = AgentWire { node: self.me.clone(), link: Arc::clone(link) };
-        let provider = Arc::new(LinkProvider::new(wire, self.rules.limits.calls_in_flight_per_provider_max));
+        let wire = AgentWire {
+            ctx: Arc::clone(&self.ctx),
+            account: Arc::clone(&self.account),
+            link: Arc::clone(link),
+        };
+        let provider = Arc::new(LinkProvider::new(wire, self.bounds.calls_per_provider_max));
         let id = self.providers.add(provider.clone());
         let agent = Agent { id, provider };
         lock(&self.providers.agents).insert(link.id(), agent.clone());
         agent
     }
 
-    /// A call's envelope with the chosen capability id in `ext`: an agent that serves several versions learns it there.
-    fn with_chosen_id(&self, invocation: &Invocation) -> Option<Encoded> {
-        let envelope = Envelope::decode(&invocation.envelope).ok()?;
-        let chosen = text(&invocation.capability.to_string());
-        let ext = with_fields(envelope.ext.unwrap_or(EMPTY_MAP), &[(EXT_CAPABILITY_ID, &chosen)]);
-        let draft = Draft { ext: Ext::Raw(&ext), ..Draft::of(&envelope)? };
-        let body = invocation.envelope.slice_ref(draft.body);
-        Some(self.ctx.pass_on(draft, &body, false).0)
-    }
-
     /// CAP_RESULT from an agent that serves. `false` when the agent serves no such call.
-    pub(super) fn on_agent_result(&self, inbound: &Inbound<'_>, id: &MessageId) -> Result<(), Refusal> {
+    pub(in crate::daemon) fn on_agent_result(
+        &self,
+        inbound: &Inbound<'_>,
+        id: &MessageId,
+    ) -> Result<(), Refusal> {
         let result = CapResult::decode_checked(inbound.checked_body()).map_err(Refusal::of)?;
         let ended = match result.outcome {
             message::Outcome::Success(result) => Ok(inbound.body.slice_ref(result)),
@@ -288,7 +297,7 @@ impl Node {
             Some(Answered::Taken) => Ok(()),
             // PROTOCOL 8: dropped, audited, and said to the provider.
             Some(Answered::Unknown) | None => {
-                self.account.audit_agents_surplus(inbound.link, id, self.executor.answered(*id));
+                self.account.audit_agents_surplus(inbound.link, id, self.table.answered(*id));
                 Err(Refusal::new(Code::BAD_REQUEST, "no call with this id waits for a result"))
             }
         }
@@ -302,7 +311,12 @@ impl Node {
     }
 
     /// ERROR from an agent that serves: it refuses the call.
-    pub(super) fn on_agent_error(&self, inbound: &Inbound<'_>, id: &MessageId, error: &ErrorBody<'_>) {
+    pub(in crate::daemon) fn on_agent_error(
+        &self,
+        inbound: &Inbound<'_>,
+        id: &MessageId,
+        error: &ErrorBody<'_>,
+    ) {
         if let Some(agent) = self.providers.agent(inbound.link) {
             let is_to = self.answered_by(inbound);
             agent.provider.on_error(id, is_to, error.code, error.message.to_string());
@@ -310,7 +324,12 @@ impl Node {
     }
 
     /// PROCESSING, PROGRESS, INPUT_REQUIRED from an agent that serves.
-    pub(super) fn on_agent_progress(&self, inbound: &Inbound<'_>, id: &MessageId, typ: Type) {
+    pub(in crate::daemon) fn on_agent_progress(
+        self: &Arc<Self>,
+        inbound: &Inbound<'_>,
+        id: &MessageId,
+        typ: Type,
+    ) {
         let is_to = self.answered_by(inbound);
         let call = self.providers.agent(inbound.link).and_then(|agent| agent.provider.call_of(id, is_to));
         if let Some(key) = call {
@@ -319,7 +338,7 @@ impl Node {
     }
 
     /// PROTOCOL 7.2: closing the link withdraws what was declared on it.
-    pub(super) fn withdraw(&self, link: &Link) {
+    pub(in crate::daemon) fn withdraw(&self, link: &Link) {
         let Some(agent) = lock(&self.providers.agents).remove(&link.id()) else { return };
         lock(&self.providers.serving).remove(&agent.id);
         self.own.serve(&self.directory.registry, Event::Gone(Origin::Local(agent.id)));

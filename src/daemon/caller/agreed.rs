@@ -8,13 +8,13 @@ use capd_proto::negotiate::SessionId;
 
 /// A version that a peer has agreed on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Agreement {
+pub(in crate::daemon) struct Agreement {
     /// Who agreed.
-    pub(super) peer: Did,
+    pub(in crate::daemon) peer: Did,
     /// The capability that it is about.
-    pub(super) name: CapabilityName,
+    pub(in crate::daemon) name: CapabilityName,
     /// The version that the session pins.
-    pub(super) version: Version,
+    pub(in crate::daemon) version: Version,
 }
 
 /// The agent's sessions with peers.
@@ -22,7 +22,7 @@ pub(super) struct Agreement {
 /// A table without room drops the session that ends first: a peer chooses how long its sessions hold, and one that
 /// names far-off ends must not lock out everybody else.
 #[derive(Debug)]
-pub(super) struct Agreed {
+pub(in crate::daemon) struct Agreed {
     sessions_max: usize,
     peer_sessions_max: usize,
     // The three hold the same sessions.
@@ -33,7 +33,7 @@ pub(super) struct Agreed {
 
 impl Agreed {
     /// A table of at most `sessions_max` sessions, `peer_sessions_max` of them with one peer.
-    pub(super) const fn new(sessions_max: usize, peer_sessions_max: usize) -> Self {
+    pub(in crate::daemon) const fn new(sessions_max: usize, peer_sessions_max: usize) -> Self {
         Self {
             sessions_max,
             peer_sessions_max,
@@ -46,7 +46,13 @@ impl Agreed {
     /// Takes a session in that its peer lets hold until `expires_at_ms`, and no longer than [`HELD_MS_MAX`].
     ///
     /// **Units:** milliseconds since the Unix epoch. A session of another peer keeps its id.
-    pub(super) fn take(&mut self, id: SessionId, agreement: Agreement, expires_at_ms: u64, now_ms: u64) {
+    pub(in crate::daemon) fn take(
+        &mut self,
+        id: SessionId,
+        agreement: Agreement,
+        expires_at_ms: u64,
+        now_ms: u64,
+    ) {
         self.expire(now_ms);
         let ends_ms = expires_at_ms.min(now_ms.saturating_add(HELD_MS_MAX));
         let is_others = self.by_id.get(&id).is_some_and(|(known, _)| known.peer != agreement.peer);
@@ -70,7 +76,7 @@ impl Agreed {
     }
 
     /// What a session pins, while it holds.
-    pub(super) fn find(&self, id: SessionId, now_ms: u64) -> Option<&Agreement> {
+    pub(in crate::daemon) fn find(&self, id: SessionId, now_ms: u64) -> Option<&Agreement> {
         self.by_id.get(&id).filter(|(_, ends_ms)| now_ms < *ends_ms).map(|(agreement, _)| agreement)
     }
 
