@@ -6,49 +6,33 @@ mod hashes;
 mod identity;
 mod processes;
 mod reading;
+mod rooms;
 
-use super::context;
-use super::directory;
-use super::door::admission::Admission;
-use super::sidecar::Written;
-use std::collections::{BTreeMap, BTreeSet};
+use super::sidecar::{self, Links};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use capd_proto::identity::{Did, DidDocument, Identity, Keyring};
-use capd_proto::ledger::Limits;
 
-use super::account::access::Access;
-use super::account::{Account, Told};
-use super::caller::Gifts;
-use super::context::Ctx;
-use super::door;
-use super::executor::{self, Recovered, Table, recover};
 use super::{Bound, Daemon};
-use crate::config::{self, Admit, Config, Signatures, Transport};
-use crate::daemon::directory::peers::Peers;
-use crate::daemon::directory::serves::Serves;
-use crate::daemon::door::policy::{self as door_policy, is_closed, rules_of, ungranted, warnings};
-use crate::daemon::node::{Node, Parts, Rules};
+use crate::config::{self, Config, Signatures, Transport};
+use crate::daemon::door::policy::{self as door_policy, ungranted, warnings};
 use crate::declaration::{self, Declaration};
 use crate::net::dial::{self, Address};
 use crate::net::local::Token;
 use crate::net::{self, Host, KeyFileError, Seed, Settings, System, local, quic, tcp};
-use crate::policy::rate::{PeerRates, Rates};
-use crate::policy::{self, Decisions, Rules as PolicyRules};
-use crate::schema::Artifacts;
+use crate::policy::{self, Rules as PolicyRules};
 use crate::store::audit::{Audit, AuditOptions, AuditWriter, audit};
-use crate::store::{Folder, Medium, StoreError, Writer};
+use crate::store::{Folder, Medium, StoreError};
 
-use contract::gate;
 pub(super) use contract::{check_schemas, schema_error};
 use files::check as check_files;
 use files::create_dir;
 pub use hashes::{Hashed, Hashes, hashes};
 use processes::{check_commands, serve_processes};
-use reading::Reading;
+use rooms::rooms;
 
 /// Why the sidecar does not start.
 #[derive(Debug, thiserror::Error)]
@@ -169,8 +153,7 @@ pub(super) async fn start_on(
     let failed = |error: io::Error| StartError::System(error.to_string());
     let (audit, audit_writer) = open_audit(&config, &system, medium).unzip();
     let audit = audit.unwrap_or_else(Audit::off);
-    let (parts, writer) = parts(&config, seed, declaration, system.clone(), medium, audit)?;
-    let node = Node::new(parts);
+    let (sidecar, writer) = rooms(&config, seed, declaration, system.clone(), medium, audit)?;
     let mut threads = vec![medium.run(writer).map_err(failed)?];
     if let Some(writer) = audit_writer {
         threads.push(medium.run_audit(writer).map_err(failed)?);
@@ -179,64 +162,28 @@ pub(super) async fn start_on(
     let faults = system.tasks.faults().clone();
     threads.iter().for_each(|thread| thread.faults().forward(&faults));
     let settings = Settings { starts_commands: helper.is_some(), ..settings(&config) };
-    let host = Host::sidecar(settings, seed, node.clone(), system)
+    let host = Host::sidecar(settings, seed, Arc::new(Links(Arc::clone(&sidecar))), system)
         .map_err(|error| StartError::System(error.to_string()))?;
     // Nobody else sets it.
-    let _first = node.host.set(Arc::downgrade(&host));
+    let _first = sidecar.desk.host.set(Arc::downgrade(&host));
     if let Some(declaration) = declaration {
         check_schemas(declaration)?;
         check_commands(&config, declaration)?;
         for warning in &declaration.warnings {
             tracing::warn!("{warning}");
         }
-        serve_processes(&node, &config, declaration, helper)?;
+        serve_processes(&sidecar, &config, declaration, helper)?;
     }
-    for work in [
-        Work::Deadlines,
-        Work::Requests,
-        Work::Journal,
-        Work::Probes,
-        Work::Requirements,
-        Work::Denials,
-        Work::Gifts,
-    ] {
-        let worker = Arc::clone(&node);
-        node.ctx.spawn(async move {
-            match work {
-                Work::Deadlines => worker.executor.keep_deadlines().await,
-                Work::Requests => {
-                    // Neither ends before shutdown.
-                    tokio::join!(worker.asks.expire(), worker.expire_requests());
-                }
-                Work::Journal => worker.keep_journal().await,
-                Work::Probes => worker.directory.probe_links().await,
-                Work::Requirements => {
-                    tokio::join!(worker.look_at_requirements(), worker.prove_ahead());
-                }
-                Work::Gifts => worker.forget_gifts().await,
-                Work::Denials => worker.account.keep_denials().await,
-            }
-        });
-    }
+    sidecar::start(&sidecar);
     let bound = listen(&config, &host).await?;
     for peer in &config.peers {
         if !peer.addresses.is_empty() {
             dial::keep_connected(&host, parse_did(&peer.did)?, peer.addresses.iter().map(address).collect());
         }
     }
-    tracing::info!(did = %node.ctx.did(), "ready");
+    tracing::info!(did = %sidecar.ctx.did(), "ready");
     let drain_timeout = Duration::from_millis(config.timeouts.drain_ms);
-    Ok(Daemon { node, host, bound, threads, faults, drain_timeout })
-}
-
-enum Work {
-    Deadlines,
-    Requests,
-    Journal,
-    Probes,
-    Requirements,
-    Denials,
-    Gifts,
+    Ok(Daemon { sidecar, host, bound, threads, faults, drain_timeout })
 }
 
 pub(super) fn check(config: &Config) -> Result<Vec<String>, StartError> {
@@ -291,115 +238,6 @@ fn keyring(config: &Config) -> Result<Keyring, StartError> {
     Ok(keyring)
 }
 
-fn parts<M: Medium>(
-    config: &Config,
-    seed: &Seed,
-    declaration: Option<&Declaration>,
-    system: System,
-    medium: &M,
-    audit: Audit,
-) -> Result<(Parts, Writer<Written, M::Storage>), StartError> {
-    let mut listed = BTreeSet::new();
-    let mut expected = BTreeSet::new();
-    let mut serves = BTreeMap::new();
-    for peer in &config.peers {
-        let did = parse_did(&peer.did)?;
-        if !peer.addresses.is_empty() {
-            expected.insert(did.clone());
-        }
-        serves.insert(did.clone(), peer.serves.clone());
-        listed.insert(did);
-    }
-    let admission = match config.peer.admit {
-        Admit::Listed => Admission::Listed(listed),
-        Admit::Any => Admission::Anyone,
-    };
-    let limits = &config.limits;
-    let bounds = Limits {
-        calls_max: limits.ledger_entries_max,
-        calls_per_peer_max: half(limits.ledger_entries_max),
-        kept_bytes_max: limits.ledger_bytes_max,
-        kept_bytes_per_peer_max: half(limits.ledger_bytes_max),
-        idempotent_bytes_max: limits.ledger_idempotent_bytes_max,
-        idempotent_bytes_per_peer_max: half(limits.ledger_idempotent_bytes_max),
-    };
-    let cursor_key = system.random.bytes().map_err(|error| StartError::System(error.to_string()))?;
-    let (identity, artifacts) = (seed.identity(), Artifacts::default());
-    let in_flight_max = limits.calls_in_flight_max;
-    let queue_max = in_flight_max.saturating_mul(JOURNAL_WORK_PER_CALL);
-    let Recovered { ledger, given, reserved, expired_ms, journal_id, journal, writer } =
-        recover(medium, bounds, queue_max, &identity, &system, &audit)?;
-    let peer_rates = PeerRates {
-        each: limits.call_rate_per_peer,
-        all: limits.call_rate,
-        denied: limits.denied_rate_per_peer,
-    };
-    let clock = system.clock.clone();
-    let peers = Peers::new(system.clock.clone(), expected);
-    let ctx = Ctx::new(
-        identity,
-        system,
-        context::Bounds {
-            call_timeout_ms: config.timeouts.call_ms,
-            requests_waiting_max: limits.requests_waiting_max,
-        },
-    );
-    let told = Told {
-        access: access(config),
-        raw_bytes_max: config.audit.raw_bytes_max,
-        repairs_max: limits.max_argument_repairs,
-    };
-    let account = Account::new(Arc::clone(&ctx), audit, told);
-    let parts = Parts {
-        ctx,
-        rules: Rules { limits: limits.clone() },
-        directory: directory::Bounds {
-            // A link that is given up for its silence needs no further reason.
-            dead_ms: config.timeouts.dead_ms.min(config.timeouts.idle_ms),
-            refresh_ms: config.peer.refresh_ms,
-            peer_capabilities_max: limits.peer_capabilities_max,
-            peer_capability_bytes_max: limits.peer_capability_bytes_max,
-        },
-        peers,
-        serves: Serves::new(serves, config.peer.serves.clone()),
-        table: Table::new(ledger),
-        bounds: executor::Bounds {
-            calls_max: in_flight_max,
-            calls_per_peer_max: limits.calls_in_flight_per_peer_max,
-            calls_per_capability_max: limits.calls_in_flight_per_capability_max,
-            calls_per_provider_max: limits.calls_in_flight_per_provider_max,
-            message_bytes_max: limits.msg_size_bytes_max as usize - 1,
-        },
-        journal_id,
-        journal,
-        account,
-        gifts: Gifts::new((given, reserved), expired_ms, limits.ledger_entries_max),
-        door: door::Parts {
-            admission,
-            keyring: keyring(config)?,
-            policy: Arc::new(decisions(config, seed)?),
-            reading: Reading::of(config),
-            rates: Arc::new(Rates::new(clock, peer_rates)),
-        },
-        gate: gate(declaration, &artifacts)?,
-        artifacts,
-        cursor_key,
-    };
-    Ok((parts, writer))
-}
-
-/// The configuration's rules; what is odd about them is told to the log.
-fn decisions(config: &Config, seed: &Seed) -> Result<Decisions, StartError> {
-    let rules = rules_of(config, Some(seed.identity().did().clone())).map_err(StartError::Policy)?;
-    for warning in warnings(config, &rules) {
-        tracing::warn!("{warning}");
-    }
-    if is_closed(config) && (config.listen.quic.is_some() || config.listen.tcp.is_some()) {
-        tracing::info!("peers may call nothing here: there is neither [[allow]] nor policy.files");
-    }
-    Ok(Decisions::new(rules))
-}
-
 /// The audit log, and what must run before it writes anything; none when its owner wants none.
 fn open_audit<M: Medium>(
     config: &Config,
@@ -411,17 +249,6 @@ fn open_audit<M: Medium>(
         AuditOptions { file: file.clone()?, tenant: tenant.clone(), file_bytes_max: *file_bytes_max };
     let (audit, writer) = audit(medium.open_audit(options, system.clock.wall_ms()), tenant);
     Some((audit, writer.reserve(*reserved_percent)))
-}
-
-/// What is logged of calls: nothing where no line of that level is.
-fn access(config: &Config) -> Access {
-    let is_read = config.log.targets.would_enable("access", &tracing::Level::INFO);
-    Access { is_on: config.log.access && is_read, payloads_of: config.log.payloads_of.clone() }
-}
-
-/// What one peer may take of a bound of the ledger's, so that none takes everybody's room.
-const fn half(max: usize) -> usize {
-    max.div_ceil(2)
 }
 
 fn settings(config: &Config) -> Settings {
@@ -502,7 +329,5 @@ fn address(address: &crate::config::Address) -> Address {
 
 /// Why variables are ignored.
 const IGNORED: &str = "variables that Kubernetes makes for a Service called capd are ignored";
-/// Work in the journal's queue for each call in flight: its row, its result, a question after it, its end.
-const JOURNAL_WORK_PER_CALL: usize = 4;
 /// Keys kept ready that were decompressed for DIDs of other methods.
 const KEYS_MAX: usize = 1_024;

@@ -1,12 +1,12 @@
 //! A call of the agent's that has its answer in; its line of the access log out.
 
+use super::Caller;
 use capd_proto::message::Role;
 
 use super::RelayedCall;
 use crate::daemon::account::access::{End, Line};
-use crate::daemon::node::Node;
 
-impl Node {
+impl Caller {
     /// The agent has its answer to a call of its own.
     pub(super) fn log_relayed(&self, call: &RelayedCall, end: End<'_>) {
         if !self.account.ended(Role::Caller, end) {

@@ -3,6 +3,7 @@
 //! One that may run again goes to the less loaded of two at random. One that may not goes to the owner of its id, whom one
 //! commit covers for many calls, and who is found again after a crash.
 
+use super::Caller;
 use std::sync::Arc;
 
 use capd_proto::identity::Did;
@@ -13,7 +14,6 @@ use super::choose::Missing;
 use super::owner::{owner, some_of};
 use crate::daemon::context::Refusal;
 use crate::daemon::context::refusal::mismatch;
-use crate::daemon::node::Node;
 use crate::net::Link;
 use crate::registry::snapshot::{Entry, Origin};
 use crate::router::{self, Choice};
@@ -22,7 +22,7 @@ use crate::store::Replica;
 /// Peers that a call may go to, in the order of their DIDs, each with the link that it would take. Mostly few.
 type Eligible = SmallVec<[(Did, Arc<Link>); 2]>;
 
-impl Node {
+impl Caller {
     /// One of the peers that serve just what was chosen: of two at random the one with fewer requests in flight.
     ///
     /// **Errors:** none of them has a link.

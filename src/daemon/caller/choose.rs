@@ -1,21 +1,21 @@
 //! A call in; the peer that serves it, its schemas and its machine out, or why there is none.
 
+use super::Caller;
 use std::sync::Arc;
 
-use capd_proto::call::caller::{Caller, Time};
+use capd_proto::call::caller::{Caller as Machine, Time};
 use capd_proto::code::Code;
 use capd_proto::identity::Did;
 use capd_proto::message::{ContentHash, Descriptor};
 use smallvec::smallvec;
 
+use super::drift::{Barrier, Shut, held_against};
 use super::here::Changed;
 use super::retry::retry_policy;
 use super::{Chosen, RelayedCall};
-use crate::daemon::caller::drift::{Barrier, Shut, held_against};
 use crate::daemon::context::refusal::mismatch;
 use crate::daemon::context::refusal::refused_artifact;
 use crate::daemon::context::{Refusal, lock};
-use crate::daemon::node::Node;
 use crate::policy::Action;
 use crate::registry::snapshot::{Entry, Origin};
 use crate::router::{self, Scope};
@@ -48,7 +48,7 @@ enum Found {
     Here,
 }
 
-impl Node {
+impl Caller {
     /// Chooses the peer and readies what the call needs; only then is there anything to send.
     pub(super) fn choose_peer(&self, call: &Arc<RelayedCall>) -> Result<Chosen, Missing> {
         let snapshot = self.directory.snapshot();
@@ -137,18 +137,23 @@ impl Node {
         output: Option<Arc<Artifact>>,
     ) -> Chosen {
         // PROTOCOL 8: the invoke's time, else the descriptor's.
-        let ends_ms = match (call.timeout_ms, descriptor.and_then(|descriptor| descriptor.timeout_ms)) {
-            (None, Some(time_ms)) => self.ctx.clock.now().deadline_ms(call.expires_at_ms, time_ms),
-            (Some(_), _) | (None, None) => call.deadline_ms,
+        let ends_ms = match (call.moments.timeout_ms, descriptor.and_then(|descriptor| descriptor.timeout_ms))
+        {
+            (None, Some(time_ms)) => self.ctx.clock.now().deadline_ms(call.moments.expires_at_ms, time_ms),
+            (Some(_), _) | (None, None) => call.moments.deadline_ms,
         };
         let policy = retry_policy(descriptor.and_then(|descriptor| descriptor.retry_policy.as_ref()));
         let idempotent = descriptor.is_some_and(|descriptor| descriptor.idempotent);
         let descriptor = descriptor.map(Arc::clone);
         let unanswered = self.gifts.may_have_run(&call.id, &call.name);
         let time = Time { ends_ms, grace_ms: ANSWER_GRACE_MS };
-        let machine = Caller::new(policy, idempotent, unanswered, time);
+        let machine = Machine::new(policy, idempotent, unanswered, time);
         #[cfg(feature = "test-hooks")]
-        let machine = self.left_out.tampered(machine);
+        let machine = {
+            let mut machine = machine;
+            machine.set_credulous(self.is_credulous.load(std::sync::atomic::Ordering::Relaxed));
+            machine
+        };
         let ids = smallvec![call.id];
         // What may run again is asked of whoever is there.
         let journal = journal.filter(|_| !idempotent);
@@ -183,18 +188,20 @@ impl Node {
     }
 
     /// Waits, within the call's own time, for what it misses.
-    pub(super) fn choose_peer_later(&self, call: Arc<RelayedCall>, missing: Missing) {
-        let Some(node) = self.shared() else { return };
+    pub(super) fn choose_peer_later(self: &Arc<Self>, call: Arc<RelayedCall>, missing: Missing) {
+        let caller = Arc::clone(self);
         let changes = self.watch_providers();
         self.ctx.spawn(async move {
-            match call.ended.or(node.await_provider(&call, missing, changes)).await {
-                Some(Ok(Found::Peer(chosen))) => node.give(&call, *chosen),
-                Some(Ok(Found::Here)) => node.meet_here(&call),
+            match call.ended.or(caller.await_provider(&call, missing, changes)).await {
+                Some(Ok(Found::Peer(chosen))) => caller.give(&call, *chosen),
+                Some(Ok(Found::Here)) => caller.meet_here(&call),
                 Some(Err(refusal)) => {
                     if refusal.code == Code::UNAUTHORIZED {
-                        node.account.audit_forbidden(call.audited(&call.invoked(), node.ctx.did()), &refusal);
+                        caller
+                            .account
+                            .audit_forbidden(call.audited(&call.invoked(), caller.ctx.did()), &refusal);
                     }
-                    node.refuse_call(&call, &refusal);
+                    caller.refuse_call(&call, &refusal);
                 }
                 // It was cancelled, and its answer is out.
                 None => {}
@@ -203,12 +210,12 @@ impl Node {
     }
 
     async fn await_provider(
-        &self,
+        self: &Arc<Self>,
         call: &Arc<RelayedCall>,
         mut missing: Missing,
         mut changes: Changed,
     ) -> Result<Found, Refusal> {
-        let deadline = self.ctx.clock.moment(call.deadline_ms);
+        let deadline = self.ctx.clock.moment(call.moments.deadline_ms);
         let mut is_refreshed = false;
         let mut withheld: Option<(Did, ContentHash, Refusal)> = None;
         // A peer that is about to end serves it, or did: it may come back.
@@ -301,7 +308,7 @@ impl Node {
     }
 
     /// Peers that may serve the call and have not said.
-    pub(in crate::daemon) fn may_serve(&self, call: &RelayedCall, leaving: Option<&Did>) -> Vec<Did> {
+    pub(super) fn may_serve(&self, call: &RelayedCall, leaving: Option<&Did>) -> Vec<Did> {
         let mut unknown = self.directory.peers.unknown();
         let is_back =
             |peer: &Did| self.directory.peers.is_known(peer) && self.directory.peers.link(peer).is_some();

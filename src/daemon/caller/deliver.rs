@@ -1,5 +1,6 @@
 //! A call's end in; the agent's one answer out, checked against its output schema.
 
+use super::Caller;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -14,11 +15,10 @@ use crate::daemon::account::access::End;
 use crate::daemon::context::Inbound;
 use crate::daemon::context::wire::{not_final, raw_violation_details, result_end};
 use crate::daemon::context::{Outbound, Refusal, lock, seal::ANSWER_TTL_MS};
-use crate::daemon::node::Node;
 use crate::net::{Link, Route};
 use crate::schema::Side;
 
-impl Node {
+impl Caller {
     pub(super) fn deliver_call(&self, call: &Arc<RelayedCall>, delivery: Delivery, handed: Handed<'_>) {
         match (delivery, handed) {
             (Delivery::Result, Handed::Result(inbound, ended)) => {
@@ -29,14 +29,18 @@ impl Node {
                 }
                 let envelope = self.towards_agent(call, inbound, Type::CapResult);
                 let end = End::Result(inbound.body, ended.map(drop));
-                self.end_call(call, end, |node, link, route| node.ctx.send(link, route, envelope.clone()));
+                self.end_call(call, end, |caller, link, route| {
+                    caller.ctx.send(link, route, envelope.clone())
+                });
             }
             (Delivery::Error, Handed::Message(inbound, _)) => {
                 self.gifts.refused(&call.id);
                 let envelope = self.towards_agent(call, inbound, Type::Error);
                 let code = ErrorBody::decode(inbound.body).map_or(Code::INVALID_MESSAGE, |error| error.code);
                 let end = End::Refused(code);
-                self.end_call(call, end, |node, link, route| node.ctx.send(link, route, envelope.clone()));
+                self.end_call(call, end, |caller, link, route| {
+                    caller.ctx.send(link, route, envelope.clone())
+                });
             }
             (Delivery::Error, Handed::Refusal(refusal)) => self.end_refused(call, refusal),
             (Delivery::Refusal(code), _) => {
@@ -73,7 +77,7 @@ impl Node {
     }
 
     /// The same for an invoke of the agent's that did not come as far as being a call.
-    pub(super) fn answer_unknown(&self, inbound: &Inbound<'_>, refusal: &Refusal) {
+    pub(in crate::daemon) fn answer_unknown(&self, inbound: &Inbound<'_>, refusal: &Refusal) {
         let (code, details) = (Code::INTERRUPTED, unknown_after(Some(&refusal.body())));
         let mut body = Vec::new();
         CapResult::error(CallError::new(code, own_reason(code), Some(&details))).encode(&mut body);
@@ -83,7 +87,8 @@ impl Node {
     /// Nothing was executed, and the agent is told why.
     fn end_refused(&self, call: &Arc<RelayedCall>, refusal: &Refusal) {
         self.gifts.refused(&call.id);
-        let refuse = |node: &Self, link: &_, route: &_| node.ctx.refuse(link, route, Some(call.id), refusal);
+        let refuse =
+            |caller: &Self, link: &_, route: &_| caller.ctx.refuse(link, route, Some(call.id), refusal);
         self.end_call(call, End::Refused(refusal.code), refuse);
     }
 
@@ -143,7 +148,7 @@ impl Node {
     pub(super) fn end_call_with_result(&self, call: &Arc<RelayedCall>, body: &[u8]) {
         let envelope = self.about_call(call, Type::CapResult, body, Ext::None);
         let end = End::Result(body, result_end(body).unwrap_or(Ok(())));
-        self.end_call(call, end, |node, link, route| node.ctx.send(link, route, envelope.clone()));
+        self.end_call(call, end, |caller, link, route| caller.ctx.send(link, route, envelope.clone()));
     }
 
     /// The one answer to everybody who waits; whoever asks again from here on begins anew.
@@ -154,7 +159,7 @@ impl Node {
         answer: impl Fn(&Self, &Arc<Link>, &Route),
     ) {
         self.log_relayed(call, end);
-        self.relay.remove_call(&call.id);
+        self.outgoing.remove_call(&call.id);
         call.ended.set();
         let (waiters, ids) = {
             let mut progress = lock(&call.progress);
@@ -162,7 +167,7 @@ impl Node {
             (std::mem::take(&mut progress.waiters), ids)
         };
         if let Some((ids, cancel)) = ids {
-            self.relay.release(ids.into_iter().chain(cancel));
+            self.outgoing.release(ids.into_iter().chain(cancel));
         }
         for (link, route) in waiters {
             answer(self, &link, &route);
@@ -179,7 +184,7 @@ impl Node {
     ) -> Vec<u8> {
         let mut body = Vec::new();
         let mut error = CapResult::error(CallError::new(code, message, details));
-        error.execution_time_ms = Some(self.ctx.clock.monotonic_ms().saturating_sub(call.started_ms));
+        error.execution_time_ms = Some(self.ctx.clock.monotonic_ms().saturating_sub(call.moments.started_ms));
         error.encode(&mut body);
         body
     }

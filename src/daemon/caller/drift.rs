@@ -3,6 +3,7 @@
 //! [`Gate`](crate::schema::drift::Gate) knows what is decided. Here a case is decided once, however many calls wait for
 //! it, and away from the links; what is required and not to be had is told when the sidecar starts.
 
+use super::Caller;
 use crate::registry::snapshot::Origin;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
@@ -19,7 +20,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::daemon::account::audit::Audited;
 use crate::daemon::context::{Refusal, lock};
-use crate::daemon::node::Node;
 use crate::schema::drift::gate::{Case, Passage, Question};
 use crate::schema::drift::{self, Fault, Finding, Gate, Offered, Requirement, Standing, Told};
 use crate::schema::{Artifact, Side};
@@ -78,7 +78,7 @@ impl Drift {
     }
 }
 
-impl Node {
+impl Caller {
     /// Whether a call may go to a provider, and what its payloads are then to fit besides the provider's schemas.
     pub(in crate::daemon) fn pass(
         &self,
@@ -150,7 +150,7 @@ impl Node {
     }
 
     /// Decides a case, or waits until it is decided.
-    pub(in crate::daemon) async fn prove(&self, question: Question, provider: &Did) {
+    pub(in crate::daemon) async fn prove(self: &Arc<Self>, question: Question, provider: &Did) {
         while self.drift.gate.decided(&question.case).is_none() {
             let (ended, is_ours) = {
                 let mut under_way = lock(&self.drift.under_way);
@@ -165,12 +165,12 @@ impl Node {
             };
             if is_ours {
                 // A task of its own: a call that gives up takes nobody's proof with it.
-                let Some(node) = self.shared() else { return };
+                let caller = Arc::clone(self);
                 let (question, provider) = (question.clone(), provider.clone());
                 let case = question.case.clone();
                 self.ctx.spawn(async move {
-                    let _proof = Proof { drift: &node.drift, case };
-                    node.decide(question, &provider).await;
+                    let _proof = Proof { drift: &caller.drift, case };
+                    caller.decide(question, &provider).await;
                 });
             }
             ended.cancelled().await;
@@ -234,7 +234,7 @@ impl Node {
     }
 
     /// Proves what the agent requires of what peers say that they serve, ahead of the next call, until shutdown.
-    pub(in crate::daemon) async fn prove_ahead(&self) {
+    pub(in crate::daemon) async fn prove_ahead(self: &Arc<Self>) {
         if self.drift.gate.requirements().next().is_none() {
             return;
         }
@@ -246,7 +246,7 @@ impl Node {
     }
 
     /// Has what is undecided of each peer proven by a task of that peer's own, of which there is one at a time.
-    fn prove_what_is_new(&self) {
+    fn prove_what_is_new(self: &Arc<Self>) {
         let snapshot = self.directory.snapshot();
         let names: BTreeSet<_> =
             self.drift.gate.requirements().map(|required| required.name.as_str()).collect();
@@ -258,15 +258,15 @@ impl Node {
             })
             .collect();
         for peer in peers {
-            let Some(node) = self.shared() else { return };
+            let caller = Arc::clone(self);
             if lock(&self.drift.ahead).insert(peer.clone()) {
-                self.ctx.spawn(async move { node.prove_all_of(&peer).await });
+                self.ctx.spawn(async move { caller.prove_all_of(&peer).await });
             }
         }
     }
 
     /// Proves what is undecided of a peer, whatever it says that it serves meanwhile.
-    async fn prove_all_of(&self, peer: &Did) {
+    async fn prove_all_of(self: &Arc<Self>, peer: &Did) {
         let mut tried = Vec::new();
         loop {
             let next = {
@@ -301,7 +301,7 @@ impl Node {
         matches!(passed, Err(Barrier::Undecided(_) | Barrier::Schema(_)))
     }
 
-    async fn prove_descriptor(&self, peer: &Did, descriptor: &Descriptor) {
+    async fn prove_descriptor(self: &Arc<Self>, peer: &Did, descriptor: &Descriptor) {
         // Each schema, then each requirement; what is left over is left to the first call.
         for _ in 0..AHEAD_STEPS_MAX {
             let passed = self.offered(descriptor).and_then(|offered| self.pass(descriptor, &offered, peer));

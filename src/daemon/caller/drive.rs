@@ -1,5 +1,6 @@
 //! What happened to a call in; what its machine says to do about it, done.
 
+use super::Caller;
 use std::iter;
 use std::sync::Arc;
 
@@ -12,15 +13,19 @@ use capd_proto::message::{Request, Type};
 
 use super::answers::nothing_waits;
 use super::memory::naming;
+use super::outgoing::Waiter;
 use super::{Handed, RelayedCall};
-use crate::daemon::caller::outgoing::Waiter;
 use crate::daemon::context::{Outbound, Refusal, lock, seal::ANSWER_TTL_MS, seal::needs_signature};
-use crate::daemon::node::Node;
 use crate::net::Link;
 
-impl Node {
+impl Caller {
     /// Tells a call's machine what happened, and does what it says.
-    pub(super) fn drive_call(&self, call: &Arc<RelayedCall>, input: Option<Input>, handed: Handed<'_>) {
+    pub(super) fn drive_call(
+        self: &Arc<Self>,
+        call: &Arc<RelayedCall>,
+        input: Option<Input>,
+        handed: Handed<'_>,
+    ) {
         let outputs = {
             let mut progress = lock(&call.progress);
             let Some(chosen) = &mut progress.chosen else { return };
@@ -37,7 +42,7 @@ impl Node {
         }
     }
 
-    pub(super) fn act_on(&self, call: &Arc<RelayedCall>, output: Output, handed: Handed<'_>) {
+    pub(super) fn act_on(self: &Arc<Self>, call: &Arc<RelayedCall>, output: Output, handed: Handed<'_>) {
         match output {
             Output::Send { generation, attempt } => {
                 // PROTOCOL 8: an idempotent call is tried on another provider if one is connected.
@@ -68,19 +73,19 @@ impl Node {
     }
 
     /// Sends the invoke, or sees to it that it is sent once there is a link.
-    pub(super) fn send_call(&self, call: &Arc<RelayedCall>, generation: Generation) {
+    pub(super) fn send_call(self: &Arc<Self>, call: &Arc<RelayedCall>, generation: Generation) {
         let (peer, id, until_ms, answered_by_ms, idempotent, journal) = {
             let mut progress = lock(&call.progress);
             let Some(chosen) = &mut progress.chosen else { return };
             while chosen.ids.len() <= generation.0 as usize {
                 chosen.ids.push(self.ctx.fresh_id(self.ctx.clock.wall_ms()));
             }
-            let until_ms = chosen.machine.poll_timeout().unwrap_or(call.deadline_ms);
+            let until_ms = chosen.machine.poll_timeout().unwrap_or(call.moments.deadline_ms);
             let (id, answered_by_ms) = (chosen.ids[generation.0 as usize], chosen.machine.deadline_ms());
             (chosen.peer.clone(), id, until_ms, answered_by_ms, chosen.idempotent, chosen.journal)
         };
         // PROTOCOL 8: a copy is never sent that must be refused as expired.
-        if call.expires_at_ms < self.ctx.clock.wall_ms() {
+        if call.moments.expires_at_ms < self.ctx.clock.wall_ms() {
             let refusal = Refusal::new(Code::INVALID_TIMESTAMP, "the call's ts + ttl has passed");
             return self.not_sent(call, generation, &refusal, Some(false));
         }
@@ -98,7 +103,7 @@ impl Node {
             to: peer.as_str(),
             reply_to: None,
             thread_id: call.thread_id.as_deref(),
-            ttl_ms: call.expires_at_ms.saturating_sub(id.ts_ms()),
+            ttl_ms: call.moments.expires_at_ms.saturating_sub(id.ts_ms()),
             body: &[],
             ext: ext.as_deref().map_or(Ext::None, Ext::Raw),
         };
@@ -120,7 +125,7 @@ impl Node {
 
     /// The copy that was to leave does not.
     pub(super) fn not_sent(
-        &self,
+        self: &Arc<Self>,
         call: &Arc<RelayedCall>,
         generation: Generation,
         refusal: &Refusal,
@@ -147,37 +152,42 @@ impl Node {
         self.directory.unlinked.lasting(&peer).map(|_| self.directory.unreachable(&peer))
     }
 
-    pub(super) fn send_call_later(&self, call: &Arc<RelayedCall>, generation: Generation, until_ms: u64) {
-        let Some(node) = self.shared() else { return };
+    pub(super) fn send_call_later(
+        self: &Arc<Self>,
+        call: &Arc<RelayedCall>,
+        generation: Generation,
+        until_ms: u64,
+    ) {
+        let caller = Arc::clone(self);
         let call = Arc::clone(call);
         let mut changes = self.directory.peers.watch();
         self.ctx.spawn(async move {
-            let until = node.ctx.clock.moment(until_ms);
+            let until = caller.ctx.clock.moment(until_ms);
             loop {
                 let is_done =
                     lock(&call.progress).chosen.as_ref().is_none_or(|chosen| chosen.machine.is_done());
                 if is_done {
                     return;
                 }
-                if node.move_call(&call) || node.linked_peer(&call).is_some() {
-                    return node.send_call(&call, generation);
+                if caller.move_call(&call) || caller.linked_peer(&call).is_some() {
+                    return caller.send_call(&call, generation);
                 }
-                if let Some(refusal) = node.never_to_be_sent(&call) {
-                    return node.not_sent(&call, generation, &refusal, Some(false));
+                if let Some(refusal) = caller.never_to_be_sent(&call) {
+                    return caller.not_sent(&call, generation, &refusal, Some(false));
                 }
                 if tokio::time::timeout_at(until, changes.changed()).await.is_err() {
-                    return node.drive_call(&call, Some(Input::Timeout), Handed::Nothing);
+                    return caller.drive_call(&call, Some(Input::Timeout), Handed::Nothing);
                 }
             }
         });
     }
 
-    pub(super) fn wake_call(&self, call: &Arc<RelayedCall>, until_ms: u64) {
-        let Some(node) = self.shared() else { return };
+    pub(super) fn wake_call(self: &Arc<Self>, call: &Arc<RelayedCall>, until_ms: u64) {
+        let caller = Arc::clone(self);
         let call = Arc::clone(call);
         self.ctx.spawn(async move {
-            tokio::time::sleep_until(node.ctx.clock.moment(until_ms)).await;
-            node.drive_call(&call, Some(Input::Timeout), Handed::Nothing);
+            tokio::time::sleep_until(caller.ctx.clock.moment(until_ms)).await;
+            caller.drive_call(&call, Some(Input::Timeout), Handed::Nothing);
         });
     }
 
@@ -193,7 +203,7 @@ impl Node {
         };
         // PROTOCOL 4: on the link and the stream that the call went on, behind it. A call whose link is lost may still be
         // found by any other: there the cancel leaves a mark.
-        let sent_on = self.relay.requests.route_of(&target, &peer);
+        let sent_on = self.outgoing.requests.route_of(&target, &peer);
         let same =
             sent_on.and_then(|(link, route)| Some((self.directory.peers.link_of(&peer, link)?, Some(route))));
         let Some((link, route)) = same.or_else(|| Some((self.directory.peers.link(&peer)?, None))) else {

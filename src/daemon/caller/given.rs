@@ -3,6 +3,7 @@
 //! Two sidecars know nothing of each other's ledgers. A call that is asked for again under its own id therefore goes to
 //! whoever had it first, also after this process has started again (PROTOCOL 8).
 
+use super::Caller;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -16,7 +17,6 @@ use super::{Chosen, Handed, RelayedCall};
 use crate::daemon::account::meter::CallLimit;
 use crate::daemon::context::{Refusal, lock};
 use crate::daemon::journal::{untaken, unwritable};
-use crate::daemon::node::Node;
 use crate::net::deadlines::Deadlines;
 use crate::store::{Change, Given, Replica, Reserved, Row, StoreError, Work};
 
@@ -165,7 +165,7 @@ impl Gifts {
         to: To<'_>,
         next_row: impl Fn() -> Row,
     ) -> Result<(Row, Asks), Refusal> {
-        let (id, expires_at_ms) = (call.id, call.expires_at_ms);
+        let (id, expires_at_ms) = (call.id, call.moments.expires_at_ms);
         let mut state = lock(&self.state);
         if state.expired_ms > 0 && expires_at_ms <= state.expired_ms {
             return Err(Refusal::new(Code::INVALID_TIMESTAMP, "calls of this age are no longer remembered"));
@@ -219,7 +219,7 @@ impl Gifts {
 impl RelayedCall {
     /// The call as reservations know it.
     fn asked(&self) -> Asked<'_> {
-        Asked { name: &self.name, id: &self.id, expires_at_ms: self.expires_at_ms }
+        Asked { name: &self.name, id: &self.id, expires_at_ms: self.moments.expires_at_ms }
     }
 }
 
@@ -241,23 +241,29 @@ impl State {
     }
 }
 
-impl Node {
+impl Caller {
+    /// Whether the call of this id may have been executed, so that nobody may call it refused (PROTOCOL 8).
+    pub(in crate::daemon) fn may_have_run(&self, id: &MessageId, name: &str) -> bool {
+        self.gifts.may_have_run(id, name)
+    }
+
     /// PROTOCOL 8: a call that was given to a peer is asked about there, whoever else serves it by then, or the agent
-    /// names in `to`; else `to`.
+    /// names in `to`; else `to`. `runs_here` tells whether it runs, or ran, here.
     ///
     /// **Errors:** 5002 when a former process may have given it to another than `to`.
-    pub(super) fn given_to(
+    pub(in crate::daemon) fn given_to(
         &self,
         id: &MessageId,
         name: &str,
         to: Option<Did>,
+        runs_here: impl FnOnce() -> bool,
     ) -> Result<Option<Did>, Refusal> {
         if let Some(peer) = self.gifts.peer(id) {
             return Ok(Some(peer));
         }
         match self.gifts.former(id, name).map(|replica| replica.peer) {
             None => Ok(to),
-            Some(_) if self.executor.executes(*id) => Ok(to),
+            Some(_) if runs_here() => Ok(to),
             Some(peer) if to.as_ref().is_none_or(|to| *to == peer) => Ok(Some(peer)),
             Some(peer) => {
                 let why = format!(
@@ -269,7 +275,7 @@ impl Node {
     }
 
     /// Sends a call for which a peer was chosen, once it is on disk who that is if it may run only once.
-    pub(super) fn give(&self, call: &Arc<RelayedCall>, chosen: Chosen) {
+    pub(super) fn give(self: &Arc<Self>, call: &Arc<RelayedCall>, chosen: Chosen) {
         if chosen.idempotent || self.gifts.is_durable(&call.id) {
             lock(&call.progress).chosen = Some(chosen);
             return self.drive_call(call, None, Handed::Nothing);
@@ -305,7 +311,7 @@ impl Node {
     }
 
     /// It is on disk who the call goes to, so it may leave; unless it has ended meanwhile.
-    pub(in crate::daemon) fn on_given(&self, written: Written, error: Option<StoreError>) {
+    pub(in crate::daemon) fn on_given(self: &Arc<Self>, written: Written, error: Option<StoreError>) {
         let Written { call, row } = &written;
         let row = *row;
         if let Some(error) = error {

@@ -1,6 +1,7 @@
 //! A copy of a call that is about to leave in; whether its peer still has the journal that the call was given to, and the
 //! copy's `ext`, which names that journal, out (PROTOCOL 8, *A ledger belongs to one journal*).
 
+use super::Caller;
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -11,10 +12,8 @@ use capd_proto::ledger::JournalId;
 use capd_proto::limits::EXT_JOURNAL;
 
 use super::RelayedCall;
-use crate::daemon::context::Inbound;
 use crate::daemon::context::wire::{EMPTY_MAP, with_fields};
 use crate::daemon::context::{Refusal, lock};
-use crate::daemon::node::Node;
 use crate::net::Link;
 use crate::store::Replica;
 
@@ -26,10 +25,15 @@ impl Replica {
     }
 }
 
-impl Node {
+impl Caller {
     /// Whether a copy of a call that may run only once may leave on `link`: its peer has the memory that the call was given
     /// to. Where it has not, what is to be done about that is done.
-    pub(super) fn same_memory(&self, call: &Arc<RelayedCall>, generation: Generation, link: &Link) -> bool {
+    pub(super) fn same_memory(
+        self: &Arc<Self>,
+        call: &Arc<RelayedCall>,
+        generation: Generation,
+        link: &Link,
+    ) -> bool {
         let given = self.gifts.replica(&call.id);
         if !given.is_some_and(|given| given.has_forgotten(link.journal())) {
             return true;
@@ -47,7 +51,7 @@ impl Node {
     }
 
     /// Nothing of the call ever left, so whoever serves it by now may have it.
-    fn give_anew(&self, call: &Arc<RelayedCall>) {
+    fn give_anew(self: &Arc<Self>, call: &Arc<RelayedCall>) {
         if let Some(row) = self.gifts.take_back(&call.id) {
             self.scribe.forget(row);
         }
@@ -55,17 +59,6 @@ impl Node {
         match self.choose_living_peer(call) {
             Ok(chosen) => self.give(call, chosen),
             Err(missing) => self.choose_peer_later(Arc::clone(call), missing),
-        }
-    }
-
-    /// **Errors:** 5902 for a call that its caller's sidecar gave to another journal than ours.
-    pub(super) fn is_for_this_journal(&self, inbound: &Inbound<'_>) -> Result<(), Refusal> {
-        match inbound.envelope.ext_bytes(EXT_JOURNAL) {
-            Some(named) if *named != self.journal_id.0 => {
-                let why = "this sidecar has another journal than the call was given to";
-                Err(Refusal::new(Code::INTERRUPTED, why))
-            }
-            Some(_) | None => Ok(()),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Requests of the agent's to other sidecars out, their answers back: calls, what cancels them, and what is passed on.
 
+use super::Caller;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 use std::sync::{Arc, Mutex};
@@ -15,7 +16,6 @@ use super::RelayedCall;
 use crate::daemon::account::meter::CallLimit;
 use crate::daemon::context::requests::{Requests, Slots, Unsent, Waiting};
 use crate::daemon::context::{Inbound, Outbound, Refusal, lock};
-use crate::daemon::node::Node;
 use crate::net::{Link, Route, SendError};
 
 /// What is out.
@@ -130,9 +130,23 @@ impl Outgoing {
     }
 }
 
-impl Node {
+impl Caller {
+    /// Whether a call of the agent's with this id has ended not long ago.
+    pub(in crate::daemon) fn has_ended(&self, id: &MessageId) -> bool {
+        self.outgoing.has_ended(id)
+    }
+
+    /// The agent's calls that have not ended.
+    pub(in crate::daemon) fn calls_in_flight(&self) -> usize {
+        self.outgoing.calls_in_flight()
+    }
+
     /// Passes a request of the agent's on to the peer it names. **Errors:** 2001 when it names nobody we know.
-    pub(in crate::daemon) fn forward(&self, inbound: &Inbound<'_>, typ: Type) -> Result<(), Refusal> {
+    pub(in crate::daemon) fn forward(
+        self: &Arc<Self>,
+        inbound: &Inbound<'_>,
+        typ: Type,
+    ) -> Result<(), Refusal> {
         let to = self.peer_named(inbound)?;
         self.forward_to(inbound, typ, to)
     }
@@ -151,12 +165,12 @@ impl Node {
     }
 
     pub(in crate::daemon) fn forward_to(
-        &self,
+        self: &Arc<Self>,
         inbound: &Inbound<'_>,
         typ: Type,
         to: Did,
     ) -> Result<(), Refusal> {
-        let Some(node) = self.shared() else { return Ok(()) };
+        let caller = Arc::clone(self);
         let deadline_ms = inbound.now.deadline_ms(inbound.expires_at_ms(), self.ctx.call_timeout_ms);
         let forwarded = Forwarded {
             id: inbound.envelope.id,
@@ -171,7 +185,7 @@ impl Node {
         match self.try_forward(forwarded) {
             Ok(outcome) => outcome,
             Err(forwarded) => {
-                self.ctx.spawn(async move { node.forward_later(forwarded).await });
+                self.ctx.spawn(async move { caller.forward_later(forwarded).await });
                 Ok(())
             }
         }
@@ -241,7 +255,7 @@ impl Node {
         who: Waiter,
         send: impl FnOnce(&Arc<Link>) -> Result<Route, SendError>,
     ) -> Result<(), Refusal> {
-        self.relay.requests.send(link, id, deadline_ms, who, send).map_err(|unsent| {
+        self.outgoing.requests.send(link, id, deadline_ms, who, send).map_err(|unsent| {
             if matches!(unsent, Unsent::Full) {
                 self.account.meter.refused(CallLimit::RequestsWaiting);
             }
@@ -250,9 +264,9 @@ impl Node {
     }
 
     /// PONG, CAP_DECLARE, DOC_SEND, RESPONSE: to whoever asked; nobody's are dropped. `is_read` says whether it can be read.
-    pub(in crate::daemon) fn on_answer(&self, inbound: &Inbound<'_>, typ: Type, is_read: bool) {
+    pub(in crate::daemon) fn on_answer(self: &Arc<Self>, inbound: &Inbound<'_>, typ: Type, is_read: bool) {
         let id = inbound.envelope.reply_id();
-        let waiting = id.and_then(|id| self.relay.requests.take(&id, inbound.link.principal()));
+        let waiting = id.and_then(|id| self.outgoing.requests.take(&id, inbound.link.principal()));
         match (waiting, is_read) {
             (Some(waiting), true) => self.deliver(waiting, inbound, typ),
             // Nothing better will come: who waits for it learns so at once.
@@ -264,7 +278,7 @@ impl Node {
         }
     }
 
-    pub(super) fn deliver(&self, waiting: Waiting<Waiter>, inbound: &Inbound<'_>, typ: Type) {
+    pub(super) fn deliver(self: &Arc<Self>, waiting: Waiting<Waiter>, inbound: &Inbound<'_>, typ: Type) {
         match waiting.who {
             Waiter::Agent { link, route } => {
                 if typ == Type::Response {
@@ -284,14 +298,14 @@ impl Node {
     }
 
     /// Ends what nobody answered in time, until shutdown.
-    pub(in crate::daemon) async fn expire_requests(&self) {
+    pub(in crate::daemon) async fn expire_requests(self: &Arc<Self>) {
         loop {
-            let (id, waiting) = self.relay.requests.expired(&self.ctx.clock).await;
+            let (id, waiting) = self.outgoing.requests.expired(&self.ctx.clock).await;
             self.on_request_expired(id, waiting);
         }
     }
 
-    fn on_request_expired(&self, id: MessageId, waiting: Waiting<Waiter>) {
+    fn on_request_expired(self: &Arc<Self>, id: MessageId, waiting: Waiting<Waiter>) {
         match waiting.who {
             Waiter::Agent { link, route } => {
                 let refusal = Refusal::new(Code::TIMEOUT, "the peer did not answer in time");

@@ -1,5 +1,6 @@
 //! Answers of peers on their way to the agent in; versions that they agreed on with it, pinned for later calls, out.
 
+use super::Caller;
 use capd_proto::capability::Version;
 use capd_proto::identity::Did;
 use capd_proto::message::Response;
@@ -7,16 +8,15 @@ use capd_proto::negotiate::SessionId;
 
 use super::agreed::{Agreed, Agreement};
 use crate::daemon::context::lock;
-use crate::daemon::node::Node;
 
 /// No session yet.
 pub(in crate::daemon) fn none() -> Agreed {
     Agreed::new(SESSIONS_MAX, SESSIONS_PER_PEER_MAX)
 }
 
-impl Node {
+impl Caller {
     /// The peer and version that a session of the agent's pins.
-    pub(super) fn pinned_by(&self, id: SessionId, name: &str) -> Option<(Did, Version)> {
+    pub(in crate::daemon) fn pinned_by(&self, id: SessionId, name: &str) -> Option<(Did, Version)> {
         let pins = lock(&self.pins);
         let agreed = pins.find(id, self.ctx.clock.wall_ms())?;
         (agreed.name.as_str() == name).then(|| (agreed.peer.clone(), agreed.version.clone()))

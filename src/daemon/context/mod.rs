@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::net::{Clock, Random, System, Tasks};
 
-pub(in crate::daemon) use inbound::Inbound;
+pub(in crate::daemon) use inbound::{Inbound, Taken};
 pub(in crate::daemon) use refusal::Refusal;
 use requests::Slots;
 pub(in crate::daemon) use seal::Outbound;

@@ -5,8 +5,8 @@ use crate::net::Clock;
 /// Two clocks, read at one moment.
 #[derive(Clone, Copy)]
 pub(in crate::daemon) struct Times {
-    wall_ms: u64,
-    monotonic_ms: u64,
+    pub(in crate::daemon) wall_ms: u64,
+    pub(in crate::daemon) monotonic_ms: u64,
 }
 
 impl Times {

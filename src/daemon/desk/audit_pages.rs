@@ -1,5 +1,6 @@
 //! REQUEST `audit` and `audit-prune` in; a page of the audit log, or what was removed from it, out. The agent alone may ask.
 
+use crate::daemon::account::Account;
 use std::str::FromStr as _;
 use std::sync::Arc;
 
@@ -9,14 +10,14 @@ use capd_proto::message::{
     AuditPage, AuditPruneRequest, AuditPruned, AuditRequest, AuditRow, Response, Type,
 };
 
+use super::Desk;
 use crate::daemon::context::Refusal;
 use crate::daemon::context::inbound::{Inbound, is_for_the_agent};
-use crate::daemon::node::Node;
 use crate::store::StoreError;
 use crate::store::audit::chain::Entry;
 use crate::store::audit::{Filter, Kind, Query};
 
-impl Node {
+impl Desk {
     /// Answers with a page of the audit log once its writer has read it.
     ///
     /// **Errors:** 4001 for anybody but the agent, for a page of nothing, and for a kind that there is not; 5002 when the
@@ -46,9 +47,9 @@ impl Node {
             bytes_max: inbound.link.message_bytes_max() / 2,
             filter: Some(filter).filter(|filter| *filter != Filter::default()),
         };
-        self.answer_later(inbound, move |node| async move {
-            let page = node.account.audit.page(query).await?;
-            let counters = node.account.audit.counters();
+        self.answer_later(inbound, move |account| async move {
+            let page = account.audit.page(query).await?;
+            let counters = account.audit.counters();
             Ok(Response::Audit(AuditPage {
                 rows: page.entries.into_iter().map(row).collect(),
                 next: page.next,
@@ -70,34 +71,35 @@ impl Node {
         request: AuditPruneRequest,
     ) -> Result<(), Refusal> {
         is_for_the_agent(inbound, "audit-prune")?;
-        self.answer_later(inbound, move |node| async move {
-            let (after, now_ms) = (request.after.unwrap_or(0), node.ctx.clock.wall_ms());
-            let pruned = node.account.audit.prune(after, request.before_ms, now_ms).await?;
+        let now_ms = self.ctx.clock.wall_ms();
+        self.answer_later(inbound, move |account| async move {
+            let after = request.after.unwrap_or(0);
+            let pruned = account.audit.prune(after, request.before_ms, now_ms).await?;
             tracing::info!(target: "audit", records = pruned.records, "old audit records were removed");
             Ok(Response::AuditPruned(AuditPruned { pruned: pruned.records, next: pruned.next }))
         });
         Ok(())
     }
 
-    fn answer_later<W>(&self, inbound: &Inbound<'_>, work: impl FnOnce(Arc<Self>) -> W + Send + 'static)
+    fn answer_later<W>(&self, inbound: &Inbound<'_>, work: impl FnOnce(Arc<Account>) -> W + Send + 'static)
     where
         W: Future<Output = Result<Response<'static>, StoreError>> + Send,
     {
-        let Some(node) = self.shared() else { return };
+        let (ctx, account) = (Arc::clone(&self.ctx), Arc::clone(&self.account));
         let (link, route, id) = (Arc::clone(inbound.link), inbound.route.clone(), inbound.envelope.id);
         self.ctx.spawn(async move {
-            match work(Arc::clone(&node)).await {
+            match work(account).await {
                 Ok(response) => {
                     let mut body = Vec::new();
                     response.encode(&mut body);
-                    let answer = node.ctx.answer(&link, link.principal(), Some(id), Type::Response, &body);
-                    node.ctx.send(&link, &route, answer);
+                    let answer = ctx.answer(&link, link.principal(), Some(id), Type::Response, &body);
+                    ctx.send(&link, &route, answer);
                 }
                 Err(error) => {
                     // What it says names files, which messages never do (PROTOCOL 9).
                     tracing::warn!(%error, "the audit log cannot be used");
                     let told = "the audit log cannot be used; the sidecar's log says why";
-                    node.ctx.refuse(&link, &route, Some(id), &Refusal::new(Code::UNAVAILABLE, told));
+                    ctx.refuse(&link, &route, Some(id), &Refusal::new(Code::UNAVAILABLE, told));
                 }
             }
         });

@@ -1,51 +1,17 @@
-//! REQUEST `policy-reload` and `policy-why` in; the policy read anew, whole or not at all, or what it decides, out.
-
-use std::sync::Arc;
+//! REQUEST `policy-why` in; what the policy decides of a caller out.
 
 use capd_proto::capability::CapabilityName;
 use capd_proto::code::Code;
 use capd_proto::identity::Did;
-use capd_proto::message::{PolicyDecision, PolicyReloaded, PolicyWhy, PolicyWhyRequest, Response, Type};
+use capd_proto::message::{PolicyDecision, PolicyWhy, PolicyWhyRequest, Response, Type};
 
+use super::Desk;
 use crate::daemon::context::Refusal;
 use crate::daemon::context::inbound::{Inbound, is_for_the_agent};
-use crate::daemon::door::reload::ReloadError;
-use crate::daemon::node::Node;
 use crate::policy::{Action, Caller, Subject};
 use crate::registry::snapshot::Origin;
 
-impl Node {
-    /// Answers once the policy was read anew.
-    ///
-    /// **Errors:** 4001 for anybody but the agent, and for a policy with a mistake, which the log names.
-    pub(in crate::daemon) fn on_policy_reload(&self, inbound: &Inbound<'_>) -> Result<(), Refusal> {
-        is_for_the_agent(inbound, "policy-reload")?;
-        let Some(node) = self.shared() else { return Ok(()) };
-        let (link, route, id) = (Arc::clone(inbound.link), inbound.route.clone(), inbound.envelope.id);
-        self.ctx.spawn(async move {
-            match node.door.reload_policy().await {
-                Ok(rules) => {
-                    let mut body = Vec::new();
-                    Response::PolicyReloaded(PolicyReloaded { rules: rules as u64 }).encode(&mut body);
-                    let answer = node.ctx.answer(&link, link.principal(), Some(id), Type::Response, &body);
-                    node.ctx.send(&link, &route, answer);
-                }
-                Err(error) => {
-                    // What it says names files, which messages never do (PROTOCOL 9).
-                    let told = match error {
-                        ReloadError::Unread => error.to_string(),
-                        ReloadError::Config(_) | ReloadError::Policy(_) => {
-                            "the configuration or a policy has a mistake; the sidecar's log names it"
-                                .to_owned()
-                        }
-                    };
-                    node.ctx.refuse(&link, &route, Some(id), &Refusal::new(Code::BAD_REQUEST, told));
-                }
-            }
-        });
-        Ok(())
-    }
-
+impl Desk {
     /// Answers with what a caller may do with a capability: for all that its name says, and with each version that the
     /// provider serves, which is the sidecar's own agent unless a peer is named.
     ///

@@ -60,6 +60,14 @@ impl Permit {
         }
     }
 
+    /// Whether its holder may see an entry listed, which takes that it may call it.
+    pub(in crate::daemon) fn may_see(&self, entry: &Entry) -> bool {
+        match &self.who {
+            Who::Own(own) => own.may_see(entry),
+            Who::Peer(view) => view.may_see(&entry.descriptor),
+        }
+    }
+
     /// Whether its holder may have the recorded result of a call once more: whether it may call what it was a call of, or,
     /// where that is served no more, whatever has its name and version.
     pub(in crate::daemon) fn may_recall(&self, called: &CapabilityId) -> bool {

@@ -20,7 +20,7 @@ use crate::daemon::context::refusal::{denied, refused_artifact};
 use crate::daemon::context::wire::violation_details;
 use crate::daemon::context::{Refusal, lock, seal::needs_signature};
 use crate::daemon::door::permit::Permit;
-use crate::provider::{CallKey, Invocation, Provider};
+use crate::provider::{CallKey, Invocation};
 use crate::registry::snapshot::{Entry, Origin};
 use crate::router::{self, Scope};
 use crate::schema::{Artifact, Side, Violation};

@@ -29,6 +29,7 @@ use super::directory::Directory;
 use super::door::permit::OwnRights;
 use super::journal::Scribe;
 use crate::policy::rate::Rates;
+use crate::store::Counters;
 
 use self::providers::Providers;
 
@@ -74,6 +75,11 @@ impl Executor {
         let Parts { own, scribe, table, rates, bounds } = parts;
         let (providers, accepted) = (Providers::default(), Mutex::new(sessions::none()));
         Arc::new(Self { ctx, account, directory, own, scribe, table, providers, rates, accepted, bounds })
+    }
+
+    /// What the journal's writer did so far.
+    pub(in crate::daemon) fn journal_counters(&self) -> Counters {
+        self.scribe.counters()
     }
 
     /// Drops what would keep it alive: calls whose tickets answer to it.

@@ -12,7 +12,6 @@ use capd_proto::envelope::Encoded;
 use capd_proto::identity::Did;
 use capd_proto::ledger::{Answerer, CancelMarks, Ledger, Status};
 use capd_proto::negotiate::SessionId;
-use sha2::Digest;
 use smallvec::SmallVec;
 use tokio::sync::Notify;
 

@@ -3,6 +3,8 @@
 use std::task::Poll;
 use std::time::Duration;
 
+use bytes::Bytes;
+use capd_proto::envelope::MessageId;
 use capd_proto::identity::Identity;
 use capd_proto::ledger::Limits;
 

@@ -7,13 +7,13 @@ use capd_proto::code::Code;
 use capd_proto::identity::Did;
 use capd_proto::message::{ListedPeer, PeerList, PeerState, Response, Type};
 
+use super::Desk;
 use crate::daemon::context::Inbound;
 use crate::daemon::context::Refusal;
-use crate::daemon::node::Node;
 
-impl Node {
+impl Desk {
     /// Answers with all peers. **Errors:** 4001 for anybody but the agent.
-    pub(super) fn on_peers(&self, inbound: &Inbound<'_>) -> Result<(), Refusal> {
+    pub(in crate::daemon) fn on_peers(&self, inbound: &Inbound<'_>) -> Result<(), Refusal> {
         if !inbound.link.kind().is_local() {
             // A peer learns no more than of an operation that we do not have.
             return Err(Refusal::new(Code::BAD_REQUEST, "the operation \"peers\" is not known here"));

@@ -1,5 +1,6 @@
 //! CAP_QUERY and DOC_REQUEST in; pages of descriptors and schema documents out.
 
+use crate::daemon::context::Taken;
 use std::cmp::Reverse;
 use std::sync::Arc;
 
@@ -11,6 +12,7 @@ use capd_proto::message::{
     Type,
 };
 
+use super::Desk;
 use crate::daemon::context::Inbound;
 use crate::daemon::context::Refusal;
 use crate::daemon::context::refusal::mismatch;
@@ -18,14 +20,13 @@ use crate::daemon::context::refusal::refused_artifact;
 use crate::daemon::context::wire::{text, with_fields};
 use crate::daemon::directory::schemas::SCHEMA_MEDIA_TYPE;
 use crate::daemon::door::permit::Permit;
-use crate::daemon::node::Node;
 use crate::registry::snapshot::{Origin, Snapshot};
 use crate::router;
 use crate::schema::Artifact;
 
-impl Node {
+impl Desk {
     /// Answers a query. A peer is told what is served here, the agent everything that is known. **Source:** PROTOCOL 7.1.
-    pub(super) fn on_query(&self, inbound: &Inbound<'_>) -> Result<(), Refusal> {
+    pub(in crate::daemon) fn on_query(&self, inbound: &Inbound<'_>) -> Result<Taken, Refusal> {
         let query = Query::decode(inbound.body).map_err(Refusal::of)?;
         let question = query.question().map_err(Refusal::of)?;
         // A page's cursor belongs to a snapshot; only the first page begins with a fresh one.
@@ -33,8 +34,7 @@ impl Node {
             && inbound.link.kind().is_local()
             && let Some(again) = self.directory.until_fresh()
         {
-            self.meet_again(inbound, again);
-            return Ok(());
+            return Ok(Taken::Again(again));
         }
         let permit = self.door.permit_query(inbound, &question.pattern)?;
         let context = CursorContext {
@@ -70,7 +70,7 @@ impl Node {
         let mut body = Vec::with_capacity(page_bytes + 64);
         Declare::new(page.iter().map(Vec::as_slice).collect(), next_cursor).encode(&mut body);
         self.ctx.reply(inbound, Type::CapDeclare, &body);
-        Ok(())
+        Ok(Taken::Done)
     }
 
     /// A descriptor as it is listed: for the agent with who serves it, in fields of our own.
@@ -88,7 +88,7 @@ impl Node {
     /// What a question asks for of all that its sender may see, in its order; each id of one origin once.
     fn matching<'a>(&self, permit: &'a Permit, question: &'a Question) -> Result<Vec<Found<'a>>, Refusal> {
         let Some(view) = permit.view() else {
-            let found = self.known(&permit.snapshot, question);
+            let found = known(permit, question);
             return found.map_err(|refusal| self.directory.or_misunderstood(refusal, None, None));
         };
         // What a peer may not see must not cost it time, so what it may see is walked, and not what there is.
@@ -105,22 +105,8 @@ impl Node {
         in_order(found, question, is_hidden)
     }
 
-    /// What the agent may see of all that is known.
-    fn known<'a>(&self, snapshot: &'a Snapshot, question: &Question) -> Result<Vec<Found<'a>>, Refusal> {
-        let names = snapshot.names().filter(|(name, _)| question.pattern.matches(name.as_str()));
-        let found = names.map(|(_, entries)| {
-            let seen = entries.iter().filter(|entry| self.own.may_see(entry));
-            seen.map(|entry| Found { descriptor: &entry.descriptor, origin: Some(&entry.origin) }).collect()
-        });
-        let is_hidden = matches!(
-            &question.pattern,
-            CapabilityPattern::Name(name) if !snapshot.entries(name.as_str()).is_empty()
-        );
-        in_order(found, question, is_hidden)
-    }
-
     /// Answers with a schema document by its hash. **Source:** PROTOCOL 7.2.
-    pub(super) fn on_doc_request(&self, inbound: &Inbound<'_>) -> Result<(), Refusal> {
+    pub(in crate::daemon) fn on_doc_request(&self, inbound: &Inbound<'_>) -> Result<(), Refusal> {
         let request = DocRequest::decode(inbound.body).map_err(Refusal::of)?;
         let hash = ContentHash::from_slice(&request.hash).ok_or_else(|| {
             Refusal::new(Code::BAD_REQUEST, "a hash has 32 bytes (sha-256) or 64 (sha-512)")
@@ -147,23 +133,19 @@ impl Node {
             Origin::Peer(did) => Some(did.clone()),
             Origin::Local(_) => None,
         });
-        let (Some(peer), Some(node)) = (peer, self.shared()) else {
+        let Some(peer) = peer else {
             return Err(refused_artifact(crate::schema::ArtifactError::Missing(hash)));
         };
         let (link, route, id) = (Arc::clone(inbound.link), inbound.route.clone(), inbound.envelope.id);
+        let (ctx, directory) = (Arc::clone(&self.ctx), Arc::clone(&self.directory));
         self.ctx.spawn(async move {
-            match node.directory.fetch_schema(&peer, hash).await {
+            match directory.fetch_schema(&peer, hash).await {
                 Ok(artifact) => {
-                    let envelope = node.ctx.answer(
-                        &link,
-                        link.principal(),
-                        Some(id),
-                        Type::DocSend,
-                        &document(&artifact),
-                    );
-                    node.ctx.send(&link, &route, envelope);
+                    let envelope =
+                        ctx.answer(&link, link.principal(), Some(id), Type::DocSend, &document(&artifact));
+                    ctx.send(&link, &route, envelope);
                 }
-                Err(refusal) => node.ctx.refuse(&link, &route, Some(id), &refusal),
+                Err(refusal) => ctx.refuse(&link, &route, Some(id), &refusal),
             }
         });
         Ok(())
@@ -181,6 +163,21 @@ impl Found<'_> {
     fn is_ours(&self) -> bool {
         !matches!(self.origin, Some(Origin::Peer(_)))
     }
+}
+
+/// What the agent may see of all that is known.
+fn known<'a>(permit: &'a Permit, question: &Question) -> Result<Vec<Found<'a>>, Refusal> {
+    let snapshot = &permit.snapshot;
+    let names = snapshot.names().filter(|(name, _)| question.pattern.matches(name.as_str()));
+    let found = names.map(|(_, entries)| {
+        let seen = entries.iter().filter(|entry| permit.may_see(entry));
+        seen.map(|entry| Found { descriptor: &entry.descriptor, origin: Some(&entry.origin) }).collect()
+    });
+    let is_hidden = matches!(
+        &question.pattern,
+        CapabilityPattern::Name(name) if !snapshot.entries(name.as_str()).is_empty()
+    );
+    in_order(found, question, is_hidden)
 }
 
 /// What was found of each name, in a question's order and of its versions.

@@ -5,18 +5,18 @@ use std::borrow::Cow;
 use capd_proto::code::Code;
 use capd_proto::message::{MetricFamily, Metrics, Response, Role, Type};
 
+use super::Desk;
 use crate::admin;
 use crate::config::Limits;
 use crate::daemon::account::meter::CallLimit;
 use crate::daemon::context::Inbound;
 use crate::daemon::context::Refusal;
-use crate::daemon::node::Node;
 use crate::log::Lines;
 use crate::net::{Host, Levels, Limit};
 
-impl Node {
+impl Desk {
     /// Answers with all metrics. **Errors:** 4001 for anybody but the agent.
-    pub(super) fn on_metrics(&self, inbound: &Inbound<'_>) -> Result<(), Refusal> {
+    pub(in crate::daemon) fn on_metrics(&self, inbound: &Inbound<'_>) -> Result<(), Refusal> {
         if !inbound.link.kind().is_local() {
             // A peer learns no more than of an operation that we do not have.
             return Err(Refusal::new(Code::BAD_REQUEST, "the operation \"metrics\" is not known here"));
@@ -28,7 +28,7 @@ impl Node {
     }
 
     /// All metrics, as [`admin::METRICS`] lists them.
-    pub(super) fn metrics(&self) -> Vec<MetricFamily<'static>> {
+    pub(in crate::daemon) fn metrics(&self) -> Vec<MetricFamily<'static>> {
         let host = self.host.get().and_then(std::sync::Weak::upgrade);
         let levels = host.as_ref().map(|host| host.levels()).unwrap_or_default();
         let links =
@@ -43,10 +43,10 @@ impl Node {
         });
         let in_flight = [
             (Role::Executor, self.executor.table.in_flight().all),
-            (Role::Caller, self.relay.calls_in_flight()),
+            (Role::Caller, self.caller.calls_in_flight()),
         ];
         let in_flight = in_flight.map(|(role, count)| ([Cow::Borrowed(role.as_str())], count_of(count)));
-        let journal = self.scribe.counters();
+        let journal = self.executor.journal_counters();
         let audit = self.account.audit.counters();
         let rows = self.limits(host.as_deref(), &levels);
         let values = |value: fn(&Row) -> Option<u64>| {
@@ -79,7 +79,7 @@ impl Node {
 
     /// Every limit, under the key that sets it.
     fn limits(&self, host: Option<&Host>, levels: &Levels) -> Vec<Row> {
-        let max = &self.rules.limits;
+        let max = &self.limits;
         let mut rows = link_limits(host, levels, max);
         let refused = |bound| self.account.meter.refusals(bound);
         let in_flight = self.executor.table.in_flight();
@@ -111,7 +111,7 @@ impl Node {
             self.executor.providers.agents_busiest(),
             max.calls_in_flight_per_provider_max,
         );
-        let waiting = self.ctx.slots.used().max(self.relay.calls_in_flight());
+        let waiting = self.ctx.slots.used().max(self.caller.calls_in_flight());
         level("limits.requests_waiting_max", CallLimit::RequestsWaiting, waiting, max.requests_waiting_max);
         level("limits.ledger_entries_max", CallLimit::LedgerEntries, ledger.calls, max.ledger_entries_max);
         level("limits.ledger_bytes_max", CallLimit::LedgerBytes, ledger.kept_bytes, max.ledger_bytes_max);

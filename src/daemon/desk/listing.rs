@@ -11,11 +11,10 @@ use capd_proto::ledger::Key;
 use capd_proto::limits::{MESSAGE_ID_BYTES, QUERY_LIMIT_DEFAULT, QUERY_LIMIT_MAX};
 use capd_proto::message::{CallsPage, CallsRequest, JournalCounters, ListedCall, Response, Role, Type};
 
-use super::caller::RelayedCall;
+use super::Desk;
 use crate::daemon::context::Inbound;
 use crate::daemon::context::Refusal;
 use crate::daemon::context::times::Times;
-use crate::daemon::node::Node;
 use crate::store::Counters;
 
 /// Where a page begins: behind the call that the last one ended with.
@@ -54,11 +53,15 @@ impl After {
     }
 }
 
-impl Node {
+impl Desk {
     /// Answers with a page of calls, or with those of one id.
     ///
     /// **Errors:** 4001 for anybody but the agent, for a page of nothing, and for a cursor that is none.
-    pub(super) fn on_calls(&self, inbound: &Inbound<'_>, request: &CallsRequest<'_>) -> Result<(), Refusal> {
+    pub(in crate::daemon) fn on_calls(
+        &self,
+        inbound: &Inbound<'_>,
+        request: &CallsRequest<'_>,
+    ) -> Result<(), Refusal> {
         if !inbound.link.kind().is_local() {
             // A peer learns nothing of other callers, and no more than of an operation that we do not have.
             return Err(Refusal::new(Code::BAD_REQUEST, "the operation \"calls\" is not known here"));
@@ -69,24 +72,19 @@ impl Node {
         let times = Times::of(&self.ctx.clock);
         let page = match request.target {
             Some(id) => {
-                let relayed = self.relay.call(&id).map(|call| self.relayed(&call, times));
+                let relayed = self.caller.listed_of(&id, times);
                 let calls = relayed.into_iter().chain(self.executor.table.listed_of(id, times)).collect();
                 CallsPage { calls, ..CallsPage::default() }
             }
             // A page ends early rather than outgrow what the link takes.
             None => self.page(request, times, inbound.link.message_bytes_max() / 2)?,
         };
-        let Counters { changes, commits, failures } = self.scribe.counters();
+        let Counters { changes, commits, failures } = self.executor.journal_counters();
         let page = CallsPage { journal: Some(JournalCounters { changes, commits, failures }), ..page };
         let mut body = Vec::new();
         Response::Calls(page).encode(&mut body);
         self.ctx.reply(inbound, Type::Response, &body);
         Ok(())
-    }
-
-    fn relayed(&self, call: &RelayedCall, times: Times) -> ListedCall<'static> {
-        let journaled = self.gifts.peer(call.id()).is_some();
-        ListedCall { journaled, ..call.listed(self.ctx.did(), times) }
     }
 
     fn page(
@@ -110,8 +108,7 @@ impl Node {
         };
         let mut calls = Vec::new();
         if !is_past_callers {
-            let relayed = self.relay.calls_after(key.as_ref().map(|key| key.id), limit);
-            calls.extend(relayed.iter().map(|call| self.relayed(call, times)));
+            calls.extend(self.caller.listed_after(key.as_ref().map(|key| key.id), limit, times));
         }
         let behind = if is_past_callers { key.as_ref() } else { None };
         calls.extend(self.executor.table.listed_after(behind, limit - calls.len(), times));
