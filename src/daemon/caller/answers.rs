@@ -12,11 +12,13 @@ use capd_proto::message::{self, CapResult, ErrorBody, Type};
 
 use super::outgoing::Waiter;
 use super::{Handed, RelayedCall};
-use crate::daemon::context::Inbound;
+use crate::daemon::context::judge::verdict;
 use crate::daemon::context::wire::not_final;
 use crate::daemon::context::wire::retry_after_ms;
+use crate::daemon::context::{Inbound, Taken};
 use crate::daemon::context::{Refusal, lock};
 use crate::net::Link;
+use crate::schema::{Artifact, Side};
 
 impl Caller {
     /// What a peer said of a cancel that this sidecar sent.
@@ -36,17 +38,22 @@ impl Caller {
         self: &Arc<Self>,
         inbound: &Inbound<'_>,
         id: MessageId,
-    ) -> Result<(), Refusal> {
+    ) -> Result<Taken, Refusal> {
         let result = CapResult::decode_checked(inbound.checked_body()).map_err(Refusal::of)?;
         let (ended, retry_after_ms) = match &result.outcome {
             message::Outcome::Success(result) => (Ok(*result), None),
             message::Outcome::Error(error) => (Err(error.code), error.details.and_then(retry_after_ms)),
         };
+        if let Ok(result) = ended
+            && let Some(output) = self.unjudged(inbound, &id, result)
+        {
+            return Ok(Taken::Again(inbound.again_judged(&self.ctx, &output, result, Side::Response)));
+        }
         match self.outgoing.requests.take(&id, inbound.link.principal()).map(|waiting| waiting.who) {
             Some(Waiter::Call(call, generation)) => {
                 let input = Input::Result { generation, error: ended.err(), retry_after_ms };
                 self.drive_call(&call, Some(input), Handed::Result(inbound, ended));
-                Ok(())
+                Ok(Taken::Done)
             }
             // PROTOCOL 8: it matches nothing pending.
             Some(Waiter::Agent { .. } | Waiter::Cancel(_)) | None => {
@@ -55,6 +62,13 @@ impl Caller {
                 Err(nothing_waits())
             }
         }
+    }
+
+    /// The schema of a call's result, where the verdict over it is still to be come to.
+    fn unjudged(&self, inbound: &Inbound<'_>, id: &MessageId, result: &[u8]) -> Option<Arc<Artifact>> {
+        let (call, _) = self.outgoing.call_awaiting(id, inbound.link.principal())?;
+        let output = lock(&call.progress).chosen.as_ref()?.output.clone()?;
+        matches!(verdict(&output, result, Side::Response, inbound.judged), Ok(None)).then_some(output)
     }
 
     /// ERROR from a peer: the answer to a request of the agent's, or of a call.

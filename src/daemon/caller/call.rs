@@ -19,6 +19,7 @@ use tokio::sync::Notify;
 use crate::daemon::account::access::TraceId;
 use crate::daemon::account::audit::Audited;
 use crate::daemon::context::Inbound;
+use crate::daemon::context::judge::Judged;
 use crate::daemon::context::{Refusal, lock};
 use crate::net::{Link, Route};
 use crate::schema::Artifact;
@@ -39,6 +40,8 @@ pub(super) struct RelayedCall {
     /// Set with the agent's answer, so that nothing is sent that nobody waits for.
     pub(super) ended: Ended,
     pub(super) progress: Mutex<Progress>,
+    /// The last verdict over its params that took long.
+    pub(super) judged: Mutex<Option<Judged>>,
 }
 
 /// When a call came, and until when it lasts.
@@ -97,6 +100,11 @@ impl Invoked {
         let start = invoke.params.as_ptr().addr() - inbound.body.as_ptr().addr();
         let body = Encoded::item_of(inbound.payload, inbound.body);
         Self { body, params: start..start + invoke.params.len() }
+    }
+
+    /// The params, in memory that is shared with the body.
+    pub(super) fn shared_params(&self) -> Bytes {
+        self.body.slice(self.params.clone())
     }
 
     pub(super) fn params(&self) -> &[u8] {

@@ -13,6 +13,7 @@ use super::drift::{Barrier, Shut, held_against};
 use super::here::Changed;
 use super::retry::retry_policy;
 use super::{Chosen, RelayedCall};
+use crate::daemon::context::judge::verdict;
 use crate::daemon::context::refusal::mismatch;
 use crate::daemon::context::refusal::refused_artifact;
 use crate::daemon::context::{Refusal, lock};
@@ -35,6 +36,8 @@ pub(super) enum Missing {
     Proof(Did, Box<Question>),
     /// Schemas that the agent was built against.
     Contract(Box<Shut>),
+    /// A verdict over the params that takes long.
+    Verdict(Arc<Artifact>),
     /// Params that fit the input schema of the peer.
     Params(Did, Vec<Violation>),
     /// A sign of life of the peer that was chosen, while another would do.
@@ -94,7 +97,7 @@ impl Caller {
         };
         let (input, output) = held_against(requirement.as_deref(), &offered);
         // What does not fit its schema never goes on the wire.
-        check_params(peer, input.as_deref(), call.invoked().params())?;
+        check_params(call, peer, input.as_ref())?;
         if choice.is_deprecated {
             self.account.warn_deprecated(self.ctx.did(), &descriptor.id);
         }
@@ -247,6 +250,12 @@ impl Caller {
                         self.prove(Question::clone(question), peer).await;
                         Ok(())
                     }
+                    Missing::Verdict(input) => {
+                        let params = call.invoked().shared_params();
+                        let judged = self.ctx.judge(input, params, Side::Request).await;
+                        *lock(&call.judged) = Some(judged);
+                        Ok(())
+                    }
                     Missing::Life(chosen) => {
                         self.directory.peers.hear_from(&chosen.peer).await;
                         Ok(())
@@ -342,10 +351,12 @@ impl Caller {
     }
 }
 
-fn check_params(peer: &Did, input: Option<&Artifact>, params: &[u8]) -> Result<(), Missing> {
+fn check_params(call: &RelayedCall, peer: &Did, input: Option<&Arc<Artifact>>) -> Result<(), Missing> {
     let Some(input) = input else { return Ok(()) };
-    let validator = input.validator().map_err(|error| Missing::Provider(refused_artifact(error)))?;
-    let checked = validator.validate(params, Side::Request);
+    let judged = lock(&call.judged);
+    let checked = verdict(input, call.invoked().params(), Side::Request, judged.as_slice())
+        .map_err(|error| Missing::Provider(refused_artifact(error)))?;
+    let Some(checked) = checked else { return Err(Missing::Verdict(Arc::clone(input))) };
     checked.map_err(|violations| Missing::Params(peer.clone(), violations))
 }
 

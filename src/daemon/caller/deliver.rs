@@ -13,6 +13,7 @@ use capd_proto::message::{CallError, CapResult, ErrorBody, SchemaSide, Type};
 use super::{Handed, RelayedCall};
 use crate::daemon::account::access::End;
 use crate::daemon::context::Inbound;
+use crate::daemon::context::judge::verdict;
 use crate::daemon::context::wire::{not_final, raw_violation_details, result_end};
 use crate::daemon::context::{Outbound, Refusal, lock, seal::ANSWER_TTL_MS};
 use crate::net::{Link, Route};
@@ -110,8 +111,10 @@ impl Caller {
         result: &[u8],
     ) -> Option<Vec<u8>> {
         let output = lock(&call.progress).chosen.as_ref()?.output.clone()?;
-        let violations = match output.validator() {
-            Ok(validator) => validator.validate(result, Side::Response).err()?,
+        let violations = match verdict(&output, result, Side::Response, inbound.judged) {
+            // Without a verdict, the call was given to another peer meanwhile, whose schema is another.
+            Ok(Some(verdict)) => verdict.err()?,
+            Ok(None) => output.validator().ok()?.validate(result, Side::Response).err()?,
             Err(error) => return Some(self.own_error(call, error.code(), &error.to_string(), None)),
         };
         let peer = inbound.link.principal();

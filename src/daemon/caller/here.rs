@@ -5,6 +5,7 @@ use super::drift::{Barrier, held_against};
 use crate::daemon::account::audit::Audited;
 use crate::daemon::context::Refusal;
 use crate::daemon::context::inbound::{Again, Inbound};
+use crate::daemon::context::judge::verdict;
 use crate::daemon::context::refusal::refused_artifact;
 use crate::schema::{Artifact, ArtifactError, Side};
 use bytes::Bytes;
@@ -83,15 +84,19 @@ impl Caller {
                 let caller = Arc::clone(self);
                 return Ok(Passed::Again(Box::pin(async move {
                     caller.prove(*question, caller.ctx.did()).await;
+                    Vec::new()
                 })));
             }
         };
         // The executor holds them against the provider's own schema.
         if let Some(input) = requirement.as_ref().and_then(|requirement| requirement.needed.input.as_ref()) {
-            let validator = input.validator().map_err(refused_artifact)?;
-            validator.validate(invoke.params, Side::Request).map_err(|violations| {
-                self.account.refused_params(inbound.envelope.thread_id.as_deref(), about, &violations)
-            })?;
+            let (params, side) = (invoke.params, Side::Request);
+            match verdict(input, params, side, inbound.judged).map_err(refused_artifact)? {
+                Some(verdict) => verdict.map_err(|violations| {
+                    self.account.refused_params(inbound.envelope.thread_id.as_deref(), about, &violations)
+                })?,
+                None => return Ok(Passed::Again(inbound.again_judged(&self.ctx, input, params, side))),
+            }
         }
         let (_, output) = held_against(requirement.as_deref(), &offered);
         Ok(Passed::Through(output))

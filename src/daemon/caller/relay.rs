@@ -60,6 +60,7 @@ impl Caller {
                 given: None,
                 chosen: None,
             }),
+            judged: Mutex::default(),
         });
         match self.outgoing.add_call(&call) {
             Added::New => {}

@@ -9,10 +9,13 @@ use capd_proto::code::Code;
 use capd_proto::envelope::Envelope;
 use capd_proto::identity::Did;
 
-use super::Refusal;
+use super::judge::Judged;
+use super::{Ctx, Refusal};
 use crate::net::{Link, Now, Route};
+use crate::schema::{Artifact, Side};
 
 /// A message that has passed the envelope's checks.
+#[derive(Clone, Copy)]
 pub(in crate::daemon) struct Inbound<'a> {
     /// When the turn began in which it is handled.
     pub(in crate::daemon) now: Now,
@@ -27,6 +30,8 @@ pub(in crate::daemon) struct Inbound<'a> {
     pub(in crate::daemon) body: &'a Bytes,
     /// Whether `payload` has it encrypted.
     pub(in crate::daemon) is_encrypted: bool,
+    /// What the compute pool says of its payload, when it is met again for that: of each schema that was asked about.
+    pub(in crate::daemon) judged: &'a [Judged],
 }
 
 impl<'a> Inbound<'a> {
@@ -38,6 +43,22 @@ impl<'a> Inbound<'a> {
     /// Whether the message is for this sidecar's own agent, and not to be passed on to a peer.
     pub(in crate::daemon) fn is_for(&self, did: &Did) -> bool {
         self.envelope.to.names(did.as_str())
+    }
+
+    /// Has it met again once the compute pool has checked its payload.
+    pub(in crate::daemon) fn again_judged(
+        &self,
+        ctx: &Arc<Ctx>,
+        artifact: &Arc<Artifact>,
+        payload: &[u8],
+        side: Side,
+    ) -> Again {
+        let judged = ctx.judge(artifact, self.body.slice_ref(payload), side);
+        let mut all = self.judged.to_vec();
+        Box::pin(async move {
+            all.push(judged.await);
+            all
+        })
     }
 
     /// When the message expires, in milliseconds since the Unix epoch.
@@ -54,8 +75,8 @@ pub(in crate::daemon) enum Taken {
     Again(Again),
 }
 
-/// What a message waits for before it is met again.
-pub(in crate::daemon) type Again = Pin<Box<dyn Future<Output = ()> + Send>>;
+/// What a message waits for before it is met again, with the verdicts over its payload that it waited for.
+pub(in crate::daemon) type Again = Pin<Box<dyn Future<Output = Vec<Judged>> + Send>>;
 
 /// A peer learns nothing of what others did here, and no more than of an operation that we do not have.
 pub(in crate::daemon) fn is_for_the_agent(inbound: &Inbound<'_>, op: &str) -> Result<(), Refusal> {

@@ -5,6 +5,7 @@
 //! answer, [`wire`] has the `details` of refusals.
 
 pub(in crate::daemon) mod inbound;
+pub(in crate::daemon) mod judge;
 pub(in crate::daemon) mod refusal;
 mod reply;
 pub(in crate::daemon) mod requests;

@@ -170,6 +170,7 @@ impl Directory {
         Some(Box::pin(async move {
             directory.await_unknown().await;
             directory.refresh_all(None).await;
+            Vec::new()
         }))
     }
 

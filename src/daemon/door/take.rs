@@ -244,7 +244,17 @@ impl Door {
         match envelope.body() {
             Some(body) => {
                 let body = &payload.slice_ref(body);
-                meet(&Inbound { now, link, route, payload, sender, envelope, body, is_encrypted: false })
+                meet(&Inbound {
+                    now,
+                    link,
+                    route,
+                    payload,
+                    sender,
+                    envelope,
+                    body,
+                    is_encrypted: false,
+                    judged: &[],
+                })
             }
             None => self.receive_encrypted(now, link, route, payload, (sender, envelope), meet),
         }
@@ -274,6 +284,7 @@ impl Door {
             envelope: &envelope,
             body: &plaintext,
             is_encrypted: true,
+            judged: &[],
         })
     }
 }

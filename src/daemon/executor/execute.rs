@@ -16,9 +16,10 @@ use super::table::{Candidates, Moments, Running, Serving, Stage, Waiter};
 use crate::daemon::account::access::TraceId;
 use crate::daemon::account::audit::Audited;
 use crate::daemon::account::meter::CallLimit;
+use crate::daemon::context::judge::verdict;
 use crate::daemon::context::refusal::{denied, refused_artifact};
 use crate::daemon::context::wire::violation_details;
-use crate::daemon::context::{Refusal, lock, seal::needs_signature};
+use crate::daemon::context::{Refusal, Taken, lock, seal::needs_signature};
 use crate::daemon::door::permit::Permit;
 use crate::provider::{CallKey, Invocation};
 use crate::registry::snapshot::{Entry, Origin};
@@ -56,12 +57,12 @@ impl Executor {
     /// Runs a call with one of our own providers, joins it to itself, or replays its result.
     ///
     /// **Errors:** the refusal, in the order of PROTOCOL 7.3.
-    pub(in crate::daemon) fn execute(self: &Arc<Self>, call: &Incoming<'_>) -> Result<(), Refusal> {
+    pub(in crate::daemon) fn execute(self: &Arc<Self>, call: &Incoming<'_>) -> Result<Taken, Refusal> {
         let key = CallKey { from: call.inbound.sender.clone(), id: call.inbound.envelope.id };
         let digest = digest(call.inbound.body);
         let permit = &call.permit;
         if let Some(known) = self.meet_known(call, &key, digest)? {
-            return self.attend(call, known);
+            return self.attend(call, known).map(|()| Taken::Done);
         }
         let may_call = |entry: &Entry| permit.may_call(entry);
         let choice = router::route(&permit.snapshot, call.name, &call.want, Scope::Local, may_call)
@@ -69,10 +70,14 @@ impl Executor {
         let descriptor = &choice.entry.descriptor;
         self.within_rates(call, descriptor)?;
         if let Some(schema) = self.directory.schema(descriptor.input_schema.as_ref())? {
-            let params = schema.validator().map_err(refused_artifact)?;
-            params
-                .validate(call.invoke.params, Side::Request)
-                .map_err(|violations| self.unfit_params(call, &violations))?;
+            let (params, side) = (call.invoke.params, Side::Request);
+            match verdict(&schema, params, side, call.inbound.judged).map_err(refused_artifact)? {
+                Some(verdict) => verdict.map_err(|violations| self.unfit_params(call, &violations))?,
+                None => {
+                    let again = call.inbound.again_judged(&self.ctx, &schema, params, side);
+                    return Ok(Taken::Again(again));
+                }
+            }
         }
         let output =
             self.directory.schema(descriptor.output_schema.as_ref())?.or_else(|| call.output.clone());
@@ -111,7 +116,7 @@ impl Executor {
         });
         let is_cancelled = match self.begin_running(call, &key, digest, descriptor, running)? {
             Begin::Runs { is_cancelled } => is_cancelled,
-            Begin::Known(known) => return self.attend(call, known),
+            Begin::Known(known) => return self.attend(call, known).map(|()| Taken::Done),
         };
         if choice.is_deprecated {
             self.account.warn_deprecated(call.inbound.sender, &descriptor.id);
@@ -122,7 +127,7 @@ impl Executor {
             } else {
                 self.drive(&key, Input::Accept, Answer::None);
             }
-            return Ok(());
+            return Ok(Taken::Done);
         };
         let begun = Begun {
             row,
@@ -132,7 +137,8 @@ impl Executor {
             started_at_ms: call.inbound.now.wall_ms,
             capability: lock(&self.table.calls).called.text(&descriptor.id),
         };
-        self.begin(begun).inspect_err(|_| self.table.take_back(&key))
+        self.begin(begun).inspect_err(|_| self.table.take_back(&key))?;
+        Ok(Taken::Done)
     }
 
     /// The refusal of params that do not fit: our own agent is told what it may repair, a peer's sidecar should have known.

@@ -16,35 +16,61 @@ use super::drive::Driven;
 use super::table::{Calls, Concluded, Running, Stage};
 use crate::daemon::account::access::End;
 use crate::daemon::account::audit::Audited;
+use crate::daemon::context::judge::{Judged, verdict};
 use crate::daemon::context::wire::{uint, violation_details, with_fields};
 use crate::daemon::context::{Outbound, lock};
 use crate::provider::ticket::{self, Answers};
 use crate::provider::{AgentResult, CallKey, Outcome};
-use crate::schema::Side;
+use crate::schema::{Artifact, Side};
 
 impl Answers for Executor {
     fn finish(self: Arc<Self>, answer: ticket::Answer) {
         let (key, outcome) = answer.into_parts();
-        let key = &key;
-        let is_answer = !matches!(outcome, Outcome::Lost);
-        let is_running = lock(&self.table.calls).running.contains_key(key);
-        let surplus = if is_running { self.answered(key, outcome).surplus } else { Some(Surplus::Late) };
-        if let (Some(surplus), true) = (surplus, is_answer) {
-            self.account.audit_surplus(surplus, &key.id, key.from.as_str(), None);
-        }
+        let Some((output, result)) = self.unjudged(&key, &outcome) else {
+            return self.finish_judged(&key, outcome, &[]);
+        };
+        let judge = self.ctx.judge(&output, result, Side::Response);
+        let executor = Arc::clone(&self);
+        self.ctx.spawn(async move {
+            let judged = judge.await;
+            executor.finish_judged(&key, outcome, &[judged]);
+        });
     }
 }
 
 impl Executor {
+    /// The schema and the result whose verdict takes long.
+    fn unjudged(&self, key: &CallKey, outcome: &Outcome) -> Option<(Arc<Artifact>, Bytes)> {
+        let result = match outcome {
+            Outcome::Success(result) => result.clone(),
+            Outcome::Body(AgentResult { body, ended: Ok(result), .. }) => body.slice_ref(result),
+            Outcome::Body(_) | Outcome::Failure { .. } | Outcome::Lost => return None,
+        };
+        let output = lock(&self.table.calls).running.get(key)?.serving.output.clone()?;
+        matches!(verdict(&output, &result, Side::Response, &[]), Ok(None)).then_some((output, result))
+    }
+
+    /// A provider's outcome, with the verdict over its result if that took long.
+    fn finish_judged(self: &Arc<Self>, key: &CallKey, outcome: Outcome, judged: &[Judged]) {
+        let is_answer = !matches!(outcome, Outcome::Lost);
+        let is_running = lock(&self.table.calls).running.contains_key(key);
+        let surplus =
+            if is_running { self.answered(key, outcome, judged).surplus } else { Some(Surplus::Late) };
+        if let (Some(surplus), true) = (surplus, is_answer) {
+            self.account.audit_surplus(surplus, &key.id, key.from.as_str(), None);
+        }
+    }
+
     /// A provider's outcome to the machine, once it is known whether the result fits.
-    fn answered(self: &Arc<Self>, key: &CallKey, outcome: Outcome) -> Driven {
+    fn answered(self: &Arc<Self>, key: &CallKey, outcome: Outcome, judged: &[Judged]) -> Driven {
         match outcome {
-            Outcome::Success(result) => match self.violations(key, &result) {
+            Outcome::Success(result) => match self.violations(key, &result, judged) {
                 None => self.drive(key, Input::ProviderResult { fits: true }, Answer::Success(&result)),
                 Some(details) => self.answered_unfit(key, &details),
             },
             Outcome::Body(result) => {
-                let unfit = result.ended.as_ref().ok().and_then(|result| self.violations(key, result));
+                let unfit =
+                    result.ended.as_ref().ok().and_then(|result| self.violations(key, result, judged));
                 match unfit {
                     None => self.drive(key, Input::ProviderResult { fits: true }, Answer::Body(&result)),
                     Some(details) => self.answered_unfit(key, &details),
@@ -74,10 +100,15 @@ impl Executor {
     }
 
     /// The `details` of a result that breaks its output schema.
-    fn violations(&self, key: &CallKey, result: &[u8]) -> Option<Vec<u8>> {
+    fn violations(&self, key: &CallKey, result: &[u8], judged: &[Judged]) -> Option<Vec<u8>> {
         let output = lock(&self.table.calls).running.get(key)?.serving.output.clone()?;
-        // The schema compiled when the capability was declared.
-        let violations = output.validator().ok()?.validate(result, Side::Response).err()?;
+        // The schema compiled when the capability was declared. Of a call that has another provider by this time it may be
+        // another one, and there is nobody left to wait for a verdict.
+        let violations = match verdict(&output, result, Side::Response, judged).ok()? {
+            Some(verdict) => verdict,
+            None => output.validator().ok()?.validate(result, Side::Response),
+        }
+        .err()?;
         let (capability, session) = {
             let calls = lock(&self.table.calls);
             let running = calls.running.get(key)?;

@@ -10,7 +10,7 @@ use super::Sidecar;
 use crate::daemon::asks::Answer;
 use crate::daemon::caller::here::Here;
 use crate::daemon::context::inbound::Again;
-use crate::daemon::context::{Inbound, Refusal, Taken};
+use crate::daemon::context::{Inbound, Refusal, Taken, lock};
 use crate::net::{Link, Now, Route};
 
 impl Sidecar {
@@ -31,7 +31,7 @@ impl Sidecar {
             Type::CapInvoke => return self.on_invoke(inbound),
             Type::CapQuery if is_ours => return self.desk.on_query(inbound),
             Type::Request => return self.on_request(inbound, is_ours),
-            Type::CapResult => self.on_result(inbound)?,
+            Type::CapResult => return self.on_result(inbound),
             Type::Error => self.on_error(inbound),
             Type::Processing | Type::Progress | Type::InputRequired => self.on_progress(inbound, typ)?,
             Type::CapDeclare if inbound.envelope.reply_to.is_none() => self.executor.on_declare(inbound)?,
@@ -53,20 +53,41 @@ impl Sidecar {
         let sidecar = Arc::clone(self);
         let (link, route, payload) =
             (Arc::clone(inbound.link), inbound.route.clone(), inbound.payload.clone());
+        lock(&self.waiting).push((route.clone(), false));
         self.ctx.spawn(async move {
-            again.await;
+            let judged = again.await;
             let messages = [(&route, &payload)];
-            sidecar.door.take_all(&link, messages.into_iter(), &|inbound| sidecar.dispatch(inbound));
+            sidecar.door.take_all(&link, messages.into_iter(), &|inbound| {
+                sidecar.dispatch(&Inbound { judged: &judged, ..*inbound })
+            });
+            if sidecar.stops_waiting(&route) {
+                sidecar.executor.cancel_route(&route);
+            }
         });
     }
 
+    /// A message has been met again; whether its peer has reset its stream meanwhile.
+    fn stops_waiting(&self, route: &Route) -> bool {
+        let mut waiting = lock(&self.waiting);
+        let at = waiting.iter().position(|(other, _)| other.is_same(route));
+        at.is_some_and(|at| waiting.swap_remove(at).1)
+    }
+
+    /// PROTOCOL 7.6: a peer that resets the stream of its one call cancels it, also one that is still to be met again.
+    pub(super) fn on_reset(&self, route: &Route) {
+        for (other, is_reset) in lock(&self.waiting).iter_mut() {
+            *is_reset |= other.is_same(route);
+        }
+        self.executor.cancel_route(route);
+    }
+
     /// CAP_RESULT, from an agent that serves or from a peer.
-    fn on_result(&self, inbound: &Inbound<'_>) -> Result<(), Refusal> {
+    fn on_result(&self, inbound: &Inbound<'_>) -> Result<Taken, Refusal> {
         let Some(id) = inbound.envelope.reply_id() else {
             return Err(Refusal::new(Code::BAD_REQUEST, "a CAP_RESULT needs reply_to"));
         };
         if inbound.link.kind().is_local() {
-            return self.executor.on_agent_result(inbound, &id);
+            return self.executor.on_agent_result(inbound, &id).map(|()| Taken::Done);
         }
         self.caller.on_result(inbound, id).inspect_err(|_| {
             // Nothing better will come for a question of ours that it answers.

@@ -84,8 +84,7 @@ impl Sidecar {
     }
 
     fn execute(&self, call: Incoming<'_>) -> Result<Taken, Refusal> {
-        self.executor.execute(&call)?;
-        Ok(Taken::Done)
+        self.executor.execute(&call)
     }
 
     /// **Errors:** 5902 for a call that its caller's sidecar gave to another journal than ours.

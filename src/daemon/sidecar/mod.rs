@@ -11,7 +11,7 @@ mod request;
 mod service;
 mod workers;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use capd_proto::ledger::JournalId;
 
@@ -23,6 +23,7 @@ use super::desk::Desk;
 use super::directory::Directory;
 use super::door::Door;
 use super::executor::Executor;
+use crate::net::Route;
 use crate::store::Journal;
 
 pub(in crate::daemon) use self::service::Links;
@@ -45,6 +46,8 @@ pub(in crate::daemon) struct Sidecar {
     pub(in crate::daemon) journal: Journal<Written>,
     /// What names the journal to peers.
     pub(in crate::daemon) journal_id: JournalId,
+    /// Streams whose messages are to be met again, and whether their peer has reset them meanwhile.
+    pub(in crate::daemon) waiting: Mutex<Vec<(Route, bool)>>,
 }
 
 /// What a piece of the journal's work was for, in whichever room.

@@ -47,7 +47,7 @@ impl Service for Links {
     }
 
     fn on_reset(&self, _link: &Arc<Link>, route: &Route) {
-        self.0.executor.cancel_route(route);
+        self.0.on_reset(route);
     }
 
     fn on_refused(&self, refused: &Refused<'_>) {

@@ -15,8 +15,7 @@ use crate::daemon::executor::Executor;
 use crate::daemon::sidecar::Sidecar;
 use crate::daemon::sidecar::Written;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
-use std::sync::Weak;
+use std::sync::{Arc, Mutex, Weak};
 
 use capd_proto::ledger::Limits;
 
@@ -155,7 +154,19 @@ pub(super) fn rooms<M: Medium>(
             caller: Arc::clone(&caller),
         };
         let desk = Desk::new(rooms, cursor_key, limits.clone());
-        Sidecar { ctx, account, asks, directory, door, executor, caller, desk, journal, journal_id }
+        Sidecar {
+            ctx,
+            account,
+            asks,
+            directory,
+            door,
+            executor,
+            caller,
+            desk,
+            journal,
+            journal_id,
+            waiting: Mutex::default(),
+        }
     });
     Ok((sidecar, writer))
 }
