@@ -287,7 +287,7 @@ impl Caller {
     fn undecided_of(&self, peer: &Did, tried: &[Arc<Descriptor>]) -> Option<Arc<Descriptor>> {
         let snapshot = self.directory.snapshot();
         let origin = Origin::Peer(peer.clone());
-        let served = snapshot.served_by(&origin).map(|entry| &entry.descriptor);
+        let served = snapshot.served_by(&origin).iter().map(|entry| &entry.descriptor);
         let mut left = served.filter(|descriptor| !tried.iter().any(|known| Arc::ptr_eq(known, descriptor)));
         left.find(|descriptor| self.is_undecided(peer, descriptor)).map(Arc::clone)
     }

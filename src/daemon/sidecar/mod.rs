@@ -4,8 +4,6 @@
 //! could deal with one. [`workers`] run for as long as the sidecar does.
 
 mod dispatch;
-#[cfg(feature = "test-hooks")]
-pub(in crate::daemon) mod hooks;
 mod invoke;
 mod request;
 mod service;
