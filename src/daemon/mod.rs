@@ -50,7 +50,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use capd_proto::identity::{Did, Identity};
+pub use door::policy::warnings as policy_warnings;
+pub use door::reload::ReloadError;
+pub use fault::Watch;
+#[cfg(feature = "test-hooks")]
+pub use hooks::Rule;
 use serde_json::json;
+use sidecar::Sidecar;
+pub use start::{Hashed, Hashes, StartError, hashes, rules};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::config::Config;
@@ -59,14 +66,6 @@ use crate::fault::Faults;
 use crate::log::Lines;
 use crate::net::{Host, Seed, System, local};
 use crate::store::{Medium, Thread};
-use sidecar::Sidecar;
-
-pub use door::policy::warnings as policy_warnings;
-pub use door::reload::ReloadError;
-pub use fault::Watch;
-#[cfg(feature = "test-hooks")]
-pub use hooks::Rule;
-pub use start::{Hashed, Hashes, StartError, hashes, rules};
 
 /// A running sidecar.
 pub struct Daemon {

@@ -268,10 +268,10 @@ mod tests {
     fn all_may_go_in_any_order() {
         for step in [1_u16, 7, 999] {
             let mut map = Map::default();
-            for number in 0..1_000 {
+            for number in 0..1_000_u16 {
                 map.insert(number, u32::from(number));
             }
-            for number in 0..1_000 {
+            for number in 0..1_000_u16 {
                 map.remove(&((u32::from(number) * u32::from(step) % 1_000) as u16));
             }
             assert_eq!(listed(&map), []);

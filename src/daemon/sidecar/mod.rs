@@ -13,6 +13,8 @@ use std::sync::Arc;
 
 use capd_proto::ledger::JournalId;
 
+pub(in crate::daemon) use self::service::Links;
+pub(in crate::daemon) use self::workers::start;
 use super::account::Account;
 use super::asks::Asks;
 use super::caller::Caller;
@@ -21,13 +23,9 @@ use super::desk::Desk;
 use super::directory::Directory;
 use super::door::Door;
 use super::executor::Executor;
-use crate::store::Journal;
-
-pub(in crate::daemon) use self::service::Links;
-pub(in crate::daemon) use self::workers::start;
-
 use super::journal::Tags;
 use super::{caller, executor};
+use crate::store::Journal;
 
 /// All rooms of one sidecar.
 pub(in crate::daemon) struct Sidecar {
