@@ -58,11 +58,7 @@ impl<K: Ord + Clone, V: Clone> Map<K, V> {
     where
         K: Borrow<Q>,
     {
-        if self.get(key).is_none() {
-            return;
-        }
-        let root = Arc::make_mut(&mut self.root);
-        root.remove(key);
+        Arc::make_mut(&mut self.root).remove(key);
         while let Node::Inner(children) = &*self.root {
             match children.as_slice() {
                 [] => *self = Self::default(),
@@ -125,7 +121,7 @@ impl<K: Ord + Clone, V: Clone> Node<K, V> {
         }
     }
 
-    /// Takes out a key that is there.
+    /// Takes a key out, if it is there.
     fn remove<Q: Ord + ?Sized>(&mut self, key: &Q)
     where
         K: Borrow<Q>,
