@@ -1,16 +1,33 @@
-//! A configuration in, a running sidecar out: the only room that knows all the others.
+//! Runs a sidecar: a configuration in, a running [`Daemon`] out.
 //!
-//! [`Daemon::start`] brings the parts up in this order: key, declaration and schemas, node, listeners, dialling. The
-//! order down is the reverse: take no new work, let calls end, close links, leave.
+//! The daemon is a house of rooms. A room is a folder with one struct that owns its state and names, in its fields,
+//! everything that it uses; a room imports only rooms above it in this table. `tests/rooms.rs` holds them to it.
 //!
-//! A message is met by `inbound`, which hands it on: `executor` runs calls for our own providers, `calls` relays the
-//! agent's calls to peers, `relay` matches every other answer with its request, `query` and `discovery` exchange what
-//! is served, `serves` says what of it counts, `gate` proves that it is what the agent was built against, `providers` holds what serves here, `sessions`
-//! pins agreed versions, `turns` counts what an agent has to repair, `listing` shows it which calls there are,
-//! `access` logs each call, `meter` counts them, `metrics` tells what all parts have counted, `hashes` says what contracts hash to, `deprecation` warns of what is deprecated, `permission`
-//! asks the policy who may have what, `policy` reads it and `reload` reads it anew, `audit` accounts for what was
-//! refused, dropped or cut off, `denials` folds what would be too much of it, `unlinked` says why a peer has no link, and
-//! `peer_list` lists the peers.
+//! | layer | room | owns |
+//! |---|---|---|
+//! | 0 | [`context`] | identity, clock, random, tasks, shutdown; how it seals, answers, refuses |
+//! | 1 | [`journal`] | what a room wants on disk, under a tag of that room's own |
+//! | 1 | [`account`] | audit records, access lines, counters, what was warned of once |
+//! | 1 | [`asks`] | our own questions to peers, and their answers |
+//! | 2 | [`directory`] | peers, registry, schemas: who serves what, where |
+//! | 3 | [`door`] | admission, signatures, permissions, policy; yields a [`Permit`](door::permit::Permit) |
+//! | 4 | [`executor`] | calls that run here: ledger, providers, rates, sessions that we accepted |
+//! | 4 | [`caller`] | calls of our agent: choice, drift, whom each was given to, pins, what is out |
+//! | 5 | [`desk`] | read-only answers: metrics, calls, audit pages, what the policy decides, lists |
+//! | 6 | [`sidecar`] | dispatch, what links see, workers |
+//!
+//! [`start`] stands on top of them. It brings the parts up in this order: key, declaration and schemas, rooms, listeners,
+//! dialling. The order down is the reverse: take no new work, let calls end, close links, leave.
+//!
+//! A call of a peer's goes one way through the house: [`sidecar`] takes its bytes, [`door`] checks envelope and signature
+//! and permits it, [`executor`] runs it and sends its one result. A call of the agent's comes through the same door;
+//! [`caller`] chooses its peer, and gives the agent its one answer. What is for a room further up goes there as a return
+//! value ([`Taken::Again`](context::Taken)), through an argument, or through a trait that the lower room owns
+//! ([`Here`](caller::here::Here)).
+//!
+//! All rooms run on one thread, and sequences of check and act rely on little besides: each is one critical section of its
+//! room's lock, so that links which more threads drive would meet the same rooms. A panic of any task
+//! ends the process (see [`fault`]).
 
 mod account;
 mod asks;
@@ -21,6 +38,8 @@ mod directory;
 mod door;
 mod executor;
 mod fault;
+#[cfg(feature = "test-hooks")]
+mod hooks;
 mod journal;
 mod sidecar;
 mod start;
@@ -31,7 +50,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use capd_proto::identity::{Did, Identity};
+pub use door::policy::warnings as policy_warnings;
+pub use door::reload::ReloadError;
+pub use fault::Watch;
+#[cfg(feature = "test-hooks")]
+pub use hooks::Rule;
 use serde_json::json;
+use sidecar::Sidecar;
+pub use start::{Hashed, Hashes, StartError, hashes, rules};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::config::Config;
@@ -40,14 +66,6 @@ use crate::fault::Faults;
 use crate::log::Lines;
 use crate::net::{Host, Seed, System, local};
 use crate::store::{Medium, Thread};
-use sidecar::Sidecar;
-
-pub use door::policy::warnings as policy_warnings;
-pub use door::reload::ReloadError;
-pub use fault::Watch;
-#[cfg(feature = "test-hooks")]
-pub use sidecar::hooks::Rule;
-pub use start::{Hashed, Hashes, StartError, hashes, rules};
 
 /// A running sidecar.
 pub struct Daemon {
@@ -127,12 +145,6 @@ impl Daemon {
         .to_string()
     }
 
-    /// For tests of those who look for mistakes: leaves a part of the promise out from here on.
-    #[cfg(feature = "test-hooks")]
-    pub fn leave_out(&self, rule: Rule) {
-        self.sidecar.leave_out(rule);
-    }
-
     /// Counts in the sidecar's metrics what `log` drops.
     pub fn meter_log(&self, log: Lines) {
         // A sidecar has one log.
@@ -143,12 +155,6 @@ impl Daemon {
     /// starts it anew: a part is missing for which others wait.
     pub fn watch(&self) -> Watch {
         Watch::new(self)
-    }
-
-    /// For tests of faults: has one of its tasks panic with this text.
-    #[cfg(feature = "test-hooks")]
-    pub fn panic(&self, text: String) {
-        self.sidecar.panic(text);
     }
 
     /// Reads the policy anew from where the configuration was read; one with a mistake changes nothing.

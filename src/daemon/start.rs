@@ -8,14 +8,19 @@ mod processes;
 mod reading;
 mod rooms;
 
-use super::sidecar::{self, Links};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use capd_proto::identity::{Did, DidDocument, Identity, Keyring};
+pub(super) use contract::{check_schemas, schema_error};
+use files::{check as check_files, create_dir};
+pub use hashes::{Hashed, Hashes, hashes};
+use processes::{check_commands, serve_processes};
+use rooms::rooms;
 
+use super::sidecar::{self, Links};
 use super::{Bound, Daemon};
 use crate::config::{self, Config, Signatures, Transport};
 use crate::daemon::door::policy::{self as door_policy, ungranted, warnings};
@@ -26,13 +31,6 @@ use crate::net::{self, Host, KeyFileError, Seed, Settings, System, local, quic, 
 use crate::policy::{self, Rules as PolicyRules};
 use crate::store::audit::{Audit, AuditOptions, AuditWriter, audit};
 use crate::store::{Folder, Medium, StoreError};
-
-pub(super) use contract::{check_schemas, schema_error};
-use files::check as check_files;
-use files::create_dir;
-pub use hashes::{Hashed, Hashes, hashes};
-use processes::{check_commands, serve_processes};
-use rooms::rooms;
 
 /// Why the sidecar does not start.
 #[derive(Debug, thiserror::Error)]

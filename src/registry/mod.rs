@@ -3,6 +3,7 @@
 //! Readers never wait: a call is routed by the snapshot that stood when it came. The embedded registry below is the
 //! only one so far; a fleet's registry feeds the same events.
 
+mod persistent;
 pub mod snapshot;
 
 use std::sync::{Arc, PoisonError, RwLock};

@@ -1,11 +1,13 @@
 //! A snapshot and an event in, the next snapshot out: pure.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use capd_proto::capability::CapabilityName;
 use capd_proto::identity::Did;
 use capd_proto::message::Descriptor;
+
+use super::persistent::Map;
 
 /// A provider of this sidecar's own agent. **Shape:** a number that is never used twice in a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -44,10 +46,16 @@ pub enum Event {
 }
 
 /// What is served and where, at one moment.
+///
+/// It shares with the snapshots before and after it what did not change between them, so that an event costs what it
+/// changes and not what there is. Its two maps hold the same entries.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     number: u64,
-    names: BTreeMap<CapabilityName, Vec<Entry>>,
+    /// Of each name: by origin, then by version ascending.
+    by_name: Map<CapabilityName, Arc<[Entry]>>,
+    /// Of each origin: by id.
+    by_origin: Map<Origin, Arc<[Entry]>>,
 }
 
 impl Snapshot {
@@ -56,25 +64,26 @@ impl Snapshot {
         self.number
     }
 
-    /// What this sidecar's own providers serve, names ascending.
+    /// What this sidecar's own providers serve, one provider after the other, names ascending.
     pub fn local(&self) -> impl Iterator<Item = &Arc<Descriptor>> {
-        let entries = self.names.values().flatten();
-        entries.filter(|entry| matches!(entry.origin, Origin::Local(_))).map(|entry| &entry.descriptor)
+        // Local origins sort first.
+        let of_local = self.by_origin.iter().take_while(|(origin, _)| matches!(origin, Origin::Local(_)));
+        of_local.flat_map(|(_, entries)| &**entries).map(|entry| &entry.descriptor)
     }
 
     /// Every entry of one name: by origin, then by version ascending.
     pub fn entries(&self, name: &str) -> &[Entry] {
-        self.names.get(name).map_or(&[], Vec::as_slice)
+        self.by_name.get(name).map_or(&[], |entries| entries)
     }
 
     /// All names with their entries, names ascending.
     pub fn names(&self) -> impl Iterator<Item = (&CapabilityName, &[Entry])> {
-        self.names.iter().map(|(name, entries)| (name, entries.as_slice()))
+        self.by_name.iter().map(|(name, entries)| (name, &**entries))
     }
 
     /// All entries of one origin, names ascending.
-    pub fn served_by<'a>(&'a self, origin: &'a Origin) -> impl Iterator<Item = &'a Entry> {
-        self.names.values().flatten().filter(move |entry| entry.origin == *origin)
+    pub fn served_by(&self, origin: &Origin) -> &[Entry] {
+        self.by_origin.get(origin).map_or(&[], |entries| entries)
     }
 
     /// The snapshot after `event`, or `None` when the event changes nothing.
@@ -83,33 +92,59 @@ impl Snapshot {
             Event::Declared { origin, descriptors } => (origin, descriptors),
             Event::Gone(origin) => (origin, Vec::new()),
         };
-        let mut before: Vec<_> = self.served_by(&origin).map(|entry| &entry.descriptor).collect();
-        let mut after: Vec<_> = descriptors.iter().collect();
-        before.sort_by(|a, b| a.id.cmp(&b.id));
-        after.sort_by(|a, b| a.id.cmp(&b.id));
-        if before == after {
-            return None;
-        }
+        let before = self.served_by(&origin);
         // What is declared again as it was stays what it is, so that what is known of it holds.
         let known = |descriptor: Arc<Descriptor>| {
-            let found = before.binary_search_by(|known| known.id.cmp(&descriptor.id)).ok();
-            found.map(|at| before[at]).filter(|known| **known == descriptor).map_or(descriptor, Arc::clone)
+            let found = before.binary_search_by(|known| known.descriptor.id.cmp(&descriptor.id)).ok();
+            let known = found.map(|at| &before[at].descriptor).filter(|known| **known == descriptor);
+            let descriptor = known.map_or(descriptor, Arc::clone);
+            Entry { origin: origin.clone(), descriptor }
         };
-        let descriptors: Vec<_> = descriptors.into_iter().map(known).collect();
-        let mut names = self.names.clone();
-        for entries in names.values_mut() {
-            entries.retain(|entry| entry.origin != origin);
+        let mut after: Vec<_> = descriptors.into_iter().map(known).collect();
+        after.sort_by(|a, b| a.descriptor.id.cmp(&b.descriptor.id));
+        if is_same(before, &after) {
+            return None;
         }
-        for descriptor in descriptors {
-            let entries = names.entry(descriptor.id.name.clone()).or_default();
-            entries.push(Entry { origin: origin.clone(), descriptor });
+        let mut next = Self { number: self.number + 1, ..self.clone() };
+        let names = before.iter().chain(&after).map(|entry| &entry.descriptor.id.name);
+        for name in names.collect::<BTreeSet<_>>() {
+            let now = of_name(&after, name);
+            if !is_same(of_name(before, name), now) {
+                next.replace(name, &origin, now);
+            }
         }
-        names.retain(|_, entries| !entries.is_empty());
-        for entries in names.values_mut() {
-            entries.sort_by(|a, b| {
-                a.origin.cmp(&b.origin).then_with(|| a.descriptor.id.version.cmp(&b.descriptor.id.version))
-            });
+        if after.is_empty() {
+            next.by_origin.remove(&origin);
+        } else {
+            next.by_origin.insert(origin, after.into());
         }
-        Some(Self { number: self.number + 1, names })
+        Some(next)
     }
+
+    /// Puts `now` in the place of what an origin served of a name.
+    fn replace(&mut self, name: &CapabilityName, origin: &Origin, now: &[Entry]) {
+        let before = self.entries(name.as_str());
+        let start = before.partition_point(|entry| entry.origin < *origin);
+        let end = before.partition_point(|entry| entry.origin <= *origin);
+        let entries: Arc<[Entry]> = [&before[..start], now, &before[end..]].concat().into();
+        if entries.is_empty() {
+            self.by_name.remove(name);
+        } else {
+            self.by_name.insert(name.clone(), entries);
+        }
+    }
+}
+
+/// Of one origin's entries, by id, those of one name.
+fn of_name<'a>(entries: &'a [Entry], name: &CapabilityName) -> &'a [Entry] {
+    let start = entries.partition_point(|entry| entry.descriptor.id.name < *name);
+    let end = entries.partition_point(|entry| entry.descriptor.id.name <= *name);
+    &entries[start..end]
+}
+
+/// Whether the same is served, by one origin.
+fn is_same(a: &[Entry], b: &[Entry]) -> bool {
+    let same =
+        |(a, b): (&Entry, &Entry)| Arc::ptr_eq(&a.descriptor, &b.descriptor) || a.descriptor == b.descriptor;
+    a.len() == b.len() && a.iter().zip(b).all(same)
 }

@@ -62,7 +62,7 @@ fn a_log_that_nobody_reads_keeps_no_fault_from_ending_the_sidecar() {
 #[test]
 fn a_log_filter_overrides_the_level_by_module() {
     // The tests' own level is debug.
-    let sidecar = Setup::new().environment("CAPD_LOG", "warn, access=info, capd::net=debug").start();
+    let sidecar = Setup::new().environment("CAPD_LOG", "warn, access=info, capd_net=debug").start();
     let mut provider = Provider::of(&sidecar, vec![idempotent(ECHO)]);
     let mut caller = Caller::of(&sidecar);
     let id = caller.invoke(by_id(ECHO, "on".into()));
@@ -71,7 +71,7 @@ fn a_log_filter_overrides_the_level_by_module() {
     let log = sidecar.log();
     assert!(
         log.contains(" access: ")
-            && log.contains(" DEBUG capd::net::")
+            && log.contains(" DEBUG capd_net::")
             && !log.contains(" INFO capd::daemon"),
         "{log}"
     );

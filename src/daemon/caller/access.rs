@@ -1,9 +1,8 @@
 //! A call of the agent's that has its answer in; its line of the access log out.
 
-use super::Caller;
 use capd_proto::message::Role;
 
-use super::RelayedCall;
+use super::{Caller, RelayedCall};
 use crate::daemon::account::access::{End, Line};
 
 impl Caller {

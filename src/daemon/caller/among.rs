@@ -3,15 +3,14 @@
 //! One that may run again goes to the less loaded of two at random. One that may not goes to the owner of its id, whom one
 //! commit covers for many calls, and who is found again after a crash.
 
-use super::Caller;
 use std::sync::Arc;
 
 use capd_proto::identity::Did;
 use smallvec::SmallVec;
 
-use super::RelayedCall;
 use super::choose::Missing;
 use super::owner::{owner, some_of};
+use super::{Caller, RelayedCall};
 use crate::daemon::context::Refusal;
 use crate::daemon::context::refusal::mismatch;
 use crate::net::Link;

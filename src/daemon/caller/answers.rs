@@ -1,6 +1,5 @@
 //! CAP_RESULT, ERROR and progress in, from peers and from agents that serve; the machine of their call told.
 
-use super::Caller;
 use std::sync::Arc;
 
 use capd_proto::call::caller::Input;
@@ -11,12 +10,10 @@ use capd_proto::identity::Did;
 use capd_proto::message::{self, CapResult, ErrorBody, Type};
 
 use super::outgoing::Waiter;
-use super::{Handed, RelayedCall};
+use super::{Caller, Handed, RelayedCall};
 use crate::daemon::context::judge::verdict;
-use crate::daemon::context::wire::not_final;
-use crate::daemon::context::wire::retry_after_ms;
-use crate::daemon::context::{Inbound, Taken};
-use crate::daemon::context::{Refusal, lock};
+use crate::daemon::context::wire::{not_final, retry_after_ms};
+use crate::daemon::context::{Inbound, Refusal, Taken, lock};
 use crate::net::Link;
 use crate::schema::{Artifact, Side};
 

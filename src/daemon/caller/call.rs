@@ -18,9 +18,8 @@ use tokio::sync::Notify;
 
 use crate::daemon::account::access::TraceId;
 use crate::daemon::account::audit::Audited;
-use crate::daemon::context::Inbound;
 use crate::daemon::context::judge::Judged;
-use crate::daemon::context::{Refusal, lock};
+use crate::daemon::context::{Inbound, Refusal, lock};
 use crate::net::{Link, Route};
 use crate::schema::Artifact;
 use crate::store::Replica;

@@ -1,6 +1,5 @@
 //! A call in; the peer that serves it, its schemas and its machine out, or why there is none.
 
-use super::Caller;
 use std::sync::Arc;
 
 use capd_proto::call::caller::{Caller as Machine, Time};
@@ -12,10 +11,9 @@ use smallvec::smallvec;
 use super::drift::{Barrier, Shut, held_against};
 use super::here::Changed;
 use super::retry::retry_policy;
-use super::{Chosen, RelayedCall};
+use super::{Caller, Chosen, RelayedCall};
 use crate::daemon::context::judge::verdict;
-use crate::daemon::context::refusal::mismatch;
-use crate::daemon::context::refusal::refused_artifact;
+use crate::daemon::context::refusal::{mismatch, refused_artifact};
 use crate::daemon::context::{Refusal, lock};
 use crate::policy::Action;
 use crate::registry::snapshot::{Entry, Origin};

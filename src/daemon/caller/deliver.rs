@@ -1,6 +1,5 @@
 //! A call's end in; the agent's one answer out, checked against its output schema.
 
-use super::Caller;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -10,12 +9,12 @@ use capd_proto::code::Code;
 use capd_proto::envelope::Ext;
 use capd_proto::message::{CallError, CapResult, ErrorBody, SchemaSide, Type};
 
-use super::{Handed, RelayedCall};
+use super::{Caller, Handed, RelayedCall};
 use crate::daemon::account::access::End;
-use crate::daemon::context::Inbound;
 use crate::daemon::context::judge::verdict;
+use crate::daemon::context::seal::ANSWER_TTL_MS;
 use crate::daemon::context::wire::{not_final, raw_violation_details, result_end};
-use crate::daemon::context::{Outbound, Refusal, lock, seal::ANSWER_TTL_MS};
+use crate::daemon::context::{Inbound, Outbound, Refusal, lock};
 use crate::net::{Link, Route};
 use crate::schema::Side;
 

@@ -3,11 +3,8 @@
 //! [`Gate`](crate::schema::drift::Gate) knows what is decided. Here a case is decided once, however many calls wait for
 //! it, and away from the links; what is required and not to be had is told when the sidecar starts.
 
-use super::Caller;
-use crate::registry::snapshot::Origin;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use capd_proto::capability::CapabilityId;
 use capd_proto::cbor::json::from_json;
@@ -18,6 +15,7 @@ use serde_json::json;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+use super::Caller;
 use crate::daemon::account::audit::Audited;
 use crate::daemon::context::{Refusal, lock};
 use crate::schema::drift::gate::{Case, Passage, Question};
@@ -27,11 +25,11 @@ use crate::store::audit::{self, Kind, Record};
 
 /// The gate, and the work of deciding.
 pub(in crate::daemon) struct Drift {
-    gate: Gate,
+    pub(super) gate: Gate,
     /// Cases that are being decided; the token is set when one is.
     under_way: Mutex<HashMap<Case, CancellationToken>>,
     /// Peers of which something is being proven ahead of calls.
-    ahead: Mutex<BTreeSet<Did>>,
+    pub(super) ahead: Mutex<BTreeSet<Did>>,
     /// One proof at a time, so that peers who change their schemas all at once take no more than that.
     proving: Semaphore,
     /// Requirements and peers about whom the log has said that nothing is proven.
@@ -73,7 +71,7 @@ impl Drift {
     }
 
     /// Whether anything is required of a capability of this name.
-    pub(in crate::daemon) fn is_before(&self, name: &str) -> bool {
+    pub(super) fn is_before(&self, name: &str) -> bool {
         self.gate.is_before(name)
     }
 }
@@ -102,7 +100,7 @@ impl Caller {
     }
 
     /// What a descriptor tells of its schemas.
-    pub(in crate::daemon) fn offered(&self, descriptor: &Descriptor) -> Result<Offered, Barrier> {
+    pub(super) fn offered(&self, descriptor: &Descriptor) -> Result<Offered, Barrier> {
         let name = descriptor.id.name.as_str();
         let told = |source: Option<&SchemaSource>| match source {
             None => Ok(Told::Anything),
@@ -124,7 +122,7 @@ impl Caller {
 
     /// Fetches the schema that a call misses. A peer that cannot be asked for it leaves a required capability unproven,
     /// and every other call refused.
-    pub(in crate::daemon) async fn fetch_for_call(
+    pub(super) async fn fetch_for_call(
         &self,
         name: &str,
         peer: &Did,
@@ -150,7 +148,7 @@ impl Caller {
     }
 
     /// Decides a case, or waits until it is decided.
-    pub(in crate::daemon) async fn prove(self: &Arc<Self>, question: Question, provider: &Did) {
+    pub(super) async fn prove(self: &Arc<Self>, question: Question, provider: &Did) {
         while self.drift.gate.decided(&question.case).is_none() {
             let (ended, is_ours) = {
                 let mut under_way = lock(&self.drift.under_way);
@@ -208,117 +206,8 @@ impl Caller {
         }
     }
 
-    /// Tells the log what is required and not to be had, once peers have had time to say what they serve.
-    pub(in crate::daemon) async fn look_at_requirements(&self) {
-        if self.drift.gate.requirements().next().is_none() {
-            return;
-        }
-        let mut changes = self.directory.peers.watch();
-        let known = async {
-            while !self.directory.peers.unknown().is_empty() {
-                changes.changed().await;
-            }
-        };
-        let is_known = tokio::time::timeout(Duration::from_millis(KNOWN_MS), known).await.is_ok();
-        let snapshot = self.directory.snapshot();
-        for requirement in self.drift.gate.requirements() {
-            let entries = snapshot.entries(requirement.name.as_str());
-            if !entries.iter().any(|entry| requirement.is_about(&entry.descriptor.served)) {
-                tracing::warn!(
-                    %requirement,
-                    peers_known = is_known,
-                    "required, and nobody serves it: calls of it will fail until somebody does"
-                );
-            }
-        }
-    }
-
-    /// Proves what the agent requires of what peers say that they serve, ahead of the next call, until shutdown.
-    pub(in crate::daemon) async fn prove_ahead(self: &Arc<Self>) {
-        if self.drift.gate.requirements().next().is_none() {
-            return;
-        }
-        let mut changes = self.directory.registry.watch();
-        loop {
-            self.prove_what_is_new();
-            changes.changed().await;
-        }
-    }
-
-    /// Has what is undecided of each peer proven by a task of that peer's own, of which there is one at a time.
-    fn prove_what_is_new(self: &Arc<Self>) {
-        let snapshot = self.directory.snapshot();
-        let names: BTreeSet<_> =
-            self.drift.gate.requirements().map(|required| required.name.as_str()).collect();
-        let entries = names.into_iter().flat_map(|name| snapshot.entries(name));
-        let peers: BTreeSet<_> = entries
-            .filter_map(|entry| match &entry.origin {
-                Origin::Peer(peer) if self.is_undecided(peer, &entry.descriptor) => Some(peer.clone()),
-                Origin::Peer(_) | Origin::Local(_) => None,
-            })
-            .collect();
-        for peer in peers {
-            let caller = Arc::clone(self);
-            if lock(&self.drift.ahead).insert(peer.clone()) {
-                self.ctx.spawn(async move { caller.prove_all_of(&peer).await });
-            }
-        }
-    }
-
-    /// Proves what is undecided of a peer, whatever it says that it serves meanwhile.
-    async fn prove_all_of(self: &Arc<Self>, peer: &Did) {
-        let mut tried = Vec::new();
-        loop {
-            let next = {
-                // Whoever sees a change later finds that nobody is at it any more.
-                let mut ahead = lock(&self.drift.ahead);
-                let next = self.undecided_of(peer, &tried);
-                if next.is_none() {
-                    ahead.remove(peer);
-                }
-                next
-            };
-            let Some(descriptor) = next else { return };
-            self.prove_descriptor(peer, &descriptor).await;
-            tried.push(descriptor);
-        }
-    }
-
-    fn undecided_of(&self, peer: &Did, tried: &[Arc<Descriptor>]) -> Option<Arc<Descriptor>> {
-        let snapshot = self.directory.snapshot();
-        let origin = Origin::Peer(peer.clone());
-        let served = snapshot.served_by(&origin).map(|entry| &entry.descriptor);
-        let mut left = served.filter(|descriptor| !tried.iter().any(|known| Arc::ptr_eq(known, descriptor)));
-        left.find(|descriptor| self.is_undecided(peer, descriptor)).map(Arc::clone)
-    }
-
-    /// Whether something is required of what a peer serves, and nobody knows yet whether it keeps to that.
-    fn is_undecided(&self, peer: &Did, descriptor: &Descriptor) -> bool {
-        if !self.drift.is_before(descriptor.id.name.as_str()) {
-            return false;
-        }
-        let passed = self.offered(descriptor).and_then(|offered| self.pass(descriptor, &offered, peer));
-        matches!(passed, Err(Barrier::Undecided(_) | Barrier::Schema(_)))
-    }
-
-    async fn prove_descriptor(self: &Arc<Self>, peer: &Did, descriptor: &Descriptor) {
-        // Each schema, then each requirement; what is left over is left to the first call.
-        for _ in 0..AHEAD_STEPS_MAX {
-            let passed = self.offered(descriptor).and_then(|offered| self.pass(descriptor, &offered, peer));
-            match passed {
-                Err(Barrier::Undecided(question)) => self.prove(*question, peer).await,
-                Err(Barrier::Schema(hash)) => {
-                    if self.fetch_for_call(descriptor.id.name.as_str(), peer, hash).await.is_err() {
-                        return;
-                    }
-                }
-                Ok(_) | Err(Barrier::Refused(_)) => return,
-            }
-        }
-    }
-
     /// Accounts for a call that was not sent.
-    pub(in crate::daemon) fn audit_drift(&self, shut: &Shut, call: Audited<'_>) {
+    pub(super) fn audit_drift(&self, shut: &Shut, call: Audited<'_>) {
         let Refusal { code, message, .. } = &shut.refusal;
         tracing::warn!(
             target: "audit",
@@ -378,7 +267,7 @@ fn audited(finding: &Finding) -> audit::Finding {
 /// The schemas that a call's payloads are held against.
 ///
 /// What the agent was built against, where it says so: once that is proven, it is the narrower side of both.
-pub(in crate::daemon) fn held_against(
+pub(super) fn held_against(
     requirement: Option<&Requirement>,
     offered: &Offered,
 ) -> (Option<Arc<Artifact>>, Option<Arc<Artifact>>) {
@@ -436,13 +325,9 @@ impl Drop for Proof<'_> {
     }
 }
 
-/// Time for peers to say what they serve before the log says what is missing, in milliseconds.
-const KNOWN_MS: u64 = 5_000;
 /// Requirements and peers that the log has told of.
 const TOLD_MAX: usize = 1_024;
 /// Schemas that could not be asked for, at once.
 const UNSEEN_MAX: usize = 256;
 /// How long a schema that could not be asked for is not asked for again, in milliseconds.
 const UNSEEN_MS: u64 = 60_000;
-/// Schemas and requirements looked at ahead of the first call to one provider.
-const AHEAD_STEPS_MAX: usize = 16;

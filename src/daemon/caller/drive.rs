@@ -1,6 +1,5 @@
 //! What happened to a call in; what its machine says to do about it, done.
 
-use super::Caller;
 use std::iter;
 use std::sync::Arc;
 
@@ -14,8 +13,9 @@ use capd_proto::message::{Request, Type};
 use super::answers::nothing_waits;
 use super::memory::naming;
 use super::outgoing::Waiter;
-use super::{Handed, RelayedCall};
-use crate::daemon::context::{Outbound, Refusal, lock, seal::ANSWER_TTL_MS, seal::needs_signature};
+use super::{Caller, Handed, RelayedCall};
+use crate::daemon::context::seal::{ANSWER_TTL_MS, needs_signature};
+use crate::daemon::context::{Outbound, Refusal, lock};
 use crate::net::Link;
 
 impl Caller {

@@ -3,7 +3,6 @@
 //! Two sidecars know nothing of each other's ledgers. A call that is asked for again under its own id therefore goes to
 //! whoever had it first, also after this process has started again (PROTOCOL 8).
 
-use super::Caller;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ use capd_proto::envelope::MessageId;
 use capd_proto::identity::Did;
 
 use super::reserved::{Asked, Cover, Reservations, To};
-use super::{Chosen, Handed, RelayedCall};
+use super::{Caller, Chosen, Handed, RelayedCall};
 use crate::daemon::account::meter::CallLimit;
 use crate::daemon::context::{Refusal, lock};
 use crate::daemon::journal::{untaken, unwritable};

@@ -1,27 +1,24 @@
 //! Calls of what an agent here serves in; past the gate, or met again once their provider is here, out.
 
-use super::Caller;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use capd_proto::envelope::Ext;
+use capd_proto::message::{Descriptor, Invoke, Type};
+
 use super::drift::{Barrier, held_against};
+use super::{Caller, RelayedCall};
+use crate::changes::Watch;
 use crate::daemon::account::audit::Audited;
-use crate::daemon::context::Refusal;
 use crate::daemon::context::inbound::{Again, Inbound};
 use crate::daemon::context::judge::verdict;
 use crate::daemon::context::refusal::refused_artifact;
-use crate::schema::{Artifact, ArtifactError, Side};
-use bytes::Bytes;
-use capd_proto::message::{Descriptor, Invoke};
-use std::sync::Arc;
-
-use capd_proto::envelope::Ext;
-use capd_proto::message::Type;
-
-use super::RelayedCall;
-use crate::changes::Watch;
-use crate::daemon::context::{Outbound, lock};
+use crate::daemon::context::{Outbound, Refusal, lock};
 use crate::net::{Link, Now, Route};
 use crate::policy::Action;
 use crate::registry::snapshot::Entry;
 use crate::router::{self, Scope};
+use crate::schema::{Artifact, ArtifactError, Side};
 
 /// Wakes when a peer, or what is served, has changed.
 pub(super) struct Changed {

@@ -1,11 +1,10 @@
 //! A relayed call in; what a list says of it out.
 
-use super::Caller;
 use capd_proto::envelope::MessageId;
 use capd_proto::identity::Did;
 use capd_proto::message::{CallState, ListedCall, Role};
 
-use super::RelayedCall;
+use super::{Caller, RelayedCall};
 use crate::daemon::context::lock;
 use crate::daemon::context::times::Times;
 

@@ -1,7 +1,6 @@
 //! A copy of a call that is about to leave in; whether its peer still has the journal that the call was given to, and the
 //! copy's `ext`, which names that journal, out (PROTOCOL 8, *A ledger belongs to one journal*).
 
-use super::Caller;
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -11,19 +10,11 @@ use capd_proto::code::Code;
 use capd_proto::ledger::JournalId;
 use capd_proto::limits::EXT_JOURNAL;
 
-use super::RelayedCall;
+use super::{Caller, RelayedCall};
 use crate::daemon::context::wire::{EMPTY_MAP, with_fields};
 use crate::daemon::context::{Refusal, lock};
 use crate::net::Link;
 use crate::store::Replica;
-
-impl Replica {
-    /// Whether a peer that names `now` may have forgotten what it was given. One that named no journal then was older: nobody
-    /// knows, and it is asked as ever.
-    fn has_forgotten(&self, now: Option<JournalId>) -> bool {
-        self.journal.is_some() && self.journal != now
-    }
-}
 
 impl Caller {
     /// Whether a copy of a call that may run only once may leave on `link`: its peer has the memory that the call was given
@@ -35,7 +26,7 @@ impl Caller {
         link: &Link,
     ) -> bool {
         let given = self.gifts.replica(&call.id);
-        if !given.is_some_and(|given| given.has_forgotten(link.journal())) {
+        if !given.is_some_and(|given| has_forgotten(&given, link.journal())) {
             return true;
         }
         let peer = link.principal();
@@ -61,6 +52,12 @@ impl Caller {
             Err(missing) => self.choose_peer_later(Arc::clone(call), missing),
         }
     }
+}
+
+/// Whether a peer that names `now` may have forgotten what it was given. One that named no journal then was older: nobody
+/// knows, and it is asked as ever.
+fn has_forgotten(given: &Replica, now: Option<JournalId>) -> bool {
+    given.journal.is_some() && given.journal != now
 }
 
 /// A call's `ext` with the journal that it is given to.

@@ -5,10 +5,11 @@
 //! which has its [`owner`], [`memory`]
 //! sees to it that the peer remembers it as well. [`drive`] tells
 //! the call's machine what happened and does what it says, [`answers`] takes what comes back, [`deliver`] gives the agent
-//! its one answer. [`drift`] holds providers to what the agent was built against, [`pins`] keeps what peers agreed on.
+//! its one answer. [`drift`] holds providers to what the agent was built against, [`ahead`] of its calls where that can be, [`pins`] keeps what peers agreed on.
 
 mod access;
 mod agreed;
+mod ahead;
 mod among;
 mod answers;
 mod call;
@@ -31,21 +32,19 @@ mod retry;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, Weak};
 
+use self::agreed::Agreed;
+use self::call::{Chosen, Handed, RelayedCall};
+use self::drift::Drift;
+pub(in crate::daemon) use self::given::{Gifts, Written};
+use self::here::Here;
+pub(in crate::daemon) use self::here::Passed;
+use self::outgoing::Outgoing;
 use super::account::Account;
 use super::context::Ctx;
 use super::directory::Directory;
 use super::door::permit::OwnRights;
 use super::journal::Scribe;
 use crate::schema::drift::Gate;
-
-use self::agreed::Agreed;
-use self::call::{Chosen, Handed, RelayedCall};
-use self::drift::Drift;
-use self::here::Here;
-use self::outgoing::Outgoing;
-
-pub(in crate::daemon) use self::given::{Gifts, Written};
-pub(in crate::daemon) use self::here::Passed;
 
 /// Makes the agent's calls.
 pub(in crate::daemon) struct Caller {

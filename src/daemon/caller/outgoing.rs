@@ -1,6 +1,5 @@
 //! Requests of the agent's to other sidecars out, their answers back: calls, what cancels them, and what is passed on.
 
-use super::Caller;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 use std::sync::{Arc, Mutex};
@@ -12,7 +11,7 @@ use capd_proto::envelope::{Encoded, Ext, MessageId};
 use capd_proto::identity::Did;
 use capd_proto::message::{Declare, Type};
 
-use super::RelayedCall;
+use super::{Caller, RelayedCall};
 use crate::daemon::account::meter::CallLimit;
 use crate::daemon::context::requests::{Requests, Slots, Unsent, Waiting};
 use crate::daemon::context::{Inbound, Outbound, Refusal, lock};
@@ -77,11 +76,7 @@ impl Outgoing {
     }
 
     /// The agent's calls with ids behind `after`, in their order.
-    pub(in crate::daemon) fn calls_after(
-        &self,
-        after: Option<MessageId>,
-        calls_max: usize,
-    ) -> Vec<Arc<RelayedCall>> {
+    pub(super) fn calls_after(&self, after: Option<MessageId>, calls_max: usize) -> Vec<Arc<RelayedCall>> {
         let start = after.map_or(Bound::Unbounded, Bound::Excluded);
         lock(&self.calls)
             .range((start, Bound::Unbounded))
@@ -108,7 +103,7 @@ impl Outgoing {
         Added::New
     }
 
-    pub(in crate::daemon) fn remove_call(&self, id: &MessageId) {
+    pub(super) fn remove_call(&self, id: &MessageId) {
         if lock(&self.calls).remove(id).is_none() {
             return;
         }
@@ -120,7 +115,7 @@ impl Outgoing {
     }
 
     /// Takes a call out that has not ended: it begins anew elsewhere.
-    pub(in crate::daemon) fn withdraw_call(&self, id: &MessageId) {
+    pub(super) fn withdraw_call(&self, id: &MessageId) {
         lock(&self.calls).remove(id);
     }
 

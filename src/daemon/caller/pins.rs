@@ -1,11 +1,11 @@
 //! Answers of peers on their way to the agent in; versions that they agreed on with it, pinned for later calls, out.
 
-use super::Caller;
 use capd_proto::capability::Version;
 use capd_proto::identity::Did;
 use capd_proto::message::Response;
 use capd_proto::negotiate::SessionId;
 
+use super::Caller;
 use super::agreed::{Agreed, Agreement};
 use crate::daemon::context::lock;
 

@@ -14,8 +14,7 @@ use super::call::{Ended, Invoked, Moments, Progress, RelayedCall};
 use super::outgoing::Added;
 use crate::daemon::account::access::TraceId;
 use crate::daemon::account::meter::CallLimit;
-use crate::daemon::context::Inbound;
-use crate::daemon::context::Refusal;
+use crate::daemon::context::{Inbound, Refusal};
 
 impl Caller {
     /// Lets a copy of a call that waits for its provider share that call's fate, whoever has come to serve it meanwhile: were

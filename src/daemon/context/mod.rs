@@ -17,15 +17,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use capd_proto::envelope::MessageId;
 use capd_proto::identity::{Did, Identity};
-use tokio_util::future::FutureExt as _;
-use tokio_util::sync::CancellationToken;
-
-use crate::net::{Clock, Random, System, Tasks};
-
 pub(in crate::daemon) use inbound::{Inbound, Taken};
 pub(in crate::daemon) use refusal::Refusal;
 use requests::Slots;
 pub(in crate::daemon) use seal::Outbound;
+use tokio_util::future::FutureExt as _;
+use tokio_util::sync::CancellationToken;
+
+use crate::net::{Clock, Random, System, Tasks};
 
 /// What every room has, whatever it owns besides.
 pub(in crate::daemon) struct Ctx {

@@ -1,6 +1,5 @@
 //! REQUEST `audit` and `audit-prune` in; a page of the audit log, or what was removed from it, out. The agent alone may ask.
 
-use crate::daemon::account::Account;
 use std::str::FromStr as _;
 use std::sync::Arc;
 
@@ -11,6 +10,7 @@ use capd_proto::message::{
 };
 
 use super::Desk;
+use crate::daemon::account::Account;
 use crate::daemon::context::Refusal;
 use crate::daemon::context::inbound::{Inbound, is_for_the_agent};
 use crate::store::StoreError;

@@ -12,9 +12,8 @@ use capd_proto::limits::{MESSAGE_ID_BYTES, QUERY_LIMIT_DEFAULT, QUERY_LIMIT_MAX}
 use capd_proto::message::{CallsPage, CallsRequest, JournalCounters, ListedCall, Response, Role, Type};
 
 use super::Desk;
-use crate::daemon::context::Inbound;
-use crate::daemon::context::Refusal;
 use crate::daemon::context::times::Times;
+use crate::daemon::context::{Inbound, Refusal};
 use crate::store::Counters;
 
 /// Where a page begins: behind the call that the last one ended with.

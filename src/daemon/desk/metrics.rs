@@ -9,8 +9,7 @@ use super::Desk;
 use crate::admin;
 use crate::config::Limits;
 use crate::daemon::account::meter::CallLimit;
-use crate::daemon::context::Inbound;
-use crate::daemon::context::Refusal;
+use crate::daemon::context::{Inbound, Refusal};
 use crate::log::Lines;
 use crate::net::{Host, Levels, Limit};
 
@@ -28,7 +27,7 @@ impl Desk {
     }
 
     /// All metrics, as [`admin::METRICS`] lists them.
-    pub(in crate::daemon) fn metrics(&self) -> Vec<MetricFamily<'static>> {
+    pub(super) fn metrics(&self) -> Vec<MetricFamily<'static>> {
         let host = self.host.get().and_then(std::sync::Weak::upgrade);
         let levels = host.as_ref().map(|host| host.levels()).unwrap_or_default();
         let links =

@@ -8,8 +8,7 @@ use capd_proto::identity::Did;
 use capd_proto::message::{ListedPeer, PeerList, PeerState, Response, Type};
 
 use super::Desk;
-use crate::daemon::context::Inbound;
-use crate::daemon::context::Refusal;
+use crate::daemon::context::{Inbound, Refusal};
 
 impl Desk {
     /// Answers with all peers. **Errors:** 4001 for anybody but the agent.

@@ -1,6 +1,5 @@
 //! CAP_QUERY and DOC_REQUEST in; pages of descriptors and schema documents out.
 
-use crate::daemon::context::Taken;
 use std::cmp::Reverse;
 use std::sync::Arc;
 
@@ -13,11 +12,9 @@ use capd_proto::message::{
 };
 
 use super::Desk;
-use crate::daemon::context::Inbound;
-use crate::daemon::context::Refusal;
-use crate::daemon::context::refusal::mismatch;
-use crate::daemon::context::refusal::refused_artifact;
+use crate::daemon::context::refusal::{mismatch, refused_artifact};
 use crate::daemon::context::wire::{text, with_fields};
+use crate::daemon::context::{Inbound, Refusal, Taken};
 use crate::daemon::directory::schemas::SCHEMA_MEDIA_TYPE;
 use crate::daemon::door::permit::Permit;
 use crate::registry::snapshot::{Origin, Snapshot};

@@ -3,7 +3,6 @@
 //! A peer's answer is as long as the peer likes, so the first thing in it that is too much ends it: nothing of such an
 //! answer is kept, and no further page is asked for.
 
-use super::Bounds;
 use std::sync::Arc;
 
 use capd_proto::code::Code;
@@ -11,6 +10,7 @@ use capd_proto::identity::Did;
 use capd_proto::limits::QUERY_LIMIT_MAX;
 use capd_proto::message::{Declare, Descriptor};
 
+use super::Bounds;
 use super::serves::{Beyond, Serves};
 use crate::daemon::account::meter::{CallLimit, Meter};
 use crate::daemon::context::Refusal;

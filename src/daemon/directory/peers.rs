@@ -91,7 +91,7 @@ impl Peers {
 
     /// Whoever takes a link out or asks [`Peers::is_newest`] holds this until the registry knows what follows: else what a peer
     /// said could be registered after its end, or its end after what its next link brought.
-    pub(in crate::daemon) fn register(&self) -> MutexGuard<'_, ()> {
+    pub(super) fn register(&self) -> MutexGuard<'_, ()> {
         lock(&self.registering)
     }
 
@@ -168,7 +168,7 @@ impl Peers {
     }
 
     /// Whether a link was asked for a sign of life since the last time this was called.
-    pub(in crate::daemon) fn take_asking(&self) -> bool {
+    pub(super) fn take_asking(&self) -> bool {
         self.is_asking.swap(false, Ordering::Relaxed)
     }
 
@@ -187,7 +187,7 @@ impl Peers {
     }
 
     /// Links on which something waits for an answer: a call, or a question for a sign of life.
-    pub(in crate::daemon) fn awaited_links(&self) -> Vec<Arc<Link>> {
+    pub(super) fn awaited_links(&self) -> Vec<Arc<Link>> {
         let state = lock(&self.state);
         let is_awaited = |link: &&Arc<Link>| link.in_flight() > 0 || link.unanswered_since_ms().is_some();
         let links = state.values().flat_map(|peer| &peer.links).filter(is_awaited);
@@ -225,7 +225,7 @@ impl Peers {
     }
 
     /// Whether the answer to a question may be applied: one to a later question has not been, and its link still stands.
-    pub(in crate::daemon) fn is_newest(&self, did: &Did, link: LinkId, question: u64) -> bool {
+    pub(super) fn is_newest(&self, did: &Did, link: LinkId, question: u64) -> bool {
         let mut state = lock(&self.state);
         let Some(peer) = state.get_mut(did) else { return false };
         // The link may have gone meanwhile, and with it what was learnt.
@@ -238,7 +238,7 @@ impl Peers {
     }
 
     /// The peer has said what it serves.
-    pub(in crate::daemon) fn learnt(&self, did: &Did) {
+    pub(super) fn learnt(&self, did: &Did) {
         if let Some(peer) = lock(&self.state).get_mut(did) {
             peer.is_known = true;
             peer.fault = None;
@@ -247,14 +247,14 @@ impl Peers {
     }
 
     /// Of what the peer said, these capabilities contradict themselves.
-    pub(in crate::daemon) fn contradicted(&self, did: &Did, contradictions: Vec<(CapabilityId, String)>) {
+    pub(super) fn contradicted(&self, did: &Did, contradictions: Vec<(CapabilityId, String)>) {
         if let Some(peer) = lock(&self.state).get_mut(did) {
             peer.contradictions = contradictions;
         }
     }
 
     /// How a peer, or the one named, contradicts itself about a capability of this name.
-    pub(in crate::daemon) fn contradiction(&self, name: &str, only: Option<&Did>) -> Option<Refusal> {
+    pub(super) fn contradiction(&self, name: &str, only: Option<&Did>) -> Option<Refusal> {
         let state = lock(&self.state);
         let mut asked = state.iter().filter(|(did, _)| only.is_none_or(|only| only == *did));
         asked.find_map(|(_, peer)| {
@@ -303,12 +303,12 @@ impl Peers {
     }
 
     /// Every peer has been asked what it serves.
-    pub(in crate::daemon) fn refreshed(&self, now_ms: u64) {
+    pub(super) fn refreshed(&self, now_ms: u64) {
         self.refreshed_ms.store(now_ms, Ordering::Relaxed);
     }
 
     /// Whether there is no peer to ask or to wait for, or all were asked less than a second ago.
-    pub(in crate::daemon) fn is_fresh(&self, now_ms: u64) -> bool {
+    pub(super) fn is_fresh(&self, now_ms: u64) -> bool {
         let refreshed_ms = self.refreshed_ms.load(Ordering::Relaxed);
         let is_recent = refreshed_ms > 0 && now_ms.saturating_sub(refreshed_ms) < FRESH_MS;
         is_recent || (lock(&self.state).is_empty() && self.expected.is_empty())

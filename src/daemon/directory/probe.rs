@@ -71,6 +71,6 @@ impl Directory {
 /// How often links on which something waits are looked at.
 const PROBE_INTERVAL: Duration = Duration::from_millis(250);
 /// Silence after which a link on which something waits is asked for a sign of life, in milliseconds.
-pub(in crate::daemon) const QUIET_MS: u64 = 500;
+pub(super) const QUIET_MS: u64 = 500;
 /// Pause before the next PING to a peer that answers none, in milliseconds.
 const PING_AGAIN_MS: u64 = 1_000;

@@ -226,6 +226,6 @@ const CONNECT_MS: u64 = 1_000;
 /// Time for all peers to say what they serve before the agent's question is answered, in milliseconds.
 const REFRESH_MS: u64 = 3_000;
 /// Time for a peer to answer a question of ours, in milliseconds.
-pub(in crate::daemon) const ASK_MS: u64 = 10_000;
+pub(super) const ASK_MS: u64 = 10_000;
 /// Descriptors of one answer that are hashed to see whether they say it right.
-pub(in crate::daemon) const HASHED_MAX: usize = 64;
+pub(super) const HASHED_MAX: usize = 64;

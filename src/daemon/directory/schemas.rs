@@ -139,7 +139,8 @@ impl Directory {
             let mut schemas = [&descriptor.input_schema, &descriptor.output_schema].into_iter().flatten();
             schemas.any(|schema| schema.hash() == Some(hash))
         };
-        let served: Vec<_> = snapshot.served_by(&origin).map(|entry| Arc::clone(&entry.descriptor)).collect();
+        let served: Vec<_> =
+            snapshot.served_by(&origin).iter().map(|entry| Arc::clone(&entry.descriptor)).collect();
         let mut wrong = Vec::new();
         for descriptor in served.iter().filter(|descriptor| names_it(descriptor)).take(HASHED_MAX) {
             if let Err(problem) = hashes::check(descriptor, &self.artifacts) {

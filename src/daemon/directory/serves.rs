@@ -55,7 +55,7 @@ impl Serves {
     }
 
     /// Whether a peer may serve a name.
-    pub(in crate::daemon) fn allows(&self, peer: &Did, name: &CapabilityName) -> bool {
+    pub(super) fn allows(&self, peer: &Did, name: &CapabilityName) -> bool {
         let patterns = self.listed.get(peer).unwrap_or(&self.others);
         patterns.iter().any(|pattern| pattern.matches(name.as_str()))
     }
@@ -81,7 +81,7 @@ impl Serves {
     }
 
     /// Forgets what a peer declared that has no link any more. What the log has told of a listed peer stays told.
-    pub(in crate::daemon) fn gone(&self, peer: &Did) {
+    pub(super) fn gone(&self, peer: &Did) {
         let mut withheld = lock(&self.withheld);
         if !self.listed.contains_key(peer) {
             withheld.remove(peer);

@@ -9,9 +9,8 @@ use capd_proto::identity::Did;
 use crate::config::{self, Admit, Config};
 use crate::declaration::Declaration;
 use crate::net;
-use crate::policy::cases;
 use crate::policy::rules::FILE_BYTES_MAX;
-use crate::policy::{Action, Grant, Mistake, Mistakes, Rules, Source, Who};
+use crate::policy::{Action, Grant, Mistake, Mistakes, Rules, Source, Who, cases};
 
 /// The rules that a configuration makes. Reads its policy files, and the agent's key if it can: without one, the own agent's
 /// rule is not among them.

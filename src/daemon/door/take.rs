@@ -1,6 +1,5 @@
 //! Messages of all links in, each checked as PROTOCOL 7.3 orders; those that pass, to whoever deals with them, out.
 
-use super::Door;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -9,7 +8,9 @@ use capd_proto::envelope::{Envelope, EnvelopeError, Payload};
 use capd_proto::identity::{Authcrypt, Claim, Did, InvalidSignature, PublicKey};
 use capd_proto::message::Type;
 
-use crate::daemon::context::{Inbound, Refusal, lock, seal::needs_signature};
+use super::Door;
+use crate::daemon::context::seal::needs_signature;
+use crate::daemon::context::{Inbound, Refusal, lock};
 use crate::net::{Link, Now, Route};
 
 /// A message whose envelope has been looked at, but for the equation of its signature.

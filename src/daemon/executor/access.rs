@@ -1,8 +1,8 @@
 //! A call that ran here, or was to, in; its line of the access log out.
 
-use super::Executor;
 use capd_proto::message::Role;
 
+use super::Executor;
 use super::table::Running;
 use crate::daemon::account::access::{End, Line};
 use crate::provider::CallKey;

@@ -1,7 +1,5 @@
 //! What happened to a running call in; what its machine says to do about it, done.
 
-use super::Executor;
-use crate::daemon::context::Inbound;
 use std::sync::Arc;
 
 use capd_proto::call::executor::{CancelState, Input, Output, Surplus};
@@ -10,9 +8,11 @@ use capd_proto::ledger::Status;
 use capd_proto::limits::LEDGER_SWEEP_MAX;
 use capd_proto::message::{self, Type};
 
+use super::Executor;
 use super::results::Answer;
 use super::table::Stage;
-use crate::daemon::context::{Outbound, lock, seal::ANSWER_TTL_MS};
+use crate::daemon::context::seal::ANSWER_TTL_MS;
+use crate::daemon::context::{Inbound, Outbound, lock};
 use crate::net::Route;
 use crate::provider::CallKey;
 use crate::provider::ticket::{Answers, Ticket};
@@ -114,7 +114,7 @@ impl Executor {
     }
 
     /// Passes a provider's progress on to everybody who waits for the call.
-    pub(in crate::daemon) fn relay_progress(self: &Arc<Self>, key: &CallKey, typ: Type, body: &[u8]) {
+    pub(super) fn relay_progress(self: &Arc<Self>, key: &CallKey, typ: Type, body: &[u8]) {
         if !self.drive(key, Input::Notice, Answer::None).is_relayed {
             return;
         }

@@ -1,6 +1,5 @@
 //! A CAP_INVOKE for our own providers in; the call begun, joined, or replayed, or one refusal out.
 
-use crate::daemon::context::Inbound;
 use std::sync::Arc;
 
 use capd_proto::call::executor::{Executor as Machine, Input};
@@ -18,8 +17,9 @@ use crate::daemon::account::audit::Audited;
 use crate::daemon::account::meter::CallLimit;
 use crate::daemon::context::judge::verdict;
 use crate::daemon::context::refusal::{denied, refused_artifact};
+use crate::daemon::context::seal::needs_signature;
 use crate::daemon::context::wire::violation_details;
-use crate::daemon::context::{Refusal, Taken, lock, seal::needs_signature};
+use crate::daemon::context::{Inbound, Refusal, Taken, lock};
 use crate::daemon::door::permit::Permit;
 use crate::provider::{CallKey, Invocation};
 use crate::registry::snapshot::{Entry, Origin};

@@ -1,6 +1,5 @@
 //! Calls of the ledger in; what a list says of them out.
 
-use super::table::Table;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -10,7 +9,7 @@ use capd_proto::envelope::MessageId;
 use capd_proto::ledger::{Facts, Listed, Status};
 use capd_proto::message::{CallState, ListedCall, ResultStatus, Role};
 
-use super::table::{Calls, Running, Stage};
+use super::table::{Calls, Running, Stage, Table};
 use crate::daemon::account::audit::Answered;
 use crate::daemon::context::lock;
 use crate::daemon::context::times::Times;

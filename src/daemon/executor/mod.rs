@@ -23,6 +23,13 @@ use std::sync::{Arc, Mutex};
 
 use capd_proto::negotiate::Sessions;
 
+pub(in crate::daemon) use self::execute::Incoming;
+pub(in crate::daemon) use self::providers::Place;
+use self::providers::Providers;
+pub(in crate::daemon) use self::record::Written;
+pub(in crate::daemon) use self::recover::{Recovered, recover};
+pub(in crate::daemon) use self::room::Bounds;
+pub(in crate::daemon) use self::table::Table;
 use super::account::Account;
 use super::context::Ctx;
 use super::directory::Directory;
@@ -30,15 +37,6 @@ use super::door::permit::OwnRights;
 use super::journal::Scribe;
 use crate::policy::rate::Rates;
 use crate::store::Counters;
-
-use self::providers::Providers;
-
-pub(in crate::daemon) use self::execute::Incoming;
-pub(in crate::daemon) use self::providers::Place;
-pub(in crate::daemon) use self::record::Written;
-pub(in crate::daemon) use self::recover::{Recovered, recover};
-pub(in crate::daemon) use self::room::Bounds;
-pub(in crate::daemon) use self::table::Table;
 
 /// Runs calls with the providers of this sidecar.
 pub(in crate::daemon) struct Executor {

@@ -1,8 +1,5 @@
 //! Declarations in, from files and from agents on local links; providers that serve them, registered, out.
 
-use super::Executor;
-use crate::daemon::account::Account;
-use crate::daemon::context::Ctx;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,10 +16,12 @@ use capd_proto::message::{
 };
 use capd_proto::rate::Rate;
 
+use super::Executor;
+use crate::daemon::account::Account;
 use crate::daemon::account::meter::CallLimit;
-use crate::daemon::context::Inbound;
+use crate::daemon::context::seal::ANSWER_TTL_MS;
 use crate::daemon::context::wire::{EMPTY_MAP, text, with_fields};
-use crate::daemon::context::{Outbound, Refusal, lock, seal::ANSWER_TTL_MS};
+use crate::daemon::context::{Ctx, Inbound, Outbound, Refusal, lock};
 use crate::daemon::directory::hashes::completed;
 use crate::declaration::{self, Declared};
 use crate::net::{Link, LinkId};
@@ -126,7 +125,7 @@ impl Providers {
     }
 
     /// The provider behind an entry of the registry; `None` once it has left.
-    pub(in crate::daemon) fn serving(&self, id: ProviderId) -> Option<Arc<dyn Provider>> {
+    pub(super) fn serving(&self, id: ProviderId) -> Option<Arc<dyn Provider>> {
         lock(&self.serving).get(&id).cloned()
     }
 

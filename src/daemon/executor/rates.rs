@@ -1,10 +1,9 @@
 //! A call of a chosen capability in; 3005 out when its caller, or all peers together, call too often (PROTOCOL 7.3).
 
-use super::Executor;
 use capd_proto::capability::CapabilityId;
 use capd_proto::message::Descriptor;
 
-use super::Incoming;
+use super::{Executor, Incoming};
 use crate::daemon::context::Refusal;
 use crate::registry::snapshot::Origin;
 

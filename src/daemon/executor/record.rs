@@ -3,15 +3,16 @@
 //! A call that may run only once is on disk before its provider sees it, and its result before its caller does
 //! (PROTOCOL 8). Whatever happens to it while its row is being written waits for that.
 
-use super::Executor;
+use std::sync::Arc;
+
 use bytes::Bytes;
 use capd_proto::call::executor::{Input, Surplus};
 use capd_proto::code::Code;
 use capd_proto::envelope::{Encoded, MessageId};
 use capd_proto::ledger::{Answerer, Finish, Kept};
 use capd_proto::message::{CallError, CapResult, Type};
-use std::sync::Arc;
 
+use super::Executor;
 use super::results::Answer;
 use super::table::{Stage, Waiter};
 use crate::daemon::account::access::End;

@@ -1,8 +1,6 @@
 //! A provider's outcome in; the call's one CAP_RESULT, checked and recorded, out.
 
-use super::Executor;
-use std::sync::Arc;
-use std::sync::MutexGuard;
+use std::sync::{Arc, MutexGuard};
 
 use bytes::Bytes;
 use capd_proto::call::executor::{self, Input, Surplus};
@@ -12,6 +10,7 @@ use capd_proto::ledger::{Answerer, Kept};
 use capd_proto::limits::MSG_SIZE_BYTES_FLOOR;
 use capd_proto::message::{CallError, CapResult, SchemaSide, Type};
 
+use super::Executor;
 use super::drive::Driven;
 use super::table::{Calls, Concluded, Running, Stage};
 use crate::daemon::account::access::End;

@@ -1,12 +1,11 @@
 //! Calls that want to run, and those that do, in; whether there is room for one more, and how much is in use, out.
 
-use super::table::Table;
 use capd_proto::capability::CapabilityId;
 use capd_proto::code::Code;
 use capd_proto::identity::Did;
 
 use super::Executor;
-use super::table::Calls;
+use super::table::{Calls, Table};
 use crate::daemon::account::meter::CallLimit;
 use crate::daemon::context::{Refusal, lock};
 

@@ -1,6 +1,5 @@
 //! The calls that run here, and the ledger of those that ran.
 
-use super::listing::Called;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
@@ -15,6 +14,7 @@ use capd_proto::negotiate::SessionId;
 use smallvec::SmallVec;
 use tokio::sync::Notify;
 
+use super::listing::Called;
 use crate::daemon::account::access::{PAYLOAD_BYTES_MAX, Payload, TraceId};
 use crate::daemon::context::lock;
 use crate::net::deadlines::Deadlines;

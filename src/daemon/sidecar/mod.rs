@@ -4,8 +4,6 @@
 //! could deal with one. [`workers`] run for as long as the sidecar does.
 
 mod dispatch;
-#[cfg(feature = "test-hooks")]
-pub(in crate::daemon) mod hooks;
 mod invoke;
 mod request;
 mod service;
@@ -15,6 +13,8 @@ use std::sync::{Arc, Mutex};
 
 use capd_proto::ledger::JournalId;
 
+pub(in crate::daemon) use self::service::Links;
+pub(in crate::daemon) use self::workers::start;
 use super::account::Account;
 use super::asks::Asks;
 use super::caller::Caller;
@@ -23,14 +23,10 @@ use super::desk::Desk;
 use super::directory::Directory;
 use super::door::Door;
 use super::executor::Executor;
-use crate::net::Route;
-use crate::store::Journal;
-
-pub(in crate::daemon) use self::service::Links;
-pub(in crate::daemon) use self::workers::start;
-
 use super::journal::Tags;
 use super::{caller, executor};
+use crate::net::Route;
+use crate::store::Journal;
 
 /// All rooms of one sidecar.
 pub(in crate::daemon) struct Sidecar {

@@ -1,17 +1,15 @@
 //! REQUEST in; agreed versions, pinned for later calls, and cancels, out.
 
-use crate::daemon::context::Taken;
-use crate::daemon::context::inbound::is_for_the_agent;
-use crate::daemon::door::reload::ReloadError;
-use capd_proto::code::Code;
-use capd_proto::envelope::MessageId;
-use capd_proto::message::PolicyReloaded;
-use capd_proto::message::{CancelState, NegotiateRequest, Request, Response, Type};
 use std::sync::Arc;
 
+use capd_proto::code::Code;
+use capd_proto::envelope::MessageId;
+use capd_proto::message::{CancelState, NegotiateRequest, PolicyReloaded, Request, Response, Type};
+
 use super::Sidecar;
-use crate::daemon::context::Inbound;
-use crate::daemon::context::Refusal;
+use crate::daemon::context::inbound::is_for_the_agent;
+use crate::daemon::context::{Inbound, Refusal, Taken};
+use crate::daemon::door::reload::ReloadError;
 use crate::provider::CallKey;
 use crate::registry::snapshot::{Entry, Origin};
 use crate::router::{self, Scope};

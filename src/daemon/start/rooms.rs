@@ -1,34 +1,29 @@
 //! A configuration in; the rooms of a sidecar, made from the lowest up, out.
 
-use super::contract::gate;
-use super::reading::Reading;
-use super::{StartError, keyring, parse_did};
-use crate::daemon::asks::Asks;
-use crate::daemon::caller::{self, Caller};
-use crate::daemon::context;
-use crate::daemon::desk::{self, Desk};
-use crate::daemon::directory;
-use crate::daemon::directory::Directory;
-use crate::daemon::door::Door;
-use crate::daemon::door::admission::Admission;
-use crate::daemon::executor::Executor;
-use crate::daemon::sidecar::Sidecar;
-use crate::daemon::sidecar::Written;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, Weak};
 
 use capd_proto::ledger::Limits;
 
+use super::contract::gate;
+use super::reading::Reading;
+use super::{StartError, keyring, parse_did};
 use crate::config::{Admit, Config};
 use crate::daemon::account::access::Access;
 use crate::daemon::account::{Account, Told};
-use crate::daemon::caller::Gifts;
+use crate::daemon::asks::Asks;
+use crate::daemon::caller::{self, Caller, Gifts};
 use crate::daemon::context::Ctx;
+use crate::daemon::desk::{self, Desk};
+use crate::daemon::directory::Directory;
 use crate::daemon::directory::peers::Peers;
 use crate::daemon::directory::serves::Serves;
-use crate::daemon::door;
+use crate::daemon::door::Door;
+use crate::daemon::door::admission::Admission;
 use crate::daemon::door::policy::{is_closed, rules_of, warnings};
-use crate::daemon::executor::{self, Recovered, Table, recover};
+use crate::daemon::executor::{self, Executor, Recovered, Table, recover};
+use crate::daemon::sidecar::{Sidecar, Written};
+use crate::daemon::{context, directory, door};
 use crate::declaration::Declaration;
 use crate::net::{Seed, System};
 use crate::policy::Decisions;

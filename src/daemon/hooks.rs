@@ -1,0 +1,27 @@
+//! Rules of PROTOCOL 8 in; a sidecar that leaves them out, so that tests can see that they are missed, out.
+
+use super::Daemon;
+
+/// A part of the promise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// The ledger knows a call again.
+    Ledger,
+    /// An ERROR after an unanswered copy is no refusal.
+    Doubt,
+}
+
+impl Daemon {
+    /// For tests of those who look for mistakes: leaves a part of the promise out from here on.
+    pub fn leave_out(&self, rule: Rule) {
+        match rule {
+            Rule::Ledger => self.sidecar.executor.table.set_blind(true),
+            Rule::Doubt => self.sidecar.caller.set_credulous(),
+        }
+    }
+
+    /// For tests of faults: has one of its tasks panic with this text.
+    pub fn panic(&self, text: String) {
+        self.sidecar.ctx.spawn(async move { panic!("{text}") });
+    }
+}

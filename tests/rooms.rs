@@ -1,0 +1,403 @@
+//! Holds the layers of the house: reads what every source file names of other modules, and fails on an edge that the layers
+//! do not allow.
+//!
+//! A module may name modules of lower layers only. [`LAYERS`] is the table of the design, from the lowest up; [`BESIDE`] are
+//! the edges within one layer, each with its reason. A module that the table does not have fails as well: whoever adds one
+//! says where it stands. Tests, examples and benchmarks may name anything.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Where the sources of each crate are, and what the table calls it. Modules of an empty name stand in the table themselves.
+const CRATES: [(&str, &str, &str); 5] = [
+    ("src", "capd", ""),
+    ("proto/src", "capd_proto", "proto"),
+    ("schema/src", "capd_schema", "schema"),
+    ("client/net/src", "capd_net", "net"),
+    ("client/src", "capd_client", "client"),
+];
+
+/// Crates and modules that the table has module by module.
+const OPEN: [&str; 2] = ["proto", "daemon"];
+
+const LAYERS: [&[&str]; 22] = [
+    // The protocol without I/O.
+    &["proto/limits", "proto/code"],
+    &["proto/frame", "proto/cbor", "proto/capability", "proto/identity", "proto/rate"],
+    &["proto/envelope", "proto/negotiate"],
+    &["proto/cddl"],
+    &["proto/message"],
+    &["proto/link", "proto/call", "proto/ledger"],
+    &["proto/error"],
+    &["proto"],
+    // What each of the parts may use.
+    &["schema"],
+    &["changes", "fault", "kin", "text"],
+    &["log"],
+    // The parts, which meet in the daemon alone.
+    &["admin", "client", "config", "declaration", "net", "policy", "provider", "registry", "router", "store"],
+    // The daemon's rooms.
+    &["daemon/context"],
+    &["daemon/journal", "daemon/account", "daemon/asks"],
+    &["daemon/directory"],
+    &["daemon/door"],
+    &["daemon/executor", "daemon/caller"],
+    &["daemon/desk"],
+    &["daemon/sidecar"],
+    &["daemon"],
+    // What people and programs meet.
+    &["api", "page"],
+    &["bin"],
+];
+
+/// Files of the daemon's that stand on top of its rooms.
+const ON_ROOMS: [&str; 3] = ["start", "fault", "hooks"];
+
+/// Edges within one layer, or up: from, to, and why.
+const BESIDE: [(&str, &str, &str); 7] = [
+    ("client", "net", "an agent's link is made of the same transport"),
+    ("router", "registry/snapshot", "it chooses among what one snapshot has, and nothing else"),
+    ("provider", "store", "tickets"),
+    ("daemon/asks", "daemon/account", "what a bound refuses is counted"),
+    ("proto/frame", "proto/cbor", "the payloads of HELLO and its answers are CBOR"),
+    ("proto/message", "proto/ledger/JournalId", "HELLO names the journal"),
+    // Not in the design yet: the clock would have to move below `net`.
+    ("policy", "net/Clock", "a simulation gives the clock that rates count by"),
+];
+
+/// Of rooms that may use but a part of a lower one: who, which room, which part.
+const NARROW: [(&str, &str, &str); 2] = [
+    ("daemon/executor", "daemon/door", "daemon/door/permit"),
+    ("daemon/caller", "daemon/door", "daemon/door/permit"),
+];
+
+#[test]
+fn no_import_goes_up() {
+    let mut wrong = BTreeSet::new();
+    let mut files = 0;
+    for (root, name, _) in CRATES {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join(root);
+        for file in sources(&root) {
+            let module = module_of(file.strip_prefix(&root).unwrap());
+            if is_for_tests(&module) {
+                continue;
+            }
+            files += 1;
+            let text = fs::read_to_string(&file).unwrap();
+            wrong.extend(faults(name, &module, &text).into_iter().map(|fault| (file.clone(), fault)));
+        }
+    }
+    assert!(files > 200, "only {files} sources were found");
+    let told: Vec<_> = wrong.iter().map(|(file, fault)| format!("{}: {fault}", file.display())).collect();
+    assert!(told.is_empty(), "imports that the layers do not allow:\n{}", told.join("\n"));
+}
+
+#[test]
+fn every_crate_of_the_workspace_is_read() {
+    let manifest = include_str!("../Cargo.toml");
+    let members = manifest.lines().find_map(|line| line.strip_prefix("members = [")).unwrap();
+    for member in members.trim_end_matches(']').split(", ").map(|member| member.trim_matches('"')) {
+        let root = if member == "." { "src".to_owned() } else { format!("{member}/src") };
+        assert!(CRATES.iter().any(|(known, ..)| *known == root), "{member} is not in CRATES");
+    }
+}
+
+#[test]
+fn a_forbidden_import_fails_however_it_is_written() {
+    let caller = ["daemon", "caller", "drive"].map(str::to_owned);
+    let fails = |text: &str| faults("capd", &caller, text);
+    for text in [
+        "use crate::daemon::executor::Executor;",
+        "use super::super::executor::Executor;",
+        "use crate::{daemon::{context::Ctx, executor as other}, net::Link};",
+        "fn f() { crate::daemon::executor::run::<u8>() }",
+        "pub(in crate::daemon) fn f(a: &super::super::executor::Executor) {}",
+    ] {
+        assert_eq!(fails(text), ["daemon/caller names daemon/executor"], "{text}");
+    }
+    assert_eq!(fails("use crate::daemon::door::Door;"), ["daemon/caller names daemon/door/Door"]);
+    assert_eq!(fails("use crate::daemon::Daemon;"), ["daemon/caller names daemon"]);
+    assert_eq!(fails("use crate::daemon::desk;"), ["daemon/caller names daemon/desk"]);
+    for text in [
+        "use crate::daemon::door::permit::OwnRights;",
+        "use super::outgoing::Outgoing;\nuse crate::net::Link;\nuse capd_proto::code::Code;",
+        "//! See [`crate::daemon::executor`].\n/* crate::daemon::desk */ const A: &str = \"crate::daemon::desk\";",
+        "const A: &str = r#\"\"crate::daemon::desk\"#; const B: char = '\"'; fn f<'a>(a: &'a str) {}",
+        "pub(in crate::daemon) fn f() {}",
+        "#[cfg(test)]\nmod tests { use crate::daemon::executor::Executor; }",
+        "#[cfg(test)]\nuse crate::daemon::executor::Executor;",
+    ] {
+        assert_eq!(fails(text), Vec::<String>::new(), "{text}");
+    }
+}
+
+#[test]
+fn layers_hold_between_crates_and_a_module_without_a_layer_fails() {
+    let module = |text: &str| text.split("::").map(str::to_owned).collect::<Vec<_>>();
+    let fails = |name, at: &str, text: &str| faults(name, &module(at), text);
+    assert_eq!(fails("capd", "store::journal", "use crate::daemon::Daemon;"), ["store names daemon"]);
+    assert_eq!(fails("capd", "store::journal", "use crate::registry::Registry;"), ["store names registry"]);
+    assert_eq!(fails("capd", "router", "use crate::registry::Registry;"), ["router names registry/Registry"]);
+    assert_eq!(fails("capd", "router", "use crate::registry::snapshot::Entry;"), Vec::<String>::new());
+    assert_eq!(fails("capd_schema", "subtype", "use capd_net::Link;"), ["schema names net"]);
+    assert_eq!(fails("capd_client", "call", "use capd_net::Link;"), Vec::<String>::new());
+    assert_eq!(fails("capd_proto", "cbor", "use crate::message::Type;"), ["proto/cbor names proto/message"]);
+    assert_eq!(fails("capd", "attic", ""), ["attic has no layer"]);
+    assert_eq!(fails("capd", "daemon::attic", ""), ["daemon/attic has no layer"]);
+    assert_eq!(fails("capd", "daemon::start::files", "use super::super::sidecar;"), Vec::<String>::new());
+}
+
+/// What one file names that it must not.
+fn faults(name: &str, module: &[String], text: &str) -> Vec<String> {
+    let Some(from) = unit(name, module) else { return Vec::new() };
+    let Some(layer) = layer(&from) else { return vec![format!("{from} has no layer")] };
+    let mut faults = BTreeSet::new();
+    for path in paths(text) {
+        let Some((to_name, inner)) = resolved(name, module, &path) else { continue };
+        // A crate's own root, which is its map, is nothing in particular.
+        let Some(to) = unit(to_name, &inner) else { continue };
+        let whole = [crate_unit(to_name)].into_iter().filter(|unit| !unit.is_empty());
+        let whole = whole.chain(inner.iter().map(String::as_str)).collect::<Vec<_>>().join("/");
+        let is_in = |part: &str| whole == part || whole.starts_with(&format!("{part}/"));
+        let is_beside = || BESIDE.iter().any(|(who, part, _)| *who == from && is_in(part));
+        let is_narrow = NARROW.iter().any(|(who, room, part)| *who == from && *room == to && !is_in(part));
+        if to != from && is_narrow {
+            faults.insert(format!("{from} names {}", shortened(&whole, &to)));
+        } else if to != from && self::layer(&to).is_some_and(|other| other >= layer) && !is_beside() {
+            let is_partly =
+                BESIDE.iter().any(|(who, part, _)| *who == from && part.starts_with(&format!("{to}/")));
+            faults.insert(format!("{from} names {}", if is_partly { shortened(&whole, &to) } else { to }));
+        }
+    }
+    faults.into_iter().collect()
+}
+
+/// A path up to the first segment behind its unit.
+fn shortened(whole: &str, unit: &str) -> String {
+    let rest = whole[unit.len()..].trim_start_matches('/').split('/').next().unwrap_or_default();
+    if rest.is_empty() { unit.to_owned() } else { format!("{unit}/{rest}") }
+}
+
+/// What the table calls a module, or what stands in it; none for the root of a crate.
+fn unit(name: &str, module: &[String]) -> Option<String> {
+    let of_crate = crate_unit(name);
+    let mut path: Vec<&str> = module.iter().map(String::as_str).collect();
+    if !of_crate.is_empty() {
+        path.insert(0, of_crate);
+    }
+    let first = *path.first()?;
+    let Some(second) = path.get(1).copied().filter(|_| OPEN.contains(&first)) else {
+        return Some(first.to_owned());
+    };
+    let is_item = second.starts_with(char::is_uppercase);
+    let is_on_rooms = first == "daemon" && ON_ROOMS.contains(&second);
+    Some(if is_item || is_on_rooms { first.to_owned() } else { format!("{first}/{second}") })
+}
+
+fn crate_unit(name: &str) -> &'static str {
+    CRATES.iter().find(|(_, known, _)| *known == name).map_or("", |(.., unit)| unit)
+}
+
+fn layer(unit: &str) -> Option<usize> {
+    LAYERS.iter().position(|layer| layer.contains(&unit))
+}
+
+/// The crate that a path leads to, and the path within; none for what leads out of the workspace.
+fn resolved<'a>(name: &'a str, module: &[String], path: &[String]) -> Option<(&'a str, Vec<String>)> {
+    let (first, rest) = path.split_first()?;
+    if first == "crate" {
+        // A binary is a crate of its own, whatever folder it lies in.
+        let own = module.first().filter(|first| *first == "bin").cloned();
+        return Some((name, own.into_iter().chain(rest.iter().cloned()).collect()));
+    }
+    if first == "super" || first == "self" {
+        let ups = path.iter().take_while(|part| *part == "super" || *part == "self");
+        let (skipped, ups) = (ups.clone().count(), ups.filter(|part| *part == "super").count());
+        let mut inner = module[..module.len().checked_sub(ups)?].to_vec();
+        inner.extend_from_slice(&path[skipped..]);
+        return Some((name, inner));
+    }
+    CRATES.iter().find(|(_, known, _)| known == first).map(|(_, known, _)| (*known, rest.to_vec()))
+}
+
+/// Every path in a source text that begins at a root: of imports, each of their branches.
+fn paths(text: &str) -> Vec<Vec<String>> {
+    let tokens = without_tests(tokens(text));
+    let is_root = |token: &str| {
+        ["crate", "super", "self"].contains(&token) || CRATES.iter().any(|(_, name, _)| *name == token)
+    };
+    let mut paths = Vec::new();
+    let mut at = 0;
+    while at < tokens.len() {
+        let before = at.checked_sub(1).map(|before| tokens[before].as_str());
+        let is_path = is_root(&tokens[at]) && tokens.get(at + 1).is_some_and(|next| next == "::");
+        // `pub(in crate::daemon)` says who may name something, and names nothing.
+        if is_path && before != Some("::") && before != Some("in") {
+            at = branch(&tokens, at, Vec::new(), &mut paths);
+        } else {
+            at += 1;
+        }
+    }
+    paths
+}
+
+/// Reads a path, and whatever it branches into, from `at` on; where it ends.
+fn branch(tokens: &[String], mut at: usize, mut path: Vec<String>, into: &mut Vec<Vec<String>>) -> usize {
+    loop {
+        match tokens.get(at).map(String::as_str) {
+            Some("{") => {
+                at += 1;
+                while tokens.get(at).is_some_and(|token| token != "}") {
+                    let is_name = |token: &str| token == "{" || token.starts_with(is_name_part);
+                    // Renames and commas come between branches.
+                    if tokens[at] == "as" {
+                        at += 2;
+                    } else if is_name(&tokens[at]) {
+                        at = branch(tokens, at, path.clone(), into);
+                    } else {
+                        at += 1;
+                    }
+                }
+                return at + 1;
+            }
+            Some(name) if name.starts_with(is_name_part) => {
+                if name != "self" || path.is_empty() {
+                    path.push(name.to_owned());
+                }
+                at += 1;
+                if tokens.get(at).is_none_or(|token| token != "::") {
+                    into.push(path);
+                    return at;
+                }
+                at += 1;
+            }
+            Some(_) | None => {
+                into.push(path);
+                return at;
+            }
+        }
+    }
+}
+
+/// Leaves out items that only tests have.
+fn without_tests(tokens: Vec<String>) -> Vec<String> {
+    let marks = ["#", "[", "cfg", "(", "test", ")", "]"];
+    let mut kept = Vec::new();
+    let mut at = 0;
+    while at < tokens.len() {
+        if !tokens[at..].iter().map(String::as_str).take(marks.len()).eq(marks) {
+            kept.push(tokens[at].clone());
+            at += 1;
+            continue;
+        }
+        let mut depth = 0;
+        for token in &tokens[at + marks.len()..] {
+            at += 1;
+            match token.as_str() {
+                "{" => depth += 1,
+                "}" => depth -= 1,
+                _ => {}
+            }
+            if depth == 0 && (token == "}" || token == ";") {
+                break;
+            }
+        }
+        at += marks.len();
+    }
+    kept
+}
+
+/// Names, `::`, and single signs; without comments, texts and characters.
+fn tokens(text: &str) -> Vec<String> {
+    let mut tokens = Vec::new();
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        let hashes = rest.trim_start_matches(['b', 'r']).chars().take_while(|sign| *sign == '#').count();
+        let raw = format!("r{}\"", "#".repeat(hashes));
+        let skipped = if rest.starts_with("//") {
+            rest.find('\n').unwrap_or(rest.len())
+        } else if rest.starts_with("/*") {
+            rest.find("*/").map_or(rest.len(), |end| end + 2)
+        } else if rest.starts_with(&raw) || rest.starts_with(&format!("b{raw}")) {
+            let start = rest.find('"').unwrap() + 1;
+            let end = format!("\"{}", "#".repeat(hashes));
+            start + rest[start..].find(&end).map_or(rest.len() - start, |found| found + end.len())
+        } else if first == '"' {
+            quoted(rest)
+        } else if first == '\'' {
+            character(rest)
+        } else {
+            0
+        };
+        if skipped > 0 {
+            rest = &rest[skipped..];
+            continue;
+        }
+        let length = match first {
+            ':' if rest.starts_with("::") => 2,
+            _ if is_name_part(first) => rest.find(|sign| !is_name_part(sign)).unwrap_or(rest.len()),
+            _ => first.len_utf8(),
+        };
+        let (token, behind) = rest.split_at(length);
+        if !first.is_whitespace() {
+            tokens.push(token.to_owned());
+        }
+        rest = behind;
+    }
+    tokens
+}
+
+fn is_name_part(sign: char) -> bool {
+    sign.is_alphanumeric() || sign == '_'
+}
+
+/// How long the text is that begins here, with its quotes.
+fn quoted(text: &str) -> usize {
+    let mut is_escaped = false;
+    let end = text.char_indices().skip(1).find(|(_, sign)| {
+        let ends = *sign == '"' && !is_escaped;
+        is_escaped = *sign == '\\' && !is_escaped;
+        ends
+    });
+    end.map_or(text.len(), |(at, _)| at + 1)
+}
+
+/// How long the character is that begins here, with its quotes; a lifetime's mark alone.
+fn character(text: &str) -> usize {
+    let mut signs = text.char_indices().skip(1);
+    match signs.next() {
+        Some((_, '\\')) => text[2..].find('\'').filter(|at| *at > 0).map_or(4, |at| at + 3),
+        Some((at, sign)) if text[at + sign.len_utf8()..].starts_with('\'') => at + sign.len_utf8() + 1,
+        Some(_) | None => 1,
+    }
+}
+
+/// The module of a file, as a path from its crate's root.
+fn module_of(file: &Path) -> Vec<String> {
+    let mut module: Vec<_> =
+        file.with_extension("").iter().map(|part| part.to_str().unwrap().to_owned()).collect();
+    if module.last().is_some_and(|last| last == "mod" || last == "lib") {
+        module.pop();
+    }
+    module
+}
+
+/// Whether a module is there for tests only.
+fn is_for_tests(module: &[String]) -> bool {
+    module.iter().any(|part| part == "tests" || part.ends_with("_tests"))
+}
+
+/// Every source file beneath a folder.
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(sources(&path));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+    found
+}
