@@ -24,9 +24,7 @@ pub enum ClientError {
         is_full: bool,
     },
     /// The unix socket is somebody else's, who could answer as any sidecar.
-    #[error(
-        "the socket {place} was opened by user {owner}, and neither by root nor by user {own}, who connects"
-    )]
+    #[error("the socket {place} was opened by user {owner}, not by root or by user {own}, who connects")]
     Owner {
         /// The socket's path.
         place: String,

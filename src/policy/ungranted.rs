@@ -35,7 +35,7 @@ impl Rules {
             let Verdict::Unpermitted { by, missing } = verdict else { continue };
             if seen.insert((declared.id.to_string(), by.clone(), missing.clone())) {
                 let problem = format!(
-                    "permits calls of {} and does not grant {}, which it declares: they are refused as if it were not there",
+                    "permits calls of {} but does not grant {}, which it declares: such calls are refused",
                     declared.id,
                     missing.join(", ")
                 );

@@ -450,7 +450,7 @@ impl Validator {
             Err(Ended::Sets(_) | Ended::Steps) => vec![],
         };
         if violations.is_empty() {
-            violations.push(Violation::new("", "does not fit, in more ways than can be listed", "schema"));
+            violations.push(Violation::new("", "has more violations than can be listed", "schema"));
         }
         violations
     }
@@ -495,7 +495,7 @@ fn room(index: &Index, payload: &[u8]) -> usize {
 #[cold]
 fn too_many_steps() -> Violation {
     let message = format!(
-        "takes more than {STEPS_MAX} steps to check with this schema, or so many for its size; accepted: a smaller payload, \
+        "needs more than {STEPS_MAX} steps to check with this schema, or too many for its size; accepted: a smaller payload, \
          or a simpler schema"
     );
     Violation::new("", message, "$ref")

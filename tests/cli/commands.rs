@@ -66,7 +66,7 @@ fn a_command_that_cannot_run_is_a_mistake_with_its_place_and_why() {
     assert!(stderr(&run).contains("capabilities[2].command[0]: \"./text\" is not executable"), "{run:?}");
     assert!(!stderr(&run).contains("serving by process"), "{run:?}");
     let fine = capd(folder(&["cat", "./tool"]).path(), &["config", "check"]);
-    assert_eq!((exit_code(&fine), stdout(&fine)), (0, "the configuration is in order\n"), "{fine:?}");
+    assert_eq!((exit_code(&fine), stdout(&fine)), (0, "the configuration has no mistakes\n"), "{fine:?}");
 }
 
 #[test]

@@ -377,7 +377,7 @@ fn the_command_that_a_timeout_names_finds_out_what_became_of_the_call() {
     let call = call.wait_with_output().unwrap();
     assert_eq!(exit_code(&call), 5, "{}", stderr(&call));
     let told = stderr(&call);
-    let (_, command) = told.split_once("to learn what became of it: ").unwrap_or_else(|| panic!("{told}"));
+    let (_, command) = told.split_once("to find out: ").unwrap_or_else(|| panic!("{told}"));
     assert!(command.contains("--id "), "{command}");
 
     signal(far.pid(), rustix::process::Signal::CONT);

@@ -24,7 +24,7 @@ pub(crate) fn run(args: &DecodeArgs, json: bool) -> Result<(), Failure> {
     let items = if let Some(name) = &args.body {
         let typ = message_type(name).ok_or_else(|| {
             Failure::usage(format!("{name:?} is no message type"))
-                .hint("give its name, such as CAP_INVOKE, or its hexadecimal number, such as 22")
+                .hint("accepted: a name such as CAP_INVOKE, or a hexadecimal number such as 22")
         })?;
         vec![Item::Body(BodyView::of(typ, &bytes))]
     } else if args.envelope || (!args.frame && is_map(&bytes)) {
@@ -66,7 +66,7 @@ fn input(args: &DecodeArgs) -> Result<Vec<u8>, Failure> {
             let bytes = std::fs::read(file).map_err(|error| Failure::usage(format!("{name}: {error}")))?;
             (name, bytes)
         }
-        (None, None) => return Err(Failure::usage("give --hex TEXT or FILE")),
+        (None, None) => return Err(Failure::usage("name the input: FILE, or --hex TEXT")),
     };
     if bytes.is_empty() {
         return Err(Failure::usage(format!("{source}: empty")));

@@ -210,7 +210,7 @@ async fn requirement(
             "requires",
             about,
             Exit::Unavailable,
-            "served, but in no version of these",
+            "served, but in none of these versions",
         ));
     }
     for id in ids {
@@ -259,7 +259,7 @@ fn proven(requirement: &Requirement, description: &Description, artifacts: &Arti
     match drift::prove(&requirement.needed, &offered) {
         Standing::Proven => Check::ok("requires", about, "proven"),
         Standing::Untold => {
-            let text = "it does not tell its schemas: calls pass, and only their payloads are checked";
+            let text = "it does not publish its schemas: calls pass, and only their payloads are checked";
             Check::warning("requires", about, text)
         }
         Standing::Broken(findings) => {

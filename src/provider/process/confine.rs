@@ -101,7 +101,7 @@ pub enum ConfineError {
     #[error("new privileges cannot be barred: {}", .0.kind())]
     Privileges(io::Error),
     /// The system does not let it leave its user or its capabilities.
-    #[error("the rights of its user cannot be given up: {}", .0.kind())]
+    #[error("the rights of its user cannot be dropped: {}", .0.kind())]
     User(io::Error),
     /// The call's group cannot be joined.
     #[error("the group of its call cannot be joined: {}", .0.kind())]

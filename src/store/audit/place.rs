@@ -136,7 +136,7 @@ fn move_aside(path: &Path) -> Result<PathBuf, StoreError> {
         .find(|number| ["", "-wal"].iter().all(|suffix| !named(*number, suffix).exists()))
         .ok_or_else(|| {
             let error =
-                StoreError::new(StoreErrorKind::Io, path.display(), "too many damaged ones stand beside it");
+                StoreError::new(StoreErrorKind::Io, path.display(), "too many damaged files are beside it");
             error.remedy("move them elsewhere")
         })?;
     // The log first: without it the file must not be found under its name.

@@ -56,7 +56,7 @@ impl Source {
                 };
                 let page = client.audit(&request).await?;
                 if page.next.is_some_and(|next| next <= after) {
-                    let said = "a page that ends where it began".to_owned();
+                    let said = "a page whose cursor does not advance".to_owned();
                     return Err(capd::client::ClientError::Answer(said).into());
                 }
                 Ok(of_wire(page))

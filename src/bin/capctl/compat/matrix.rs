@@ -24,7 +24,7 @@ pub(crate) async fn matrix(sidecar: &Sidecar, args: MatrixArgs, json: bool) -> R
     }
     if held.len() > VERSIONS_MAX {
         return Err(Failure::usage(format!("{} versions; a matrix has at most {VERSIONS_MAX}", held.len()))
-            .hint("give the ones that matter: capctl matrix FILE#NAME:VERSION ..."));
+            .hint("name the versions that matter: capctl matrix FILE#NAME:VERSION ..."));
     }
     let rows: Vec<Vec<Compatibility>> = held
         .iter()
