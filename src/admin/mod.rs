@@ -1,7 +1,8 @@
-//! What the parts of a sidecar have counted in; metrics under names that stay, and their text for scrapers, out.
+//! Names the metrics: counts from the parts of a sidecar in; metrics under stable names, and their text for scrapers,
+//! out.
 //!
-//! [`METRICS`] is the one table of them: the daemon fills it in, [`text()`] writes it as Prometheus reads it, and
-//! [`reference()`] as the documentation shows it.
+//! [`METRICS`] is their one table. The daemon fills it in, [`text()`] writes it for Prometheus, and [`reference()`]
+//! writes it for the documentation.
 
 mod text;
 

@@ -1,4 +1,5 @@
-//! What went wrong in; a typed error that says whose doing it was out.
+//! Classifies failures of a request by their cause: the peer's refusal, a lost link, a timeout, or a mistake of the
+//! program.
 
 use std::time::Duration;
 

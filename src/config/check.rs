@@ -1,4 +1,4 @@
-//! Settings by key in; the typed configuration out, with the rules that tie one key to another.
+//! Checks the configuration: settings by key in; the typed configuration out, with the rules that tie keys together.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! The table of keys: what may be set, what it takes, and the names of environment variables.
+//! Lists every key: its path, accepted values, default, environment variable and meaning.
 
 use capd_proto::limits;
 

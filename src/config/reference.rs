@@ -1,4 +1,4 @@
-//! The table of keys in; the reference of configuration.md, in markdown, out.
+//! Writes the reference of docs/configuration.md: the table of keys in, Markdown out.
 
 use std::fmt::Write;
 

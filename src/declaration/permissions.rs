@@ -1,4 +1,4 @@
-//! A capability's `permissions` in; the same out, and a mistake for each that is nearly one of those that have a meaning.
+//! Checks a capability's `permissions`: reports each that is almost, but not quite, a known one.
 
 use super::fields::{Fields, Report, text};
 use super::read::WORDS_MAX;

@@ -1,4 +1,4 @@
-//! The list under `requires` in; what the agent calls, each name with one range once, out.
+//! Reads `requires`: the list in; what the agent calls, each name with one range once, out.
 
 use std::collections::BTreeMap;
 

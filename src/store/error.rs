@@ -1,4 +1,4 @@
-//! What went wrong below in; a kind to act on, and a sentence for the owner's log, out.
+//! Classifies storage errors: an error from below in; a kind to act on, and a sentence for the owner's log, out.
 
 use std::fmt;
 use std::sync::Arc;

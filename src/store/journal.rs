@@ -1,4 +1,4 @@
-//! Work and tags in, outcomes and tags out: the handle that the rest of the daemon holds.
+//! Hands work to the journal's writer: changes and tags in, outcomes and tags out.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! A sidecar or a file in; what it has accounted for, whether its chain holds, and what was removed from it, out.
+//! Implements `audit`: a sidecar or a file in; its records, the state of their chain, and what was pruned, out.
 
 mod source;
 mod text;

@@ -1,4 +1,4 @@
-//! A sidecar and perhaps an id in; the calls that it runs, relays and remembers out.
+//! Implements `calls`: a sidecar and an optional id in; the calls that it runs, relays and remembers out.
 
 use std::fmt::Write as _;
 

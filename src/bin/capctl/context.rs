@@ -1,4 +1,4 @@
-//! Flags, environment and contexts.toml in; the one sidecar to speak to out, and why that one.
+//! Chooses the sidecar: flags, environment and contexts.toml in; the sidecar to use, and why, out.
 //!
 //! **Shape:** `current = "NAME"` and tables `[context.NAME]` with `socket`, or `address` and `token_file`. What comes
 //! first wins as a whole: flags, `CAPD_SOCKET`, `CAPD_CONTEXT`, `current`, the socket where capd puts it by itself.

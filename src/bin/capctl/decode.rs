@@ -1,4 +1,5 @@
-//! Bytes from hexadecimal text or a file in; what they are, and whether the protocol takes them, out.
+//! Implements `decode`: bytes from hexadecimal text or a file in; their meaning, and whether the protocol accepts them,
+//! out.
 
 mod item;
 mod view;

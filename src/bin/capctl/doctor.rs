@@ -1,4 +1,4 @@
-//! A configuration in; what keeps this agent's calls from working, found before they are made, out.
+//! Implements `doctor`: a configuration in; faults that would break this agent's calls out, before they are made.
 //!
 //! Each check stands on those before it: the files, the sidecar that runs by them, its peers, and what the agent
 //! requires of others, proven here as the sidecar proves it.

@@ -1,4 +1,4 @@
-//! What went wrong in; an exit code, words for people, and the same as JSON out.
+//! Turns errors into exit codes, and into text or JSON for people.
 
 use std::fmt::{self, Write as _};
 use std::io;

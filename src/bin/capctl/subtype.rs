@@ -1,4 +1,4 @@
-//! Two schema files, or lines of two schemas each, in; what the subtype proof says of them out.
+//! Implements `subtype`: two schema files, or lines of two schemas each, in; verdicts of the proof out.
 
 use std::fmt::Write as _;
 use std::io::{self, BufRead, BufReader, Read as _};

@@ -1,4 +1,4 @@
-//! `capd dev`: two sidecars as processes of their own, the example agent behind one, a first call, until Ctrl-C.
+//! Implements `capd dev`: runs two sidecars as processes and the example agent, makes a first call, stays until Ctrl-C.
 
 #[path = "../../../examples/code-review/review/mod.rs"]
 mod review;

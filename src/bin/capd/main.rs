@@ -1,4 +1,4 @@
-//! The daemon's command line in; a running sidecar, or one clear error and its exit code, out.
+//! Runs `capd`: a command line in; a running sidecar, or one clear error and its exit code, out.
 
 mod allocator;
 mod dev;

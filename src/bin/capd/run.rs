@@ -1,4 +1,4 @@
-//! `capd run`: a sidecar from its configuration until a signal or a fault, its log on stderr.
+//! Implements `capd run`: runs a sidecar from its configuration until a signal or a fault, and logs to stderr.
 
 use std::fs::File;
 use std::future::pending;

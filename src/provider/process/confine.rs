@@ -1,4 +1,4 @@
-//! What a capability declares in; a process that may do no more than that out.
+//! Confines a command: a capability's declared permissions in; a process with those rights only, out.
 //!
 //! The daemon does not start a command itself: it starts the program that it is, as `capd confine`, which gives up rights
 //! and then becomes the command. So nothing runs between a fork and an exec, and the daemon keeps its own rights.

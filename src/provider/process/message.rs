@@ -1,4 +1,4 @@
-//! What a process wrote in; a text fit for the caller, or the verdict on its JSON, out.
+//! Judges the output of a process: bytes in; a text fit for the caller, or the verdict on its JSON, out.
 
 use std::cell::Cell;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! What a caller has to do without: its place in the payload, what it is, and the payload that shows it.
+//! Describes a lost feature: its place in the payload, its kind, and the payload that shows it.
 
 use std::fmt;
 

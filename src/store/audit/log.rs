@@ -1,4 +1,4 @@
-//! Records and questions in, chained entries on a storage and answers out: the two ends of the audit log.
+//! Queues audit records and answers questions about them: the two ends of the audit log.
 
 use std::fmt;
 use std::io;

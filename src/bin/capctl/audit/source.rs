@@ -1,4 +1,4 @@
-//! A sidecar or a file in; pages of its audit log out, whichever it is.
+//! Reads the audit log, from a sidecar or a file alike: a question in, pages of entries out.
 
 use std::path::Path;
 

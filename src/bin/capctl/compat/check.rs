@@ -1,4 +1,4 @@
-//! Old declarations and new ones in; what breaks for whom, as a report and an exit code, out.
+//! Implements `check`: old and new declarations in; broken callers, as a report and an exit code, out.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,5 @@
-//! Every version of a capability in; the matrix of who can use whom out. **Source:** seed revision 3.2.
+//! Draws `matrix`: every version of a capability in; which callers fit which providers out. **Source:** seed revision
+//! 3.2.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,5 @@
-//! What a command line names in; declarations with their schemas, from files, the sidecar or its peers, out.
+//! Finds the declarations that a command line names: operands in; declarations with their schemas, from files, the
+//! sidecar or its peers, out.
 //!
 //! **Shape:** `FILE`, `FILE#NAME`, `FILE#NAME:VERSION`; `NAME:VERSION` as the sidecar knows it; `PEER/NAME:VERSION` as
 //! that peer declares it.

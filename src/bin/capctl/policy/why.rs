@@ -1,4 +1,4 @@
-//! `policy why` and `policy reload`: what the running sidecar decides, and its policy read anew.
+//! Implements `policy why` and `policy reload`: asks the running sidecar for a decision, or makes it reload its rules.
 
 use capd_proto::capability::CapabilityName;
 use serde_json::json;
