@@ -230,7 +230,7 @@ pub(super) fn interrupted(begun: &Begun, now_ms: u64) -> Record {
         id = %key.id,
         from = %key.from,
         capability = &**capability,
-        "a call was cut off; whether it took effect is unknown"
+        "a call was interrupted; whether it took effect is unknown"
     );
     Record::new(Kind::Interrupted, now_ms)
         .peer(key.from.as_str())

@@ -93,9 +93,9 @@ impl Node {
                 }
                 let (code, reason) = (refusal.code, refusal.message);
                 if is_known {
-                    tracing::debug!(%peer, %code, reason, "the peer still does not say what it serves");
+                    tracing::debug!(%peer, %code, reason, "the peer still does not list its capabilities");
                 } else {
-                    tracing::warn!(%peer, %code, reason, "the peer does not say what it serves");
+                    tracing::warn!(%peer, %code, reason, "the peer does not list its capabilities");
                 }
             }
         }
@@ -196,7 +196,7 @@ impl Node {
         }
         asked.close();
         if tokio::time::timeout(Duration::from_millis(REFRESH_MS), asked.wait()).await.is_err() {
-            tracing::debug!("not every peer said in time what it serves");
+            tracing::debug!("not every peer listed its capabilities in time");
         }
         if only.is_none() {
             self.peers.refreshed(self.clock.monotonic_ms());
@@ -227,7 +227,7 @@ impl Node {
             }
         };
         if tokio::time::timeout(Duration::from_millis(CONNECT_MS), all).await.is_err() {
-            tracing::debug!("not every peer is there");
+            tracing::debug!("not every peer is connected");
         }
     }
 

@@ -183,7 +183,7 @@ impl Node {
             Standing::Untold => self.tell_unproven(&requirement, provider),
             Standing::Broken(findings) => {
                 let findings = words(findings);
-                tracing::warn!(%requirement, %provider, findings, "a provider does not keep to a requirement");
+                tracing::warn!(%requirement, %provider, findings, "a provider does not meet a requirement");
             }
         }
     }
@@ -198,7 +198,7 @@ impl Node {
             tracing::warn!(
                 %requirement,
                 %provider,
-                "the provider does not tell its schemas: calls pass unproven, and their payloads are checked"
+                "the provider does not publish its schemas: calls pass unproven, and their payloads are checked"
             );
         }
     }
@@ -222,7 +222,7 @@ impl Node {
                 tracing::warn!(
                     %requirement,
                     peers_known = is_known,
-                    "required, and nobody serves it: calls of it will fail until somebody does"
+                    "a required capability has no provider: calls of it fail until one connects"
                 );
             }
         }
@@ -271,7 +271,7 @@ impl Node {
             capability = call.capability,
             peer = call.peer,
             reason = message,
-            "a call was not sent: its provider does not keep to what the agent requires"
+            "a call was not sent: its provider does not meet what the agent requires"
         );
         let findings: Vec<_> = shut.findings().iter().map(audited).collect();
         self.audit.record(call.of(Record::drift(self.clock.wall_ms(), code.0, &findings)));

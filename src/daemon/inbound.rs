@@ -197,7 +197,7 @@ impl Node {
         if Type::from_code(envelope.typ).is_none() {
             return Err(Refusal::new(
                 Code::UNKNOWN_TYPE,
-                format!("message type {} is not spoken here", envelope.typ),
+                format!("message type {} is not supported here", envelope.typ),
             ));
         }
         envelope.check_time(now.wall_ms).map_err(Refusal::of)?;
@@ -291,7 +291,7 @@ impl Node {
         match taken {
             // Two sides that refuse each other's refusals would go on for ever.
             Err(refusal) if is_error => {
-                tracing::debug!(link = %link.id(), code = %refusal.code, reason = refusal.message, "an ERROR was not taken");
+                tracing::debug!(link = %link.id(), code = %refusal.code, reason = refusal.message, "an ERROR was not accepted");
                 Ok(())
             }
             outcome => outcome,
@@ -356,7 +356,7 @@ impl Node {
     /// One message to the part that deals with its type.
     fn dispatch(&self, inbound: &Inbound<'_>) -> Result<(), Refusal> {
         let Some(typ) = Type::from_code(inbound.envelope.typ) else {
-            return Err(Refusal::new(Code::UNKNOWN_TYPE, "message type is not spoken here"));
+            return Err(Refusal::new(Code::UNKNOWN_TYPE, "message type is not supported here"));
         };
         let is_ours = inbound.is_for(self.did());
         match typ {

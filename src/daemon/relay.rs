@@ -328,7 +328,7 @@ impl Node {
             self.meter.refused(CallLimit::RequestsWaiting);
             return Err(Refusal::new(
                 Code::OVERLOADED,
-                "too many requests wait for an answer, or this id does already",
+                "too many requests wait for an answer, or one with this id does",
             ));
         }
         match send(link) {

@@ -81,7 +81,7 @@ impl Node {
             }
         };
         let rules = read.inspect_err(|error| {
-            tracing::error!(%error, "the policy is not reloaded: the one that stood still stands");
+            tracing::error!(%error, "the policy is not reloaded: the old rules stay in force");
         })?;
         let count = rules.shown().len();
         self.policy.replace(rules);

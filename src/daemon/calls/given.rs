@@ -253,7 +253,7 @@ impl Node {
             Some(peer) if to.as_ref().is_none_or(|to| *to == peer) => Ok(Some(peer)),
             Some(peer) => {
                 let why = format!(
-                    "before this sidecar started, {peer} may have been given this call; ask there, or make a new one"
+                    "before this sidecar started, {peer} may have received this call; ask there, or make a new one"
                 );
                 Err(Refusal::new(Code::UNAVAILABLE, why))
             }
@@ -287,7 +287,7 @@ impl Node {
                 let given = Written::Given(Arc::clone(call), row);
                 if let Err(full) = self.journal.submit(Work::Write(change), given) {
                     self.gifts.unwritten(&call.id, &call.name, row);
-                    let why = "the journal takes no more calls";
+                    let why = "the journal accepts no more calls";
                     self.refuse_call(call, &Refusal::new(refused_code(full.reason), why));
                 }
             }

@@ -34,10 +34,10 @@ impl Node {
             return true;
         }
         let peer = link.principal();
-        tracing::debug!(id = %call.id, %peer, "a call's peer has another journal than it was given to");
+        tracing::debug!(id = %call.id, %peer, "a call's peer has another journal than when it received the call");
         if self.gifts.may_have_run(&call.id, &call.name) {
             // PROTOCOL 8: it is never sent again.
-            let why = format!("{peer} has lost its memory of calls: its journal is another");
+            let why = format!("{peer} has lost its memory of calls: its journal was replaced");
             self.not_sent(call, generation, &Refusal::new(Code::INTERRUPTED, why), Some(false));
         } else {
             self.give_anew(call);
@@ -61,7 +61,7 @@ impl Node {
     pub(super) fn is_for_this_journal(&self, inbound: &Inbound<'_>) -> Result<(), Refusal> {
         match inbound.envelope.ext_bytes(EXT_JOURNAL) {
             Some(named) if *named != self.journal_id.0 => {
-                let why = "this sidecar has another journal than the call was given to";
+                let why = "this sidecar has another journal than the call names";
                 Err(Refusal::new(Code::INTERRUPTED, why))
             }
             Some(_) | None => Ok(()),

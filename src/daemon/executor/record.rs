@@ -75,7 +75,7 @@ impl Node {
         let key = begun.key.clone();
         self.journal
             .submit(Work::Write(Change::Begin(begun)), Written::Begun(key))
-            .map_err(|full| Refusal::new(refused_code(full.reason), "the journal takes no more calls"))
+            .map_err(|full| Refusal::new(refused_code(full.reason), "the journal accepts no more calls"))
     }
 
     /// PROTOCOL 8: the row is on disk, or none is needed, so the provider may see the call.
