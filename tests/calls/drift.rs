@@ -238,7 +238,7 @@ fn a_peer_from_before_documents_is_asked_once_and_called_unproven() {
 #[test]
 fn what_nobody_serves_is_told_at_the_start_and_an_error_at_the_call() {
     let a = built_against_counted().start();
-    assert_eq!(logs(&a, &["nobody serves it", "org.example.echo >=1.0.0 <2.0.0"]), 1);
+    assert_eq!(logs(&a, &["a required capability has no provider", "org.example.echo >=1.0.0 <2.0.0"]), 1);
     let mut caller = Caller::of(&a);
     let id = caller.invoke(by_id(ECHO, counted(1)));
     assert_eq!(caller.error(&id).code(), Some(4002));
@@ -250,7 +250,7 @@ fn a_required_peer_that_is_down_is_told_of_once_and_proven_when_it_is_back() {
     let setup = built_against_counted().peer(&b);
     b.kill();
     let a = setup.start();
-    assert_eq!(logs(&a, &["nobody serves it", "org.example.echo >=1.0.0 <2.0.0", "peers_known=false"]), 1);
+    assert_eq!(logs(&a, &["a required capability has no provider", "org.example.echo >=1.0.0 <2.0.0", "peers_known=false"]), 1);
     let mut caller = Caller::of(&a);
     // It may come back and serve it, so that the call waits for a link, and ends as one to any peer that is down.
     let id = caller.invoke(within(ECHO, counted(1), 300));
@@ -263,7 +263,7 @@ fn a_required_peer_that_is_down_is_told_of_once_and_proven_when_it_is_back() {
     let id = caller.invoke(by_id(ECHO, counted(1)));
     provider.echo();
     assert_eq!(success(&caller.result(&id)), &counted(1));
-    assert_eq!(logs(&a, &["nobody serves it"]), 1);
+    assert_eq!(logs(&a, &["a required capability has no provider"]), 1);
 }
 
 #[test]
