@@ -1,4 +1,4 @@
-//! Lets one agent safely call what another agent can do: the sidecar daemon, its client library, and their parts.
+//! Lets one agent safely call what another agent can do: the sidecar daemon and its parts.
 //!
 //! Read downwards, along one message:
 //!
@@ -11,23 +11,27 @@
 //! 7. [`store`] keeps everything that must survive a crash.
 //!
 //! [`daemon`] is the only room that knows them all. [`config`] and [`declaration`] read the two files that an owner writes.
-//! [`client`] is the library of `capctl`, tests and other programs. [`admin`] names the metrics, [`log`] writes the log,
-//! [`text`] escapes foreign text, and [`fault`] handles panics.
+//! [`admin`] names the metrics, [`log`] writes the log, [`text`] escapes foreign text, and [`fault`] handles panics.
+//!
+//! Three of these are crates of their own, so that other programs can use them without the daemon: [`schema`] is
+//! `capd-schema`, [`client`] is `capd-client`, and [`net`] is `capd-net`, the transport of both ends.
 
 pub mod admin;
 mod changes;
-pub mod client;
 pub mod config;
 pub mod daemon;
 pub mod declaration;
-pub mod fault;
-mod kin;
 pub mod log;
-pub mod net;
 pub mod policy;
 pub mod provider;
 pub mod registry;
 pub mod router;
-pub mod schema;
 pub mod store;
 pub mod text;
+
+pub use capd_client as client;
+pub use capd_net as net;
+pub use capd_net::fault;
+pub use capd_schema as schema;
+
+use capd_net::kin;

@@ -250,7 +250,17 @@ fn a_required_peer_that_is_down_is_told_of_once_and_proven_when_it_is_back() {
     let setup = built_against_counted().peer(&b);
     b.kill();
     let a = setup.start();
-    assert_eq!(logs(&a, &["a required capability has no provider", "org.example.echo >=1.0.0 <2.0.0", "peers_known=false"]), 1);
+    assert_eq!(
+        logs(
+            &a,
+            &[
+                "a required capability has no provider",
+                "org.example.echo >=1.0.0 <2.0.0",
+                "peers_known=false"
+            ]
+        ),
+        1
+    );
     let mut caller = Caller::of(&a);
     // It may come back and serve it, so that the call waits for a link, and ends as one to any peer that is down.
     let id = caller.invoke(within(ECHO, counted(1), 300));

@@ -122,7 +122,10 @@ capabilities:
     let (code, out, errors) = run(&sidecar, &["call", "org.example.rare"]);
     assert_eq!((code, out.as_str()), (3, ""));
     assert!(errors.contains("3005 RATE_LIMITED"), "{errors}");
-    assert!(errors.contains("the next call is accepted in ") && errors.contains("the limit of 1 "), "{errors}");
+    assert!(
+        errors.contains("the next call is accepted in ") && errors.contains("the limit of 1 "),
+        "{errors}"
+    );
     let (code, out, errors) = run(&sidecar, &["call", "org.example.rare", "--json"]);
     let document: serde_json::Value = serde_json::from_str(&errors).unwrap();
     assert_eq!((code, out.as_str(), &document["error"]["details"]["limit"]), (3, "", &json!(1)));

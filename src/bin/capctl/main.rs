@@ -6,6 +6,7 @@ mod audit;
 mod bench;
 mod call;
 mod calls;
+mod cddl;
 mod compat;
 mod configuration;
 mod context;
@@ -17,6 +18,7 @@ mod duration;
 mod failure;
 mod hash;
 mod hex;
+mod input;
 mod list;
 mod metrics;
 mod moment;
@@ -34,7 +36,7 @@ use capd::client::{Client, Options};
 use clap::Parser as _;
 use serde_json::json;
 
-use args::{Args, Command, ContextCommand, SidecarArgs};
+use args::{Args, CddlCommand, Command, ContextCommand, SidecarArgs};
 use failure::Failure;
 
 fn main() -> ExitCode {
@@ -80,6 +82,7 @@ fn run(args: Args) -> Result<(), Failure> {
         Command::Check(check) => wait_for(compat::check(&sidecar, check, json)),
         Command::Matrix(matrix) => wait_for(compat::matrix(&sidecar, matrix, json)),
         Command::Decode(decode) => decode::run(&decode, json),
+        Command::Cddl(CddlCommand::Check(check)) => cddl::check(&check, json),
         Command::Hash(args) => hash::run(&args, json),
         Command::Subtype(subtype) => subtype::run(&subtype, json),
         Command::Policy(command) => policy::run(&sidecar, &command, json),
