@@ -18,9 +18,11 @@ pub(super) struct Example {
 impl Example {
     /// Whether the command goes on until it is ended, so that a reader gives it a terminal of its own.
     pub(super) fn runs_until_ended(&self) -> bool {
-        ["capd run", "capd dev", "capctl serve"].iter().any(|words| {
-            self.command.strip_prefix(words).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
-        }) && !self.command.contains("--help")
+        let has_other_end = self.command.ends_with('&') || self.command.contains("--help");
+        !has_other_end
+            && ["capd run", "capd dev", "capctl serve"].iter().any(|words| {
+                self.command.strip_prefix(words).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
+            })
     }
 }
 

@@ -113,6 +113,8 @@ impl Session {
         while !self.running.is_empty() {
             self.interrupt()?;
         }
+        // What the page began with `&`.
+        self.run("for job in $(jobs -p); do kill -TERM $job; done; wait")?;
         self.stdin = None;
         self.shell.wait().map(drop).map_err(|error| error.to_string())
     }
