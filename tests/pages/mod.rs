@@ -92,6 +92,7 @@ pages! {
     operations "docs/operations.md"
     performance "docs/performance.md"
     proof "docs/proof.md"
+    protocol "docs/protocol.md"
     readme "README.md"
     subtype "docs/subtype.md"
 }
