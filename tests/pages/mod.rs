@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "these are tests, though not all of it stands in a test function")]
 #![allow(clippy::disallowed_methods, reason = "real processes are met in real time")]
 
+mod links;
 mod page;
 mod session;
 mod shown;
@@ -77,6 +78,13 @@ macro_rules! pages {
             let mut run = vec![$($page),*];
             run.sort();
             assert_eq!(run, there);
+        }
+
+        #[test]
+        fn links_lead_somewhere() {
+            for page in [$($page),*] {
+                assert_eq!(links::broken(page), Vec::<String>::new(), "{page}");
+            }
         }
     };
 }
