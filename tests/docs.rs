@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "these are tests, though not all of it stands in a test function")]
 
+mod pages;
 mod support;
 
 use std::path::{Path, PathBuf};
