@@ -79,6 +79,11 @@ impl Artifact {
         &self.document
     }
 
+    /// Whether its compiled form, or why there is none, is known: compiling a large document takes milliseconds.
+    pub fn is_compiled(&self) -> bool {
+        self.compiled.get().is_some()
+    }
+
     /// Its compiled form, made on first use.
     ///
     /// **Errors:** [`ArtifactError::Unusable`], the same each time.

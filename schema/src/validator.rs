@@ -318,11 +318,7 @@ impl Validator {
     /// **Errors:** 1 to 64 violations, for 4004 on the request side and 5901 on the response side.
     /// **Source:** PROTOCOL 9, 10.
     pub fn validate(&self, payload: &[u8], side: Side) -> Result<(), Vec<Violation>> {
-        // PROTOCOL 10: null params are validated as {} under an object schema.
-        let payload = match payload {
-            [CBOR_NULL] if side == Side::Request && self.wants_object => &[CBOR_EMPTY_MAP],
-            payload => payload,
-        };
+        let payload = self.meant(payload, side);
         if self.quick.as_ref().is_some_and(|quick| quick.fits(payload)) {
             // Of a large one a walk may not have come to the end.
             debug_assert!(
@@ -334,9 +330,38 @@ impl Validator {
         self.walk(payload)
     }
 
+    /// The same verdict, if it takes no more than so many steps; `None` if it takes more.
+    ///
+    /// **Units:** a step is about five nanoseconds; what is linear in the payload's bytes is not counted.
+    pub fn validate_within(
+        &self,
+        payload: &[u8],
+        side: Side,
+        steps: u64,
+    ) -> Option<Result<(), Vec<Violation>>> {
+        let payload = self.meant(payload, side);
+        if self.quick.as_ref().is_some_and(|quick| quick.fits(payload)) {
+            return Some(Ok(()));
+        }
+        let verdict = self.walk_counted(payload, steps).0;
+        // A verdict that has come to an end for want of steps says so; with more steps it may be another.
+        let is_cut = verdict.as_ref().is_err_and(|violations| {
+            *violations == [too_many_steps()] || *violations == [in_too_many_ways()]
+        });
+        (!is_cut).then_some(verdict)
+    }
+
+    /// PROTOCOL 10: null params are validated as {} under an object schema.
+    fn meant<'a>(&self, payload: &'a [u8], side: Side) -> &'a [u8] {
+        match payload {
+            [CBOR_NULL] if side == Side::Request && self.wants_object => &[CBOR_EMPTY_MAP],
+            payload => payload,
+        }
+    }
+
     /// Checks one payload with the `jsonschema` crate.
     pub(super) fn walk(&self, payload: &[u8]) -> Result<(), Vec<Violation>> {
-        self.walk_counted(payload).0
+        self.walk_counted(payload, STEPS_MAX).0
     }
 
     /// Steps that a check of one payload takes where no shorter way tells that it fits, those for its violations included:
@@ -344,13 +369,13 @@ impl Validator {
     ///
     /// **Shape:** as [`Validator::validate`]. **Units:** about five nanoseconds.
     pub fn steps(&self, payload: &[u8]) -> u64 {
-        self.walk_counted(payload).1
+        self.walk_counted(payload, STEPS_MAX).1
     }
 
-    fn walk_counted(&self, payload: &[u8]) -> (Result<(), Vec<Violation>>, u64) {
+    fn walk_counted(&self, payload: &[u8], steps_max: u64) -> (Result<(), Vec<Violation>>, u64) {
         let mut index = INDEX.take();
         let verdict = match index.record(payload) {
-            Ok(()) => self.check(&index, payload),
+            Ok(()) => self.check(&index, payload, steps_max),
             Err(_) => (Err(vec![not_json(payload)]), 0),
         };
         index.trim();
@@ -375,7 +400,7 @@ impl Validator {
     }
 
     /// A verdict, and the steps that it took.
-    fn check(&self, index: &Index, payload: &[u8]) -> (Result<(), Vec<Violation>>, u64) {
+    fn check(&self, index: &Index, payload: &[u8], steps_max: u64) -> (Result<(), Vec<Violation>>, u64) {
         let walk = || {
             let bytes = walk_bytes(index, payload);
             let shares = self.collects.any() && matches!(self.levels, Levels::EachPayloadLevel(_));
@@ -383,7 +408,7 @@ impl Validator {
             let sets = self.sets(bytes.max(SETS_BYTES_MIN));
             let memo = self.memo(bytes, index, payload);
             // One number of steps, whatever they are taken for.
-            let most = steps_of(index.count());
+            let most = steps_of(index.count()).min(steps_max);
             let steps = Steps::new(most, self.tolls(index));
             let document = Document::new(index.values(payload), Rc::clone(&steps), sets, memo);
             let verdict = match document.walk(|root| self.inner.is_valid(root)) {
@@ -450,7 +475,7 @@ impl Validator {
             Err(Ended::Sets(_) | Ended::Steps) => vec![],
         };
         if violations.is_empty() {
-            violations.push(Violation::new("", "has more violations than can be listed", "schema"));
+            violations.push(in_too_many_ways());
         }
         violations
     }
@@ -490,6 +515,11 @@ fn walk_bytes(index: &Index, payload: &[u8]) -> usize {
 /// Bytes of the payload that its index has not had.
 fn room(index: &Index, payload: &[u8]) -> usize {
     payload.len().saturating_sub(index.bytes())
+}
+
+#[cold]
+fn in_too_many_ways() -> Violation {
+    Violation::new("", "has more violations than can be listed", "schema")
 }
 
 #[cold]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::Daemon;
-use super::executor::Written;
+use super::sidecar::Written;
 use crate::fault::{Fault, Faults};
 use crate::store::Journal;
 use crate::store::audit::Audit;
@@ -23,8 +23,8 @@ impl Watch {
     pub(super) fn new(daemon: &Daemon) -> Self {
         Self {
             faults: daemon.faults.clone(),
-            journal: daemon.node.journal.clone(),
-            audit: daemon.node.audit.clone(),
+            journal: daemon.sidecar.journal.clone(),
+            audit: daemon.sidecar.account.audit.clone(),
             ended: daemon.threads.iter().map(|thread| thread.ended().clone()).collect(),
         }
     }
@@ -129,7 +129,7 @@ mod tests {
 
     fn write(daemon: &Daemon) {
         let work = Work::Write(Change::Forget { row: Row(1) });
-        assert!(daemon.node.journal.submit(work, Written::Forgotten).is_ok());
+        assert!(daemon.sidecar.journal.submit(work, Written::Forgotten).is_ok());
     }
 
     #[tokio::test]
@@ -149,7 +149,7 @@ mod tests {
     async fn a_panic_of_a_task_is_a_fault_of_its_sidecar() {
         let dir = tempfile::tempdir().unwrap();
         let daemon = daemon(dir.path(), || Disk(Box::new(|| {}))).await;
-        daemon.node.spawn(async { panic!("no task") });
+        daemon.sidecar.ctx.spawn(async { panic!("no task") });
         assert_eq!(daemon.watch().fault().await.text, "no task");
     }
 
@@ -167,6 +167,6 @@ mod tests {
         assert!(!daemon.watch().flush(Duration::from_millis(20)).await);
         release.send(()).unwrap();
         assert!(daemon.watch().flush(Duration::from_secs(30)).await);
-        assert_eq!(daemon.node.journal.counters().changes, 1);
+        assert_eq!(daemon.sidecar.journal.counters().changes, 1);
     }
 }

@@ -12,38 +12,18 @@
 //! refused, dropped or cut off, `denials` folds what would be too much of it, `unlinked` says why a peer has no link, and
 //! `peer_list` lists the peers.
 
-mod access;
-mod audit;
-mod calls;
-mod denials;
-mod deprecation;
-mod discovery;
+mod account;
+mod asks;
+mod caller;
+mod context;
+mod desk;
+mod directory;
+mod door;
 mod executor;
 mod fault;
-mod gate;
-mod hashes;
-#[cfg(feature = "test-hooks")]
-mod hooks;
-mod inbound;
-mod listing;
-mod meter;
-mod metrics;
-mod node;
-mod peer_list;
-mod peers;
-mod permission;
-mod policy;
-mod probe;
-mod providers;
-mod query;
-mod relay;
-mod reload;
-mod serves;
-mod sessions;
+mod journal;
+mod sidecar;
 mod start;
-mod turns;
-mod unlinked;
-mod wire;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -60,19 +40,18 @@ use crate::fault::Faults;
 use crate::log::Lines;
 use crate::net::{Host, Seed, System, local};
 use crate::store::{Medium, Thread};
-use node::Node;
+use sidecar::Sidecar;
 
+pub use door::policy::warnings as policy_warnings;
+pub use door::reload::ReloadError;
 pub use fault::Watch;
-pub use hashes::{Hashed, Hashes, hashes};
 #[cfg(feature = "test-hooks")]
-pub use hooks::Rule;
-pub use policy::{rules, warnings as policy_warnings};
-pub use reload::ReloadError;
-pub use start::StartError;
+pub use sidecar::hooks::Rule;
+pub use start::{Hashed, Hashes, StartError, hashes, rules};
 
 /// A running sidecar.
 pub struct Daemon {
-    node: Arc<Node>,
+    sidecar: Arc<Sidecar>,
     host: Arc<Host>,
     bound: Bound,
     /// Write the journal and the audit log.
@@ -128,7 +107,7 @@ impl Daemon {
 
     /// The agent's DID.
     pub fn did(&self) -> &Did {
-        self.node.did()
+        self.sidecar.ctx.did()
     }
 
     /// One line of JSON: the DID and the bound addresses.
@@ -151,13 +130,13 @@ impl Daemon {
     /// For tests of those who look for mistakes: leaves a part of the promise out from here on.
     #[cfg(feature = "test-hooks")]
     pub fn leave_out(&self, rule: Rule) {
-        self.node.leave_out(rule);
+        self.sidecar.leave_out(rule);
     }
 
     /// Counts in the sidecar's metrics what `log` drops.
     pub fn meter_log(&self, log: Lines) {
         // A sidecar has one log.
-        let _first = self.node.log.set(log);
+        let _first = self.sidecar.desk.log.set(log);
     }
 
     /// What awaits a panic of any part of this sidecar, also while it shuts down. Whoever runs it ends it then, and
@@ -169,27 +148,27 @@ impl Daemon {
     /// For tests of faults: has one of its tasks panic with this text.
     #[cfg(feature = "test-hooks")]
     pub fn panic(&self, text: String) {
-        self.node.panic(text);
+        self.sidecar.panic(text);
     }
 
     /// Reads the policy anew from where the configuration was read; one with a mistake changes nothing.
     ///
     /// Returns how many rules stand. **Errors:** every mistake of the configuration, or as [`Daemon::start`].
     pub async fn reload_policy(&self) -> Result<usize, ReloadError> {
-        self.node.reload_policy().await
+        self.sidecar.door.reload_policy().await
     }
 
     /// Takes no new work, lets calls in flight end within the drain timeout, closes every link, and returns.
     pub async fn shutdown(mut self) {
-        self.node.draining.cancel();
+        self.sidecar.ctx.draining.cancel();
         // PROTOCOL 4: peers are told first, so that their next calls go elsewhere. Agents here may still be needed.
-        self.node.peers.drain();
-        if tokio::time::timeout(self.drain_timeout, self.node.executor.idle()).await.is_err() {
+        self.sidecar.directory.peers.drain();
+        if tokio::time::timeout(self.drain_timeout, self.sidecar.executor.table.idle()).await.is_err() {
             tracing::warn!("calls were still in flight when the time for draining ran out");
         }
-        self.node.interrupt_calls();
+        self.sidecar.executor.interrupt_calls();
         // Results that are on their way to the disk are sent once they are there.
-        if tokio::time::timeout(CONCLUDE_TIMEOUT, self.node.executor.idle()).await.is_err() {
+        if tokio::time::timeout(CONCLUDE_TIMEOUT, self.sidecar.executor.table.idle()).await.is_err() {
             tracing::warn!(
                 "results could not be written to the journal; their calls have an unknown outcome"
             );
@@ -197,12 +176,12 @@ impl Daemon {
         // Links close once nothing is in flight on them, the agent's own calls to peers included.
         self.host.shut_down();
         self.host.ended().await;
-        self.node.shutdown.cancel();
-        self.node.tasks.close();
-        self.node.tasks.wait().await;
-        self.node.tell_denials();
-        self.node.journal.close().await;
-        self.node.audit.close().await;
+        self.sidecar.ctx.shutdown.cancel();
+        self.sidecar.ctx.tasks.close();
+        self.sidecar.ctx.tasks.wait().await;
+        self.sidecar.account.tell_denials();
+        self.sidecar.journal.close().await;
+        self.sidecar.account.audit.close().await;
         for thread in std::mem::take(&mut self.threads) {
             // It only writes what is queued up, but a disk may take its time.
             let _joined = tokio::task::spawn_blocking(|| thread.join()).await;
@@ -213,7 +192,9 @@ impl Daemon {
 impl Drop for Daemon {
     /// A sidecar whose tasks were stopped from outside leaves nothing behind either.
     fn drop(&mut self) {
-        self.node.let_go();
+        // Tasks hold their rooms: they end first.
+        self.sidecar.ctx.shutdown.cancel();
+        self.sidecar.executor.let_go();
     }
 }
 

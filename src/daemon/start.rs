@@ -2,44 +2,37 @@
 
 mod contract;
 mod files;
+mod hashes;
 mod identity;
 mod processes;
+mod reading;
+mod rooms;
 
-use std::collections::{BTreeMap, BTreeSet};
+use super::sidecar::{self, Links};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use capd_proto::identity::{Did, DidDocument, Identity, Keyring};
-use capd_proto::ledger::Limits;
 
-use super::access::Access;
-use super::calls::Gifts;
-use super::executor::{self, Executor, Recovered, Written, recover};
-use super::hashes::hashes;
-use super::node::{Node, Parts, Rules};
-use super::peers::{Admission, Peers};
-use super::policy::{is_closed, rules, rules_of, ungranted, warnings};
-use super::reload::Reading;
-use super::serves::Serves;
 use super::{Bound, Daemon};
-use crate::config::{self, Admit, Config, Signatures, Transport};
+use crate::config::{self, Config, Signatures, Transport};
+use crate::daemon::door::policy::{self as door_policy, ungranted, warnings};
 use crate::declaration::{self, Declaration};
 use crate::net::dial::{self, Address};
 use crate::net::local::Token;
 use crate::net::{self, Host, KeyFileError, Seed, Settings, System, local, quic, tcp};
-use crate::policy::rate::PeerRates;
-use crate::policy::{self, Decisions};
-use crate::schema::Artifacts;
+use crate::policy::{self, Rules as PolicyRules};
 use crate::store::audit::{Audit, AuditOptions, AuditWriter, audit};
-use crate::store::{Folder, Medium, StoreError, Writer};
+use crate::store::{Folder, Medium, StoreError};
 
-use contract::gate;
 pub(super) use contract::{check_schemas, schema_error};
-pub(super) use files::check as check_files;
+use files::check as check_files;
 use files::create_dir;
+pub use hashes::{Hashed, Hashes, hashes};
 use processes::{check_commands, serve_processes};
+use rooms::rooms;
 
 /// Why the sidecar does not start.
 #[derive(Debug, thiserror::Error)]
@@ -162,8 +155,7 @@ pub(super) async fn start_on(
     let failed = |error: io::Error| StartError::System(error.to_string());
     let (audit, audit_writer) = open_audit(&config, &system, medium).unzip();
     let audit = audit.unwrap_or_else(Audit::off);
-    let (parts, writer) = parts(&config, seed, declaration, system.clone(), medium, audit)?;
-    let node = Node::new(parts);
+    let (sidecar, writer) = rooms(&config, seed, declaration, system.clone(), medium, audit)?;
     let mut threads = vec![medium.run(writer).map_err(failed)?];
     if let Some(writer) = audit_writer {
         threads.push(medium.run_audit(writer).map_err(failed)?);
@@ -172,51 +164,28 @@ pub(super) async fn start_on(
     let faults = system.tasks.faults().clone();
     threads.iter().for_each(|thread| thread.faults().forward(&faults));
     let settings = Settings { starts_commands: helper.is_some(), ..settings(&config) };
-    let host = Host::sidecar(settings, seed, node.clone(), system)
+    let host = Host::sidecar(settings, seed, Arc::new(Links(Arc::clone(&sidecar))), system)
         .map_err(|error| StartError::System(error.to_string()))?;
     // Nobody else sets it.
-    let _first = node.host.set(Arc::downgrade(&host));
+    let _first = sidecar.desk.host.set(Arc::downgrade(&host));
     if let Some(declaration) = declaration {
         check_schemas(declaration)?;
         check_commands(&config, declaration)?;
         for warning in &declaration.warnings {
             tracing::warn!("{warning}");
         }
-        serve_processes(&node, &config, declaration, helper)?;
+        serve_processes(&sidecar, &config, declaration, helper)?;
     }
-    for work in
-        [Work::Deadlines, Work::Requests, Work::Journal, Work::Probes, Work::Requirements, Work::Denials]
-    {
-        let worker = Arc::clone(&node);
-        node.spawn(async move {
-            match work {
-                Work::Deadlines => worker.keep_deadlines().await,
-                Work::Requests => worker.expire_requests().await,
-                Work::Journal => worker.keep_journal().await,
-                Work::Probes => worker.probe_links().await,
-                Work::Requirements => worker.look_at_requirements().await,
-                Work::Denials => worker.keep_denials().await,
-            }
-        });
-    }
+    sidecar::start(&sidecar);
     let bound = listen(&config, &host).await?;
     for peer in &config.peers {
         if !peer.addresses.is_empty() {
             dial::keep_connected(&host, parse_did(&peer.did)?, peer.addresses.iter().map(address).collect());
         }
     }
-    tracing::info!(did = %node.did(), "ready");
+    tracing::info!(did = %sidecar.ctx.did(), "ready");
     let drain_timeout = Duration::from_millis(config.timeouts.drain_ms);
-    Ok(Daemon { node, host, bound, threads, faults, drain_timeout })
-}
-
-enum Work {
-    Deadlines,
-    Requests,
-    Journal,
-    Probes,
-    Requirements,
-    Denials,
+    Ok(Daemon { sidecar, host, bound, threads, faults, drain_timeout })
 }
 
 pub(super) fn check(config: &Config) -> Result<Vec<String>, StartError> {
@@ -247,6 +216,14 @@ pub(super) fn new_identity(config: &Config) -> Result<Identity, StartError> {
     Ok(identity::new_seed(config)?.identity())
 }
 
+/// The rules that a configuration makes. Reads its policy files, and the agent's key if it can: without one, the own agent's
+/// rule is not among them.
+///
+/// **Errors:** [`StartError::Policy`] with every mistake.
+pub fn rules(config: &Config) -> Result<PolicyRules, StartError> {
+    door_policy::rules(config).map_err(StartError::Policy)
+}
+
 fn load_declaration(config: &Config) -> Result<Option<Declaration>, StartError> {
     let load = |path: &PathBuf| Declaration::load(path).map_err(StartError::Declaration);
     config.agent.capabilities.as_ref().map(load).transpose()
@@ -263,100 +240,6 @@ fn keyring(config: &Config) -> Result<Keyring, StartError> {
     Ok(keyring)
 }
 
-fn parts<M: Medium>(
-    config: &Config,
-    seed: &Seed,
-    declaration: Option<&Declaration>,
-    system: System,
-    medium: &M,
-    audit: Audit,
-) -> Result<(Parts, Writer<Written, M::Storage>), StartError> {
-    let mut listed = BTreeSet::new();
-    let mut expected = BTreeSet::new();
-    let mut serves = BTreeMap::new();
-    for peer in &config.peers {
-        let did = parse_did(&peer.did)?;
-        if !peer.addresses.is_empty() {
-            expected.insert(did.clone());
-        }
-        serves.insert(did.clone(), peer.serves.clone());
-        listed.insert(did);
-    }
-    let admission = match config.peer.admit {
-        Admit::Listed => Admission::Listed(listed),
-        Admit::Any => Admission::Anyone,
-    };
-    let limits = &config.limits;
-    let bounds = Limits {
-        calls_max: limits.ledger_entries_max,
-        calls_per_peer_max: half(limits.ledger_entries_max),
-        kept_bytes_max: limits.ledger_bytes_max,
-        kept_bytes_per_peer_max: half(limits.ledger_bytes_max),
-        idempotent_bytes_max: limits.ledger_idempotent_bytes_max,
-        idempotent_bytes_per_peer_max: half(limits.ledger_idempotent_bytes_max),
-    };
-    let cursor_key = system.random.bytes().map_err(|error| StartError::System(error.to_string()))?;
-    let (identity, artifacts) = (seed.identity(), Artifacts::default());
-    let in_flight_max = limits.calls_in_flight_max;
-    let queue_max = in_flight_max.saturating_mul(JOURNAL_WORK_PER_CALL);
-    let Recovered { ledger, given, reserved, expired_ms, journal_id, journal, writer } =
-        recover(medium, bounds, queue_max, &identity, &system, &audit)?;
-    let peers = Peers::new(system.clock.clone(), admission, expected);
-    let parts = Parts {
-        identity,
-        system,
-        rules: Rules {
-            call_timeout_ms: config.timeouts.call_ms,
-            // A link that is given up for its silence needs no further reason.
-            dead_ms: config.timeouts.dead_ms.min(config.timeouts.idle_ms),
-            refresh_ms: config.peer.refresh_ms,
-            message_bytes_max: limits.msg_size_bytes_max as usize - 1,
-            raw_bytes_max: config.audit.raw_bytes_max,
-            argument_repairs_max: limits.max_argument_repairs,
-            access: access(config),
-            peer_rates: PeerRates {
-                each: limits.call_rate_per_peer,
-                all: limits.call_rate,
-                denied: limits.denied_rate_per_peer,
-            },
-            limits: limits.clone(),
-        },
-        peers,
-        serves: Serves::new(serves, config.peer.serves.clone()),
-        executor: Executor::new(
-            ledger,
-            executor::Bounds {
-                calls_max: in_flight_max,
-                calls_per_peer_max: limits.calls_in_flight_per_peer_max,
-                calls_per_capability_max: limits.calls_in_flight_per_capability_max,
-            },
-        ),
-        journal_id,
-        journal,
-        audit,
-        gifts: Gifts::new((given, reserved), expired_ms, limits.ledger_entries_max),
-        keyring: keyring(config)?,
-        gate: gate(declaration, &artifacts)?,
-        policy: decisions(config, seed)?,
-        reading: Reading::of(config),
-        artifacts,
-        cursor_key,
-    };
-    Ok((parts, writer))
-}
-
-/// The configuration's rules; what is odd about them is told to the log.
-fn decisions(config: &Config, seed: &Seed) -> Result<Decisions, StartError> {
-    let rules = rules_of(config, Some(seed.identity().did().clone()))?;
-    for warning in warnings(config, &rules) {
-        tracing::warn!("{warning}");
-    }
-    if is_closed(config) && (config.listen.quic.is_some() || config.listen.tcp.is_some()) {
-        tracing::info!("peers may call nothing here: there is neither [[allow]] nor policy.files");
-    }
-    Ok(Decisions::new(rules))
-}
-
 /// The audit log, and what must run before it writes anything; none when its owner wants none.
 fn open_audit<M: Medium>(
     config: &Config,
@@ -368,17 +251,6 @@ fn open_audit<M: Medium>(
         AuditOptions { file: file.clone()?, tenant: tenant.clone(), file_bytes_max: *file_bytes_max };
     let (audit, writer) = audit(medium.open_audit(options, system.clock.wall_ms()), tenant);
     Some((audit, writer.reserve(*reserved_percent)))
-}
-
-/// What is logged of calls: nothing where no line of that level is.
-fn access(config: &Config) -> Access {
-    let is_read = config.log.targets.would_enable("access", &tracing::Level::INFO);
-    Access { is_on: config.log.access && is_read, payloads_of: config.log.payloads_of.clone() }
-}
-
-/// What one peer may take of a bound of the ledger's, so that none takes everybody's room.
-const fn half(max: usize) -> usize {
-    max.div_ceil(2)
 }
 
 fn settings(config: &Config) -> Settings {
@@ -464,7 +336,5 @@ fn address(address: &crate::config::Address) -> Address {
 
 /// Why variables are ignored.
 const IGNORED: &str = "ignoring the variables that Kubernetes sets for a Service called capd";
-/// Work in the journal's queue for each call in flight: its row, its result, a question after it, its end.
-const JOURNAL_WORK_PER_CALL: usize = 4;
 /// Keys kept ready that were decompressed for DIDs of other methods.
 const KEYS_MAX: usize = 1_024;

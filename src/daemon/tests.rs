@@ -16,7 +16,7 @@ fn a_daemon_that_is_dropped_with_a_call_in_flight_leaves_nothing_behind() {
     let mut config = Config::layer(None, &[], &overrides).unwrap();
     config.listen.unix = None;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let node = runtime.block_on(async {
+    let (sidecar, executor, caller) = runtime.block_on(async {
         let journal = Folder::new(dir.path());
         let daemon =
             Daemon::start_on(System::real(), config, &Seed::new([1; 32]), None, &journal).await.unwrap();
@@ -35,9 +35,11 @@ fn a_daemon_that_is_dropped_with_a_call_in_flight_leaves_nothing_behind() {
         agent.declare(&[draft.finish().unwrap()]).await.unwrap();
         let _call = agent.call(CallRequest::new(Target::Id(id))).unwrap();
         is_taken.notified().await;
-        Arc::downgrade(&daemon.node)
+        let Sidecar { executor, caller, .. } = &*daemon.sidecar;
+        (Arc::downgrade(&daemon.sidecar), Arc::downgrade(executor), Arc::downgrade(caller))
     });
-    // With the runtime go the tasks, and with them whoever else held the node.
+    // With the runtime go the tasks, and with them whoever else held a room.
     drop(runtime);
-    assert_eq!(node.strong_count(), 0);
+    let left = (sidecar.strong_count(), executor.strong_count(), caller.strong_count());
+    assert_eq!(left, (0, 0, 0));
 }

@@ -15,7 +15,7 @@ use super::*;
 struct Outcomes(Mutex<Vec<(MessageId, Outcome)>>);
 
 impl Answers for Outcomes {
-    fn finish(&self, answer: Answer) {
+    fn finish(self: Arc<Self>, answer: Answer) {
         let (key, outcome) = answer.into_parts();
         self.0.lock().unwrap().push((key.id, outcome));
     }

@@ -9,7 +9,7 @@ use super::{CallKey, Outcome};
 /// Where outcomes and progress of calls go: the executor's table of running calls.
 pub trait Answers: Send + Sync {
     /// The call has ended; a second outcome for one call is dropped there.
-    fn finish(&self, answer: Answer);
+    fn finish(self: Arc<Self>, answer: Answer);
 }
 
 /// A call and its outcome. Only a ticket makes one, so there is no other way to answer.

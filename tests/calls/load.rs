@@ -3,11 +3,14 @@
 use capd::net::Settings;
 use ciborium::Value;
 
-use crate::agents::{CAP_INVOKE, Caller, Provider, by_id, idempotent, loose, of_error, success};
+use crate::agents::{
+    CAP_INVOKE, CAP_RESULT, Caller, ERROR, Provider, by_id, idempotent, loose, of_error, success, with_schema,
+};
 use crate::peer::Peer;
-use crate::support::{Setup, Sidecar, field, map};
+use crate::support::{AMP_MESSAGE, BytePeer, Setup, Sidecar, encode, field, map, set};
 
 const ECHO: &str = "org.example.echo:1.0.0";
+const LARGE: &str = "org.example.large:1.0.0";
 const MIB: usize = 1024 * 1024;
 
 /// Bytes that differ from place to place.
@@ -129,6 +132,86 @@ fn a_large_call_on_its_way_does_not_hold_up_a_small_one() {
     }
     caller.result(&small);
     caller.result(&large);
+}
+
+/// A schema that takes long to check by the number of elements, and elements that fit it.
+fn long_to_check() -> (&'static str, Value) {
+    let elements = (0..20_000).map(|at| Value::from(format!("element {at}")));
+    (r#"{"type":"array","uniqueItems":true,"items":{"type":"string"}}"#, Value::Array(elements.collect()))
+}
+
+/// Sends envelopes in one write, so that all of them are there when the sidecar looks.
+fn send_together(link: &mut BytePeer, envelopes: &[Value]) {
+    let frame = |envelope: &Value| {
+        let envelope = encode(envelope);
+        let length = u32::try_from(envelope.len() + 1).unwrap().to_be_bytes();
+        [&length[..], &[AMP_MESSAGE], &envelope].concat()
+    };
+    link.send_raw(&envelopes.iter().map(frame).collect::<Vec<_>>().concat());
+}
+
+fn id_of(envelope: &Value) -> Vec<u8> {
+    field(envelope, "id").and_then(Value::as_bytes).unwrap().clone()
+}
+
+#[test]
+fn params_that_take_long_to_check_hold_up_no_small_call() {
+    let b = Sidecar::start();
+    let (schema, params) = long_to_check();
+    let mut provider = Provider::of(&b, vec![with_schema(LARGE, "input_schema", schema), loose(ECHO)]);
+    let mut caller = Caller::of(&b);
+    let bodies = [by_id(LARGE, params.clone()), by_id(ECHO, 1.into())];
+    let envelopes = bodies.map(|body| caller.link.envelope(CAP_INVOKE, body));
+    send_together(&mut caller.link, &envelopes);
+    for expected in [Value::from(1), params] {
+        let call = provider.echo();
+        assert!(field(call.body(), "params") == Some(&expected), "the small call comes first");
+    }
+    for envelope in &envelopes {
+        success(&caller.result(&id_of(envelope)));
+    }
+}
+
+#[test]
+fn a_result_that_takes_long_to_check_holds_up_no_small_one() {
+    let b = Sidecar::start();
+    let (schema, result) = long_to_check();
+    let mut provider = Provider::of(&b, vec![with_schema(LARGE, "output_schema", schema), loose(ECHO)]);
+    let mut caller = Caller::of(&b);
+    let large = caller.invoke(by_id(LARGE, Value::Null));
+    let small = caller.invoke(by_id(ECHO, 1.into()));
+    let calls = [provider.taken(), provider.taken()];
+    let answers = [result.clone(), 1.into()].map(|result| {
+        let body = map([("status", "success".into()), ("result", result)]);
+        provider.link.envelope(CAP_RESULT, body)
+    });
+    let mut answers = answers;
+    for (answer, call) in answers.iter_mut().zip(&calls) {
+        set(answer, "reply_to", Value::Bytes(call.id()));
+    }
+    send_together(&mut provider.link, &answers);
+    assert_eq!(caller.link.message().reply_to(), Some(small), "the small call is answered first");
+    assert!(success(&caller.result(&large)) == &result);
+}
+
+#[test]
+fn params_that_take_long_to_check_and_do_not_fit_are_refused_with_what_is_wrong() {
+    let b = Sidecar::start();
+    let a = Setup::new().peer(&b).start();
+    let (schema, mut params) = long_to_check();
+    let mut provider = Provider::of(&b, vec![with_schema(LARGE, "input_schema", schema)]);
+    for value in params.as_array_mut().unwrap().iter_mut().rev().take(1) {
+        *value = 1.into();
+    }
+    for sidecar in [&b, &a] {
+        let mut caller = Caller::of(sidecar);
+        let id = caller.invoke(by_id(LARGE, params.clone()));
+        let refusal = caller.about(&id);
+        assert_eq!((refusal.typ(), refusal.code()), (ERROR, Some(4004)));
+        let details = format!("{:?}", of_error(&refusal, "details"));
+        assert!(details.contains("/19999"), "{details}");
+    }
+    provider.heard_nothing_more();
 }
 
 #[test]

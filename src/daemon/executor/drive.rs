@@ -1,5 +1,7 @@
 //! What happened to a running call in; what its machine says to do about it, done.
 
+use super::Executor;
+use crate::daemon::context::Inbound;
 use std::sync::Arc;
 
 use capd_proto::call::executor::{CancelState, Input, Output, Surplus};
@@ -8,21 +10,21 @@ use capd_proto::ledger::Status;
 use capd_proto::limits::LEDGER_SWEEP_MAX;
 use capd_proto::message::{self, Type};
 
-use super::Stage;
 use super::results::Answer;
-use crate::daemon::node::{ANSWER_TTL_MS, Node, Outbound, lock};
+use super::table::Stage;
+use crate::daemon::context::{Outbound, lock, seal::ANSWER_TTL_MS};
 use crate::net::Route;
 use crate::provider::CallKey;
-use crate::provider::ticket::Ticket;
+use crate::provider::ticket::{Answers, Ticket};
 use crate::store::Row;
 
-impl Node {
+impl Executor {
     /// Tells a running call's machine what happened, and does what it says. What comes after the end finds no call.
-    pub(super) fn drive(&self, key: &CallKey, input: Input, answer: Answer<'_>) -> Driven {
+    pub(super) fn drive(self: &Arc<Self>, key: &CallKey, input: Input, answer: Answer<'_>) -> Driven {
         let mut driven = Driven::default();
         let (mut ended, mut told, mut handed) = (None, None, None);
         {
-            let mut calls = lock(&self.executor.calls);
+            let mut calls = lock(&self.table.calls);
             let Some(running) = calls.running.get_mut(key) else { return driven };
             if let Stage::Recording { waiting } = &mut running.stage {
                 if matches!(input, Input::Cancel { own: true }) {
@@ -31,21 +33,21 @@ impl Node {
                 waiting.get_or_insert(input);
                 return driven;
             }
-            let now_ms = self.clock.monotonic_ms();
+            let now_ms = self.ctx.clock.monotonic_ms();
             running.machine.handle(input, now_ms);
             while let Some(output) = running.machine.poll_output() {
                 match output {
                     Output::Execute | Output::TryAnother => {
                         if output == Output::TryAnother
-                            && let Some(other) = running.others.pop()
+                            && let Some(other) = running.serving.others.pop()
                         {
-                            running.provider = other;
+                            running.serving.provider = other;
                         }
                         running.machine.handle(Input::Start, now_ms);
-                        handed = Some((Arc::clone(&running.provider), running.hand_over()));
+                        handed = Some((Arc::clone(&running.serving.provider), running.hand_over()));
                     }
                     Output::Relay => driven.is_relayed = true,
-                    Output::CancelProvider => told = Some(Arc::clone(&running.provider)),
+                    Output::CancelProvider => told = Some(Arc::clone(&running.serving.provider)),
                     Output::Finish(outcome) => ended = Some(outcome),
                     Output::AnswerCancel(state) => driven.cancel = Some(state),
                     Output::RefuseAnswer(surplus) => driven.surplus = Some(surplus),
@@ -60,14 +62,14 @@ impl Node {
         if let Some(provider) = told {
             provider.cancel(key);
         }
-        if let (Some((provider, invocation)), Some(node)) = (handed, self.shared()) {
-            provider.invoke(invocation, Ticket::new(key.clone(), node));
+        if let Some((provider, invocation)) = handed {
+            provider.invoke(invocation, Ticket::new(key.clone(), Arc::clone(self) as Arc<dyn Answers>));
         }
         driven
     }
 
     /// Cancels a call of `from`'s. **Source:** PROTOCOL 7.6.
-    pub(in crate::daemon) fn cancel_execution(&self, key: &CallKey) -> message::CancelState {
+    pub(in crate::daemon) fn cancel_execution(self: &Arc<Self>, key: &CallKey) -> message::CancelState {
         if let Some(state) = self.drive(key, Input::Cancel { own: true }, Answer::None).cancel {
             return match state {
                 CancelState::Cancelling => message::CancelState::Cancelling,
@@ -75,28 +77,34 @@ impl Node {
                 CancelState::Unknown => message::CancelState::Unknown,
             };
         }
-        let mut calls = lock(&self.executor.calls);
+        let mut calls = lock(&self.table.calls);
         match calls.ledger.status(key) {
             Status::Finished => message::CancelState::Finished,
             Status::Executing => message::CancelState::Cancelling,
             Status::Unknown => {
                 // PROTOCOL 7.6: should the call come after all, it does not run.
-                calls.cancelled.leave(key, self.clock.monotonic_ms());
+                calls.cancelled.leave(key, self.ctx.clock.monotonic_ms());
                 message::CancelState::Unknown
             }
         }
     }
 
+    /// Whether this very call of its sender's runs here.
+    pub(in crate::daemon) fn is_executing(&self, inbound: &Inbound<'_>) -> bool {
+        let key = CallKey { from: inbound.sender.clone(), id: inbound.envelope.id };
+        matches!(self.table.status(&key), Status::Executing)
+    }
+
     /// Whether the agent's call of this id runs, or ran, here.
     pub(in crate::daemon) fn executes(&self, id: MessageId) -> bool {
-        let key = CallKey { from: self.did().clone(), id };
-        !matches!(self.executor.status(&key), Status::Unknown)
+        let key = CallKey { from: self.ctx.did().clone(), id };
+        !matches!(self.table.status(&key), Status::Unknown)
     }
 
     /// The peer reset the stream of its one call.
-    pub(in crate::daemon) fn cancel_route(&self, route: &Route) {
+    pub(in crate::daemon) fn cancel_route(self: &Arc<Self>, route: &Route) {
         let key = {
-            let calls = lock(&self.executor.calls);
+            let calls = lock(&self.table.calls);
             let mut keys = calls.running.keys();
             keys.find(|key| calls.ledger.waiters(key).any(|waiter| waiter.route.is_same(route))).cloned()
         };
@@ -106,11 +114,11 @@ impl Node {
     }
 
     /// Passes a provider's progress on to everybody who waits for the call.
-    pub(in crate::daemon) fn relay_progress(&self, key: &CallKey, typ: Type, body: &[u8]) {
+    pub(in crate::daemon) fn relay_progress(self: &Arc<Self>, key: &CallKey, typ: Type, body: &[u8]) {
         if !self.drive(key, Input::Notice, Answer::None).is_relayed {
             return;
         }
-        let calls = lock(&self.executor.calls);
+        let calls = lock(&self.table.calls);
         let Some(running) = calls.running.get(key) else { return };
         let signed = running.signed;
         let waiters: Vec<_> = calls
@@ -120,7 +128,7 @@ impl Node {
             .collect();
         drop(calls);
         let message = Outbound {
-            id: self.fresh_id(self.clock.wall_ms()),
+            id: self.ctx.fresh_id(self.ctx.clock.wall_ms()),
             typ,
             to: key.from.as_str(),
             reply_to: Some(key.id),
@@ -129,22 +137,22 @@ impl Node {
             body,
             ext: Ext::None,
         };
-        let envelope = self.seal_signed(&message, signed);
+        let envelope = self.ctx.seal_signed(&message, signed);
         for (link, route) in waiters {
-            self.send(&link, &route, envelope.clone());
+            self.ctx.send(&link, &route, envelope.clone());
         }
     }
 
     /// Ends calls whose time is up and forgets what has expired, until shutdown.
-    pub(in crate::daemon) async fn keep_deadlines(&self) {
+    pub(in crate::daemon) async fn keep_deadlines(self: &Arc<Self>) {
         // What an earlier run forgot last may still stand in the journal's files.
-        let mut tidy_ms = Some(self.clock.monotonic_ms());
+        let mut tidy_ms = Some(self.ctx.clock.monotonic_ms());
         loop {
-            let now_ms = self.clock.monotonic_ms();
+            let now_ms = self.ctx.clock.monotonic_ms();
             let mut forgotten = Vec::new();
             let (due, next_ms, swept, forgotten_ms) = {
-                let mut calls = lock(&self.executor.calls);
-                let swept = calls.ledger.sweep(self.clock.wall_ms(), &mut forgotten);
+                let mut calls = lock(&self.table.calls);
+                let swept = calls.ledger.sweep(self.ctx.clock.wall_ms(), &mut forgotten);
                 let due = calls.take_due(now_ms);
                 let forgotten_ms = calls.ledger.forgotten_ms().unwrap_or(0);
                 (due, calls.deadlines.first().map(|(at_ms, _)| at_ms), swept, forgotten_ms)
@@ -156,12 +164,11 @@ impl Node {
             if !forgotten.is_empty() {
                 tidy_ms.get_or_insert(now_ms + TIDY_AFTER_MS);
             }
-            self.expire_rows(forgotten.into_iter().map(Row), forgotten_ms);
+            self.scribe.expire(forgotten.into_iter().map(Row).collect(), forgotten_ms);
             if tidy_ms.is_some_and(|at_ms| at_ms <= now_ms) {
                 tidy_ms = None;
-                self.tidy_journal();
+                self.scribe.tidy();
             }
-            self.forget_gifts();
             let pause_ms = if self.save_again() { SAVE_AGAIN_MS } else { SWEEP_INTERVAL_MS };
             if swept == LEDGER_SWEEP_MAX {
                 // There is more to forget; calls come first.
@@ -171,15 +178,15 @@ impl Node {
             let next_ms = next_ms.unwrap_or(u64::MAX).min(now_ms + pause_ms).min(tidy_ms.unwrap_or(u64::MAX));
             tokio::select! {
                 biased;
-                () = self.executor.wake.notified() => {}
-                () = tokio::time::sleep_until(self.clock.moment(next_ms)) => {}
+                () = self.table.wake.notified() => {}
+                () = tokio::time::sleep_until(self.ctx.clock.moment(next_ms)) => {}
             }
         }
     }
 
     /// Ends every call that still runs, at the end of draining.
-    pub(in crate::daemon) fn interrupt_calls(&self) {
-        for key in self.executor.running() {
+    pub(in crate::daemon) fn interrupt_calls(self: &Arc<Self>) {
+        for key in self.table.running() {
             self.drive(&key, Input::Shutdown, Answer::None);
         }
     }

@@ -1,19 +1,20 @@
 //! Calls of the ledger in; what a list says of them out.
 
+use super::table::Table;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use capd_proto::capability::CapabilityId;
 use capd_proto::cbor::Reader;
 use capd_proto::envelope::MessageId;
-use capd_proto::identity::Did;
-use capd_proto::ledger::{Answerer, Facts, Listed, Status};
+use capd_proto::ledger::{Facts, Listed, Status};
 use capd_proto::message::{CallState, ListedCall, ResultStatus, Role};
 
-use super::{Calls, Executor, Running, Stage};
-use crate::daemon::listing::Times;
-use crate::daemon::node::lock;
-use crate::daemon::wire::end_of;
+use super::table::{Calls, Running, Stage};
+use crate::daemon::account::audit::Answered;
+use crate::daemon::context::lock;
+use crate::daemon::context::times::Times;
+use crate::daemon::context::wire::end_of;
 use crate::provider::CallKey;
 
 /// Capabilities that were called, each kept once, with its text, however many calls of it are remembered.
@@ -79,8 +80,8 @@ impl Calls {
         let outcome = outcome.or(recorded.outcome);
         ListedCall {
             capability: capability.or_else(|| called.as_ref().map(ToString::to_string)).map(Into::into),
-            started_at_ms: of_running(|running| running.started_ms),
-            deadline_at_ms: of_running(|running| running.deadline_ms),
+            started_at_ms: of_running(|running| running.moments.started_ms),
+            deadline_at_ms: of_running(|running| running.moments.deadline_ms),
             finished_at_ms: finished_at_ms.or(recorded.finished_at_ms),
             status: outcome.map(|outcome| outcome.map_or(ResultStatus::Error, |()| ResultStatus::Success)),
             code: outcome.and_then(Result::err),
@@ -98,7 +99,7 @@ impl Calls {
     }
 }
 
-impl Executor {
+impl Table {
     /// Calls behind that of `after`, in the order of their keys.
     pub(in crate::daemon) fn listed_after(
         &self,
@@ -117,12 +118,9 @@ impl Executor {
     }
 }
 
-impl Executor {
+impl Table {
     /// Whose call of this id was answered, what it called, and who answered; nobody if it still runs.
-    pub(in crate::daemon) fn answered(
-        &self,
-        id: MessageId,
-    ) -> Option<(Did, Option<String>, Option<Answerer>)> {
+    pub(in crate::daemon) fn answered(&self, id: MessageId) -> Option<Answered> {
         let calls = lock(&self.calls);
         let call = calls.ledger.find(id).next()?;
         let running = calls.running.get(&CallKey { from: call.from.clone(), id });
@@ -132,7 +130,7 @@ impl Executor {
         };
         let capability = call.facts.capability.as_ref().map(ToString::to_string);
         let called = || running.map(|running| running.invocation.capability.to_string());
-        Some((call.from.clone(), capability.or_else(called), by))
+        Some(Answered { from: call.from.clone(), capability: capability.or_else(called), by })
     }
 }
 

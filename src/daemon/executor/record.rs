@@ -3,18 +3,23 @@
 //! A call that may run only once is on disk before its provider sees it, and its result before its caller does
 //! (PROTOCOL 8). Whatever happens to it while its row is being written waits for that.
 
+use super::Executor;
+use bytes::Bytes;
 use capd_proto::call::executor::{Input, Surplus};
 use capd_proto::code::Code;
 use capd_proto::envelope::{Encoded, MessageId};
 use capd_proto::ledger::{Answerer, Finish, Kept};
 use capd_proto::message::{CallError, CapResult, Type};
+use std::sync::Arc;
 
 use super::results::Answer;
-use super::{Stage, Waiter};
-use crate::daemon::calls::{RelayedCall, not_final};
-use crate::daemon::node::{Node, Refusal, lock};
+use super::table::{Stage, Waiter};
+use crate::daemon::account::access::End;
+use crate::daemon::context::wire::not_final;
+use crate::daemon::context::{Refusal, lock};
+use crate::daemon::journal::{untaken, unwritable};
 use crate::provider::CallKey;
-use crate::store::{Begun, Change, Done, QueueFull, Refused, Row, StoreError, Work};
+use crate::store::{Begun, Change, Row, StoreError, Work};
 
 /// What a piece of the journal's work was for.
 pub(in crate::daemon) enum Written {
@@ -24,25 +29,15 @@ pub(in crate::daemon) enum Written {
     Finished(CallKey),
     /// A recorded result was read for somebody who asked again.
     Recalled { id: MessageId, waiter: Waiter },
-    /// Whom a call of the agent's goes to: it may be sent.
-    Given(std::sync::Arc<RelayedCall>, Row),
-    /// Rows that nobody needs any more.
-    Forgotten,
 }
 
-impl Node {
-    /// Acts on what the journal has done, until shutdown.
-    pub(in crate::daemon) async fn keep_journal(&self) {
-        let mut done = Vec::new();
-        loop {
-            self.journal.completed(&mut done).await;
-            for done in done.drain(..) {
-                self.on_written(done);
-            }
-        }
-    }
-
-    fn on_written(&self, Done { tag, outcome }: Done<Written>) {
+impl Executor {
+    /// Acts on what the journal has done.
+    pub(in crate::daemon) fn on_execution_written(
+        self: &Arc<Self>,
+        tag: Written,
+        outcome: Result<Option<Bytes>, StoreError>,
+    ) {
         match tag {
             Written::Begun(key) => match outcome {
                 Ok(_) => self.on_begun(&key),
@@ -53,42 +48,33 @@ impl Node {
                 Err(error) => self.keep_unsaved(key, &error),
             },
             Written::Recalled { id, waiter } => match outcome {
-                Ok(Some(result)) => self.send(&waiter.link, &waiter.route, result),
+                Ok(Some(result)) => self.ctx.send(&waiter.link, &waiter.route, result),
                 Ok(None) => self.answer_unreadable(id, &waiter),
                 Err(error) => {
                     tracing::error!(%id, %error, "a recorded result cannot be read");
                     self.answer_unreadable(id, &waiter);
                 }
             },
-            Written::Given(call, row) => self.on_given(&call, row, outcome.err()),
-            Written::Forgotten => {
-                if let Err(error) = outcome {
-                    // They leave at the next start.
-                    tracing::debug!(%error, "rows stay in the journal");
-                }
-            }
         }
     }
 
     /// Asks the journal for a call's row. **Errors:** 5004 when its queue is full, 5002 when it has ended.
     pub(super) fn begin(&self, begun: Begun) -> Result<(), Refusal> {
         let key = begun.key.clone();
-        self.journal
-            .submit(Work::Write(Change::Begin(begun)), Written::Begun(key))
-            .map_err(|full| Refusal::new(refused_code(full.reason), "the journal accepts no more calls"))
+        self.scribe.submit(Work::Write(Change::Begin(begun)), Written::Begun(key)).map_err(untaken)
     }
 
     /// PROTOCOL 8: the row is on disk, or none is needed, so the provider may see the call.
-    pub(super) fn on_begun(&self, key: &CallKey) {
+    pub(super) fn on_begun(self: &Arc<Self>, key: &CallKey) {
         let waiting = {
-            let mut calls = lock(&self.executor.calls);
+            let mut calls = lock(&self.table.calls);
             let Some(running) = calls.running.get_mut(key) else { return };
             let Stage::Recording { waiting } = std::mem::replace(&mut running.stage, Stage::Executing) else {
                 return;
             };
             if waiting.is_some() {
                 // It ends before any provider has it.
-                running.machine.handle(Input::Accept, self.clock.monotonic_ms());
+                running.machine.handle(Input::Accept, self.ctx.clock.monotonic_ms());
                 while running.machine.poll_output().is_some() {}
             }
             waiting
@@ -100,45 +86,45 @@ impl Node {
     fn refuse_unwritten(&self, key: &CallKey, error: &StoreError) {
         tracing::error!(id = %key.id, from = %key.from, %error, "a call is refused: the journal cannot be written");
         let (ended, waiters) = {
-            let mut calls = lock(&self.executor.calls);
+            let mut calls = lock(&self.table.calls);
             let ended = calls.end(key);
             (ended, calls.ledger.withdraw(key).unwrap_or_default())
         };
         if let Some(running) = &ended {
-            self.log_withdrawn(key, running, unwritable().code);
+            self.log_executed(key, running, End::Refused(unwritable().code));
         }
         for waiter in waiters {
-            self.refuse(&waiter.link, &waiter.route, Some(key.id), &unwritable());
+            self.ctx.refuse(&waiter.link, &waiter.route, Some(key.id), &unwritable());
         }
-        self.executor.idle.notify_waiters();
+        self.table.idle.notify_waiters();
         // The disk may have kept it all the same.
         if let Some(row) = ended.and_then(|running| running.row) {
-            self.forget_row(row);
+            self.scribe.forget(row);
         }
     }
 
     /// Hands a result to the journal; one that finds no room is handed over again later.
     pub(super) fn save(&self, key: &CallKey) {
         let change = {
-            let mut calls = lock(&self.executor.calls);
+            let mut calls = lock(&self.table.calls);
             calls.unsaved.remove(key);
             let Some(running) = calls.running.get(key) else { return };
             let (Stage::Concluding { concluded, .. }, Some(row)) = (&running.stage, running.row) else {
                 return;
             };
             let result = concluded.envelope.clone().into_bytes();
-            Change::Finish { row, result, finished_at_ms: self.clock.wall_ms() }
+            Change::Finish { row, result, finished_at_ms: self.ctx.clock.wall_ms() }
         };
-        if self.journal.submit(Work::Write(change), Written::Finished(key.clone())).is_err() {
-            lock(&self.executor.calls).unsaved.insert(key.clone());
-            self.executor.wake.notify_one();
+        if self.scribe.submit(Work::Write(change), Written::Finished(key.clone())).is_err() {
+            lock(&self.table.calls).unsaved.insert(key.clone());
+            self.table.wake.notify_one();
         }
     }
 
     /// PROTOCOL 8: the result is on disk, so the caller may see it.
     fn on_finished(&self, key: &CallKey) {
         let (envelope, finish) = {
-            let mut calls = lock(&self.executor.calls);
+            let mut calls = lock(&self.table.calls);
             let Some(running) = calls.end(key) else { return };
             let (Stage::Concluding { concluded, by }, Some(row)) = (running.stage, running.row) else {
                 return;
@@ -153,17 +139,18 @@ impl Node {
     /// A result that could not be written is not sent: it is written again until it can be, or nobody may ask any more.
     fn keep_unsaved(&self, key: CallKey, error: &StoreError) {
         tracing::error!(id = %key.id, from = %key.from, %error, "a result waits: the journal cannot be written");
-        lock(&self.executor.calls).unsaved.insert(key);
-        self.executor.wake.notify_one();
+        lock(&self.table.calls).unsaved.insert(key);
+        self.table.wake.notify_one();
     }
 
     /// Writes again what could not be written, and gives up what has expired; `true` when anything still waits.
     pub(super) fn save_again(&self) -> bool {
-        let now_ms = self.clock.wall_ms();
+        let now_ms = self.ctx.clock.wall_ms();
         let (expired, unsaved): (Vec<_>, Vec<_>) = {
-            let calls = lock(&self.executor.calls);
-            let is_expired =
-                |key: &CallKey| calls.running.get(key).is_none_or(|running| running.expires_at_ms < now_ms);
+            let calls = lock(&self.table.calls);
+            let is_expired = |key: &CallKey| {
+                calls.running.get(key).is_none_or(|running| running.moments.expires_at_ms < now_ms)
+            };
             calls.unsaved.iter().cloned().partition(is_expired)
         };
         let waits = !unsaved.is_empty();
@@ -171,7 +158,7 @@ impl Node {
             self.save(&key);
         }
         for key in expired {
-            let mut calls = lock(&self.executor.calls);
+            let mut calls = lock(&self.table.calls);
             calls.unsaved.remove(&key);
             let Some(running) = calls.end(&key) else { continue };
             let Some(row) = running.row else { continue };
@@ -180,8 +167,8 @@ impl Node {
             let _expired = calls.ledger.finish(&key, kept, Answerer::Sidecar);
             drop(calls);
             let reason = "its result expired before the journal could be written";
-            self.audit_interrupted(&key, &running.invocation, reason);
-            self.executor.idle.notify_waiters();
+            self.account.audit_interrupted(&key, &running.invocation, reason);
+            self.table.idle.notify_waiters();
         }
         waits
     }
@@ -191,21 +178,22 @@ impl Node {
         match finish {
             Finish::Recorded(waiters) => {
                 for waiter in waiters {
-                    self.send(&waiter.link, &waiter.route, envelope.clone());
+                    self.ctx.send(&waiter.link, &waiter.route, envelope.clone());
                 }
             }
-            Finish::Late => self.audit_surplus(Surplus::Late, &key.id, key.from.as_str(), None),
-            Finish::Second => self.audit_surplus(Surplus::Second, &key.id, key.from.as_str(), None),
-            Finish::Unknown => self.audit_surplus(Surplus::Unasked, &key.id, key.from.as_str(), None),
+            Finish::Late => self.account.audit_surplus(Surplus::Late, &key.id, key.from.as_str(), None),
+            Finish::Second => self.account.audit_surplus(Surplus::Second, &key.id, key.from.as_str(), None),
+            Finish::Unknown => self.account.audit_surplus(Surplus::Unasked, &key.id, key.from.as_str(), None),
         }
-        self.executor.idle.notify_waiters();
+        self.table.idle.notify_waiters();
     }
 
     /// Reads a recorded result for somebody who asks again.
     pub(super) fn recall(&self, id: MessageId, row: Row, waiter: Waiter) {
-        let asking = self.journal.submit(Work::Read(row), Written::Recalled { id, waiter });
-        if let Err(QueueFull { tag: Written::Recalled { id, waiter }, .. }) = asking {
-            self.answer_unreadable(id, &waiter);
+        // What answers if the queue is full is as good as any other.
+        let again = waiter.clone();
+        if self.scribe.submit(Work::Read(row), Written::Recalled { id, waiter }).is_err() {
+            self.answer_unreadable(id, &again);
         }
     }
 
@@ -216,39 +204,7 @@ impl Node {
         let message = "the call has its result, which cannot be read from the journal";
         CapResult::error(CallError::new(Code::INTERRUPTED, message, Some(&not_final()))).encode(&mut body);
         let link = &waiter.link;
-        let envelope = self.answer(link, link.principal(), Some(id), Type::CapResult, &body);
-        self.send(link, &waiter.route, envelope);
+        let envelope = self.ctx.answer(link, link.principal(), Some(id), Type::CapResult, &body);
+        self.ctx.send(link, &waiter.route, envelope);
     }
-
-    /// Drops the row of a call that was refused after all. A full queue leaves it to the next start.
-    pub(in crate::daemon) fn forget_row(&self, row: Row) {
-        let _left = self.journal.submit(Work::Write(Change::Forget { row }), Written::Forgotten);
-    }
-
-    /// Drops rows whose time has passed, the latest at `expires_at_ms`. A full queue leaves them to the next start.
-    pub(in crate::daemon) fn expire_rows(&self, rows: impl Iterator<Item = Row>, expires_at_ms: u64) {
-        for row in rows {
-            let change = Change::Expire { row, expires_at_ms };
-            if self.journal.submit(Work::Write(change), Written::Forgotten).is_err() {
-                return;
-            }
-        }
-    }
-
-    /// Takes off the disk what was forgotten. A full queue leaves it to the next time, which the next start is at the latest.
-    pub(in crate::daemon) fn tidy_journal(&self) {
-        let _left = self.journal.submit(Work::Tidy, Written::Forgotten);
-    }
-}
-
-/// What work is refused with that the journal does not take.
-pub(in crate::daemon) const fn refused_code(reason: Refused) -> Code {
-    match reason {
-        Refused::Full => Code::OVERLOADED,
-        Refused::Closed => Code::UNAVAILABLE,
-    }
-}
-
-pub(in crate::daemon) fn unwritable() -> Refusal {
-    Refusal::new(Code::UNAVAILABLE, "the journal cannot be written; the call was not executed")
 }

@@ -10,8 +10,8 @@ use capd_proto::ledger::{Answerer, Facts, Invoke, JournalId, Kept, Ledger, Limit
 use capd_proto::message::{CallError, CapResult, Type};
 
 use super::listing::Called;
-use super::{Waiter, Written};
-use crate::daemon::audit;
+use super::table::Waiter;
+use crate::daemon::account::audit;
 use crate::net::System;
 use crate::store::audit::Audit;
 use crate::store::{
@@ -19,7 +19,7 @@ use crate::store::{
 };
 
 /// What a sidecar knows of its former process's calls, and the journal that it goes on with.
-pub(in crate::daemon) struct Recovered<S: Storage> {
+pub(in crate::daemon) struct Recovered<T, S: Storage> {
     /// Finished calls, those that were interrupted among them.
     pub(in crate::daemon) ledger: Ledger<Waiter>,
     /// Whom calls of the agent's were given to.
@@ -30,22 +30,22 @@ pub(in crate::daemon) struct Recovered<S: Storage> {
     pub(in crate::daemon) expired_ms: u64,
     /// What names the journal to peers.
     pub(in crate::daemon) journal_id: JournalId,
-    pub(in crate::daemon) journal: Journal<Written>,
+    pub(in crate::daemon) journal: Journal<T>,
     /// What must run before the journal does anything.
-    pub(in crate::daemon) writer: Writer<Written, S>,
+    pub(in crate::daemon) writer: Writer<T, S>,
 }
 
 /// Opens the journal and takes over what a former process has left; what it still owed is on disk when this returns.
 ///
 /// **Errors:** the journal cannot be used.
-pub(in crate::daemon) fn recover<M: Medium>(
+pub(in crate::daemon) fn recover<T: Send + 'static, M: Medium>(
     medium: &M,
     limits: Limits,
     queue_max: usize,
     identity: &Identity,
     system: &System,
     audit: &Audit,
-) -> Result<Recovered<M::Storage>, StoreError> {
+) -> Result<Recovered<T, M::Storage>, StoreError> {
     let mut storage = medium.open()?;
     let loaded = storage.load()?;
     let next_row = loaded.next_row();

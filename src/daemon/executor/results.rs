@@ -1,5 +1,7 @@
 //! A provider's outcome in; the call's one CAP_RESULT, checked and recorded, out.
 
+use super::Executor;
+use std::sync::Arc;
 use std::sync::MutexGuard;
 
 use bytes::Bytes;
@@ -11,37 +13,64 @@ use capd_proto::limits::MSG_SIZE_BYTES_FLOOR;
 use capd_proto::message::{CallError, CapResult, SchemaSide, Type};
 
 use super::drive::Driven;
-use super::{Calls, Concluded, Running, Stage};
-use crate::daemon::audit::Audited;
-use crate::daemon::node::{Node, Outbound, lock};
-use crate::daemon::wire::{uint, violation_details, with_fields};
+use super::table::{Calls, Concluded, Running, Stage};
+use crate::daemon::account::access::End;
+use crate::daemon::account::audit::Audited;
+use crate::daemon::context::judge::{Judged, verdict};
+use crate::daemon::context::wire::{uint, violation_details, with_fields};
+use crate::daemon::context::{Outbound, lock};
 use crate::provider::ticket::{self, Answers};
 use crate::provider::{AgentResult, CallKey, Outcome};
-use crate::schema::Side;
+use crate::schema::{Artifact, Side};
 
-impl Answers for Node {
-    fn finish(&self, answer: ticket::Answer) {
+impl Answers for Executor {
+    fn finish(self: Arc<Self>, answer: ticket::Answer) {
         let (key, outcome) = answer.into_parts();
-        let key = &key;
-        let is_answer = !matches!(outcome, Outcome::Lost);
-        let is_running = lock(&self.executor.calls).running.contains_key(key);
-        let surplus = if is_running { self.answered(key, outcome).surplus } else { Some(Surplus::Late) };
-        if let (Some(surplus), true) = (surplus, is_answer) {
-            self.audit_surplus(surplus, &key.id, key.from.as_str(), None);
-        }
+        let Some((output, result)) = self.unjudged(&key, &outcome) else {
+            return self.finish_judged(&key, outcome, &[]);
+        };
+        let judge = self.ctx.judge(&output, result, Side::Response);
+        let executor = Arc::clone(&self);
+        self.ctx.spawn(async move {
+            let judged = judge.await;
+            executor.finish_judged(&key, outcome, &[judged]);
+        });
     }
 }
 
-impl Node {
+impl Executor {
+    /// The schema and the result whose verdict takes long.
+    fn unjudged(&self, key: &CallKey, outcome: &Outcome) -> Option<(Arc<Artifact>, Bytes)> {
+        let result = match outcome {
+            Outcome::Success(result) => result.clone(),
+            Outcome::Body(AgentResult { body, ended: Ok(result), .. }) => body.slice_ref(result),
+            Outcome::Body(_) | Outcome::Failure { .. } | Outcome::Lost => return None,
+        };
+        let output = lock(&self.table.calls).running.get(key)?.serving.output.clone()?;
+        matches!(verdict(&output, &result, Side::Response, &[]), Ok(None)).then_some((output, result))
+    }
+
+    /// A provider's outcome, with the verdict over its result if that took long.
+    fn finish_judged(self: &Arc<Self>, key: &CallKey, outcome: Outcome, judged: &[Judged]) {
+        let is_answer = !matches!(outcome, Outcome::Lost);
+        let is_running = lock(&self.table.calls).running.contains_key(key);
+        let surplus =
+            if is_running { self.answered(key, outcome, judged).surplus } else { Some(Surplus::Late) };
+        if let (Some(surplus), true) = (surplus, is_answer) {
+            self.account.audit_surplus(surplus, &key.id, key.from.as_str(), None);
+        }
+    }
+
     /// A provider's outcome to the machine, once it is known whether the result fits.
-    fn answered(&self, key: &CallKey, outcome: Outcome) -> Driven {
+    fn answered(self: &Arc<Self>, key: &CallKey, outcome: Outcome, judged: &[Judged]) -> Driven {
         match outcome {
-            Outcome::Success(result) => match self.violations(key, &result) {
+            Outcome::Success(result) => match self.violations(key, &result, judged) {
                 None => self.drive(key, Input::ProviderResult { fits: true }, Answer::Success(&result)),
                 Some(details) => self.answered_unfit(key, &details),
             },
             Outcome::Body(result) => {
-                let unfit = result.ended.as_ref().ok().and_then(|result| self.violations(key, result));
+                let unfit =
+                    result.ended.as_ref().ok().and_then(|result| self.violations(key, result, judged));
                 match unfit {
                     None => self.drive(key, Input::ProviderResult { fits: true }, Answer::Body(&result)),
                     Some(details) => self.answered_unfit(key, &details),
@@ -49,38 +78,45 @@ impl Node {
             }
             Outcome::Failure { code, message } => self.answered_failure(key, code, &message),
             Outcome::Lost => {
-                let another =
-                    lock(&self.executor.calls).running.get(key).is_some_and(|call| !call.others.is_empty());
+                let another = lock(&self.table.calls)
+                    .running
+                    .get(key)
+                    .is_some_and(|call| !call.serving.others.is_empty());
                 self.drive(key, Input::ProviderLost { another }, Answer::None)
             }
         }
     }
 
-    fn answered_failure(&self, key: &CallKey, code: Code, message: &str) -> Driven {
+    fn answered_failure(self: &Arc<Self>, key: &CallKey, code: Code, message: &str) -> Driven {
         let answer = Answer::Failure { message, details: None, is_providers: true };
         self.drive(key, Input::ProviderError(code), answer)
     }
 
     /// PROTOCOL 7.4: the result stays here; the caller gets the violations.
-    fn answered_unfit(&self, key: &CallKey, details: &[u8]) -> Driven {
+    fn answered_unfit(self: &Arc<Self>, key: &CallKey, details: &[u8]) -> Driven {
         let message = reason(Code::RESULT_SCHEMA_VIOLATION);
         let answer = Answer::Failure { message, details: Some(details), is_providers: true };
         self.drive(key, Input::ProviderResult { fits: false }, answer)
     }
 
     /// The `details` of a result that breaks its output schema.
-    fn violations(&self, key: &CallKey, result: &[u8]) -> Option<Vec<u8>> {
-        let output = lock(&self.executor.calls).running.get(key)?.output.clone()?;
-        // The schema compiled when the capability was declared.
-        let violations = output.validator().ok()?.validate(result, Side::Response).err()?;
+    fn violations(&self, key: &CallKey, result: &[u8], judged: &[Judged]) -> Option<Vec<u8>> {
+        let output = lock(&self.table.calls).running.get(key)?.serving.output.clone()?;
+        // The schema compiled when the capability was declared. Of a call that has another provider by this time it may be
+        // another one, and there is nobody left to wait for a verdict.
+        let violations = match verdict(&output, result, Side::Response, judged).ok()? {
+            Some(verdict) => verdict,
+            None => output.validator().ok()?.validate(result, Side::Response),
+        }
+        .err()?;
         let (capability, session) = {
-            let calls = lock(&self.executor.calls);
+            let calls = lock(&self.table.calls);
             let running = calls.running.get(key)?;
             (running.invocation.capability.name.clone(), running.session)
         };
         let call = Audited { capability: capability.as_str(), peer: key.from.as_str(), id: &key.id, session };
-        self.audit_violations(SchemaSide::Response, call, &violations);
-        self.audit_raw_result(call, result);
+        self.account.audit_violations(SchemaSide::Response, call, &violations);
+        self.account.audit_raw_result(call, result);
         Some(violation_details(SchemaSide::Response, &violations))
     }
 
@@ -94,16 +130,16 @@ impl Node {
     ) {
         let Some(running) = calls.running.get(key) else { return };
         if !answer.is_providers() && matches!(outcome, executor::Outcome::Error(Code::INTERRUPTED)) {
-            self.audit_interrupted(key, &running.invocation, "the sidecar shut down while it ran");
+            self.account.audit_interrupted(key, &running.invocation, "the sidecar shut down while it ran");
         }
         let by = if answer.is_providers() { Answerer::Provider } else { Answerer::Sidecar };
         // PROTOCOL 8: a result that reaches everybody who waits for it.
         let bytes_max = || {
             let links = calls.ledger.waiters(key).map(|waiter| waiter.link.message_bytes_max());
-            links.fold(self.rules.message_bytes_max, usize::min)
+            links.fold(self.bounds.message_bytes_max, usize::min)
         };
         let (concluded, body) = self.result(key, running, outcome, answer, bytes_max);
-        self.log_executed(key, running, &body, concluded.ended);
+        self.log_executed(key, running, End::Result(&body, concluded.ended));
         if running.row.is_some() {
             if let Some(running) = calls.running.get_mut(key) {
                 running.stage = Stage::Concluding { concluded, by };
@@ -175,19 +211,19 @@ impl Node {
         body: &Bytes,
         ended: Result<(), Code>,
     ) -> Concluded {
-        let now_ms = self.clock.wall_ms();
+        let now_ms = self.ctx.clock.wall_ms();
         let message = Outbound {
-            id: self.fresh_id(now_ms),
+            id: self.ctx.fresh_id(now_ms),
             typ: Type::CapResult,
             to: key.from.as_str(),
             reply_to: Some(key.id),
             thread_id: None,
             // PROTOCOL 8: it is good for as long as the invoke is.
-            ttl_ms: running.expires_at_ms.saturating_sub(now_ms),
+            ttl_ms: running.moments.expires_at_ms.saturating_sub(now_ms),
             body: &[],
             ext: Ext::Fields { traceparent: None, deprecated: running.is_deprecated },
         };
-        let (envelope, _) = self.pass_on(message.draft(self.did()), body, running.signed);
+        let (envelope, _) = self.ctx.pass_on(message.draft(self.ctx.did()), body, running.signed);
         Concluded { envelope, finished_at_ms: now_ms, ended }
     }
 
@@ -208,7 +244,7 @@ impl Node {
     }
 
     fn execution_time_ms(&self, running: &Running) -> u64 {
-        self.clock.monotonic_ms().saturating_sub(running.started_ms)
+        self.ctx.clock.monotonic_ms().saturating_sub(running.moments.started_ms)
     }
 }
 

@@ -1,12 +1,14 @@
 //! Calls that want to run, and those that do, in; whether there is room for one more, and how much is in use, out.
 
+use super::table::Table;
 use capd_proto::capability::CapabilityId;
 use capd_proto::code::Code;
 use capd_proto::identity::Did;
 
-use super::{Calls, Executor};
-use crate::daemon::meter::CallLimit;
-use crate::daemon::node::{Node, Refusal, lock};
+use super::Executor;
+use super::table::Calls;
+use crate::daemon::account::meter::CallLimit;
+use crate::daemon::context::{Refusal, lock};
 
 /// How many calls run: all of them, and those of the caller and of the capability with most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,9 +32,12 @@ pub(in crate::daemon) struct Bounds {
     pub(in crate::daemon) calls_max: usize,
     pub(in crate::daemon) calls_per_peer_max: usize,
     pub(in crate::daemon) calls_per_capability_max: usize,
+    pub(in crate::daemon) calls_per_provider_max: usize,
+    /// Largest message written, in bytes.
+    pub(in crate::daemon) message_bytes_max: usize,
 }
 
-impl Executor {
+impl Table {
     /// Calls that run.
     pub(in crate::daemon) fn in_flight(&self) -> InFlight {
         let calls = lock(&self.calls);
@@ -66,7 +71,7 @@ impl Calls {
     }
 }
 
-impl Node {
+impl Executor {
     /// **Errors:** 5004 when too many calls run, or the caller or the capability has too many; 5002 at shutdown.
     pub(super) fn room_for(
         &self,
@@ -74,10 +79,10 @@ impl Node {
         caller: &Did,
         capability: &CapabilityId,
     ) -> Result<(), Refusal> {
-        if self.draining.is_cancelled() {
+        if self.ctx.draining.is_cancelled() {
             return Err(Refusal::new(Code::UNAVAILABLE, "the sidecar is shutting down"));
         }
-        let bounds = self.executor.bounds;
+        let bounds = self.bounds;
         if calls.running.len() >= bounds.calls_max {
             return Err(self.overloaded(CallLimit::CallsInFlight, "too many calls are in flight"));
         }
@@ -92,7 +97,7 @@ impl Node {
     }
 
     fn overloaded(&self, limit: CallLimit, message: &str) -> Refusal {
-        self.meter.refused(limit);
+        self.account.meter.refused(limit);
         Refusal::new(Code::OVERLOADED, message)
     }
 }

@@ -20,7 +20,7 @@ pub(super) fn create_dir(dir: &Path) -> Result<(), StartError> {
 /// Checks the state folder, the configuration, the declaration and the policies.
 ///
 /// **Errors:** [`StartError::Exposed`] for the first that somebody else may write, unless `agent.check_files` is off.
-pub(in crate::daemon) fn check(config: &Config) -> Result<(), StartError> {
+pub(super) fn check(config: &Config) -> Result<(), StartError> {
     if !config.agent.check_files {
         return Ok(());
     }

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use rustix::process::geteuid;
 
+use super::hashes::hashes;
 use super::{StartError, schema_error};
 use crate::config::Config;
-use crate::daemon::hashes::hashes;
-use crate::daemon::node::Node;
-use crate::daemon::providers::Place;
+use crate::daemon::executor::Place;
+use crate::daemon::sidecar::Sidecar;
 use crate::declaration::{Declaration, Mistake, Mistakes};
 use crate::provider::process::confine::{
     Enforced, Ground, GroupBounds, Groups, OF_ROOT, ResourceLimits, SYSTEM, User,
@@ -19,7 +19,7 @@ use crate::provider::process::{orphans, program};
 
 /// Serves every capability that has a command.
 pub(super) fn serve_processes(
-    node: &Arc<Node>,
+    sidecar: &Arc<Sidecar>,
     config: &Config,
     declaration: &Declaration,
     helper: Option<PathBuf>,
@@ -28,7 +28,7 @@ pub(super) fn serve_processes(
     let has_commands = declaration.capabilities.iter().any(|declared| declared.command.is_some());
     let (user, groups) = match (has_commands, &helper) {
         (true, Some(_)) => {
-            collect_orphans(node)?;
+            collect_orphans(sidecar)?;
             (user(config)?, groups(config))
         }
         (true, None) => {
@@ -41,7 +41,11 @@ pub(super) fn serve_processes(
     let place = Place { dir, helper, ground, groups };
     let hashes = hashes(declaration)?;
     for declared in &declaration.capabilities {
-        let served = node.serve_declared(declared, hashes.of(&declared.id), &place);
+        let served = sidecar.executor.serve_declared(
+            declared,
+            hashes.of(&declared.id).map(|hashed| (hashed.static_hash, hashed.lineage)),
+            &place,
+        );
         served.map_err(|(schema, error)| match schema {
             Some(schema) => schema_error(&declared.id, schema, &error),
             None => StartError::System(error),
@@ -82,11 +86,11 @@ pub(super) fn check_commands(config: &Config, declaration: &Declaration) -> Resu
 }
 
 /// Takes in what commands leave behind, for as long as the sidecar runs.
-fn collect_orphans(node: &Arc<Node>) -> Result<(), StartError> {
+fn collect_orphans(sidecar: &Arc<Sidecar>) -> Result<(), StartError> {
     orphans::adopt()
         .map_err(|error| StartError::System(format!("orphan processes cannot be adopted: {error}")))?;
-    let shutdown = node.shutdown.clone();
-    node.spawn(async move {
+    let shutdown = sidecar.ctx.shutdown.clone();
+    sidecar.ctx.spawn(async move {
         tokio::select! {
             () = shutdown.cancelled() => {}
             collected = orphans::collect() => {

@@ -1,0 +1,65 @@
+//! What the sidecar met in; audit records, lines of the access log and counts out. None of them makes a call wait or fail.
+//!
+//! [`audit`] writes the records, [`denials`] folds those that would be too many, [`access`] logs each call once, [`meter`]
+//! counts calls and what a bound refused, [`turns`] counts what an agent has to repair, [`deprecation`] warns once of what
+//! is deprecated, [`rates`] says when to come back.
+
+pub(in crate::daemon) mod access;
+pub(in crate::daemon) mod audit;
+pub(in crate::daemon) mod denials;
+mod deprecation;
+pub(in crate::daemon) mod meter;
+mod rates;
+mod turns;
+
+use std::sync::{Arc, Mutex};
+
+use self::access::Access;
+use self::denials::Denials;
+use self::deprecation::Warned;
+use self::meter::Meter;
+use self::turns::Turns;
+use super::context::Ctx;
+use crate::store::audit::Audit;
+
+/// What is accounted for, and how much of it.
+pub(in crate::daemon) struct Account {
+    ctx: Arc<Ctx>,
+    /// What must be accounted for.
+    pub(in crate::daemon) audit: Audit,
+    /// Counts calls.
+    pub(in crate::daemon) meter: Meter,
+    /// Who was denied how often.
+    pub(in crate::daemon) denials: Denials,
+    turns: Turns,
+    warned: Warned,
+    bounds: Told,
+    /// **Units:** milliseconds since the Unix epoch.
+    pub(in crate::daemon) started_at_ms: u64,
+}
+
+/// How much is told.
+#[derive(Clone, Debug)]
+pub(in crate::daemon) struct Told {
+    /// What is logged of calls.
+    pub(in crate::daemon) access: Access,
+    /// Bytes kept of a result that breaks its schema.
+    pub(in crate::daemon) raw_bytes_max: usize,
+    /// Most repairs of params in one turn.
+    pub(in crate::daemon) repairs_max: u64,
+}
+
+impl Account {
+    pub(in crate::daemon) fn new(ctx: Arc<Ctx>, audit: Audit, bounds: Told) -> Arc<Self> {
+        Arc::new(Self {
+            started_at_ms: ctx.clock.wall_ms(),
+            audit,
+            meter: Meter::default(),
+            denials: Denials::default(),
+            turns: Turns::new(bounds.repairs_max),
+            warned: Mutex::default(),
+            bounds,
+            ctx,
+        })
+    }
+}

@@ -1,0 +1,30 @@
+//! A call of the agent's that has its answer in; its line of the access log out.
+
+use super::Caller;
+use capd_proto::message::Role;
+
+use super::RelayedCall;
+use crate::daemon::account::access::{End, Line};
+
+impl Caller {
+    /// The agent has its answer to a call of its own.
+    pub(super) fn log_relayed(&self, call: &RelayedCall, end: End<'_>) {
+        if !self.account.ended(Role::Caller, end) {
+            return;
+        }
+        let logged = call.logged();
+        let descriptor = logged.descriptor.as_deref();
+        self.account.log(&Line {
+            role: Role::Caller,
+            id: call.id(),
+            trace: logged.trace,
+            caller: self.ctx.did().as_str(),
+            peer: logged.peer.as_ref().map(|peer| peer.as_str()),
+            capability: Some(logged.name),
+            version: descriptor.map(|descriptor| &descriptor.id.version),
+            end,
+            time_ms: self.ctx.clock.monotonic_ms().saturating_sub(logged.started_ms),
+            params: Some(logged.invoked.params().into()),
+        });
+    }
+}

@@ -1,0 +1,237 @@
+//! A call of the agent's that goes to a peer: what it asks for, who waits for it, and how far it is.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use capd_proto::call::caller::Caller as Machine;
+use capd_proto::cbor;
+use capd_proto::code::Code;
+use capd_proto::envelope::{Encoded, MessageId};
+use capd_proto::identity::Did;
+use capd_proto::ledger::JournalId;
+use capd_proto::message::{Descriptor, ErrorBody, Invoke, Type};
+use capd_proto::negotiate::Want;
+use smallvec::SmallVec;
+use tokio::sync::Notify;
+
+use crate::daemon::account::access::TraceId;
+use crate::daemon::account::audit::Audited;
+use crate::daemon::context::Inbound;
+use crate::daemon::context::judge::Judged;
+use crate::daemon::context::{Refusal, lock};
+use crate::net::{Link, Route};
+use crate::schema::Artifact;
+use crate::store::Replica;
+
+/// A call of the agent's that goes to a peer.
+pub(super) struct RelayedCall {
+    /// The agent's id for it, which is also the id it first goes out under.
+    pub(super) id: MessageId,
+    pub(super) invoked: Mutex<Invoked>,
+    pub(super) name: String,
+    pub(super) want: Want,
+    pub(super) to: Option<Did>,
+    pub(super) ext: Option<Bytes>,
+    pub(super) thread_id: Option<Bytes>,
+    pub(super) moments: Moments,
+    pub(super) trace: TraceId,
+    /// Set with the agent's answer, so that nothing is sent that nobody waits for.
+    pub(super) ended: Ended,
+    pub(super) progress: Mutex<Progress>,
+    /// The last verdict over its params that took long.
+    pub(super) judged: Mutex<Option<Judged>>,
+}
+
+/// When a call came, and until when it lasts.
+#[derive(Clone, Copy)]
+pub(super) struct Moments {
+    /// Its `ts + ttl`. **Units:** milliseconds since the Unix epoch.
+    pub(super) expires_at_ms: u64,
+    /// The time that the invoke names, in milliseconds.
+    pub(super) timeout_ms: Option<u64>,
+    /// When waiting for a provider ends. **Units:** monotonic milliseconds.
+    pub(super) deadline_ms: u64,
+    /// When it came. **Units:** monotonic milliseconds.
+    pub(super) started_ms: u64,
+}
+
+/// Whether a call has had its answer. Nearly always nobody waits for that, so it is less than a token.
+#[derive(Default)]
+pub(super) struct Ended {
+    pub(super) is_set: AtomicBool,
+    pub(super) told: Notify,
+}
+
+impl Ended {
+    pub(super) fn set(&self) {
+        self.is_set.store(true, Ordering::Release);
+        self.told.notify_waiters();
+    }
+
+    pub(super) fn is_set(&self) -> bool {
+        self.is_set.load(Ordering::Acquire)
+    }
+
+    /// What `work` comes to, unless the call ends before; it is not begun then.
+    pub(super) async fn or<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        let told = self.told.notified();
+        if self.is_set() {
+            return None;
+        }
+        tokio::select! {
+            biased;
+            () = told => None,
+            done = work => Some(done),
+        }
+    }
+}
+
+/// A call's CAP_INVOKE body, and the params within.
+#[derive(Clone)]
+pub(super) struct Invoked {
+    pub(super) body: Bytes,
+    pub(super) params: Range<usize>,
+}
+
+impl Invoked {
+    pub(super) fn new(inbound: &Inbound<'_>, invoke: &Invoke<'_>) -> Self {
+        let start = invoke.params.as_ptr().addr() - inbound.body.as_ptr().addr();
+        let body = Encoded::item_of(inbound.payload, inbound.body);
+        Self { body, params: start..start + invoke.params.len() }
+    }
+
+    /// The params, in memory that is shared with the body.
+    pub(super) fn shared_params(&self) -> Bytes {
+        self.body.slice(self.params.clone())
+    }
+
+    pub(super) fn params(&self) -> &[u8] {
+        &self.body[self.params.clone()]
+    }
+}
+
+pub(super) struct Progress {
+    pub(super) waiters: SmallVec<[(Arc<Link>, Route); 1]>,
+    /// The peer that is being written down before the call may leave.
+    pub(super) given: Option<Chosen>,
+    /// Set once the call may go to its peer.
+    pub(super) chosen: Option<Chosen>,
+}
+
+pub(super) struct Chosen {
+    pub(super) machine: Machine,
+    pub(super) peer: Did,
+    /// The peer's journal, where the call is given to that.
+    pub(super) journal: Option<JournalId>,
+    /// Those that calls like it are shared among, where it may run only once and none has it yet.
+    pub(super) among: Vec<Replica>,
+    /// What was chosen, where the peer says that it serves it.
+    pub(super) descriptor: Option<Arc<Descriptor>>,
+    pub(super) idempotent: bool,
+    pub(super) output: Option<Arc<Artifact>>,
+    /// The id of each generation.
+    pub(super) ids: SmallVec<[MessageId; 1]>,
+    /// The id of the request that cancels it, once there is one.
+    pub(super) cancel: Option<MessageId>,
+}
+
+/// What a machine's output may speak of.
+#[derive(Clone, Copy)]
+pub(super) enum Handed<'a> {
+    Nothing,
+    Message(&'a Inbound<'a>, Type),
+    /// A CAP_RESULT, and what it says: a result, which is CBOR, or an error of this code.
+    Result(&'a Inbound<'a>, Result<&'a [u8], Code>),
+    Refusal(&'a Refusal),
+}
+
+impl<'a> Handed<'a> {
+    /// The message, if it is one.
+    pub(super) const fn message(self) -> Option<(&'a Inbound<'a>, Type)> {
+        match self {
+            Self::Message(inbound, typ) => Some((inbound, typ)),
+            Self::Result(inbound, _) => Some((inbound, Type::CapResult)),
+            Self::Nothing | Self::Refusal(_) => None,
+        }
+    }
+
+    /// The body of the ERROR that it is, as far as another message can hold it.
+    pub(super) fn error(self) -> Option<Vec<u8>> {
+        let error = match self {
+            Self::Message(inbound, Type::Error) => ErrorBody::decode(inbound.body).ok()?,
+            Self::Refusal(refusal) => {
+                let error = ErrorBody::new(refusal.code, refusal.message.as_str());
+                ErrorBody { details: refusal.details.as_deref(), ..error }
+            }
+            Self::Nothing | Self::Message(..) | Self::Result(..) => return None,
+        };
+        // It stands deeper than it came, and what is too deep for the agent would take the whole answer with it.
+        let fits = |details: &&[u8]| cbor::check(&[&[0x81; 8][..], details].concat()).is_ok();
+        let mut body = Vec::new();
+        ErrorBody { details: error.details.filter(fits), ..error }.encode(&mut body);
+        Some(body)
+    }
+}
+
+/// What is logged of a call.
+pub(super) struct Logged<'a> {
+    pub(super) name: &'a str,
+    pub(super) invoked: Invoked,
+    pub(super) trace: TraceId,
+    /// **Units:** monotonic milliseconds.
+    pub(super) started_ms: u64,
+    pub(super) peer: Option<Did>,
+    pub(super) descriptor: Option<Arc<Descriptor>>,
+}
+
+impl RelayedCall {
+    /// Has another ask for the call wait for its answer; `false` when it has ended meanwhile. **Errors:** 4001 for an ask with
+    /// another body.
+    pub(super) fn join(&self, inbound: &Inbound<'_>) -> Result<bool, Refusal> {
+        if lock(&self.invoked).body != *inbound.body {
+            return Err(Refusal::new(Code::BAD_REQUEST, "this id belongs to a call with another body"));
+        }
+        let mut progress = lock(&self.progress);
+        // Whoever ends the call says so before it takes those who wait.
+        if self.ended.is_set() {
+            return Ok(false);
+        }
+        progress.waiters.push((Arc::clone(inbound.link), inbound.route.clone()));
+        Ok(true)
+    }
+
+    pub(in crate::daemon) const fn id(&self) -> &MessageId {
+        &self.id
+    }
+
+    pub(super) fn logged(&self) -> Logged<'_> {
+        let progress = lock(&self.progress);
+        let chosen = progress.chosen.as_ref();
+        Logged {
+            name: &self.name,
+            invoked: self.invoked(),
+            trace: self.trace,
+            started_ms: self.moments.started_ms,
+            peer: chosen.map(|chosen| chosen.peer.clone()),
+            descriptor: chosen.and_then(|chosen| chosen.descriptor.clone()),
+        }
+    }
+
+    pub(super) fn invoked(&self) -> Invoked {
+        lock(&self.invoked).clone()
+    }
+
+    /// Keeps the body where it went out, in place of where it came in: a large one is held once.
+    pub(super) fn keep(&self, sent: Bytes) {
+        lock(&self.invoked).body = sent;
+    }
+
+    /// The call as it is accounted for, with the agent that it is, or was to be, given to.
+    pub(super) fn audited<'a>(&'a self, invoked: &'a Invoked, peer: &'a Did) -> Audited<'a> {
+        let invoke = Invoke::decode(&invoked.body).ok();
+        let session = invoke.and_then(|invoke| invoke.session).map(|session| session.session_id);
+        Audited { capability: &self.name, peer: peer.as_str(), id: &self.id, session }
+    }
+}

@@ -1,0 +1,240 @@
+//! What happened to a call in; what its machine says to do about it, done.
+
+use super::Caller;
+use std::iter;
+use std::sync::Arc;
+
+use capd_proto::call::Jitter;
+use capd_proto::call::caller::{Generation, Input, Output};
+use capd_proto::code::Code;
+use capd_proto::envelope::Ext;
+use capd_proto::identity::Did;
+use capd_proto::message::{Request, Type};
+
+use super::answers::nothing_waits;
+use super::memory::naming;
+use super::outgoing::Waiter;
+use super::{Handed, RelayedCall};
+use crate::daemon::context::{Outbound, Refusal, lock, seal::ANSWER_TTL_MS, seal::needs_signature};
+use crate::net::Link;
+
+impl Caller {
+    /// Tells a call's machine what happened, and does what it says.
+    pub(super) fn drive_call(
+        self: &Arc<Self>,
+        call: &Arc<RelayedCall>,
+        input: Option<Input>,
+        handed: Handed<'_>,
+    ) {
+        let outputs = {
+            let mut progress = lock(&call.progress);
+            let Some(chosen) = &mut progress.chosen else { return };
+            if let Some(input) = input {
+                let jitter = if input.may_pause() { self.jitter() } else { Jitter::NONE };
+                chosen.machine.handle(input, self.ctx.clock.monotonic_ms(), jitter);
+            }
+            // Nearly always it is one, which needs no list.
+            let first = chosen.machine.poll_output();
+            first.into_iter().chain(iter::from_fn(|| chosen.machine.poll_output()).collect::<Vec<_>>())
+        };
+        for output in outputs {
+            self.act_on(call, output, handed);
+        }
+    }
+
+    pub(super) fn act_on(self: &Arc<Self>, call: &Arc<RelayedCall>, output: Output, handed: Handed<'_>) {
+        match output {
+            Output::Send { generation, attempt } => {
+                // PROTOCOL 8: an idempotent call is tried on another provider if one is connected.
+                if attempt > 1 {
+                    self.move_call(call);
+                }
+                self.send_call(call, generation);
+            }
+            Output::Pause { until_ms, .. } => self.wake_call(call, until_ms),
+            Output::Relay => {
+                if let Some((inbound, typ)) = handed.message() {
+                    let envelope = self.towards_agent(call, inbound, typ);
+                    let waiters = lock(&call.progress).waiters.clone();
+                    for (link, route) in waiters {
+                        self.ctx.send(&link, &route, envelope.clone());
+                    }
+                }
+            }
+            Output::SendCancel { generation } => self.send_cancel(call, generation),
+            Output::Deliver(delivery) => self.deliver_call(call, delivery, handed),
+            Output::Drop => {}
+            Output::RefuseResult => {
+                if let Some((inbound, _)) = handed.message() {
+                    self.ctx.refuse(inbound.link, inbound.route, Some(inbound.envelope.id), &nothing_waits());
+                }
+            }
+        }
+    }
+
+    /// Sends the invoke, or sees to it that it is sent once there is a link.
+    pub(super) fn send_call(self: &Arc<Self>, call: &Arc<RelayedCall>, generation: Generation) {
+        let (peer, id, until_ms, answered_by_ms, idempotent, journal) = {
+            let mut progress = lock(&call.progress);
+            let Some(chosen) = &mut progress.chosen else { return };
+            while chosen.ids.len() <= generation.0 as usize {
+                chosen.ids.push(self.ctx.fresh_id(self.ctx.clock.wall_ms()));
+            }
+            let until_ms = chosen.machine.poll_timeout().unwrap_or(call.moments.deadline_ms);
+            let (id, answered_by_ms) = (chosen.ids[generation.0 as usize], chosen.machine.deadline_ms());
+            (chosen.peer.clone(), id, until_ms, answered_by_ms, chosen.idempotent, chosen.journal)
+        };
+        // PROTOCOL 8: a copy is never sent that must be refused as expired.
+        if call.moments.expires_at_ms < self.ctx.clock.wall_ms() {
+            let refusal = Refusal::new(Code::INVALID_TIMESTAMP, "the call's ts + ttl has passed");
+            return self.not_sent(call, generation, &refusal, Some(false));
+        }
+        let Some(link) = self.directory.peers.link(&peer) else {
+            return self.send_call_later(call, generation, until_ms);
+        };
+        if !idempotent && !self.same_memory(call, generation, &link) {
+            return;
+        }
+        let ext = naming(call.ext.as_deref(), journal);
+        let invoked = call.invoked();
+        let message = Outbound {
+            id,
+            typ: Type::CapInvoke,
+            to: peer.as_str(),
+            reply_to: None,
+            thread_id: call.thread_id.as_deref(),
+            ttl_ms: call.moments.expires_at_ms.saturating_sub(id.ts_ms()),
+            body: &[],
+            ext: ext.as_deref().map_or(Ext::None, Ext::Raw),
+        };
+        let (envelope, body) =
+            self.ctx.pass_on(message.draft(self.ctx.did()), &invoked.body, needs_signature(&link));
+        call.keep(body);
+        drop(invoked);
+        if !idempotent {
+            self.gifts.sent(&call.id);
+        }
+        // Told before it is so: once the request waits for its answer, its link may be lost at any moment.
+        self.drive_call(call, Some(Input::Sent), Handed::Nothing);
+        let who = Waiter::Call(Arc::clone(call), generation);
+        let sent = self.request(&link, id, envelope, answered_by_ms, who);
+        if let Err(refusal) = sent {
+            self.not_sent(call, generation, &refusal, None);
+        }
+    }
+
+    /// The copy that was to leave does not.
+    pub(super) fn not_sent(
+        self: &Arc<Self>,
+        call: &Arc<RelayedCall>,
+        generation: Generation,
+        refusal: &Refusal,
+        retry: Option<bool>,
+    ) {
+        let input = Input::Error { generation, code: refusal.code, retry, retry_after_ms: None };
+        self.drive_call(call, Some(input), Handed::Refusal(refusal));
+    }
+
+    /// The chosen peer, if there is a link to it.
+    fn linked_peer(&self, call: &RelayedCall) -> Option<Did> {
+        let peer = lock(&call.progress).chosen.as_ref().map(|chosen| chosen.peer.clone())?;
+        self.directory.peers.link(&peer).map(|_| peer)
+    }
+
+    /// Why a call that nobody may have run cannot leave until an owner changes something.
+    fn never_to_be_sent(&self, call: &RelayedCall) -> Option<Refusal> {
+        let peer = {
+            let progress = lock(&call.progress);
+            // What has left may have run: whoever has it is asked for as long as the call lasts.
+            let chosen = progress.chosen.as_ref().filter(|chosen| !chosen.machine.may_have_run())?;
+            chosen.peer.clone()
+        };
+        self.directory.unlinked.lasting(&peer).map(|_| self.directory.unreachable(&peer))
+    }
+
+    pub(super) fn send_call_later(
+        self: &Arc<Self>,
+        call: &Arc<RelayedCall>,
+        generation: Generation,
+        until_ms: u64,
+    ) {
+        let caller = Arc::clone(self);
+        let call = Arc::clone(call);
+        let mut changes = self.directory.peers.watch();
+        self.ctx.spawn(async move {
+            let until = caller.ctx.clock.moment(until_ms);
+            loop {
+                let is_done =
+                    lock(&call.progress).chosen.as_ref().is_none_or(|chosen| chosen.machine.is_done());
+                if is_done {
+                    return;
+                }
+                if caller.move_call(&call) || caller.linked_peer(&call).is_some() {
+                    return caller.send_call(&call, generation);
+                }
+                if let Some(refusal) = caller.never_to_be_sent(&call) {
+                    return caller.not_sent(&call, generation, &refusal, Some(false));
+                }
+                if tokio::time::timeout_at(until, changes.changed()).await.is_err() {
+                    return caller.drive_call(&call, Some(Input::Timeout), Handed::Nothing);
+                }
+            }
+        });
+    }
+
+    pub(super) fn wake_call(self: &Arc<Self>, call: &Arc<RelayedCall>, until_ms: u64) {
+        let caller = Arc::clone(self);
+        let call = Arc::clone(call);
+        self.ctx.spawn(async move {
+            tokio::time::sleep_until(caller.ctx.clock.moment(until_ms)).await;
+            caller.drive_call(&call, Some(Input::Timeout), Handed::Nothing);
+        });
+    }
+
+    pub(super) fn send_cancel(&self, call: &Arc<RelayedCall>, generation: Generation) {
+        let id = self.ctx.fresh_id(self.ctx.clock.wall_ms());
+        let (peer, target) = {
+            let mut progress = lock(&call.progress);
+            let Some(chosen) = &mut progress.chosen else { return };
+            let target = chosen.ids[generation.0 as usize];
+            // The cancel is one more id that something waits for until the call has ended.
+            chosen.cancel = Some(id);
+            (chosen.peer.clone(), target)
+        };
+        // PROTOCOL 4: on the link and the stream that the call went on, behind it. A call whose link is lost may still be
+        // found by any other: there the cancel leaves a mark.
+        let sent_on = self.outgoing.requests.route_of(&target, &peer);
+        let same =
+            sent_on.and_then(|(link, route)| Some((self.directory.peers.link_of(&peer, link)?, Some(route))));
+        let Some((link, route)) = same.or_else(|| Some((self.directory.peers.link(&peer)?, None))) else {
+            return;
+        };
+        let mut body = Vec::new();
+        Request::Cancel { target }.encode(&mut body);
+        let message = Outbound {
+            id,
+            typ: Type::Request,
+            to: peer.as_str(),
+            reply_to: None,
+            thread_id: None,
+            ttl_ms: ANSWER_TTL_MS,
+            body: &body,
+            ext: Ext::None,
+        };
+        let envelope = self.ctx.seal(&message, &link);
+        let deadline_ms = self.ctx.clock.monotonic_ms().saturating_add(ANSWER_TTL_MS);
+        let send = |link: &Arc<Link>| match &route {
+            Some(route) => link.cancel_behind(route, envelope),
+            None => link.request_in_order(envelope),
+        };
+        let who = Waiter::Cancel(Arc::clone(call));
+        if let Err(refusal) = self.request_by(&link, id, deadline_ms, who, send) {
+            tracing::debug!(%peer, reason = refusal.message, "a cancel was not sent");
+        }
+    }
+
+    pub(super) fn jitter(&self) -> Jitter {
+        // Without randomness the pause is its longest, which is safe.
+        self.ctx.random.u32().map_or(Jitter::NONE, Jitter)
+    }
+}

@@ -1,0 +1,350 @@
+//! Calls that may run only once in; whom each was given to, in memory and on disk, out.
+//!
+//! Two sidecars know nothing of each other's ledgers. A call that is asked for again under its own id therefore goes to
+//! whoever had it first, also after this process has started again (PROTOCOL 8).
+
+use super::Caller;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use ahash::HashMap;
+use capd_proto::code::Code;
+use capd_proto::envelope::MessageId;
+use capd_proto::identity::Did;
+
+use super::reserved::{Asked, Cover, Reservations, To};
+use super::{Chosen, Handed, RelayedCall};
+use crate::daemon::account::meter::CallLimit;
+use crate::daemon::context::{Refusal, lock};
+use crate::daemon::journal::{untaken, unwritable};
+use crate::net::deadlines::Deadlines;
+use crate::store::{Change, Given, Replica, Reserved, Row, StoreError, Work};
+
+/// Whom calls were given to, until their `ts + ttl`.
+pub(in crate::daemon) struct Gifts {
+    state: Mutex<State>,
+    gifts_max: usize,
+}
+
+#[derive(Default)]
+struct State {
+    by_id: HashMap<MessageId, Gift>,
+    reservations: Reservations,
+    expiry: Deadlines<MessageId>,
+    /// The latest `ts + ttl` that has expired: a clock that goes back gives no call away again.
+    expired_ms: u64,
+}
+
+struct Gift {
+    replica: Replica,
+    expires_at_ms: u64,
+    /// The row that keeps it.
+    row: Row,
+    /// Whether that row keeps nothing else.
+    is_own: bool,
+    /// Whether it is on disk: only then may a call leave because of it.
+    is_durable: bool,
+    /// Whether the peer may have executed the call: a copy left, now or in a former process, and no ERROR has said that
+    /// it was refused.
+    may_have_run: bool,
+}
+
+/// Whom a call of the agent's goes to stands in this row: it may be sent.
+pub(in crate::daemon) struct Written {
+    call: Arc<RelayedCall>,
+    row: Row,
+}
+
+/// What a gift asks of the journal.
+#[derive(Default)]
+struct Asks {
+    /// What must be on disk before the call may leave.
+    first: Option<Change>,
+    /// A row that is not needed any more.
+    forget: Option<Row>,
+}
+
+impl Gifts {
+    /// Those that a former process has left, and how far it had forgotten others, with room for `gifts_max`.
+    pub(in crate::daemon) fn new(
+        (given, reserved): (Vec<Given>, Vec<Reserved>),
+        expired_ms: u64,
+        gifts_max: usize,
+    ) -> Self {
+        let reservations = Reservations::new(reserved);
+        let mut state = State { reservations, expired_ms, ..State::default() };
+        for Given { row, id, replica, expires_at_ms } in given {
+            let gift =
+                Gift { replica, expires_at_ms, row, is_own: true, is_durable: true, may_have_run: true };
+            state.insert(id, gift);
+        }
+        Self { state: Mutex::new(state), gifts_max }
+    }
+
+    /// Whom the call of this id was given to.
+    pub(in crate::daemon) fn peer(&self, id: &MessageId) -> Option<Did> {
+        self.replica(id).map(|replica| replica.peer)
+    }
+
+    /// The same, with the journal that it is to be remembered in.
+    pub(super) fn replica(&self, id: &MessageId) -> Option<Replica> {
+        lock(&self.state).by_id.get(id).map(|gift| gift.replica.clone())
+    }
+
+    /// Whom a call of this id, of which nobody here knows, may have been given to by a former process.
+    pub(super) fn former(&self, id: &MessageId, name: &str) -> Option<Replica> {
+        lock(&self.state).reservations.former(name, id).cloned()
+    }
+
+    /// Whom a call is promised to with others of its capability: it may leave for there at once.
+    pub(super) fn promised(&self, call: &RelayedCall) -> Option<Replica> {
+        lock(&self.state).reservations.promised(call.asked()).cloned()
+    }
+
+    /// Takes back what nothing was sent of; gives the row that keeps nothing else.
+    pub(super) fn take_back(&self, id: &MessageId) -> Option<Row> {
+        lock(&self.state).remove(id).filter(|gift| gift.is_own).map(|gift| gift.row)
+    }
+
+    /// Whether the call of this id may have been executed, so that nobody may call it refused (PROTOCOL 8).
+    pub(super) fn may_have_run(&self, id: &MessageId, name: &str) -> bool {
+        let state = lock(&self.state);
+        let gift = state.by_id.get(id);
+        gift.map_or_else(|| state.reservations.has_former(name, id.ts_ms()), |gift| gift.may_have_run)
+    }
+
+    /// A copy of the call is about to leave.
+    pub(super) fn sent(&self, id: &MessageId) {
+        self.set_may_have_run(id, true);
+    }
+
+    /// The one copy of the call that left was refused, or none left.
+    pub(super) fn refused(&self, id: &MessageId) {
+        self.set_may_have_run(id, false);
+    }
+
+    fn set_may_have_run(&self, id: &MessageId, may_have_run: bool) {
+        if let Some(gift) = lock(&self.state).by_id.get_mut(id) {
+            gift.may_have_run = may_have_run;
+        }
+    }
+
+    /// Whether it is on disk whom the call of this id was given to.
+    fn is_durable(&self, id: &MessageId) -> bool {
+        lock(&self.state).by_id.get(id).is_some_and(|gift| gift.is_durable)
+    }
+
+    /// A gift's row is on disk.
+    fn written(&self, id: &MessageId, name: &str, row: Row) {
+        let mut state = lock(&self.state);
+        state.reservations.written(name, row);
+        if let Some(gift) = state.by_id.get_mut(id)
+            && gift.row == row
+        {
+            gift.is_durable = true;
+        }
+    }
+
+    /// A gift's row could not be written; one that a later row took the place of stays. Gives the row that the disk
+    /// may have kept all the same, where nothing else may need it.
+    fn unwritten(&self, id: &MessageId, name: &str, row: Row) -> Option<Row> {
+        let mut state = lock(&self.state);
+        let is_reservation = state.reservations.unwritten(name, row);
+        if state.by_id.get(id).is_some_and(|gift| gift.row == row) {
+            state.remove(id);
+        }
+        // A reservation that was kept may have taken the place of one that is relied on, for the same peer.
+        (!is_reservation).then_some(row)
+    }
+
+    /// Remembers whom `call` goes to. **Errors:** 1003 when calls as old were forgotten, 5004 when there are too
+    /// many.
+    fn give(
+        &self,
+        call: &RelayedCall,
+        to: To<'_>,
+        next_row: impl Fn() -> Row,
+    ) -> Result<(Row, Asks), Refusal> {
+        let (id, expires_at_ms) = (call.id, call.moments.expires_at_ms);
+        let mut state = lock(&self.state);
+        if state.expired_ms > 0 && expires_at_ms <= state.expired_ms {
+            return Err(Refusal::new(Code::INVALID_TIMESTAMP, "calls of this age are no longer remembered"));
+        }
+        if state.by_id.len() >= self.gifts_max {
+            return Err(Refusal::new(Code::OVERLOADED, "the memory of calls is full"));
+        }
+        // Where the agent names the peer, it may name another for the next call, in whose way a reservation would stand
+        // after a restart.
+        let cover = if call.to.is_some() {
+            Cover::Own
+        } else {
+            state.reservations.cover(call.asked(), to, &next_row)
+        };
+        let replica = to.replica;
+        let (row, first) = match cover {
+            Cover::Covered(row) => (row, None),
+            Cover::Reserve(reserved, replaces) => {
+                (reserved.row, Some(Change::Reserve { reserved, replaces }))
+            }
+            Cover::Own => {
+                let row = next_row();
+                (row, Some(Change::Give(Given { row, id, replica: replica.clone(), expires_at_ms })))
+            }
+        };
+        let (is_own, is_durable) = (matches!(first, Some(Change::Give(_))), first.is_none());
+        let may_have_run = match state.by_id.get(&id) {
+            Some(former) => former.may_have_run,
+            None => state.reservations.has_former(&call.name, id.ts_ms()),
+        };
+        let gift = Gift { replica: replica.clone(), expires_at_ms, row, is_own, is_durable, may_have_run };
+        let forget = state.insert(id, gift).filter(|former| former.is_own).map(|former| former.row);
+        Ok((row, Asks { first, forget }))
+    }
+
+    /// Takes out what has expired, as rows of the journal, and the latest `ts + ttl` of it all.
+    fn take_expired(&self, now_ms: u64) -> (Vec<Row>, u64) {
+        let mut state = lock(&self.state);
+        let (mut rows, expired_ms) = state.reservations.take_expired(now_ms);
+        state.expired_ms = state.expired_ms.max(expired_ms);
+        while let Some((at_ms, &id)) = state.expiry.first()
+            && at_ms < now_ms
+        {
+            rows.extend(state.remove(&id).filter(|gift| gift.is_own).map(|gift| gift.row));
+            state.expired_ms = state.expired_ms.max(at_ms);
+        }
+        (rows, state.expired_ms)
+    }
+}
+
+impl RelayedCall {
+    /// The call as reservations know it.
+    fn asked(&self) -> Asked<'_> {
+        Asked { name: &self.name, id: &self.id, expires_at_ms: self.moments.expires_at_ms }
+    }
+}
+
+impl State {
+    /// Gives the gift that it takes the place of.
+    fn insert(&mut self, id: MessageId, gift: Gift) -> Option<Gift> {
+        let former = self.remove(&id);
+        self.expiry.insert(gift.expires_at_ms, id);
+        self.by_id.insert(id, gift);
+        former
+    }
+
+    fn remove(&mut self, id: &MessageId) -> Option<Gift> {
+        let gift = self.by_id.remove(id)?;
+        let waits =
+            |at_ms, id: &MessageId| self.by_id.get(id).is_some_and(|gift| gift.expires_at_ms == at_ms);
+        self.expiry.remove(gift.expires_at_ms, id, self.by_id.len(), waits);
+        Some(gift)
+    }
+}
+
+impl Caller {
+    /// Whether the call of this id may have been executed, so that nobody may call it refused (PROTOCOL 8).
+    pub(in crate::daemon) fn may_have_run(&self, id: &MessageId, name: &str) -> bool {
+        self.gifts.may_have_run(id, name)
+    }
+
+    /// PROTOCOL 8: a call that was given to a peer is asked about there, whoever else serves it by then, or the agent
+    /// names in `to`; else `to`. `runs_here` tells whether it runs, or ran, here.
+    ///
+    /// **Errors:** 5002 when a former process may have given it to another than `to`.
+    pub(in crate::daemon) fn given_to(
+        &self,
+        id: &MessageId,
+        name: &str,
+        to: Option<Did>,
+        runs_here: impl FnOnce() -> bool,
+    ) -> Result<Option<Did>, Refusal> {
+        if let Some(peer) = self.gifts.peer(id) {
+            return Ok(Some(peer));
+        }
+        match self.gifts.former(id, name).map(|replica| replica.peer) {
+            None => Ok(to),
+            Some(_) if runs_here() => Ok(to),
+            Some(peer) if to.as_ref().is_none_or(|to| *to == peer) => Ok(Some(peer)),
+            Some(peer) => {
+                let why = format!(
+                    "before this sidecar started, {peer} may have received this call; ask there, or make a new one"
+                );
+                Err(Refusal::new(Code::UNAVAILABLE, why))
+            }
+        }
+    }
+
+    /// Sends a call for which a peer was chosen, once it is on disk who that is if it may run only once.
+    pub(super) fn give(self: &Arc<Self>, call: &Arc<RelayedCall>, chosen: Chosen) {
+        if chosen.idempotent || self.gifts.is_durable(&call.id) {
+            lock(&call.progress).chosen = Some(chosen);
+            return self.drive_call(call, None, Handed::Nothing);
+        }
+        let replica = Replica { peer: chosen.peer.clone(), journal: chosen.journal };
+        let to = To { replica: &replica, among: &chosen.among };
+        let (row, asks) = match self.gifts.give(call, to, || self.scribe.next_row()) {
+            Ok(given) => given,
+            Err(refusal) => {
+                if refusal.code == Code::OVERLOADED {
+                    self.account.meter.refused(CallLimit::LedgerEntries);
+                }
+                return self.refuse_call(call, &refusal);
+            }
+        };
+        match asks.first {
+            None => {
+                lock(&call.progress).chosen = Some(chosen);
+                self.drive_call(call, None, Handed::Nothing);
+            }
+            Some(change) => {
+                lock(&call.progress).given = Some(chosen);
+                let given = Written { call: Arc::clone(call), row };
+                if let Err(reason) = self.scribe.submit(Work::Write(change), given) {
+                    self.gifts.unwritten(&call.id, &call.name, row);
+                    self.refuse_call(call, &untaken(reason));
+                }
+            }
+        }
+        if let Some(row) = asks.forget {
+            self.scribe.forget(row);
+        }
+    }
+
+    /// It is on disk who the call goes to, so it may leave; unless it has ended meanwhile.
+    pub(in crate::daemon) fn on_given(self: &Arc<Self>, written: Written, error: Option<StoreError>) {
+        let Written { call, row } = &written;
+        let row = *row;
+        if let Some(error) = error {
+            tracing::error!(id = %call.id, %error, "a call is refused: the journal cannot be written");
+            let kept = self.gifts.unwritten(&call.id, &call.name, row);
+            if !call.ended.is_set() {
+                self.refuse_call(call, &unwritable());
+            }
+            if let Some(row) = kept {
+                self.scribe.forget(row);
+            }
+            return;
+        }
+        self.gifts.written(&call.id, &call.name, row);
+        {
+            let mut progress = lock(&call.progress);
+            if call.ended.is_set() {
+                return;
+            }
+            progress.chosen = progress.given.take();
+        }
+        self.drive_call(call, None, Handed::Nothing);
+    }
+
+    /// Forgets whom expired calls were given to, until shutdown.
+    pub(in crate::daemon) async fn forget_gifts(&self) {
+        loop {
+            let (rows, expired_ms) = self.gifts.take_expired(self.ctx.clock.wall_ms());
+            self.scribe.expire(rows, expired_ms);
+            tokio::time::sleep(SWEEP_INTERVAL).await;
+        }
+    }
+}
+
+/// Pause between two looks for what may be forgotten.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);

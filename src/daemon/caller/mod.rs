@@ -1,0 +1,109 @@
+//! The agent's calls in; to a provider here or to a peer, and one answer each back: the caller's side of a call.
+//!
+//! [`call`] is one of them, [`outgoing`] has all that are out. [`choose`] finds the peer, [`among`] one of several that serve alike, [`here`] an agent that serves it after all.
+//! [`given`] remembers the peer where a call may run only once, [`reserved`] does so for many calls at once, each of
+//! which has its [`owner`], [`memory`]
+//! sees to it that the peer remembers it as well. [`drive`] tells
+//! the call's machine what happened and does what it says, [`answers`] takes what comes back, [`deliver`] gives the agent
+//! its one answer. [`drift`] holds providers to what the agent was built against, [`pins`] keeps what peers agreed on.
+
+mod access;
+mod agreed;
+mod among;
+mod answers;
+mod call;
+mod choose;
+mod deliver;
+mod drift;
+mod drive;
+mod given;
+pub(in crate::daemon) mod here;
+mod listing;
+mod memory;
+mod outgoing;
+mod owner;
+mod pins;
+mod relay;
+mod reserved;
+mod retry;
+
+#[cfg(feature = "test-hooks")]
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, Weak};
+
+use super::account::Account;
+use super::context::Ctx;
+use super::directory::Directory;
+use super::door::permit::OwnRights;
+use super::journal::Scribe;
+use crate::schema::drift::Gate;
+
+use self::agreed::Agreed;
+use self::call::{Chosen, Handed, RelayedCall};
+use self::drift::Drift;
+use self::here::Here;
+use self::outgoing::Outgoing;
+
+pub(in crate::daemon) use self::given::{Gifts, Written};
+pub(in crate::daemon) use self::here::Passed;
+
+/// Makes the agent's calls.
+pub(in crate::daemon) struct Caller {
+    ctx: Arc<Ctx>,
+    account: Arc<Account>,
+    directory: Arc<Directory>,
+    /// What the agent may do.
+    own: OwnRights,
+    /// Writes whom calls that may run only once are given to.
+    scribe: Arc<dyn Scribe<Written>>,
+    outgoing: Outgoing,
+    /// Whom such calls were given to.
+    gifts: Gifts,
+    /// What the agent was built against.
+    drift: Drift,
+    /// The agent's sessions with peers.
+    pins: Mutex<Agreed>,
+    /// Where calls go that an agent here serves after all.
+    here: Weak<dyn Here>,
+    /// Whether an ERROR after an unanswered copy is taken for a refusal.
+    #[cfg(feature = "test-hooks")]
+    is_credulous: AtomicBool,
+}
+
+/// What a caller is made from besides rooms.
+pub(in crate::daemon) struct Parts {
+    pub(in crate::daemon) own: OwnRights,
+    pub(in crate::daemon) scribe: Arc<dyn Scribe<Written>>,
+    pub(in crate::daemon) gifts: Gifts,
+    pub(in crate::daemon) gate: Gate,
+    pub(in crate::daemon) here: Weak<dyn Here>,
+}
+
+impl Caller {
+    pub(in crate::daemon) fn new(
+        (ctx, account, directory): (Arc<Ctx>, Arc<Account>, Arc<Directory>),
+        parts: Parts,
+    ) -> Arc<Self> {
+        let Parts { own, scribe, gifts, gate, here } = parts;
+        Arc::new(Self {
+            outgoing: Outgoing::new(Arc::clone(&ctx.slots)),
+            drift: Drift::new(gate),
+            pins: Mutex::new(pins::none()),
+            ctx,
+            account,
+            directory,
+            own,
+            scribe,
+            gifts,
+            here,
+            #[cfg(feature = "test-hooks")]
+            is_credulous: AtomicBool::new(false),
+        })
+    }
+
+    /// For tests of those who look for mistakes: takes an ERROR after an unanswered copy for a refusal.
+    #[cfg(feature = "test-hooks")]
+    pub(in crate::daemon) fn set_credulous(&self) {
+        self.is_credulous.store(true, std::sync::atomic::Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,80 @@
+//! A CAP_INVOKE of the agent's for a peer in; the call on its way there, or one refusal, out.
+
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use capd_proto::code::Code;
+use capd_proto::identity::Did;
+use capd_proto::message::Invoke;
+use capd_proto::negotiate::Want;
+use smallvec::smallvec;
+
+use super::Caller;
+use super::call::{Ended, Invoked, Moments, Progress, RelayedCall};
+use super::outgoing::Added;
+use crate::daemon::account::access::TraceId;
+use crate::daemon::account::meter::CallLimit;
+use crate::daemon::context::Inbound;
+use crate::daemon::context::Refusal;
+
+impl Caller {
+    /// Lets a copy of a call that waits for its provider share that call's fate, whoever has come to serve it meanwhile: were
+    /// it refused alone, the call could still run. `false` when no such call is under way.
+    ///
+    /// **Errors:** 4001 for a copy with another body.
+    pub(in crate::daemon) fn joins(&self, inbound: &Inbound<'_>) -> Result<bool, Refusal> {
+        self.outgoing.call(&inbound.envelope.id).map_or(Ok(false), |running| running.join(inbound))
+    }
+
+    /// Makes a call of the agent's.
+    pub(in crate::daemon) fn relay_call(
+        self: &Arc<Self>,
+        inbound: &Inbound<'_>,
+        invoke: &Invoke<'_>,
+        name: &str,
+        want: Want,
+        to: Option<Did>,
+    ) -> Result<(), Refusal> {
+        if self.ctx.draining.is_cancelled() {
+            return Err(Refusal::new(Code::UNAVAILABLE, "the sidecar is shutting down"));
+        }
+        let time_ms = invoke.timeout_ms.unwrap_or(self.ctx.call_timeout_ms);
+        let call = Arc::new(RelayedCall {
+            id: inbound.envelope.id,
+            invoked: Mutex::new(Invoked::new(inbound, invoke)),
+            name: name.to_owned(),
+            want,
+            to,
+            ext: inbound.envelope.ext.map(Bytes::copy_from_slice),
+            thread_id: inbound.envelope.thread_id.as_deref().map(Bytes::copy_from_slice),
+            moments: Moments {
+                expires_at_ms: inbound.expires_at_ms(),
+                timeout_ms: invoke.timeout_ms,
+                deadline_ms: inbound.now.deadline_ms(inbound.expires_at_ms(), time_ms),
+                started_ms: inbound.now.monotonic_ms,
+            },
+            trace: TraceId::of(inbound.envelope),
+            ended: Ended::default(),
+            progress: Mutex::new(Progress {
+                waiters: smallvec![(Arc::clone(inbound.link), inbound.route.clone())],
+                given: None,
+                chosen: None,
+            }),
+            judged: Mutex::default(),
+        });
+        match self.outgoing.add_call(&call) {
+            Added::New => {}
+            // Another ask under the same id came in between.
+            Added::Running(running) if running.join(inbound)? => return Ok(()),
+            Added::Running(_) | Added::Full => {
+                self.account.meter.refused(CallLimit::RequestsWaiting);
+                return Err(Refusal::new(Code::OVERLOADED, "too many calls are in flight"));
+            }
+        }
+        match self.choose_living_peer(&call) {
+            Ok(chosen) => self.give(&call, chosen),
+            Err(missing) => self.choose_peer_later(call, missing),
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,72 @@
+//! A payload and its schema in; a verdict at once where that takes no time, or a future that brings it, out.
+//!
+//! The links' thread checks what is small against schemas that are compiled, for so many steps. All else is checked on
+//! the compute pool, and whoever asked is met again with the verdict.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::Ctx;
+use crate::schema::{Artifact, ArtifactError, Side, Violation};
+
+/// Payloads from which even a plain check takes longer than links may wait.
+const LARGE_BYTES: usize = 64 * 1024;
+/// Steps of a check on the links' thread: some 100 microseconds.
+const STEPS_AT_ONCE: u64 = 20_000;
+
+/// Whether a payload fits.
+pub(in crate::daemon) type Verdict = Result<(), Vec<Violation>>;
+
+/// A verdict that the compute pool has come to.
+#[derive(Clone, Debug)]
+pub(in crate::daemon) struct Judged {
+    artifact: Arc<Artifact>,
+    side: Side,
+    verdict: Verdict,
+}
+
+/// The verdict over a message's one payload, if it is there: among `judged`, or one that takes no time. `None` when it is to
+/// be asked for with [`Ctx::judge`].
+///
+/// **Errors:** the schema cannot be compiled.
+pub(in crate::daemon) fn verdict(
+    artifact: &Arc<Artifact>,
+    payload: &[u8],
+    side: Side,
+    judged: &[Judged],
+) -> Result<Option<Verdict>, ArtifactError> {
+    let is_it = |judged: &&Judged| Arc::ptr_eq(&judged.artifact, artifact) && judged.side == side;
+    if let Some(judged) = judged.iter().find(is_it) {
+        artifact.validator()?;
+        return Ok(Some(judged.verdict.clone()));
+    }
+    if payload.len() >= LARGE_BYTES || !artifact.is_compiled() {
+        return Ok(None);
+    }
+    Ok(artifact.validator()?.validate_within(payload, side, STEPS_AT_ONCE))
+}
+
+impl Ctx {
+    /// Comes to a verdict on the compute pool, where the schema is compiled as well if need be.
+    pub(in crate::daemon) fn judge(
+        self: &Arc<Self>,
+        artifact: &Arc<Artifact>,
+        payload: Bytes,
+        side: Side,
+    ) -> impl Future<Output = Judged> + Send + 'static {
+        let (ctx, artifact) = (Arc::clone(self), Arc::clone(artifact));
+        async move {
+            let judge = move || {
+                // One that cannot be compiled says so wherever it is asked for its validator.
+                let verdict = artifact.validator().map_or(Ok(()), |it| it.validate(&payload, side));
+                Judged { artifact, side, verdict }
+            };
+            match ctx.tasks.compute(judge).await {
+                Some(judged) => judged,
+                // A panic ends the process.
+                None => std::future::pending().await,
+            }
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! What every room shares: identity, clock, randomness, tasks and shutdown in; envelopes sealed, answered and refused out.
+//!
+//! [`Inbound`] is a message that has passed the envelope's checks, [`Refusal`] why one is not taken. [`seal`] writes
+//! envelopes, [`reply`] sends answers on the stream that a message came on, [`requests`] keeps those that wait for an
+//! answer, [`wire`] has the `details` of refusals.
+
+pub(in crate::daemon) mod inbound;
+pub(in crate::daemon) mod judge;
+pub(in crate::daemon) mod refusal;
+mod reply;
+pub(in crate::daemon) mod requests;
+pub(in crate::daemon) mod seal;
+pub(in crate::daemon) mod times;
+pub(in crate::daemon) mod wire;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use capd_proto::envelope::MessageId;
+use capd_proto::identity::{Did, Identity};
+use tokio_util::future::FutureExt as _;
+use tokio_util::sync::CancellationToken;
+
+use crate::net::{Clock, Random, System, Tasks};
+
+pub(in crate::daemon) use inbound::{Inbound, Taken};
+pub(in crate::daemon) use refusal::Refusal;
+use requests::Slots;
+pub(in crate::daemon) use seal::Outbound;
+
+/// What every room has, whatever it owns besides.
+pub(in crate::daemon) struct Ctx {
+    pub(in crate::daemon) identity: Identity,
+    pub(in crate::daemon) clock: Clock,
+    pub(in crate::daemon) random: Random,
+    pub(in crate::daemon) tasks: Tasks,
+    /// Set when no new work is taken.
+    pub(in crate::daemon) draining: CancellationToken,
+    /// Set when tasks are to end.
+    pub(in crate::daemon) shutdown: CancellationToken,
+    /// Bounds the requests that wait for an answer.
+    pub(in crate::daemon) slots: Arc<Slots>,
+    /// Time of a call that names none, in milliseconds.
+    pub(in crate::daemon) call_timeout_ms: u64,
+}
+
+/// What the owner allows.
+pub(in crate::daemon) struct Bounds {
+    /// Time of a call that names none, in milliseconds.
+    pub(in crate::daemon) call_timeout_ms: u64,
+    /// Requests that may wait for an answer.
+    pub(in crate::daemon) requests_waiting_max: usize,
+}
+
+impl Ctx {
+    /// That of a sidecar with this identity, on this system.
+    pub(in crate::daemon) fn new(identity: Identity, system: System, bounds: Bounds) -> Arc<Self> {
+        Arc::new(Self {
+            identity,
+            clock: system.clock,
+            random: system.random,
+            tasks: system.tasks.group(),
+            draining: CancellationToken::new(),
+            shutdown: CancellationToken::new(),
+            slots: Slots::new(bounds.requests_waiting_max),
+            call_timeout_ms: bounds.call_timeout_ms,
+        })
+    }
+
+    pub(in crate::daemon) fn did(&self) -> &Did {
+        self.identity.did()
+    }
+
+    /// Runs a task that ends at the latest when the daemon shuts down.
+    pub(in crate::daemon) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        // Awaited inside another async block it would be kept there several times over.
+        self.tasks.spawn(work.with_cancellation_token_owned(self.shutdown.clone()));
+    }
+
+    /// A fresh id for a message made at `now_ms`.
+    pub(in crate::daemon) fn fresh_id(&self, now_ms: u64) -> MessageId {
+        // Without randomness ids could repeat, and a repeated id is another call's: better no daemon than that.
+        MessageId::new(now_ms, self.random.bytes().expect("the system has randomness"))
+    }
+}
+
+pub(in crate::daemon) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

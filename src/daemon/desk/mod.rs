@@ -1,0 +1,60 @@
+//! Questions in; what the sidecar knows out: to its agent all of it, to peers what they may call here.
+//!
+//! [`query`] lists capabilities and hands schema documents out, [`listing`] lists calls, [`peer_list`] peers,
+//! [`audit_pages`] reads and prunes the audit log, [`metrics`] tells what all rooms have counted, [`policy`] what the policy
+//! decides.
+
+mod audit_pages;
+mod listing;
+mod metrics;
+mod peer_list;
+mod policy;
+mod query;
+
+use std::sync::{Arc, OnceLock, Weak};
+
+use super::account::Account;
+use super::caller::Caller;
+use super::context::Ctx;
+use super::directory::Directory;
+use super::door::Door;
+use super::executor::Executor;
+use crate::config::Limits;
+use crate::log::Lines;
+use crate::net::Host;
+
+/// Answers what needs no call.
+pub(in crate::daemon) struct Desk {
+    ctx: Arc<Ctx>,
+    account: Arc<Account>,
+    directory: Arc<Directory>,
+    door: Arc<Door>,
+    executor: Arc<Executor>,
+    caller: Arc<Caller>,
+    /// Seals where a page ends.
+    cursor_key: [u8; 32],
+    /// All bounds, as the owner set them.
+    limits: Limits,
+    /// Where its log goes, for those who count what it drops.
+    pub(in crate::daemon) log: OnceLock<Lines>,
+    /// Where its links meet; set once they may.
+    pub(in crate::daemon) host: OnceLock<Weak<Host>>,
+}
+
+/// The rooms that a desk reads.
+pub(in crate::daemon) struct Rooms {
+    pub(in crate::daemon) ctx: Arc<Ctx>,
+    pub(in crate::daemon) account: Arc<Account>,
+    pub(in crate::daemon) directory: Arc<Directory>,
+    pub(in crate::daemon) door: Arc<Door>,
+    pub(in crate::daemon) executor: Arc<Executor>,
+    pub(in crate::daemon) caller: Arc<Caller>,
+}
+
+impl Desk {
+    pub(in crate::daemon) fn new(rooms: Rooms, cursor_key: [u8; 32], limits: Limits) -> Arc<Self> {
+        let Rooms { ctx, account, directory, door, executor, caller } = rooms;
+        let (log, host) = (OnceLock::new(), OnceLock::new());
+        Arc::new(Self { ctx, account, directory, door, executor, caller, cursor_key, limits, log, host })
+    }
+}

@@ -1,0 +1,77 @@
+//! Links to peers in; which peers there are, what they and this sidecar serve, and the schemas of it, out.
+//!
+//! [`peers`] knows the links to each peer, [`unlinked`] why one has none, [`probe`] sees to it that links are alive.
+//! [`refresh`] asks peers what they serve, [`answer`] gathers what they say within bounds, [`serves`] says what of it counts,
+//! [`hashes`] holds it against what it hashes to. [`schemas`] has the documents, its own and those of peers.
+
+mod answer;
+pub(in crate::daemon) mod hashes;
+pub(in crate::daemon) mod peers;
+mod probe;
+mod refresh;
+pub(in crate::daemon) mod schemas;
+pub(in crate::daemon) mod serves;
+mod unlinked;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use capd_proto::message::ContentHash;
+use tokio_util::sync::CancellationToken;
+
+use self::peers::Peers;
+use self::serves::Serves;
+use self::unlinked::Unlinked;
+use super::account::Account;
+use super::asks::Asks;
+use super::context::Ctx;
+use crate::registry::Registry;
+use crate::registry::snapshot::Snapshot;
+use crate::schema::Artifacts;
+
+/// Who serves what, and where.
+pub(in crate::daemon) struct Directory {
+    ctx: Arc<Ctx>,
+    account: Arc<Account>,
+    asks: Arc<Asks>,
+    pub(in crate::daemon) registry: Registry,
+    pub(in crate::daemon) peers: Peers,
+    /// What peers may serve.
+    pub(in crate::daemon) serves: Serves,
+    pub(in crate::daemon) unlinked: Unlinked,
+    pub(in crate::daemon) artifacts: Artifacts,
+    /// Schemas that are being fetched; the token is set when a fetch ends.
+    fetches: Mutex<HashMap<ContentHash, CancellationToken>>,
+    bounds: Bounds,
+}
+
+/// What the owner allows, and how long it takes.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::daemon) struct Bounds {
+    /// How often a peer is asked what it serves, in milliseconds.
+    pub(in crate::daemon) refresh_ms: u64,
+    /// Time for a peer to answer PING while something waits for it, in milliseconds.
+    pub(in crate::daemon) dead_ms: u64,
+    /// Capabilities that are taken of one peer.
+    pub(in crate::daemon) peer_capabilities_max: usize,
+    /// Bytes of them.
+    pub(in crate::daemon) peer_capability_bytes_max: usize,
+}
+
+impl Directory {
+    pub(in crate::daemon) fn new(
+        (ctx, account, asks): (Arc<Ctx>, Arc<Account>, Arc<Asks>),
+        peers: Peers,
+        serves: Serves,
+        artifacts: Artifacts,
+        bounds: Bounds,
+    ) -> Arc<Self> {
+        let (registry, unlinked, fetches) = (Registry::new(), Unlinked::default(), Mutex::default());
+        Arc::new(Self { ctx, account, asks, registry, peers, serves, unlinked, artifacts, fetches, bounds })
+    }
+
+    /// What is served and where, at this moment.
+    pub(in crate::daemon) fn snapshot(&self) -> Arc<Snapshot> {
+        self.registry.snapshot()
+    }
+}

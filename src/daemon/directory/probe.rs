@@ -1,0 +1,76 @@
+//! Links on which something waits in; a PING on those that are quiet, and the end of those whose peer is dead, out.
+//!
+//! A peer that has started again answers with a reset, and its calls are tried again. One that was killed, or hangs, says
+//! nothing: its link is suspect after a second, and closed after `timeouts.dead_ms`. **Source:** PROTOCOL 4.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::Directory;
+use crate::net::{CloseReason, Link};
+
+/// What is known of a link that was asked for a sign of life and has given none.
+struct Asked {
+    /// When the last PING went out. **Units:** monotonic milliseconds.
+    pinged_ms: u64,
+    /// Bytes that the transport had taken by then.
+    written_bytes: u64,
+}
+
+impl Directory {
+    /// Asks quiet links on which something waits for a sign of life and closes those that give none, until shutdown.
+    pub(in crate::daemon) async fn probe_links(&self) {
+        let mut asked = BTreeMap::new();
+        loop {
+            tokio::time::sleep(PROBE_INTERVAL).await;
+            // Most sidecars wait for nothing most of the time, and may have very many links.
+            if asked.is_empty() && !self.peers.take_asking() && self.ctx.slots.used() == 0 {
+                continue;
+            }
+            let former = std::mem::take(&mut asked);
+            for link in self.peers.awaited_links() {
+                if let Some(unanswered) = self.probe_link(&link, former.get(&link.id())) {
+                    asked.insert(link.id(), unanswered);
+                }
+            }
+        }
+    }
+
+    /// Gives what is to be remembered of a link that owes a sign of life.
+    fn probe_link(&self, link: &Link, former: Option<&Asked>) -> Option<Asked> {
+        let now_ms = self.ctx.clock.monotonic_ms();
+        let (written_bytes, queued_bytes) = link.written_bytes();
+        let Some(since_ms) = link.unanswered_since_ms() else {
+            if now_ms.saturating_sub(link.heard_ms()) < QUIET_MS {
+                return None;
+            }
+            link.ask(now_ms);
+            return Some(Asked { pinged_ms: now_ms, written_bytes });
+        };
+        let Some(former) = former else { return Some(Asked { pinged_ms: since_ms, written_bytes }) };
+        // The PING may stand behind a large message that the peer's end of the connection is still taking.
+        if queued_bytes > 0 && written_bytes > former.written_bytes {
+            link.ask_anew(now_ms);
+            return Some(Asked { pinged_ms: now_ms, written_bytes });
+        }
+        if now_ms.saturating_sub(since_ms) >= self.bounds.dead_ms {
+            let (peer, dead_ms) = (link.principal(), self.bounds.dead_ms);
+            tracing::warn!(%peer, link = %link.id(), remote = link.remote(), dead_ms, "closing a link: its peer does not answer PING");
+            link.close(CloseReason::Dead);
+            return None;
+        }
+        if now_ms.saturating_sub(former.pinged_ms) >= PING_AGAIN_MS {
+            // Only a packet makes a peer that has started again send its reset.
+            link.probe();
+            return Some(Asked { pinged_ms: now_ms, written_bytes });
+        }
+        Some(Asked { pinged_ms: former.pinged_ms, written_bytes })
+    }
+}
+
+/// How often links on which something waits are looked at.
+const PROBE_INTERVAL: Duration = Duration::from_millis(250);
+/// Silence after which a link on which something waits is asked for a sign of life, in milliseconds.
+pub(in crate::daemon) const QUIET_MS: u64 = 500;
+/// Pause before the next PING to a peer that answers none, in milliseconds.
+const PING_AGAIN_MS: u64 = 1_000;

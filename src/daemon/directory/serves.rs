@@ -1,0 +1,152 @@
+//! Decides which of the capabilities that a peer declares are used, and tells the owner of the others.
+//!
+//! A peer says itself what it serves, so its word alone must not make it the provider of a name: the owner says in
+//! `serves` of `[[peers]]` which names its declarations count for. What it declares beyond them reaches neither the
+//! registry nor a proof, so that no call, query or schema request ever sees it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
+
+use capd_proto::capability::{CapabilityName, CapabilityPattern};
+use capd_proto::identity::Did;
+
+use crate::daemon::context::lock;
+
+/// What peers may serve, and what they declare beyond that.
+pub(in crate::daemon) struct Serves {
+    listed: BTreeMap<Did, Vec<CapabilityPattern>>,
+    /// What a peer may serve that is not listed.
+    others: Vec<CapabilityPattern>,
+    withheld: Mutex<BTreeMap<Did, Withheld>>,
+}
+
+#[derive(Default)]
+struct Withheld {
+    /// Descriptors of its last answer.
+    count: usize,
+    /// Names that the log has told of; no more than [`TOLD_MAX`].
+    told: BTreeSet<CapabilityName>,
+}
+
+/// What one answer of a peer's declares beyond what it may serve.
+#[derive(Debug, Default)]
+pub(in crate::daemon) struct Beyond {
+    count: usize,
+    /// The first of the names.
+    names: BTreeSet<CapabilityName>,
+}
+
+impl Beyond {
+    /// Counts one more.
+    pub(in crate::daemon) fn add(&mut self, name: &CapabilityName) {
+        self.count += 1;
+        if self.names.len() < TOLD_MAX {
+            self.names.insert(name.clone());
+        }
+    }
+}
+
+impl Serves {
+    pub(in crate::daemon) fn new(
+        listed: BTreeMap<Did, Vec<CapabilityPattern>>,
+        others: Vec<CapabilityPattern>,
+    ) -> Self {
+        Self { listed, others, withheld: Mutex::default() }
+    }
+
+    /// Whether a peer may serve a name.
+    pub(in crate::daemon) fn allows(&self, peer: &Did, name: &CapabilityName) -> bool {
+        let patterns = self.listed.get(peer).unwrap_or(&self.others);
+        patterns.iter().any(|pattern| pattern.matches(name.as_str()))
+    }
+
+    /// Notes what a peer's newest answer declares beyond what it may serve; each name is logged once.
+    pub(in crate::daemon) fn note(&self, peer: &Did, beyond: Beyond) {
+        let mut withheld = lock(&self.withheld);
+        if beyond.count == 0 && !withheld.contains_key(peer) {
+            return;
+        }
+        let of_peer = withheld.entry(peer.clone()).or_default();
+        of_peer.count = beyond.count;
+        for name in beyond.names {
+            if of_peer.told.len() >= TOLD_MAX || of_peer.told.contains(&name) {
+                continue;
+            }
+            tracing::warn!(%peer, capability = %name, "a peer's capability is not used: its serves in [[peers]] does not allow it");
+            of_peer.told.insert(name);
+            if of_peer.told.len() == TOLD_MAX {
+                tracing::warn!(%peer, "further capabilities that this peer may not serve are not logged");
+            }
+        }
+    }
+
+    /// Forgets what a peer declared that has no link any more. What the log has told of a listed peer stays told.
+    pub(in crate::daemon) fn gone(&self, peer: &Did) {
+        let mut withheld = lock(&self.withheld);
+        if !self.listed.contains_key(peer) {
+            withheld.remove(peer);
+        } else if let Some(of_peer) = withheld.get_mut(peer) {
+            of_peer.count = 0;
+        }
+    }
+
+    /// How many capabilities connected peers declare beyond what they may serve.
+    pub(in crate::daemon) fn count(&self) -> usize {
+        lock(&self.withheld).values().map(|of_peer| of_peer.count).sum()
+    }
+
+    /// A connected peer, or the one named, that declares this name and may not serve it.
+    pub(in crate::daemon) fn withheld(&self, name: &str, only: Option<&Did>) -> Option<Did> {
+        let withheld = lock(&self.withheld);
+        let mut asked = withheld.iter().filter(|(did, _)| only.is_none_or(|only| only == *did));
+        let is_it =
+            |of_peer: &Withheld| of_peer.count > 0 && of_peer.told.iter().any(|told| told.as_str() == name);
+        asked.find(|(_, of_peer)| is_it(of_peer)).map(|(did, _)| did.clone())
+    }
+}
+
+/// Names of one peer that the log tells of.
+const TOLD_MAX: usize = 32;
+
+#[cfg(test)]
+mod tests {
+    use capd_proto::identity::Identity;
+
+    use super::*;
+
+    fn did(seed: u8) -> Did {
+        Identity::from_seed([seed; 32]).did().clone()
+    }
+
+    fn name(text: &str) -> CapabilityName {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn a_listed_peer_serves_what_its_table_says_and_others_what_is_said_of_all() {
+        let listed = [(did(1), vec!["org.pay.*".parse().unwrap()]), (did(2), Vec::new())];
+        let serves = Serves::new(listed.into(), vec!["org.dev.*".parse().unwrap()]);
+        let may = |seed, text| serves.allows(&did(seed), &name(text));
+        assert!(may(1, "org.pay.charge") && !may(1, "org.payments.charge") && !may(1, "org.dev.one"));
+        assert!(!may(2, "org.pay.charge") && !may(2, "org.dev.one"));
+        assert!(may(3, "org.dev.one") && !may(3, "org.pay.charge"));
+    }
+
+    #[test]
+    fn what_is_withheld_is_counted_for_as_long_as_the_peer_is_there() {
+        let serves = Serves::new([(did(1), Vec::new())].into(), Vec::new());
+        for peer in [did(1), did(2)] {
+            let mut beyond = Beyond::default();
+            (0..100).for_each(|number| beyond.add(&name(&format!("org.pay.a{number}"))));
+            serves.note(&peer, beyond);
+        }
+        assert_eq!((serves.count(), serves.withheld("org.pay.a1", None)), (200, Some(did(2).min(did(1)))));
+        assert_eq!(serves.withheld("org.pay.a1", Some(&did(2))), Some(did(2)));
+        let told = |did: &Did| lock(&serves.withheld).get(did).map(|of_peer| of_peer.told.len());
+        assert_eq!(told(&did(1)), Some(TOLD_MAX));
+        serves.gone(&did(1));
+        serves.gone(&did(2));
+        assert_eq!((serves.count(), serves.withheld("org.pay.a1", None)), (0, None));
+        assert_eq!((told(&did(1)), told(&did(2))), (Some(TOLD_MAX), None));
+    }
+}

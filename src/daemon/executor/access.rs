@@ -1,0 +1,30 @@
+//! A call that ran here, or was to, in; its line of the access log out.
+
+use super::Executor;
+use capd_proto::message::Role;
+
+use super::table::Running;
+use crate::daemon::account::access::{End, Line};
+use crate::provider::CallKey;
+
+impl Executor {
+    /// A call that ran here has ended so, or, where it is refused after all, does not run.
+    pub(super) fn log_executed(&self, key: &CallKey, running: &Running, end: End<'_>) {
+        if !self.account.ended(Role::Executor, end) {
+            return;
+        }
+        let (trace, invocation, params, started_ms) = running.logged();
+        self.account.log(&Line {
+            role: Role::Executor,
+            id: &key.id,
+            trace,
+            caller: key.from.as_str(),
+            peer: None,
+            capability: Some(invocation.capability.name.as_str()),
+            version: Some(&invocation.capability.version),
+            end,
+            time_ms: self.ctx.clock.monotonic_ms().saturating_sub(started_ms),
+            params: Some(params),
+        });
+    }
+}

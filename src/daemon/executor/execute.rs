@@ -1,0 +1,276 @@
+//! A CAP_INVOKE for our own providers in; the call begun, joined, or replayed, or one refusal out.
+
+use crate::daemon::context::Inbound;
+use std::sync::Arc;
+
+use capd_proto::call::executor::{Executor as Machine, Input};
+use capd_proto::code::Code;
+use capd_proto::ledger::{Admission, BodyDigest, Bound as Full, Facts, Invoke as Admitted, Kept, Status};
+use capd_proto::message::{Descriptor, Invoke, SchemaSide};
+use capd_proto::negotiate::Want;
+use sha2::{Digest, Sha256};
+
+use super::Executor;
+use super::results::Answer;
+use super::table::{Candidates, Moments, Running, Serving, Stage, Waiter};
+use crate::daemon::account::access::TraceId;
+use crate::daemon::account::audit::Audited;
+use crate::daemon::account::meter::CallLimit;
+use crate::daemon::context::judge::verdict;
+use crate::daemon::context::refusal::{denied, refused_artifact};
+use crate::daemon::context::wire::violation_details;
+use crate::daemon::context::{Refusal, Taken, lock, seal::needs_signature};
+use crate::daemon::door::permit::Permit;
+use crate::provider::{CallKey, Invocation};
+use crate::registry::snapshot::{Entry, Origin};
+use crate::router::{self, Scope};
+use crate::schema::{Artifact, Side, Violation};
+use crate::store::{Begun, Row};
+
+/// What became of an invoke that is new as far as its permissions and its params go.
+enum Begin {
+    /// It runs, or, if it was cancelled before it came, is about to end.
+    Runs { is_cancelled: bool },
+    /// The ledger knows it by now, or has no room for it.
+    Known(Admission<Waiter>),
+}
+
+/// A CAP_INVOKE that is to run here.
+pub(in crate::daemon) struct Incoming<'a> {
+    pub(in crate::daemon) inbound: &'a Inbound<'a>,
+    pub(in crate::daemon) invoke: &'a Invoke<'a>,
+    pub(in crate::daemon) name: &'a str,
+    pub(in crate::daemon) want: Want,
+    /// What the caller takes for a result where the provider does not say.
+    pub(in crate::daemon) output: Option<Arc<Artifact>>,
+    /// What the caller may have.
+    pub(in crate::daemon) permit: Permit,
+}
+
+impl Incoming<'_> {
+    fn waiter(&self) -> Waiter {
+        Waiter { link: Arc::clone(self.inbound.link), route: self.inbound.route.clone() }
+    }
+}
+
+impl Executor {
+    /// Runs a call with one of our own providers, joins it to itself, or replays its result.
+    ///
+    /// **Errors:** the refusal, in the order of PROTOCOL 7.3.
+    pub(in crate::daemon) fn execute(self: &Arc<Self>, call: &Incoming<'_>) -> Result<Taken, Refusal> {
+        let key = CallKey { from: call.inbound.sender.clone(), id: call.inbound.envelope.id };
+        let digest = digest(call.inbound.body);
+        let permit = &call.permit;
+        if let Some(known) = self.meet_known(call, &key, digest)? {
+            return self.attend(call, known).map(|()| Taken::Done);
+        }
+        let may_call = |entry: &Entry| permit.may_call(entry);
+        let choice = router::route(&permit.snapshot, call.name, &call.want, Scope::Local, may_call)
+            .map_err(|refusal| permit.refusal(refusal))?;
+        let descriptor = &choice.entry.descriptor;
+        self.within_rates(call, descriptor)?;
+        if let Some(schema) = self.directory.schema(descriptor.input_schema.as_ref())? {
+            let (params, side) = (call.invoke.params, Side::Request);
+            match verdict(&schema, params, side, call.inbound.judged).map_err(refused_artifact)? {
+                Some(verdict) => verdict.map_err(|violations| self.unfit_params(call, &violations))?,
+                None => {
+                    let again = call.inbound.again_judged(&self.ctx, &schema, params, side);
+                    return Ok(Taken::Again(again));
+                }
+            }
+        }
+        let output =
+            self.directory.schema(descriptor.output_schema.as_ref())?.or_else(|| call.output.clone());
+        let mut others = self.candidates(choice.entry, &choice.alternatives);
+        let left = || Refusal::new(Code::UNAVAILABLE, "the provider has just left");
+        let provider = others.pop().ok_or_else(left)?;
+        let idempotent = descriptor.idempotent;
+        let time_ms = call.invoke.timeout_ms.or(descriptor.timeout_ms).unwrap_or(self.ctx.call_timeout_ms);
+        let deadline_ms = call.inbound.now.deadline_ms(call.inbound.expires_at_ms(), time_ms);
+        let invocation = Invocation {
+            key: key.clone(),
+            capability: descriptor.id.clone(),
+            names_id: call.invoke.id.is_some(),
+            envelope: self.ctx.for_agent(call.inbound),
+            params: call.inbound.body.slice_ref(call.invoke.params),
+            deadline: self.ctx.clock.moment(deadline_ms),
+        };
+        let row = if idempotent { None } else { Some(self.scribe.next_row()) };
+        let running = Box::new(Running {
+            machine: Machine::new(idempotent, deadline_ms),
+            // PROTOCOL 8: a call that may run only once is on disk before its provider sees it.
+            stage: if row.is_some() { Stage::Recording { waiting: None } } else { Stage::Executing },
+            row,
+            invocation,
+            params_bytes: call.invoke.params.len(),
+            session: call.invoke.session.map(|session| session.session_id),
+            trace: TraceId::of(call.inbound.envelope),
+            serving: Serving { provider, others, output },
+            is_deprecated: choice.is_deprecated,
+            signed: needs_signature(call.inbound.link),
+            moments: Moments {
+                expires_at_ms: call.inbound.expires_at_ms(),
+                started_ms: call.inbound.now.monotonic_ms,
+                deadline_ms,
+            },
+        });
+        let is_cancelled = match self.begin_running(call, &key, digest, descriptor, running)? {
+            Begin::Runs { is_cancelled } => is_cancelled,
+            Begin::Known(known) => return self.attend(call, known).map(|()| Taken::Done),
+        };
+        if choice.is_deprecated {
+            self.account.warn_deprecated(call.inbound.sender, &descriptor.id);
+        }
+        let Some(row) = row else {
+            if is_cancelled {
+                self.on_begun(&key);
+            } else {
+                self.drive(&key, Input::Accept, Answer::None);
+            }
+            return Ok(Taken::Done);
+        };
+        let begun = Begun {
+            row,
+            key: key.clone(),
+            body: digest,
+            expires_at_ms: call.inbound.expires_at_ms(),
+            started_at_ms: call.inbound.now.wall_ms,
+            capability: lock(&self.table.calls).called.text(&descriptor.id),
+        };
+        self.begin(begun).inspect_err(|_| self.table.take_back(&key))?;
+        Ok(Taken::Done)
+    }
+
+    /// The refusal of params that do not fit: our own agent is told what it may repair, a peer's sidecar should have known.
+    fn unfit_params(&self, call: &Incoming<'_>, violations: &[Violation]) -> Refusal {
+        let (capability, peer) = (call.name, call.inbound.sender.as_str());
+        let session = call.invoke.session.map(|session| session.session_id);
+        let about = Audited { capability, peer, id: &call.inbound.envelope.id, session };
+        if call.inbound.link.kind().is_local() {
+            return self.account.refused_params(
+                call.inbound.envelope.thread_id.as_deref(),
+                about,
+                violations,
+            );
+        }
+        self.account.audit_violations(SchemaSide::Request, about, violations);
+        Refusal::new(Code::SCHEMA_VIOLATION, "the params do not fit the input schema")
+            .with_details(violation_details(SchemaSide::Request, violations))
+    }
+
+    /// Joins a call that the ledger knows, in one look. **Errors:** 3001 for a recorded result that the caller may not have
+    /// any more.
+    fn meet_known(
+        &self,
+        call: &Incoming<'_>,
+        key: &CallKey,
+        body: BodyDigest,
+    ) -> Result<Option<Admission<Waiter>>, Refusal> {
+        let mut calls = lock(&self.table.calls);
+        match calls.known(key) {
+            (Status::Unknown, _) => return Ok(None),
+            // PROTOCOL 7.3: permission comes first, for what was recorded while there was one too.
+            (Status::Finished, Some(called)) if !call.permit.may_recall(&called) => {
+                return Err(denied());
+            }
+            // PROTOCOL 8: a known id is joined or replayed whatever is served by now.
+            (Status::Executing | Status::Finished, _) => {}
+        }
+        let (key, expires_at_ms) = (key.clone(), call.inbound.expires_at_ms());
+        let invoke = Admitted { key, body, expires_at_ms, idempotent: false };
+        Ok(Some(calls.ledger.admit_with(invoke, Facts::default(), call.waiter())))
+    }
+
+    /// Takes a new call into the ledger and among those that run, in one look. **Errors:** there is no room for it.
+    fn begin_running(
+        &self,
+        call: &Incoming<'_>,
+        key: &CallKey,
+        body: BodyDigest,
+        chosen: &Descriptor,
+        mut running: Box<Running>,
+    ) -> Result<Begin, Refusal> {
+        let mut calls = lock(&self.table.calls);
+        self.room_for(&calls, call.inbound.sender, &chosen.id)?;
+        let (key, expires_at_ms) = (key.clone(), call.inbound.expires_at_ms());
+        let invoke = Admitted { key: key.clone(), body, expires_at_ms, idempotent: chosen.idempotent };
+        let facts = Facts { capability: Some(calls.called.shared(&chosen.id)), ..Facts::default() };
+        let admission = calls.ledger.admit_with(invoke, facts, call.waiter());
+        if !matches!(admission, Admission::New) {
+            return Ok(Begin::Known(admission));
+        }
+        // PROTOCOL 7.6: it was cancelled before it came, so it ends with 4901 and does not run.
+        let is_cancelled = calls.cancelled.take(&key, call.inbound.now.monotonic_ms);
+        if is_cancelled {
+            running.stage = Stage::Recording { waiting: Some(Input::Cancel { own: true }) };
+        }
+        if calls.start(key, running) {
+            self.table.wake.notify_one();
+        }
+        Ok(Begin::Runs { is_cancelled })
+    }
+
+    /// What the ledger says of a call that is not new.
+    fn attend(&self, call: &Incoming<'_>, known: Admission<Waiter>) -> Result<(), Refusal> {
+        match known {
+            Admission::New | Admission::Attached { displaced: _ } => Ok(()),
+            Admission::Replay { kept: Kept::Held(result), waiter } => {
+                self.ctx.send(&waiter.link, &waiter.route, result);
+                Ok(())
+            }
+            Admission::Replay { kept: Kept::Journaled { row, .. }, waiter } => {
+                self.recall(call.inbound.envelope.id, Row(row), waiter);
+                Ok(())
+            }
+            Admission::Forgotten(_) => {
+                Err(Refusal::new(Code::INVALID_TIMESTAMP, "calls of this age are no longer remembered"))
+            }
+            Admission::Conflict(_) => {
+                Err(Refusal::new(Code::BAD_REQUEST, "this id belongs to a call with another body"))
+            }
+            Admission::Full { bound, .. } => {
+                self.account.meter.refused(match bound {
+                    Full::Calls | Full::PeerCalls => CallLimit::LedgerEntries,
+                    Full::KeptBytes | Full::PeerKeptBytes => CallLimit::LedgerBytes,
+                });
+                Err(Refusal::new(Code::OVERLOADED, "the memory of calls is full"))
+            }
+        }
+    }
+
+    /// The providers behind the chosen capability, the one to take last: of two at random the less loaded.
+    fn candidates(&self, chosen: &Entry, all: &[&Entry]) -> Candidates {
+        let mut providers: Candidates = all
+            .iter()
+            .filter(|entry| {
+                Arc::ptr_eq(&entry.descriptor, &chosen.descriptor) || entry.descriptor == chosen.descriptor
+            })
+            .filter_map(|entry| match &entry.origin {
+                Origin::Local(id) => self.providers.serving(*id),
+                Origin::Peer(_) => None,
+            })
+            .collect();
+        if providers.len() > 1 {
+            // Without randomness it is the first two, which is safe.
+            let random = self.ctx.random.u32().unwrap_or(0);
+            let taken = router::less_loaded(providers.len(), random, |at| providers[at].in_flight());
+            let taken = providers.remove(taken);
+            providers.sort_by_key(|provider| std::cmp::Reverse(provider.in_flight()));
+            providers.push(taken);
+        }
+        providers
+    }
+}
+
+/// What tells this body from another. BLAKE3 takes a quarter of SHA-256's time for a large one, and twice it for a small
+/// one.
+fn digest(body: &[u8]) -> BodyDigest {
+    BodyDigest(if body.len() < LARGE_BODY_BYTES {
+        Sha256::digest(body).into()
+    } else {
+        blake3::hash(body).into()
+    })
+}
+
+/// From here on a body's digest is BLAKE3.
+const LARGE_BODY_BYTES: usize = 4 * 1024;

@@ -1,0 +1,77 @@
+//! Messages and outcomes in; the room that each is for told.
+//!
+//! [`service`] is what links see, [`dispatch`] hands each message on, [`invoke`] and [`request`] choose where several rooms
+//! could deal with one. [`workers`] run for as long as the sidecar does.
+
+mod dispatch;
+#[cfg(feature = "test-hooks")]
+pub(in crate::daemon) mod hooks;
+mod invoke;
+mod request;
+mod service;
+mod workers;
+
+use std::sync::{Arc, Mutex};
+
+use capd_proto::ledger::JournalId;
+
+use super::account::Account;
+use super::asks::Asks;
+use super::caller::Caller;
+use super::context::Ctx;
+use super::desk::Desk;
+use super::directory::Directory;
+use super::door::Door;
+use super::executor::Executor;
+use crate::net::Route;
+use crate::store::Journal;
+
+pub(in crate::daemon) use self::service::Links;
+pub(in crate::daemon) use self::workers::start;
+
+use super::journal::Tags;
+use super::{caller, executor};
+
+/// All rooms of one sidecar.
+pub(in crate::daemon) struct Sidecar {
+    pub(in crate::daemon) ctx: Arc<Ctx>,
+    pub(in crate::daemon) account: Arc<Account>,
+    pub(in crate::daemon) asks: Arc<Asks>,
+    pub(in crate::daemon) directory: Arc<Directory>,
+    pub(in crate::daemon) door: Arc<Door>,
+    pub(in crate::daemon) executor: Arc<Executor>,
+    pub(in crate::daemon) caller: Arc<Caller>,
+    pub(in crate::daemon) desk: Arc<Desk>,
+    /// Calls that may run only once, on disk.
+    pub(in crate::daemon) journal: Journal<Written>,
+    /// What names the journal to peers.
+    pub(in crate::daemon) journal_id: JournalId,
+    /// Streams whose messages are to be met again, and whether their peer has reset them meanwhile.
+    pub(in crate::daemon) waiting: Mutex<Vec<(Route, bool)>>,
+}
+
+/// What a piece of the journal's work was for, in whichever room.
+pub(in crate::daemon) enum Written {
+    Executor(executor::Written),
+    Caller(caller::Written),
+    /// Rows that nobody needs any more.
+    Forgotten,
+}
+
+impl From<executor::Written> for Written {
+    fn from(tag: executor::Written) -> Self {
+        Self::Executor(tag)
+    }
+}
+
+impl From<caller::Written> for Written {
+    fn from(tag: caller::Written) -> Self {
+        Self::Caller(tag)
+    }
+}
+
+impl Tags for Written {
+    fn untold() -> Self {
+        Self::Forgotten
+    }
+}

@@ -1,0 +1,114 @@
+//! REQUEST in; agreed versions, pinned for later calls, and cancels, out.
+
+use crate::daemon::context::Taken;
+use crate::daemon::context::inbound::is_for_the_agent;
+use crate::daemon::door::reload::ReloadError;
+use capd_proto::code::Code;
+use capd_proto::envelope::MessageId;
+use capd_proto::message::PolicyReloaded;
+use capd_proto::message::{CancelState, NegotiateRequest, Request, Response, Type};
+use std::sync::Arc;
+
+use super::Sidecar;
+use crate::daemon::context::Inbound;
+use crate::daemon::context::Refusal;
+use crate::provider::CallKey;
+use crate::registry::snapshot::{Entry, Origin};
+use crate::router::{self, Scope};
+
+impl Sidecar {
+    /// REQUEST: negotiate, cancel, list calls, read or prune the audit log, look into or reload the policy, or an operation of another protocol's. **Source:** PROTOCOL 7.5, 7.6.
+    pub(super) fn on_request(&self, inbound: &Inbound<'_>, is_ours: bool) -> Result<Taken, Refusal> {
+        match Request::decode(inbound.body).map_err(Refusal::of)? {
+            Request::Cancel { target } => self.on_cancel(inbound, target, is_ours)?,
+            _ if !is_ours => self.caller.forward(inbound, Type::Request)?,
+            Request::Negotiate(_)
+                if inbound.link.kind().is_local()
+                    && let Some(again) = self.directory.until_fresh() =>
+            {
+                return Ok(Taken::Again(again));
+            }
+            Request::Negotiate(request) => self.on_negotiate(inbound, &request)?,
+            Request::Calls(request) => self.desk.on_calls(inbound, &request)?,
+            Request::Audit(request) => self.desk.on_audit(inbound, &request)?,
+            Request::AuditPrune(request) => self.desk.on_audit_prune(inbound, request)?,
+            Request::PolicyWhy(request) => self.desk.on_policy_why(inbound, &request)?,
+            Request::PolicyReload => self.on_policy_reload(inbound)?,
+            Request::Metrics => self.desk.on_metrics(inbound)?,
+            Request::Peers => self.desk.on_peers(inbound)?,
+            Request::Other { op } => {
+                return Err(Refusal::new(
+                    Code::BAD_REQUEST,
+                    format!("the operation {op:?} is not known here"),
+                ));
+            }
+        }
+        Ok(Taken::Done)
+    }
+
+    fn on_cancel(&self, inbound: &Inbound<'_>, target: MessageId, is_ours: bool) -> Result<(), Refusal> {
+        let is_agent = inbound.link.kind().is_local();
+        let state = if is_agent && self.caller.cancel_relayed(&target) {
+            CancelState::Cancelling
+        } else if is_agent && self.caller.has_ended(&target) {
+            CancelState::Finished
+        } else if !is_ours {
+            return self.caller.forward(inbound, Type::Request);
+        } else {
+            // PROTOCOL 7.6: only the call's own `from` may cancel it, so the key carries the asking principal.
+            self.executor.cancel_execution(&CallKey { from: inbound.sender.clone(), id: target })
+        };
+        let mut body = Vec::new();
+        Response::Cancel { target, state }.encode(&mut body);
+        self.ctx.reply(inbound, Type::Response, &body);
+        Ok(())
+    }
+
+    fn on_negotiate(&self, inbound: &Inbound<'_>, request: &NegotiateRequest<'_>) -> Result<(), Refusal> {
+        let (name, want) = request.want().map_err(Refusal::of)?;
+        let permit = self.door.permit_call(inbound, name.as_str(), || self.executor.is_executing(inbound))?;
+        let scope = if inbound.link.kind().is_local() { Scope::Anywhere } else { Scope::Local };
+        let may_call = |entry: &Entry| permit.may_call(entry);
+        let choice = router::route(&permit.snapshot, name.as_str(), &want, scope, may_call)
+            .map_err(|refusal| permit.refusal(refusal))?;
+        if let Origin::Peer(peer) = &choice.entry.origin {
+            return self.caller.forward_to(inbound, Type::Request, peer.clone());
+        }
+        let accept = self.executor.accept(inbound.sender, &choice.entry.descriptor.id)?;
+        let mut body = Vec::new();
+        Response::Accept(accept).encode(&mut body);
+        self.ctx.reply(inbound, Type::Response, &body);
+        Ok(())
+    }
+
+    /// Answers once the policy was read anew.
+    ///
+    /// **Errors:** 4001 for anybody but the agent, and for a policy with a mistake, which the log names.
+    fn on_policy_reload(&self, inbound: &Inbound<'_>) -> Result<(), Refusal> {
+        is_for_the_agent(inbound, "policy-reload")?;
+        let (ctx, door) = (Arc::clone(&self.ctx), Arc::clone(&self.door));
+        let (link, route, id) = (Arc::clone(inbound.link), inbound.route.clone(), inbound.envelope.id);
+        self.ctx.spawn(async move {
+            match door.reload_policy().await {
+                Ok(rules) => {
+                    let mut body = Vec::new();
+                    Response::PolicyReloaded(PolicyReloaded { rules: rules as u64 }).encode(&mut body);
+                    let answer = ctx.answer(&link, link.principal(), Some(id), Type::Response, &body);
+                    ctx.send(&link, &route, answer);
+                }
+                Err(error) => {
+                    // What it says names files, which messages never do (PROTOCOL 9).
+                    let told = match error {
+                        ReloadError::Unread => error.to_string(),
+                        ReloadError::Config(_) | ReloadError::Policy(_) => {
+                            "the configuration or a policy has a mistake; the sidecar's log names it"
+                                .to_owned()
+                        }
+                    };
+                    ctx.refuse(&link, &route, Some(id), &Refusal::new(Code::BAD_REQUEST, told));
+                }
+            }
+        });
+        Ok(())
+    }
+}

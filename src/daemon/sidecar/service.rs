@@ -1,0 +1,75 @@
+//! Links that open, bring messages, and close in; the rooms told.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use capd_proto::identity::Did;
+use capd_proto::ledger::JournalId;
+
+use super::Sidecar;
+use crate::net::dial::{Address, ConnectError};
+use crate::net::{CloseReason, Link, Newcomer, Refused, Route, Service};
+
+/// A sidecar, as its links meet it.
+pub(in crate::daemon) struct Links(pub(in crate::daemon) Arc<Sidecar>);
+
+impl Service for Links {
+    fn admit(&self, newcomer: &Newcomer<'_>) -> bool {
+        newcomer.kind.is_local() || self.0.door.admission.admits(newcomer.principal)
+    }
+
+    fn journal(&self) -> Option<JournalId> {
+        Some(self.0.journal_id)
+    }
+
+    fn on_open(&self, link: &Arc<Link>) {
+        if link.kind().is_local() {
+            tracing::debug!(link = %link.id(), kind = %link.kind(), "an agent connected");
+            return;
+        }
+        tracing::info!(peer = %link.principal(), remote = link.remote(), kind = %link.kind(), "peer connected");
+        self.0.door.on_open(link);
+        self.0.directory.on_open(link);
+    }
+
+    fn on_message(&self, link: &Arc<Link>, route: &Route, payload: Bytes) {
+        self.on_messages(link, route, &[payload]);
+    }
+
+    fn on_messages(&self, link: &Arc<Link>, route: &Route, payloads: &[Bytes]) {
+        let messages = payloads.iter().map(|payload| (route, payload));
+        self.0.door.take_all(link, messages, &|inbound| self.0.dispatch(inbound));
+    }
+
+    fn on_gathered(&self, link: &Arc<Link>, messages: &[(Route, Bytes)]) {
+        let messages = messages.iter().map(|(route, payload)| (route, payload));
+        self.0.door.take_all(link, messages, &|inbound| self.0.dispatch(inbound));
+    }
+
+    fn on_reset(&self, _link: &Arc<Link>, route: &Route) {
+        self.0.on_reset(route);
+    }
+
+    fn on_refused(&self, refused: &Refused<'_>) {
+        self.0.directory.on_peer_refused(refused);
+    }
+
+    fn on_unreachable(&self, peer: &Did, failures: &[(&Address, ConnectError)]) {
+        self.0.directory.on_peer_unreachable(peer, failures);
+    }
+
+    fn on_pong(&self, _link: &Arc<Link>) {
+        self.0.directory.peers.answered();
+    }
+
+    fn on_close(&self, link: &Arc<Link>, reason: &CloseReason) {
+        tracing::debug!(link = %link.id(), peer = %link.principal(), %reason, "link closed");
+        if link.kind().is_local() {
+            self.0.executor.withdraw(link);
+        } else {
+            self.0.directory.on_close(link);
+            self.0.asks.on_link_lost(link);
+            self.0.caller.on_link_lost(link);
+        }
+    }
+}
