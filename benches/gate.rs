@@ -2,7 +2,7 @@
 //! to a call out.
 //!
 //! ```text
-//! cargo bench --bench gate                # the section of docs/performance.md
+//! cargo bench --bench gate                # the section of docs/evidence/performance.md
 //! cargo bench --bench gate -- --write     # and writes it there
 //! ```
 //!
@@ -53,7 +53,7 @@ fn main() {
         assert!(is_bench, "a trial run is nothing to write down");
         let old = std::fs::read_to_string(PAGE).unwrap();
         std::fs::write(PAGE, replaced(&old, &text)).unwrap();
-        println!("written to docs/performance.md");
+        println!("written to docs/evidence/performance.md");
     }
 }
 
@@ -253,4 +253,4 @@ const PROVEN: usize = 2;
 /// Calls of one caller before it is the next one's turn.
 const CALLS_A_ROUND: usize = 100;
 const HEADING: &str = "## Drift gate";
-const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/performance.md");
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/evidence/performance.md");

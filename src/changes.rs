@@ -1,4 +1,4 @@
-//! Changes counted in; whoever waits for one woken, in the order in which they began to wait.
+//! Counts changes, and wakes the tasks that wait for one, in the order in which they began to wait.
 //!
 //! Tokio's `watch` wakes its receivers in a random order, which a simulation could not play again.
 

@@ -1,14 +1,20 @@
-//! capd: the sidecar daemon and the parts it is built from.
+//! Lets one agent safely call what another agent can do: the sidecar daemon and its parts.
 //!
-//! Read downwards, along one message: [`net`] carries frames and drives the machines of `capd-proto`, [`router`]
-//! chooses who serves a call, [`provider`] runs it, [`schema`] checks what goes in and out, [`registry`] knows
-//! what is served where, [`policy`] how often it may be called, [`store`] keeps what must outlive a crash. [`daemon`]
-//! is the only room that knows them all, and [`admin`] has the names under which it tells what they count. [`config`]
-//! and [`declaration`] are the two files an owner writes. [`text`] is how anything that others wrote is shown, and
-//! [`log`] how it is logged. [`fault`] is what becomes of a panic.
+//! Read downwards, along one message:
+//!
+//! 1. [`net`] carries frames and drives the machines of `capd-proto`.
+//! 2. [`router`] chooses the provider of a call.
+//! 3. [`provider`] runs the call.
+//! 4. [`schema`] checks params and results.
+//! 5. [`registry`] knows which capabilities are served, and by which agent.
+//! 6. [`policy`] decides which callers may call what, and how often.
+//! 7. [`store`] keeps everything that must survive a crash.
+//!
+//! [`daemon`] is the only room that knows them all. [`config`] and [`declaration`] read the two files that an owner writes.
+//! [`admin`] names the metrics, [`log`] writes the log, [`text`] escapes foreign text, and [`fault`] handles panics.
 //!
 //! Three of these are crates of their own, so that other programs can use them without the daemon: [`schema`] is
-//! `capd-schema`, [`client`] is `capd-client`, and [`net`] is `capd-net`, the transport that both ends share.
+//! `capd-schema`, [`client`] is `capd-client`, and [`net`] is `capd-net`, the transport of both ends.
 
 pub mod admin;
 mod changes;

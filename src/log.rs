@@ -1,8 +1,7 @@
-//! Events in; lines of the log out, in which nothing that others sent can begin a line, steer a terminal, or hide.
+//! Writes log lines: events in; lines out, in which foreign text cannot begin a line, steer a terminal, or hide.
 //!
-//! The escapes stand here, where every event passes, so that no place that logs can forget them. [`Fields`] is for lines
-//! that people read, [`Json`] for those that programs do; both write to whatever they are given. [`Lines`] is what they are
-//! given where nobody may wait for whoever reads the log.
+//! Every event passes here, so no place that logs can forget the escapes. [`Fields`] writes lines for people, [`Json`]
+//! writes lines for programs. [`Lines`] is a writer that never waits for the reader of the log.
 
 mod lines;
 

@@ -1,4 +1,4 @@
-//! Text that somebody else wrote in; the same in characters that people see, and that steer nothing, out.
+//! Escapes foreign text: the same text out, in visible characters that steer no terminal.
 //!
 //! A terminal obeys control characters, and people read what is shown: text that turns around, or that has parts which
 //! nobody sees, says one thing to a program and another to its reader. Whatever of this kind comes from a peer, an agent or

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "these are tests, though not all of it stands in a test function")]
 
+mod pages;
 mod support;
 
 use std::path::{Path, PathBuf};
@@ -90,7 +91,7 @@ fn every_policy_shown_is_one_that_capd_takes() {
     std::fs::write(&config, text).unwrap();
     let checked = capd(&["config", "check", "--config", config.to_str().unwrap()]);
     assert_eq!(exit_code(&checked), 0, "{}", stderr(&checked));
-    assert_eq!(stdout(&checked), "the configuration is in order\n", "no warning either");
+    assert_eq!(stdout(&checked), "the configuration has no mistakes\n", "no warning either");
 }
 
 fn copy_schemas(to: &Path) {

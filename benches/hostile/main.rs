@@ -3,7 +3,7 @@
 //! ```text
 //! cargo bench --bench hostile                  # every bar
 //! cargo bench --bench hostile -- --only idle   # one of: idle, slow, resets, overload, schemas
-//! cargo bench --bench hostile -- --write       # the table into docs/performance.md as well
+//! cargo bench --bench hostile -- --write       # the table into docs/evidence/performance.md as well
 //! ```
 //!
 //! The binary runs itself again as the crowd: [`crowd`] is the attackers' process, [`world`] the sidecar under attack
@@ -42,7 +42,7 @@ mod support;
 pub(crate) struct Args {
     /// A tiny round that checks its own results and measures nothing worth keeping.
     is_test: bool,
-    /// Write the table to docs/performance.md.
+    /// Write the table to docs/evidence/performance.md.
     write: bool,
     /// Only this measurement.
     only: Option<String>,

@@ -1,4 +1,4 @@
-//! Bars in; a table on standard output, and in docs/performance.md when that is asked for, out.
+//! Bars in; a table on standard output, and in docs/evidence/performance.md when that is asked for, out.
 
 use std::fmt::Write as _;
 
@@ -12,7 +12,7 @@ pub(crate) fn report(args: &Args, bars: &[Bar]) {
         assert!(!args.is_test && args.only.is_none(), "only a whole run is worth writing down");
         let old = std::fs::read_to_string(PAGE).unwrap();
         std::fs::write(PAGE, replaced(&old, &text)).unwrap();
-        println!("written to docs/performance.md");
+        println!("written to docs/evidence/performance.md");
     }
 }
 
@@ -39,4 +39,4 @@ fn replaced(page: &str, section: &str) -> String {
 }
 
 const HEADING: &str = "## Under attack";
-const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/performance.md");
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/evidence/performance.md");

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! cargo bench --bench journal                  # one table
-//! cargo bench --bench journal -- --write       # the table into docs/performance.md as well
+//! cargo bench --bench journal -- --write       # the table into docs/evidence/performance.md as well
 //! cargo bench --bench journal -- --hold 30 --only unjournaled   # load for a profiler, no table
 //! cargo bench --bench journal -- --providers 8    # commits of a caller's sidecar with so many that serve the same
 //! ```
@@ -33,7 +33,7 @@ use std::path::PathBuf;
 pub(crate) struct Args {
     /// A tiny round that checks its own results and measures nothing worth keeping.
     is_test: bool,
-    /// Write the table to docs/performance.md.
+    /// Write the table to docs/evidence/performance.md.
     write: bool,
     /// Only hold load, for so many seconds.
     hold_s: Option<u64>,

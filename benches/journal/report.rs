@@ -1,4 +1,4 @@
-//! Figures in; one table on standard output, and in docs/performance.md when that is asked for, out.
+//! Figures in; one table on standard output, and in docs/evidence/performance.md when that is asked for, out.
 
 use std::fmt::Write as _;
 
@@ -28,7 +28,7 @@ pub(crate) fn report(args: &Args, figures: &Figures) {
         );
         let old = std::fs::read_to_string(PAGE).unwrap();
         std::fs::write(PAGE, replaced(&old, &text)).unwrap();
-        println!("written to docs/performance.md");
+        println!("written to docs/evidence/performance.md");
     }
 }
 
@@ -84,4 +84,4 @@ fn replaced(page: &str, section: &str) -> String {
 }
 
 const HEADING: &str = "## Journaled calls";
-const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/performance.md");
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/evidence/performance.md");

@@ -203,7 +203,7 @@ impl Dispatch {
         match waiting {
             Some(waiting) => match self.sender(envelope) {
                 Some(from) => waiting.answer(typ, envelope, from, message, body),
-                None => waiting.fail(ClientError::Answer("it came from what is no DID".to_owned())),
+                None => waiting.fail(ClientError::Answer("its sender is not a DID".to_owned())),
             },
             // PROTOCOL 8: a CAP_RESULT that nothing waits for is told so; anything else came too late.
             None if typ == Type::CapResult => {

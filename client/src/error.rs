@@ -1,4 +1,5 @@
-//! What went wrong in; a typed error that says whose doing it was out.
+//! Classifies failures of a request by their cause: the peer's refusal, a lost link, a timeout, or a mistake of the
+//! program.
 
 use std::time::Duration;
 
@@ -24,9 +25,7 @@ pub enum ClientError {
         is_full: bool,
     },
     /// The unix socket is somebody else's, who could answer as any sidecar.
-    #[error(
-        "the socket {place} was opened by user {owner}, and neither by root nor by user {own}, who connects"
-    )]
+    #[error("the socket {place} was opened by user {owner}, not by root or by user {own}, who connects")]
     Owner {
         /// The socket's path.
         place: String,

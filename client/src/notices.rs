@@ -1,4 +1,4 @@
-//! What a running call says and how it ends in; the same, in order, to whoever listens, out.
+//! Passes progress and the end of a running call to its listener, in order.
 //!
 //! Most calls say nothing before they end, and a channel of tokio's makes room for its first 32 messages when it is made.
 //! This queue takes no room before anything is said, and has the end in it.

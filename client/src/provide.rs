@@ -74,7 +74,7 @@ impl Client {
     pub fn serve(&self, calls_max: usize, handler: impl Handler) -> Result<(), ClientError> {
         let serving = Serving::new(Arc::new(handler), calls_max);
         let refused = self.core.dispatch.serving.set(serving);
-        refused.map_err(|_| ClientError::Invalid("this client serves already".to_owned()))
+        refused.map_err(|_| ClientError::Invalid("this client already serves".to_owned()))
     }
 
     /// Registers what this agent offers on this link, in place of what it registered before.
@@ -86,7 +86,7 @@ impl Client {
             return Err(ClientError::Invalid("nothing to declare".to_owned()));
         }
         let Some(serving) = self.core.dispatch.serving.get() else {
-            return Err(ClientError::Invalid("serve comes before declare".to_owned()));
+            return Err(ClientError::Invalid("call serve before declare".to_owned()));
         };
         serving.declare(descriptors);
         let body = bodies::declare(descriptors);
@@ -253,9 +253,10 @@ impl Serving {
             | Request::AuditPrune(_)
             | Request::PolicyWhy(_)
             | Request::PolicyReload
-            | Request::Other { .. } => {
-                way.send(Type::Error, &bodies::error(Code::BAD_REQUEST, "an agent takes no such request"))
-            }
+            | Request::Other { .. } => way.send(
+                Type::Error,
+                &bodies::error(Code::BAD_REQUEST, "an agent does not answer this request"),
+            ),
         };
         if let Err(error) = sent {
             tracing::debug!(%error, "an answer was not sent");

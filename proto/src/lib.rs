@@ -11,6 +11,8 @@
 //! 6. [`rate`] — the words of a rate limit (PROTOCOL 7.2)
 //! 7. [`ledger`] — (from, id) → call, so that each accepted call has exactly one result (PROTOCOL 8)
 //!
+//! `PROTOCOL 7.2` in a comment is section 7.2 of `docs/protocol.md`.
+//!
 //! [`limits`] holds every wire bound, [`code`] the wire codes, [`error`] the one map from an error to its code.
 
 pub mod call;

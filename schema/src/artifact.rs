@@ -26,7 +26,9 @@ pub enum ArtifactError {
     #[error("the bytes of {0} are not here")]
     Missing(ContentHash),
     /// Our own documents fill the store.
-    #[error("no room for another document: {bytes} of {bytes_max} bytes, {count} of {count_max} documents")]
+    #[error(
+        "no capacity for another document: {bytes} of {bytes_max} bytes, {count} of {count_max} documents"
+    )]
     Full {
         /// Bytes held.
         bytes: usize,

@@ -79,7 +79,7 @@ impl<'de> Visitor<'de> for Once {
         while let Some(key) = members.next_key::<String>()? {
             if object.contains_key(&key) {
                 let shown: String = key.chars().take(80).collect();
-                return Err(A::Error::custom(format_args!("the key {shown:?} stands twice")));
+                return Err(A::Error::custom(format_args!("the key {shown:?} is a duplicate")));
             }
             object.insert(key, members.next_value_seed(self)?);
         }
@@ -102,7 +102,7 @@ mod tests {
     fn a_key_that_stands_twice_is_refused_with_its_line() {
         for text in ["{\"a\": 1,\n\"a\": 1}", "[{\"b\": {\"a\": 1,\n \"\\u0061\": 2}}]"] {
             let error = read(text.as_bytes()).unwrap_err();
-            assert!(error.to_string().starts_with("the key \"a\" stands twice at line 2"), "{error}");
+            assert!(error.to_string().starts_with("the key \"a\" is a duplicate at line 2"), "{error}");
         }
         assert!(read(br#"{"a": {"a": 1}, "b": {"a": 1}}"#).is_ok());
     }

@@ -1,4 +1,4 @@
-//! What a capability promises in; hashes out that stay the same as long as the promise does.
+//! Hashes a capability's promise: a declaration in; hashes that change only with the promise, out.
 //!
 //! A contract is written as one JSON object, brought into the one form that RFC 8785 (JCS) gives it, and hashed. Key
 //! order and white space never count, and whatever else changes does.

@@ -127,7 +127,7 @@ impl<'s> Walk<'s> {
             );
         }
         if name == "$schema" && at != 0 {
-            return refused("stands inside the document; accepted: $schema at its root".to_owned());
+            return refused("is inside the document; accepted: $schema at its root".to_owned());
         }
         Ok(keyword)
     }

@@ -198,13 +198,13 @@ impl TooLarge {
                 "property names in chunks, too long".to_owned()
             };
             let message = format!(
-                "has {what} to tell which of them the branches beside `unevaluatedProperties` know; accepted: at most \
+                "has {what} to check which of them the branches beside `unevaluatedProperties` know; accepted: at most \
                  {accepted} here"
             );
             return Violation::new(&path, message, "unevaluatedProperties");
         }
         let message = format!(
-            "has {count} items, too many to tell which of them the branches beside `unevaluatedItems` in one another \
+            "has {count} items, too many to check which of them the nested branches beside `unevaluatedItems` \
              know; accepted: at most {room} here"
         );
         Violation::new(&path, message, "unevaluatedItems")

@@ -86,7 +86,7 @@ fn each_keyword_says_where_and_what_without_quoting_the_payload() {
             "/fixed const: must be 7",
             "/mail format: must be of the format \"email\"",
             "/names propertyNames: has a property whose name must have at most 1 characters",
-            "/never falseSchema: nothing fits here",
+            "/never falseSchema: no value is valid here",
             "/odd not: must not fit the schema of `not`",
             "/one oneOf: fits more than one of the schemas of `oneOf`",
             "/set uniqueItems: must have no two equal items",
@@ -464,7 +464,7 @@ fn a_walk_whose_visits_double_with_each_payload_level_ends() {
         "anyOf": [{ "items": { "$ref": "#" } }, { "items": { "$ref": "#" }, "minItems": 1 }]
     });
     let payload = (0..63).fold(json!(1), |inner, _| json!([inner]));
-    assert_eq!(violations(&tree, &payload), ["/ schema: does not fit, in more ways than can be listed"]);
+    assert_eq!(violations(&tree, &payload), ["/ schema: has more violations than can be listed"]);
 }
 
 #[test]
@@ -474,7 +474,7 @@ fn a_walk_of_too_many_steps_ends_with_a_violation() {
     assert_eq!(violations(&json!({ "items": { "not": { "anyOf": options } } }), &payload), [TOO_MANY_STEPS]);
 }
 
-const TOO_MANY_STEPS: &str = "/ $ref: takes more than 10000000 steps to check with this schema, or so many for its size; \
+const TOO_MANY_STEPS: &str = "/ $ref: needs more than 10000000 steps to check with this schema, or too many for its size; \
                               accepted: a smaller payload, or a simpler schema";
 
 #[test]

@@ -519,13 +519,13 @@ fn room(index: &Index, payload: &[u8]) -> usize {
 
 #[cold]
 fn in_too_many_ways() -> Violation {
-    Violation::new("", "does not fit, in more ways than can be listed", "schema")
+    Violation::new("", "has more violations than can be listed", "schema")
 }
 
 #[cold]
 fn too_many_steps() -> Violation {
     let message = format!(
-        "takes more than {STEPS_MAX} steps to check with this schema, or so many for its size; accepted: a smaller payload, \
+        "needs more than {STEPS_MAX} steps to check with this schema, or too many for its size; accepted: a smaller payload, \
          or a simpler schema"
     );
     Violation::new("", message, "$ref")

@@ -128,7 +128,7 @@ fn message(kind: &ValidationErrorKind) -> String {
         }
         Kind::Format { format } => format!("must be of the format {}", quoted(&Value::from(format.as_str()))),
         Kind::Not { .. } => "must not fit the schema of `not`".into(),
-        Kind::FalseSchema => "nothing fits here".into(),
+        Kind::FalseSchema => "no value is valid here".into(),
         Kind::AnyOf { context } => branches("fits none of the schemas of `anyOf`", context),
         Kind::OneOfNotValid { context } => branches("fits none of the schemas of `oneOf`", context),
         Kind::OneOfMultipleValid { .. } => "fits more than one of the schemas of `oneOf`".into(),

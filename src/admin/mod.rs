@@ -1,7 +1,8 @@
-//! What the parts of a sidecar have counted in; metrics under names that stay, and their text for scrapers, out.
+//! Names the metrics: counts from the parts of a sidecar in; metrics under stable names, and their text for scrapers,
+//! out.
 //!
-//! [`METRICS`] is the one table of them: the daemon fills it in, [`text()`] writes it as Prometheus reads it, and
-//! [`reference()`] as the documentation shows it.
+//! [`METRICS`] is their one table. The daemon fills it in, [`text()`] writes it for Prometheus, and [`reference()`]
+//! writes it for the documentation.
 
 mod text;
 
@@ -58,7 +59,8 @@ const fn gauge(name: &'static str, labels: &'static [&'static str], help: &'stat
 }
 
 /// Always 1.
-pub const BUILD_INFO: Metric = gauge("capd_build_info", &["version"], "1, under the version that runs.");
+pub const BUILD_INFO: Metric =
+    gauge("capd_build_info", &["version"], "1, labelled with the running version.");
 /// When the sidecar started.
 pub const START_TIME: Metric =
     gauge("capd_start_time_seconds", &[], "When the sidecar started, in seconds since 1970.");
@@ -73,7 +75,7 @@ pub const RECEIVED_BYTES: Metric =
     counter("capd_received_bytes_total", &[], "Bytes of frames received, on all links.");
 /// Bytes out.
 pub const SENT_BYTES: Metric =
-    counter("capd_sent_bytes_total", &[], "Bytes of frames handed to the system, on all links.");
+    counter("capd_sent_bytes_total", &[], "Bytes of frames handed to the kernel, on all links.");
 /// Bytes waiting.
 pub const QUEUE_BYTES: Metric =
     gauge("capd_queue_bytes", &[], "Bytes that wait to be written, on all links.");
@@ -81,26 +83,26 @@ pub const QUEUE_BYTES: Metric =
 pub const CALLS: Metric = counter(
     "capd_calls_total",
     &["code", "role", "outcome"],
-    "Calls that ended, as the access log tells them: by the error's code, role (executor, caller) and outcome (success, error, refused).",
+    "Calls that ended, as in the access log: by the error's code, role (executor, caller) and outcome (success, error, refused).",
 );
 /// Calls that have not ended.
 pub const CALLS_IN_FLIGHT: Metric = gauge(
     "capd_calls_in_flight",
     &["role"],
-    "Calls that run here (executor), and calls of the agent's on their way to peers (caller).",
+    "Calls that run here (executor), and the agent's calls to peers (caller).",
 );
 /// What peers declare and may not serve.
 pub const PEER_CAPABILITIES_WITHHELD: Metric = gauge(
     "capd_peer_capabilities_withheld",
     &[],
-    "Capabilities that connected peers declare beyond what serves in [[peers]] allows them; none is ever called.",
+    "Capabilities that connected peers declare beyond their serves in [[peers]]; none is ever called.",
 );
 /// The journal's changes.
 pub const JOURNAL_CHANGES: Metric =
     counter("capd_journal_changes_total", &[], "Changes that the journal made durable.");
 /// The journal's commits.
 pub const JOURNAL_COMMITS: Metric =
-    counter("capd_journal_commits_total", &[], "Commits that the journal's changes took; many share one.");
+    counter("capd_journal_commits_total", &[], "Commits of the journal's changes; many changes share one.");
 /// The journal's failures.
 pub const JOURNAL_FAILURES: Metric =
     counter("capd_journal_failures_total", &[], "Changes that the journal could not write.");
@@ -108,45 +110,42 @@ pub const JOURNAL_FAILURES: Metric =
 pub const AUDIT_RECORDS: Metric = counter("capd_audit_records_total", &[], "Audit records written.");
 /// Audit records that are missing.
 pub const AUDIT_RECORDS_LOST: Metric =
-    counter("capd_audit_records_lost_total", &[], "Audit records that could not be written, and are gone.");
+    counter("capd_audit_records_lost_total", &[], "Audit records that could not be written and are lost.");
 /// How full the audit log is.
 pub const AUDIT_USED_PERCENT: Metric = gauge(
     "capd_audit_used_percent",
     &[],
-    "How much of audit.file_bytes_max is in use, in percent; above 100 less audit.reserved_percent, denials are no longer recorded.",
+    "Share of audit.file_bytes_max in use, in percent; above 100 minus audit.reserved_percent, denials are no longer recorded.",
 );
 /// Denials that the reserve kept out.
 pub const AUDIT_DENIALS_WITHHELD: Metric = counter(
     "capd_audit_denials_withheld_total",
     &[],
-    "Records of denials that were not written, since they would have used the reserve of the audit log; alert on any.",
+    "Records of denials that were not written, to keep the reserve of the audit log; alert on any.",
 );
 /// Denied messages.
 pub const DENIED: Metric = counter(
     "capd_denied_total",
     &[],
-    "Messages that were denied (3001), those among them that were recorded together, and those refused since their sender was denied too often (3005).",
+    "Denied messages: refused with 3001, also those recorded together, or with 3005 because their sender was denied too often.",
 );
 /// Log lines that are missing.
-pub const LOG_LINES_DROPPED: Metric = counter(
-    "capd_log_lines_dropped_total",
-    &[],
-    "Log lines that were dropped because stderr did not take them.",
-);
+pub const LOG_LINES_DROPPED: Metric =
+    counter("capd_log_lines_dropped_total", &[], "Log lines that were dropped because stderr was blocked.");
 /// What each limit refused.
 pub const LIMIT_REFUSALS: Metric = counter(
     "capd_limit_refusals_total",
     &["limit"],
-    "What a limit refused, cut off or made wait; the limit is named by its configuration key.",
+    "Work that a limit refused, cut off or delayed; the label is the limit's configuration key.",
 );
 /// How full each limit is.
 pub const LIMIT_LEVEL: Metric = gauge(
     "capd_limit_level",
     &["limit"],
-    "How much of a limit is in use; of one for each peer, address, link, capability or agent, by the one that uses most.",
+    "Use of a limit; for a limit of each peer, address, link, capability or agent, the highest use of any.",
 );
 /// What each limit is.
-pub const LIMIT_MAX: Metric = gauge("capd_limit_max", &["limit"], "What a limit is set to.");
+pub const LIMIT_MAX: Metric = gauge("capd_limit_max", &["limit"], "The value of a limit.");
 
 /// Every metric, in the order in which they are told.
 pub const METRICS: &[Metric] = &[
@@ -175,7 +174,7 @@ pub const METRICS: &[Metric] = &[
 
 /// The metrics as a markdown table.
 pub fn reference() -> String {
-    let mut out = String::from("| metric | type | labels | what |\n| --- | --- | --- | --- |\n");
+    let mut out = String::from("| metric | type | labels | meaning |\n| --- | --- | --- | --- |\n");
     for Metric { name, kind, help, labels } in METRICS {
         let labels: Vec<_> = labels.iter().map(|label| format!("`{label}`")).collect();
         writeln!(out, "| `{name}` | {} | {} | {help} |", kind.as_str(), labels.join(", "))

@@ -1,4 +1,4 @@
-//! Settings by key in; the typed configuration out, with the rules that tie one key to another.
+//! Checks the configuration: settings by key in; the typed configuration out, with the rules that tie keys together.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -186,21 +186,21 @@ fn tie(config: &Config, settings: &Settings, mistakes: &mut Vec<Mistake>) {
         .filter(|at| !at.ip().is_loopback())
         .collect();
     if let (Admit::Any, Some(at)) = (config.peer.admit, open.first()) {
-        let problem = format!("\"any\" would let anybody in at {at}, which is not on loopback");
+        let problem = format!("\"any\" would admit every key at {at}, which is not on loopback");
         wrong("peer.admit", problem, "\"listed\", or listen.quic and listen.tcp on loopback");
     }
     for (index, peer) in config.peers.iter().enumerate() {
         if config.peers[..index].iter().any(|earlier| earlier.did == peer.did) {
             wrong(
                 "peers",
-                format!("{} stands twice", quoted(&peer.did)),
+                format!("{} is a duplicate", quoted(&peer.did)),
                 "each did once, with all its addresses",
             );
         }
     }
     for (index, group) in config.groups.iter().enumerate() {
         if config.groups[..index].iter().any(|earlier| earlier.name == group.name) {
-            let problem = format!("{} stands twice", quoted(&group.name));
+            let problem = format!("{} is a duplicate", quoted(&group.name));
             wrong("groups", problem, "each name once, with all its members");
         }
     }
@@ -210,7 +210,7 @@ fn tie(config: &Config, settings: &Settings, mistakes: &mut Vec<Mistake>) {
         {
             let known: Vec<_> = config.groups.iter().map(|group| group.name.as_str()).collect();
             let accepted = if known.is_empty() {
-                "a name of [[groups]], which are none".to_owned()
+                "a name of [[groups]], of which there are none".to_owned()
             } else {
                 known.join(", ")
             };
@@ -254,11 +254,8 @@ fn tie(config: &Config, settings: &Settings, mistakes: &mut Vec<Mistake>) {
         if low_value > high_value {
             // The key that somebody wrote is the one to name.
             let (key, problem) = match settings.get(low) {
-                Some(_) => (low, format!("does not fit under {high} = {high_value}")),
-                None => (
-                    high,
-                    format!("{high_value} leaves no room for {low}, whose smallest fit is {low_value}"),
-                ),
+                Some(_) => (low, format!("is too high for {high} = {high_value}")),
+                None => (high, format!("{high_value} is too low for {low}, which is at least {low_value}")),
             };
             wrong(key, problem, &format!("{low} below {high}"));
         }

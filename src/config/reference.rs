@@ -1,4 +1,4 @@
-//! The table of keys in; the reference of configuration.md, in markdown, out.
+//! Writes the reference of docs/configuration.md: the table of keys in, Markdown out.
 
 use std::fmt::Write;
 
@@ -6,14 +6,14 @@ use super::keys::{Fallback, KEYS};
 
 /// `CAPD_*` variables that are no keys: name and what reads them.
 pub const OTHER_VARIABLES: &[(&str, &str)] = &[
-    ("CAPD_CONFIG", "The configuration file, when no flag names one."),
-    ("CAPD_CONTEXT", "The context of `capctl`: which sidecar it speaks to."),
+    ("CAPD_CONFIG", "The configuration file, if no flag names one."),
+    ("CAPD_CONTEXT", "The context of `capctl`: the sidecar that it uses."),
     (
         "CAPD_LOG",
-        "Levels by module in place of `log.level` (`capd::net=debug`, `access=off`), separated by commas; a level alone is that of all other modules.",
+        "Levels by module in place of `log.level` (`capd::net=debug`, `access=off`), separated by commas. A level alone applies to all other modules.",
     ),
-    ("CAPD_SOCKET", "The socket of the sidecar that `capctl` speaks to."),
-    ("CAPD_SUITES", "Where the public test suites stand; read by tests only."),
+    ("CAPD_SOCKET", "The socket of the sidecar that `capctl` uses."),
+    ("CAPD_SUITES", "The folder of the public test suites; only tests read it."),
     ("CAPD_TOKEN_FILE", "The token file for loopback TCP; `capctl` proves that it knows the token."),
 ];
 

@@ -423,7 +423,7 @@ fn keys_that_contradict_each_other_are_refused_at_the_one_that_was_written() {
         &["limits.queue_bytes_max", "msg_size_bytes_max"],
     );
     let twice = "[[peers]]\ndid = \"did:key:z1\"\n[[peers]]\ndid = \"did:key:z1\"\n";
-    says(&refused(twice), &["peers", "stands twice"]);
+    says(&refused(twice), &["peers", "is a duplicate"]);
 }
 
 #[test]
@@ -447,7 +447,7 @@ fn a_grant_that_is_none_is_refused_at_its_place() {
     let text = "[[allow]]\ncallers = [\"*\"]\ncapabilities = [\"echo\"]\n";
     says(&refused(text), &["capd.toml:3:", "\"echo\" is no capability"]);
     let twice = "[[groups]]\nname = \"a\"\nmembers = []\n[[groups]]\nname = \"a\"\nmembers = []\n";
-    says(&refused(twice), &["groups", "stands twice"]);
+    says(&refused(twice), &["groups", "is a duplicate"]);
     says(&refused("[[groups]]\nname = \"a\"\n"), &["a group without members"]);
 }
 

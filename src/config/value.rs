@@ -1,4 +1,4 @@
-//! One TOML value or one text in; the value of its key's kind out, or what is wrong with it.
+//! Reads one value: TOML or text in; the value of its key's kind, or the mistake, out.
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;

@@ -41,7 +41,7 @@ pub enum StartError {
     /// The key file is missing where an earlier identity left something.
     #[error(
         "identity key {}: the file is missing, but {} is of an earlier identity; restore the key file, or add \
-         --new-identity to go on under a new DID, which every peer must be told", key_file.display(), found.display()
+         --new-identity for a new DID, which every peer must then list", key_file.display(), found.display()
     )]
     NewIdentity {
         /// The key file.
@@ -101,8 +101,10 @@ pub enum StartError {
     #[error(transparent)]
     Journal(#[from] StoreError),
     /// A listener cannot be bound.
-    #[error("cannot listen on {address}: {error}")]
+    #[error("config key {key}: cannot listen on {address}: {error}")]
     Listen {
+        /// The key that names the place.
+        key: &'static str,
         /// Where.
         address: String,
         /// Why.
@@ -281,23 +283,28 @@ fn settings(config: &Config) -> Settings {
 }
 
 async fn listen(config: &Config, host: &Arc<Host>) -> Result<Bound, StartError> {
-    let failed =
-        |address: &dyn std::fmt::Display, error| StartError::Listen { address: address.to_string(), error };
+    let failed = |key, address: &dyn std::fmt::Display, error| StartError::Listen {
+        key,
+        address: address.to_string(),
+        error,
+    };
     let mut bound = Bound { dir: config.agent.dir.clone(), ..Bound::default() };
     if let Some(address) = config.listen.quic {
-        bound.quic = Some(quic::listen(host, address).map_err(|error| failed(&address, error))?);
+        bound.quic =
+            Some(quic::listen(host, address).map_err(|error| failed("listen.quic", &address, error))?);
     }
     if let Some(address) = config.listen.tcp {
-        bound.tcp = Some(tcp::listen(host, address).await.map_err(|error| failed(&address, error))?);
+        bound.tcp =
+            Some(tcp::listen(host, address).await.map_err(|error| failed("listen.tcp", &address, error))?);
     }
     if let Some(path) = &config.listen.unix {
-        local::listen_unix(host, path).map_err(|error| failed(&path.display(), error))?;
+        local::listen_unix(host, path).map_err(|error| failed("listen.unix", &path.display(), error))?;
         bound.socket = Some(path.clone());
     }
     if let Some(address) = config.listen.local_tcp {
         let token = token(&config.listen.token_file)?;
         let listening = local::listen_tcp(host, address, token).await;
-        bound.local_tcp = Some(listening.map_err(|error| failed(&address, error))?);
+        bound.local_tcp = Some(listening.map_err(|error| failed("listen.local_tcp", &address, error))?);
     }
     Ok(bound)
 }
@@ -326,6 +333,6 @@ fn address(address: &crate::config::Address) -> Address {
 }
 
 /// Why variables are ignored.
-const IGNORED: &str = "variables that Kubernetes makes for a Service called capd are ignored";
+const IGNORED: &str = "ignoring the variables that Kubernetes sets for a Service called capd";
 /// Keys kept ready that were decompressed for DIDs of other methods.
 const KEYS_MAX: usize = 1_024;

@@ -1,4 +1,4 @@
-//! One YAML mapping in; its fields by name and type out, and a mistake for each that does not fit.
+//! Reads one YAML mapping: its fields by name and type out, and a mistake for each that does not fit.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! A capability's `permissions` in; the same out, and a mistake for each that is nearly one of those that have a meaning.
+//! Checks a capability's `permissions`: reports each that is almost, but not quite, a known one.
 
 use super::fields::{Fields, Report, text};
 use super::read::WORDS_MAX;
@@ -46,7 +46,7 @@ fn judged(permission: &str) -> Judged {
             None if known.scope != scope => Judged::Near(format!("{}:{verb}", known.scope)),
             None if known.is_enforced => {
                 let rights: Vec<_> = known.verbs.iter().map(|verb| format!("{scope}:{verb}")).collect();
-                Judged::Odd(format!("{permission} gives a command no right; {} do", rights.join(", ")))
+                Judged::Odd(format!("{permission} grants a command no right; {} do", rights.join(", ")))
             }
             None => Judged::Taken,
         },
@@ -73,7 +73,7 @@ fn accepted() -> String {
     let known =
         KNOWN.iter().flat_map(|known| known.verbs.iter().map(|verb| format!("{}:{verb}", known.scope)));
     format!(
-        "{}, or a scope:verb of your own that is like none of these",
+        "{}, or a scope:verb of your own that resembles none of these",
         known.collect::<Vec<_>>().join(", ")
     )
 }

@@ -51,7 +51,7 @@ const CAPABILITY_KEYS: &[&str] = &[
 ];
 pub(super) const RANGE_ACCEPTED: &str = "a range as a text: \">=1.0.0 <2.0.0\"";
 const VERSION_ACCEPTED: &str = "a version as a text: \"1.5.0\", \"2.1\", \"2.0.0-rc.1\"";
-const NAME_ACCEPTED: &str = "a word of A-Z a-z 0-9 and inner dashes, which the namespace goes before, or a whole name of \
+const NAME_ACCEPTED: &str = "a word of A-Z a-z 0-9 and inner dashes, which the namespace precedes, or a whole name of \
                              three such words or more, joined by dots";
 const AGENT_ACCEPTED: &str = "agent://<id>, <id> of words of A-Z a-z 0-9 and inner dashes, joined by dots";
 
@@ -100,7 +100,7 @@ fn file(root: &Node, report: &mut Report<'_>) -> Option<Declaration> {
     for (node, at) in fields.items("capabilities", CAPABILITIES_MAX, report) {
         let Some(declared) = capability(node, &at, &defaults, report) else { continue };
         if let Some(first) = lines.get(&declared.id) {
-            let problem = format!("{} stands twice, first in line {first}", declared.id);
+            let problem = format!("{} is a duplicate; the first is in line {first}", declared.id);
             report.mistake(declared.line, &format!("{at}.name"), problem, "each name and version once");
             continue;
         }

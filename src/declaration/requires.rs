@@ -1,4 +1,4 @@
-//! The list under `requires` in; what the agent calls, each name with one range once, out.
+//! Reads `requires`: the list in; what the agent calls, each name with one range once, out.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ pub(super) fn of(fields: &Fields<'_>, defaults: &Defaults, report: &mut Report<'
         let Some(required) = one(node, &at, defaults, report) else { continue };
         let range = required.version.as_ref().map(Range::to_string);
         if let Some(first) = lines.insert((required.name.clone(), range), required.line) {
-            let problem = format!("{} stands twice, first in line {first}", required.name);
+            let problem = format!("{} is a duplicate; the first is in line {first}", required.name);
             let accepted = "each name once, or once with each range";
             report.mistake(required.line, &format!("{at}.name"), problem, accepted);
             continue;
@@ -42,8 +42,8 @@ fn one(node: &Node, at: &str, defaults: &Defaults, report: &mut Report<'_>) -> O
         name: name?,
     };
     if required.input_schema.is_none() && required.output_schema.is_none() {
-        let proven = if required.version.is_some() { "nothing but its version" } else { "nothing" };
-        let sentence = format!("{} has no schema: {proven} is proven of it", required.name);
+        let proven = if required.version.is_some() { "only its version" } else { "nothing" };
+        let sentence = format!("{} has no schema: capd proves {proven} of it", required.name);
         report.warning(required.line, at, &sentence);
     }
     Some(required)

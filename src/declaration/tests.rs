@@ -142,7 +142,7 @@ fn one_name_may_have_many_versions_and_an_id_stands_once() {
         &[
             "/etc/agent/capabilities.yaml:6:",
             "capabilities[2].name",
-            "com.example.x:2.0.0 stands twice",
+            "com.example.x:2.0.0 is a duplicate",
             "line 5",
         ],
     );
@@ -180,7 +180,7 @@ fn a_wrong_type_is_refused_at_its_line() {
         ("timeoutMs: 1.5", ["capabilities[0].timeoutMs", "1.5 is a float"]),
         ("timeoutMs: 99999999999", ["capabilities[0].timeoutMs", "is above"]),
         ("idempotent: yes", ["capabilities[0].idempotent", "\"yes\" is a text"]),
-        ("description:", ["capabilities[0].description", "nothing stands here"]),
+        ("description:", ["capabilities[0].description", "the value is empty"]),
         ("command: ./run", ["capabilities[0].command", "a list"]),
         ("command: []", ["capabilities[0].command", "an empty list"]),
         ("command: [./run, 7]", ["capabilities[0].command[1]", "7 is an integer (put it in quotes)"]),
@@ -241,7 +241,7 @@ fn what_is_required_has_a_name_a_range_and_the_schemas_it_was_built_against() {
         ("- { name: a.b.c, inputSchema: 3 }\n", ["requires[0].inputSchema", "a JSON Schema"]),
         (
             "- { name: a.b.c, outputSchema: true }\n- { name: a.b.c }\n",
-            ["yaml:5: requires[1].name:", "first in line 4"],
+            ["yaml:5: requires[1].name:", "the first is in line 4"],
         ),
         ("  a.b.c: 1\n", ["yaml:4: requires: this is a mapping", "a list"]),
     ] {
@@ -266,7 +266,7 @@ fn a_file_without_its_parts_or_of_another_version_is_refused() {
 fn text_that_is_no_tree_is_refused_with_its_line() {
     for (text, parts) in [
         ("", ["capabilities.yaml:", "an empty document"]),
-        ("version: 1\nversion: 1\n", ["capabilities.yaml:2:", "stands twice, first in line 1"]),
+        ("version: 1\nversion: 1\n", ["capabilities.yaml:2:", "is a duplicate; the first is in line 1"]),
         ("version: [1\n", ["capabilities.yaml:", "not YAML"]),
         ("a: 1\n--- \nb: 1\n", ["capabilities.yaml:", "a second document"]),
         ("a: !!binary x\n", ["capabilities.yaml:1:", "a tag"]),

@@ -161,7 +161,8 @@ impl<'a> Tree<'a> {
                 return Err(malformed(&span, "a key that is no text (quote it)"));
             };
             if let Some(first) = lines.insert(name.clone(), key.line) {
-                let problem = format!("the key {} stands twice, first in line {first}", quoted(&name));
+                let problem =
+                    format!("the key {} is a duplicate; the first is in line {first}", quoted(&name));
                 return Err(malformed(&span, &problem));
             }
             let (event, span) = self.next()?;
@@ -258,7 +259,7 @@ impl Node {
     /// What it is, for a message.
     pub(super) fn is_a(&self) -> String {
         match &self.value {
-            Value::Null => "nothing stands here".into(),
+            Value::Null => "the value is empty".into(),
             Value::Bool(truth) => format!("{truth} is a boolean"),
             Value::Integer(number) => format!("{number} is an integer"),
             Value::Float(number) => format!("{number:?} is a float"),

@@ -1,7 +1,7 @@
-//! Lines of the log in; the same, written by a thread of their own, out, or a count of those that nobody took.
+//! Writes lines of the log in a thread of its own, and counts the lines it had to drop.
 //!
-//! Whoever logs never waits: a terminal that is stopped, or a collector that does not read, must not stop calls. So the
-//! lines that wait are bounded, and what finds no place is dropped and counted.
+//! Logging never waits: a stopped terminal, or a collector that does not read, must not stop calls. So the queue is
+//! bounded. A line that finds it full is dropped and counted.
 
 use std::fmt;
 use std::io::{self, Write};

@@ -1,4 +1,5 @@
-//! Who calls and what they ask for in; whether they may, and which rule says so, out: pure.
+//! Decides who may do what, without side effects: a caller and its request in; the decision, and the deciding rule,
+//! out.
 //!
 //! [`rules`] reads grants and Cedar policies into [`Rules`]; [`decide`] has them decide one case; [`decisions`] keeps what
 //! was decided until the rules or a descriptor change, as each caller's [`View`]; [`grant`] writes a grant as a policy; [`model`] is what policies may

@@ -1,4 +1,4 @@
-//! What policies may speak of: the entities, attributes and actions that Cedar knows, and the words for them.
+//! Defines the entities, attributes and actions that policies may use, and their names in Cedar.
 
 use std::collections::HashSet;
 use std::str::FromStr;

@@ -158,7 +158,7 @@ impl Rules {
         let undeclared = self.named.iter().filter(|mention| !is_declared(&mention.pattern));
         undeclared
             .map(|Mention { file, line, pattern }| {
-                let problem = format!("nothing that is declared is called {pattern}");
+                let problem = format!("no declared capability matches {pattern}");
                 Mistake { file: file.clone(), line: *line, problem }
             })
             .collect()
@@ -291,14 +291,14 @@ impl Reading<'_> {
         let stem = file.file_stem().map_or("policy".into(), std::ffi::OsStr::to_string_lossy);
         let id = policy.annotation(ID).map_or_else(|| format!("{stem}:{line}"), str::to_owned);
         if self.order.iter().any(|shown| shown.id == id) {
-            return self.wrong(file, line, format!("a second rule called {id:?}; each @id stands once"));
-        }
-        if line > 0 && id == OWN_AGENT {
             return self.wrong(
                 file,
                 line,
-                format!("{OWN_AGENT:?} is the name of a rule that is always there"),
+                format!("a second rule has the @id {id:?}; accepted: each @id once"),
             );
+        }
+        if line > 0 && id == OWN_AGENT {
+            return self.wrong(file, line, format!("{OWN_AGENT:?} is the name of a built-in rule"));
         }
         if self.order.len() >= POLICIES_MAX {
             return self.wrong(file, line, format!("more than {POLICIES_MAX} rules"));
@@ -319,7 +319,11 @@ impl Reading<'_> {
             return self.wrong(file, line, "a rule that forbids grants no permissions".to_owned());
         }
         if self.policies.add(policy.new_id(PolicyId::new(&id))).is_err() {
-            return self.wrong(file, line, format!("a second rule called {id:?}; each @id stands once"));
+            return self.wrong(
+                file,
+                line,
+                format!("a second rule has the @id {id:?}; accepted: each @id once"),
+            );
         }
         for literal in policy.entity_literals() {
             if let Named::Caller(did) = MODEL.named(&literal) {

@@ -181,7 +181,7 @@ fn what_is_wrong_in_a_policy_file_is_told_with_its_line() {
         ("permit (principal == ?principal, action, resource);", &["a.cedar:1:", "slots"]),
         (
             "@id(\"a\") permit (principal, action, resource);\n@id(\"a\") permit (principal, action, resource);",
-            &["a.cedar:2:", "second rule called \"a\""],
+            &["a.cedar:2:", "a second rule has the @id \"a\""],
         ),
         ("@id(\"own-agent\") permit (principal, action, resource);", &["own-agent"]),
         ("@permissions(\"read\") permit (principal, action, resource);", &["\"read\" is none", "scope:verb"]),

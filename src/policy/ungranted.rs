@@ -1,7 +1,7 @@
-//! Capabilities with the permissions that they declare in; the rules that permit calls of them and grant too little out.
+//! Finds rules that permit calls but grant too few permissions: capabilities with their declared permissions in, such
+//! rules out.
 //!
-//! Whoever calls by such a rule is refused as if the capability were not there, so nobody but its provider's owner can see
-//! why.
+//! A caller under such a rule is refused without a reason, so only the provider's owner can see why.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -35,7 +35,7 @@ impl Rules {
             let Verdict::Unpermitted { by, missing } = verdict else { continue };
             if seen.insert((declared.id.to_string(), by.clone(), missing.clone())) {
                 let problem = format!(
-                    "permits calls of {} and does not grant {}, which it declares: they are refused as if it were not there",
+                    "permits calls of {} but does not grant {}, which it declares: such calls are refused",
                     declared.id,
                     missing.join(", ")
                 );

@@ -1,4 +1,4 @@
-//! What one caller may call and see here, decided before it asks.
+//! Decides what a caller may call and see, before it asks.
 //!
 //! Callers that no rule tells apart are one [`Class`](super::rules::Class), and share what was decided of what is served. It is decided when
 //! what is served changes, never within a caller's own request: a denied caller must learn neither from an answer nor

@@ -177,7 +177,7 @@ impl Process {
             }
             Err(error) => tracing::info!(call = id, capability, %error, stderr = words, "a command failed"),
             Ok(_) if words.is_empty() => {}
-            Ok(_) => tracing::debug!(call = id, capability, stderr = words, "a command complained"),
+            Ok(_) => tracing::debug!(call = id, capability, stderr = words, "a command wrote to stderr"),
         }
         result
     }

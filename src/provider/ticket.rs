@@ -62,7 +62,7 @@ impl Ticket {
 impl Drop for Ticket {
     fn drop(&mut self) {
         if self.answers.is_some() {
-            let message = "the provider gave the call up without an answer".to_owned();
+            let message = "the provider dropped the call without an answer".to_owned();
             self.answer(Outcome::Failure { code: Code::INTERNAL_ERROR, message });
         }
     }

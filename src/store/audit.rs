@@ -1,4 +1,4 @@
-//! What must be accounted for in; one chained record each on disk, pages of them and what pruning left, out.
+//! Keeps the audit log: events in; one chained record each on disk, and pages of them, out.
 //!
 //! Read downwards: a [`Record`] is handed to [`Audit::record`], which never waits and never fails; an [`AuditWriter`]
 //! takes what has queued up and gives it to an [`AuditStorage`]; the storage puts each record behind the last one of

@@ -1,4 +1,4 @@
-//! What went wrong below in; a kind to act on, and a sentence for the owner's log, out.
+//! Classifies storage errors: an error from below in; a kind to act on, and a sentence for the owner's log, out.
 
 use std::fmt;
 use std::sync::Arc;
@@ -75,7 +75,7 @@ impl StoreErrorKind {
             Self::Locked => {
                 "another process has it open: stop the other capd, or give each its own agent.dir"
             }
-            Self::Full => "make room on its disk, or raise the quota; nothing that was acknowledged is lost",
+            Self::Full => "free space on its disk, or raise the quota; nothing that was acknowledged is lost",
             Self::ReadOnly => {
                 "let capd's user write the file and its folder, or mount the file system writable"
             }
@@ -86,9 +86,9 @@ impl StoreErrorKind {
             Self::Foreign => "move that file away, or give capd another agent.dir",
             Self::Newer { .. } => "start the capd that wrote it, or a later one",
             Self::Missing => "the call may have expired",
-            Self::Conflict => "this is a fault in capd: please report it",
+            Self::Conflict => "this is a bug in capd: please report it",
             Self::Closed => "the store has been shut down",
-            Self::Io => "look at the system's log for the disk",
+            Self::Io => "check the system's log for disk errors",
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Work and tags in, outcomes and tags out: the handle that the rest of the daemon holds.
+//! Hands work to the journal's writer: changes and tags in, outcomes and tags out.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -186,7 +186,7 @@ impl<T> fmt::Debug for Journal<T> {
 impl<T> fmt::Display for QueueFull<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.reason {
-            Refused::Full => "the journal's queue is full: its disk is slower than the calls come",
+            Refused::Full => "the journal's queue is full: calls arrive faster than its disk syncs",
             Refused::Closed => "the journal has been shut down",
         })
     }

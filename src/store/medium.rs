@@ -1,4 +1,4 @@
-//! A place in; open storages, and writers at work on them, out.
+//! Opens storages: a place in; open storages, with writers at work on them, out.
 
 use std::io;
 use std::path::PathBuf;

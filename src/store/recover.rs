@@ -1,4 +1,4 @@
-//! What a journal held in, what is to be done about each row out (PROTOCOL 8). It does nothing itself.
+//! Decides about each row of a journal after a start (PROTOCOL 8). It executes nothing itself.
 
 use std::collections::HashMap;
 

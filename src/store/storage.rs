@@ -1,4 +1,4 @@
-//! Groups of changes in, durable rows out: what the [writer](super::Writer) needs of a disk.
+//! Defines what the [writer](super::Writer) needs of a disk: groups of changes in, durable rows out.
 
 use bytes::Bytes;
 

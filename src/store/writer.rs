@@ -1,4 +1,4 @@
-//! Queued work in, one transaction per group and its outcomes out: the journal's far end.
+//! Writes the journal: queued work in, one transaction per group and its outcomes out.
 
 use std::collections::{BTreeSet, HashSet};
 use std::fmt;

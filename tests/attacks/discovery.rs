@@ -49,7 +49,7 @@ fn answer_all(
 ) -> usize {
     let is_done = || {
         let log = sidecar.log();
-        log.contains("peer serves") || log.contains("the peer does not say what it serves")
+        log.contains("peer serves") || log.contains("the peer does not list its capabilities")
     };
     for number in 0.. {
         peer.answer(&question, CAP_DECLARE, &page_of(number));

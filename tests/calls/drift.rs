@@ -130,7 +130,7 @@ fn a_schema_that_changes_while_calls_go_on_is_proven_again_and_so_is_the_next() 
     // The provider's sidecar refuses what its schema does not take, and from that the caller's learns of it.
     let id = caller.invoke(by_id(ECHO, counted(4)));
     assert_eq!(caller.error(&id).code(), Some(4004));
-    logs(&a, &["does not keep to a requirement"]);
+    logs(&a, &["does not meet a requirement"]);
     let id = caller.invoke(by_id(ECHO, counted(4)));
     assert_eq!(caller.error(&id).code(), Some(4902));
     provider.heard_nothing_more();
@@ -205,7 +205,7 @@ fn a_provider_that_tells_no_schemas_is_called_and_what_passes_is_held_to_the_age
     let id = caller.invoke(by_id(ECHO, counted(2)));
     peer.succeed(&peer.heard_type(CAP_INVOKE), counted(2));
     assert_eq!(success(&caller.result(&id)), &counted(2));
-    assert_eq!(logs(&a, &["does not tell its schemas"]), 1);
+    assert_eq!(logs(&a, &["does not publish its schemas"]), 1);
 }
 
 #[test]
@@ -231,14 +231,14 @@ fn a_peer_from_before_documents_is_asked_once_and_called_unproven() {
         peer.succeed(&peer.heard_type(CAP_INVOKE), Value::Null);
         caller.result(&id);
     }
-    assert_eq!(logs(&sends, &["does not tell its schemas"]), 1);
+    assert_eq!(logs(&sends, &["does not publish its schemas"]), 1);
     assert!(peer.document_requests() <= asked + 2, "each way to it asks once: ahead, and the first call");
 }
 
 #[test]
 fn what_nobody_serves_is_told_at_the_start_and_an_error_at_the_call() {
     let a = built_against_counted().start();
-    assert_eq!(logs(&a, &["nobody serves it", "org.example.echo >=1.0.0 <2.0.0"]), 1);
+    assert_eq!(logs(&a, &["a required capability has no provider", "org.example.echo >=1.0.0 <2.0.0"]), 1);
     let mut caller = Caller::of(&a);
     let id = caller.invoke(by_id(ECHO, counted(1)));
     assert_eq!(caller.error(&id).code(), Some(4002));
@@ -250,7 +250,17 @@ fn a_required_peer_that_is_down_is_told_of_once_and_proven_when_it_is_back() {
     let setup = built_against_counted().peer(&b);
     b.kill();
     let a = setup.start();
-    assert_eq!(logs(&a, &["nobody serves it", "org.example.echo >=1.0.0 <2.0.0", "peers_known=false"]), 1);
+    assert_eq!(
+        logs(
+            &a,
+            &[
+                "a required capability has no provider",
+                "org.example.echo >=1.0.0 <2.0.0",
+                "peers_known=false"
+            ]
+        ),
+        1
+    );
     let mut caller = Caller::of(&a);
     // It may come back and serve it, so that the call waits for a link, and ends as one to any peer that is down.
     let id = caller.invoke(within(ECHO, counted(1), 300));
@@ -263,7 +273,7 @@ fn a_required_peer_that_is_down_is_told_of_once_and_proven_when_it_is_back() {
     let id = caller.invoke(by_id(ECHO, counted(1)));
     provider.echo();
     assert_eq!(success(&caller.result(&id)), &counted(1));
-    assert_eq!(logs(&a, &["nobody serves it"]), 1);
+    assert_eq!(logs(&a, &["a required capability has no provider"]), 1);
 }
 
 #[test]
@@ -358,7 +368,7 @@ fn a_call_that_was_given_away_is_asked_about_whatever_has_drifted_since() {
     let other = caller.invoke(by_id(ECHO, counted(2)));
     peer.refuse(&peer.heard_type(CAP_INVOKE), 4004, "client");
     assert_eq!(caller.error(&other).code(), Some(4004));
-    logs(&a, &["does not keep to a requirement"]);
+    logs(&a, &["does not meet a requirement"]);
     let other = caller.invoke(by_id(ECHO, counted(3)));
     assert_eq!(caller.error(&other).code(), Some(4902));
     assert_eq!(caller.link.send_envelope(&envelope), id);

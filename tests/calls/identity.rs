@@ -31,7 +31,7 @@ fn state_without_its_key_is_no_reason_for_a_new_identity() {
         let found = state.join(found);
         let said = format!(
             "capd: identity key {}: the file is missing, but {} is of an earlier identity; restore the key file, or add \
-             --new-identity to go on under a new DID, which every peer must be told\n",
+             --new-identity for a new DID, which every peer must then list\n",
             key.display(),
             found.display(),
         );

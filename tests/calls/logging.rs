@@ -32,7 +32,7 @@ fn a_log_that_nobody_reads_stops_no_call_and_tells_later_how_many_lines_it_lacks
     call_until_lines_are_dropped(&sidecar);
     let log = sidecar.take_log();
     let mut lines = BufReader::new(log).lines().map(Result::unwrap);
-    let told = lines.find(|line| line.contains("log lines were dropped while stderr did not take them"));
+    let told = lines.find(|line| line.contains("log lines were dropped while stderr was blocked"));
     let told = told.expect("the pipe stays open");
     let dropped = told.rsplit_once("dropped=").unwrap().1.parse::<u64>().unwrap();
     assert!(told.contains(" WARN ") && dropped > 0, "{told}");

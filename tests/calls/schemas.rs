@@ -125,7 +125,7 @@ fn an_object_of_too_many_names_beside_branches_is_refused_with_how_many_may_be()
         [
             "/more",
             "unevaluatedProperties",
-            "has 5000 properties, too many to tell which of them the branches beside `unevaluatedProperties` know; \
+            "has 5000 properties, too many to check which of them the branches beside `unevaluatedProperties` know; \
              accepted: at most 896 here",
         ]
     );

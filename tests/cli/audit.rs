@@ -144,7 +144,7 @@ fn an_export_is_verified_without_capd_and_a_pruned_one_too() {
     assert_eq!(after[4]["record"]["kind"], "audit_pruned");
     assert_eq!(after[4]["record"]["ranges"], json!([[1, 4]]));
     let text = succeeds(&sidecar, &["audit", "verify"]);
-    assert!(text.starts_with("the chain holds: 1 records, 4 pruned\nits end is 5:"), "{text}");
+    assert!(text.starts_with("the chain is intact: 1 records, 4 pruned\nits end is 5:"), "{text}");
     let anchor = text.trim_end().rsplit_once(' ').unwrap().1;
     succeeds(&sidecar, &["audit", "verify", "--anchor", anchor]);
     let other = format!("4:{}", anchor.split_once(':').unwrap().1);
@@ -192,11 +192,11 @@ fn a_file_without_a_sidecar_is_read_pruned_and_refused_where_it_is_none() {
     let path = file.to_str().unwrap();
     // The last commits stand in SQLite's log, which a kill leaves.
     let (code, out, errors) = run(None, &["audit", "verify", "--file", path]);
-    assert_eq!((code, out.starts_with("the chain holds: 4 records\n")), (0, true), "{errors}");
+    assert_eq!((code, out.starts_with("the chain is intact: 4 records\n")), (0, true), "{errors}");
     let (code, out, errors) = run(None, &["audit", "prune", "--older-than", "0s", "--file", path]);
     assert_eq!((code, out.starts_with("4 records ")), (0, true), "{errors}");
     let (code, out, errors) = run(None, &["audit", "verify", "--file", path]);
-    assert_eq!((code, out.starts_with("the chain holds: 1 records, 4 pruned\n")), (0, true), "{errors}");
+    assert_eq!((code, out.starts_with("the chain is intact: 1 records, 4 pruned\n")), (0, true), "{errors}");
     let entries = run(None, &["audit", "export", "--file", path]).1;
     assert_eq!(lines(&entries)[4]["record"]["tenantId"], "default");
 

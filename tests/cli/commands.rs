@@ -66,7 +66,7 @@ fn a_command_that_cannot_run_is_a_mistake_with_its_place_and_why() {
     assert!(stderr(&run).contains("capabilities[2].command[0]: \"./text\" is not executable"), "{run:?}");
     assert!(!stderr(&run).contains("serving by process"), "{run:?}");
     let fine = capd(folder(&["cat", "./tool"]).path(), &["config", "check"]);
-    assert_eq!((exit_code(&fine), stdout(&fine)), (0, "the configuration is in order\n"), "{fine:?}");
+    assert_eq!((exit_code(&fine), stdout(&fine)), (0, "the configuration has no mistakes\n"), "{fine:?}");
 }
 
 #[test]
@@ -81,8 +81,8 @@ fn a_permission_that_is_nearly_one_that_is_enforced_is_a_mistake_with_the_neares
     let place = "capabilities.yaml:6: capabilities[0].permissions[0]: ";
     assert!(refused.contains(place) && refused.contains("did you mean \"network:read\"?"), "{refused}");
     let odd = setup("network:listen").start();
-    let said = "network:listen gives a command no right";
+    let said = "network:listen grants a command no right";
     assert!(odd.log().lines().any(|line| line.contains(" WARN ") && line.contains(said)), "{}", odd.log());
     let own = setup("acme:approve").start();
-    assert!(!own.log().contains("acme:approve gives"), "{}", own.log());
+    assert!(!own.log().contains("acme:approve grants"), "{}", own.log());
 }

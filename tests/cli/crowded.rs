@@ -42,9 +42,9 @@ fn a_sidecar_that_takes_no_more_links_is_told_from_one_that_does_not_run() {
     let text = stderr(&output);
     assert_eq!(exit_code(&output), 5, "{text}");
     assert!(text.contains("capd is running") && text.contains("limits.links_max"), "{text}");
-    assert!(!text.contains("is capd running?"), "{text}");
+    assert!(!text.contains("to start a sidecar: capd run"), "{text}");
     drop(open);
     sidecar.kill();
     let output = run_with(capctl(Some(&sidecar.socket)).arg("id"), b"");
-    assert!(stderr(&output).contains("is capd running?"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("to start a sidecar: capd run"), "{}", stderr(&output));
 }

@@ -103,7 +103,9 @@ fn drift_is_found_with_the_value_that_shows_it() {
 #[test]
 fn what_nobody_serves_and_what_nobody_serves_in_range_is_missing() {
     let b = serving(COUNTED, COUNTED);
-    for (range, peer, text) in [(">=2.0.0", true, "in no version"), (">=1.0.0", false, "nobody serves it")] {
+    for (range, peer, text) in
+        [(">=2.0.0", true, "in none of these versions"), (">=1.0.0", false, "nobody serves it")]
+    {
         let a = requiring(range);
         let a = if peer { a.peer(&b) } else { a }.start();
         let (code, checks) = doctor(&a);

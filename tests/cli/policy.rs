@@ -273,7 +273,7 @@ fn a_policy_read_anew_holds_from_then_on_and_one_with_a_mistake_changes_nothing(
     let called = call(&caller);
     assert_eq!(exit_code(&called), 0, "nothing holds before it is read: {}", stderr(&called));
     let reloaded = reload(&provider);
-    assert_eq!((exit_code(&reloaded), stdout(&reloaded)), (0, "2 rules stand\n"), "{}", stderr(&reloaded));
+    assert_eq!((exit_code(&reloaded), stdout(&reloaded)), (0, "2 rules in force\n"), "{}", stderr(&reloaded));
     let called = call(&caller);
     assert_eq!(exit_code(&called), 3, "{}", stderr(&called));
     assert!(stderr(&called).contains("3001"), "{}", stderr(&called));
@@ -284,7 +284,7 @@ fn a_policy_read_anew_holds_from_then_on_and_one_with_a_mistake_changes_nothing(
     assert!(stderr(&reloaded).contains("policy check"), "{}", stderr(&reloaded));
     assert!(provider.log().contains("org..other"), "the log names the mistake");
     assert!(!stderr(&reloaded).contains(provider.dir.to_str().unwrap()), "a message names no file");
-    assert_eq!(exit_code(&call(&caller)), 3, "the one that stood still stands");
+    assert_eq!(exit_code(&call(&caller)), 3, "the old rules stay in force");
 
     // A signal does the same.
     rewrite(&provider, "capabilities = [\"org..other\"]", granted);

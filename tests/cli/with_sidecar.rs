@@ -122,7 +122,10 @@ capabilities:
     let (code, out, errors) = run(&sidecar, &["call", "org.example.rare"]);
     assert_eq!((code, out.as_str()), (3, ""));
     assert!(errors.contains("3005 RATE_LIMITED"), "{errors}");
-    assert!(errors.contains("the next call is taken in ") && errors.contains("the limit of 1 "), "{errors}");
+    assert!(
+        errors.contains("the next call is accepted in ") && errors.contains("the limit of 1 "),
+        "{errors}"
+    );
     let (code, out, errors) = run(&sidecar, &["call", "org.example.rare", "--json"]);
     let document: serde_json::Value = serde_json::from_str(&errors).unwrap();
     assert_eq!((code, out.as_str(), &document["error"]["details"]["limit"]), (3, "", &json!(1)));
@@ -377,7 +380,7 @@ fn the_command_that_a_timeout_names_finds_out_what_became_of_the_call() {
     let call = call.wait_with_output().unwrap();
     assert_eq!(exit_code(&call), 5, "{}", stderr(&call));
     let told = stderr(&call);
-    let (_, command) = told.split_once("to learn what became of it: ").unwrap_or_else(|| panic!("{told}"));
+    let (_, command) = told.split_once("to find out: ").unwrap_or_else(|| panic!("{told}"));
     assert!(command.contains("--id "), "{command}");
 
     signal(far.pid(), rustix::process::Signal::CONT);

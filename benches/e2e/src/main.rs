@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! cargo run --release                    # in this folder: builds capd as it is shipped, measures, prints the table
-//! cargo run --release -- --write         # the table into docs/performance.md as well
+//! cargo run --release -- --write         # the table into docs/evidence/performance.md as well
 //! cargo run --release -- --only channel,grpc --rounds 1
 //! cargo run --release -- --large         # or --memory, --fleet: only that part
 //! cargo run --release -- --steady 30     # memory, minute by minute
@@ -56,7 +56,7 @@ pub(crate) struct Args {
     /// Only try everything out, for fractions of a second.
     #[arg(long, conflicts_with = "write")]
     test: bool,
-    /// Write the table to docs/performance.md.
+    /// Write the table to docs/evidence/performance.md.
     #[arg(long, conflicts_with_all = ["only", "large", "memory", "fleet", "hosts"])]
     write: bool,
     /// Rounds of each kind.

@@ -1,4 +1,4 @@
-//! Figures in; one section of text on standard output, and in docs/performance.md when that is asked for, out.
+//! Figures in; one section of text on standard output, and in docs/evidence/performance.md when that is asked for, out.
 
 use std::fmt::Write as _;
 use std::process::Command;
@@ -18,10 +18,10 @@ pub(crate) fn report(args: &Args, figures: &Figures) {
     let text = section(args, figures);
     println!("\n{text}");
     if args.write {
-        let page = format!("{ROOT}/docs/performance.md");
+        let page = format!("{ROOT}/docs/evidence/performance.md");
         let old = std::fs::read_to_string(&page).unwrap();
         std::fs::write(&page, replaced(&old, &text)).unwrap();
-        println!("written to docs/performance.md");
+        println!("written to docs/evidence/performance.md");
     }
 }
 

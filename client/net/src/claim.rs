@@ -1,4 +1,4 @@
-//! Whoever takes part of something in; a claim that counts until it is dropped, or none when there are too many, out.
+//! Counts shares of a bounded resource: a claim counts until it is dropped; beyond the limit there is none.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -65,7 +65,7 @@ pub enum ConnectError {
         found: Did,
     },
     /// The unix socket is somebody else's.
-    #[error("the socket was opened by user {owner}, and neither by root nor by user {own}, who connects")]
+    #[error("the socket was opened by user {owner}, not by root or by user {own}, who connects")]
     Owner {
         /// Who listens.
         owner: u32,
@@ -96,7 +96,7 @@ pub async fn connect(
     peer: Option<&Did>,
 ) -> Result<Arc<Link>, ConnectError> {
     let mut last =
-        ConnectError::Io(io::Error::new(io::ErrorKind::NotFound, "the name stands for no address"));
+        ConnectError::Io(io::Error::new(io::ErrorKind::NotFound, "the name resolves to no address"));
     let lookup = tokio::net::lookup_host((address.host.as_str(), address.port));
     let found: Vec<SocketAddr> = timeout(host.settings.handshake_timeout, lookup)
         .await

@@ -1,8 +1,8 @@
-//! Panics in; the first of them, for whoever ends the process, out.
+//! Collects panics: the first one goes to the program that runs the sidecar.
 //!
-//! A part that panicked is gone, and those who wait for it would wait for ever: no part is lost in silence. What runs on
-//! behalf of a sidecar runs [guarded](Faults::guard); whoever runs the sidecar awaits its [`Faults`] and starts it again.
-//! A program that is nothing but a sidecar has every panic of its process reported: [`of_process`].
+//! A part that panicked is gone, and every task that waits for it would wait for ever. So no part may be lost in
+//! silence. Everything that runs for a sidecar runs [guarded](Faults::guard). The program that runs the sidecar awaits
+//! its [`Faults`] and restarts it. A program that is only a sidecar reports every panic of its process: [`of_process`].
 
 use std::any::Any;
 use std::backtrace::{Backtrace, BacktraceStatus};

@@ -402,7 +402,7 @@ fn unauthorized(message: &str) -> Fault {
     Fault { code: Code::UNAUTHORIZED, message: message.to_owned() }
 }
 
-const NO_NONCE: &str = "there is no random number for a nonce";
+const NO_NONCE: &str = "no random number is available for a nonce";
 /// How long a HELLO or its answer is valid; longer than any handshake may take.
 const HELLO_TTL_MS: u64 = 60_000;
 /// What HELLO says that we run.

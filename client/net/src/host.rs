@@ -279,7 +279,7 @@ impl Host {
         match &self.owner {
             Owner::Sidecar { credentials, .. } => Ok(credentials),
             Owner::Agent => {
-                Err(std::io::Error::new(std::io::ErrorKind::Unsupported, "an agent speaks to no peers"))
+                Err(std::io::Error::new(std::io::ErrorKind::Unsupported, "an agent does not speak to peers"))
             }
         }
     }

@@ -195,7 +195,7 @@ pub async fn listen_tcp(host: &Arc<Host>, address: SocketAddr, token: Token) -> 
         ));
     }
     if token.is_empty() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "an empty token keeps nobody out"));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "an empty token protects nothing"));
     }
     let listener = TcpListener::bind(address).await?;
     let bound = listener.local_addr()?;
@@ -231,7 +231,7 @@ where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let Ok(permits) = host.stream_permits() else {
-        debug!("no room for one more link");
+        debug!("the limit of links is reached");
         return;
     };
     let deadline = Instant::now() + host.settings.handshake_timeout;
@@ -308,10 +308,10 @@ fn turn_away<S>(host: &Host, mut stream: S, limit: Limit, turned_away: &Arc<Sema
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    debug!(?limit, "no room for one more local link");
+    debug!(?limit, "the limit of local links is reached");
     let Ok(permit) = Arc::clone(turned_away).try_acquire_owned() else { return };
     let what = match limit {
-        Limit::Links => "has as many local links as limits.links_max allows",
+        Limit::Links => "has reached limits.links_max local links",
         _ => "has too many half-open local connections",
     };
     let Fault { code, message } = Fault::crowded(what);
@@ -374,7 +374,7 @@ fn bind_unix(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
     let mode = std::fs::symlink_metadata(path)?.mode() & 0o777;
     if mode & 0o077 != 0 {
         return Err(io::Error::other(format!(
-            "the socket came out with mode {mode:03o}, which others may use"
+            "the socket was created with mode {mode:03o}, which others may use"
         )));
     }
     socket.listen(BACKLOG)?;
@@ -396,9 +396,10 @@ fn remove_stale(path: &Path) -> io::Result<()> {
         ));
     }
     match std::os::unix::net::UnixStream::connect(path) {
-        Ok(_) => {
-            Err(io::Error::new(io::ErrorKind::AddrInUse, format!("somebody listens on {}", path.display())))
-        }
+        Ok(_) => Err(io::Error::new(
+            io::ErrorKind::AddrInUse,
+            format!("another process listens on {}", path.display()),
+        )),
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path),
         Err(error) => Err(error),
     }

@@ -1,4 +1,4 @@
-//! What the links of this process refused, cut off and carried in; counters, and how full each bound is, out.
+//! Counts what the links of this process refused, cut off and carried, and how full each limit is.
 //!
 //! Counting is one relaxed addition. What is one link's is counted there and added up when somebody asks.
 

@@ -30,7 +30,7 @@ pub enum SendError {
     #[error("the link is draining")]
     Draining,
     /// The message is larger than both sides agreed to.
-    #[error("{bytes} bytes are more than the {bytes_max} that the peer takes")]
+    #[error("{bytes} bytes are more than the {bytes_max} that the peer accepts")]
     TooLarge {
         /// Length of frame type and payload.
         bytes: usize,

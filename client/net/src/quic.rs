@@ -70,7 +70,7 @@ pub fn listen(host: &Arc<Host>, address: SocketAddr) -> io::Result<SocketAddr> {
             let permits = match host.peer_permits(incoming.remote_address()) {
                 Ok(permits) => permits,
                 Err(limit) => {
-                    debug!(remote = %incoming.remote_address(), ?limit, "no room for one more link");
+                    debug!(remote = %incoming.remote_address(), ?limit, "the limit of links is reached");
                     turn_away(incoming);
                     continue;
                 }

@@ -1,4 +1,4 @@
-//! What the owner may choose about links, as the daemon hands it over; every field has a unit and a default.
+//! Holds the owner's settings for links, as the daemon passes them on; every field has a unit and a default.
 
 use std::time::Duration;
 

@@ -38,7 +38,7 @@ pub async fn listen(host: &Arc<Host>, address: SocketAddr) -> io::Result<SocketA
             let permits = match host.peer_permits(remote) {
                 Ok(permits) => permits,
                 Err(limit) => {
-                    debug!(%remote, ?limit, "no room for one more link");
+                    debug!(%remote, ?limit, "the limit of links is reached");
                     continue;
                 }
             };

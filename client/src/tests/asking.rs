@@ -73,7 +73,7 @@ async fn an_answer_from_what_is_no_did_is_an_error() {
     let answer = sealed_by("nobody", typ, &body, fresh_id(), Some(handle.id()));
     pair.service.link.lock().unwrap().as_ref().unwrap().notify(answer).unwrap();
     let error = soon(handle.outcome()).await.unwrap_err();
-    assert!(matches!(&error, ClientError::Answer(why) if why.contains("no DID")), "{error}");
+    assert!(matches!(&error, ClientError::Answer(why) if why.contains("not a DID")), "{error}");
 }
 
 #[tokio::test]

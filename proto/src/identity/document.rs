@@ -179,7 +179,7 @@ pub enum DocumentError {
     #[error("{0}: {1}")]
     Key(String, KeyError),
     /// Two methods with one id.
-    #[error("{0} stands twice")]
+    #[error("{0} is a duplicate")]
     Twice(String),
     /// A method with an end date.
     #[error("{0} has \"expires\", which cannot be kept here: leave the method out, or the date")]

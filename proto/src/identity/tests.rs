@@ -304,7 +304,7 @@ mod documents {
             ),
             (
                 json!({"id": DID, "verificationMethod": [method("#a", 1), method("#a", 2)]}).to_string(),
-                "did:web:example.com#a stands twice",
+                "did:web:example.com#a is a duplicate",
             ),
         ] {
             assert_eq!(DidDocument::from_json(&json).unwrap_err().to_string(), message, "{json}");

@@ -29,7 +29,7 @@ pub struct CursorContext<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CursorError {
     /// It is not one that was given to this agent for this filter and order.
-    #[error("the cursor is not one that was given out for this query")]
+    #[error("the cursor is unknown for this query")]
     NotOurs,
     /// It is, and the registry has changed since.
     #[error("the cursor is stale; ask again from the start")]

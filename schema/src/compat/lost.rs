@@ -1,4 +1,4 @@
-//! What a caller has to do without: its place in the payload, what it is, and the payload that shows it.
+//! Describes a lost feature: its place in the payload, its kind, and the payload that shows it.
 
 use std::fmt;
 
@@ -55,11 +55,11 @@ impl fmt::Display for Feature {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Property => f.write_str("the provider refuses this property"),
-            Self::Ignored => f.write_str("the provider takes this property and does not know it"),
+            Self::Ignored => f.write_str("the provider accepts this property and ignores it"),
             Self::Value(value) => write!(f, "the provider refuses the value {value}"),
             Self::Type(kind) => write!(f, "the provider refuses the type {kind}"),
             Self::Alternative(pointer) => write!(f, "the provider refuses the alternative at {pointer}"),
-            Self::Undeclared => f.write_str("properties that the sender does not declare are not free"),
+            Self::Undeclared => f.write_str("undeclared properties are not free"),
             Self::Absent => f.write_str("the provider does not declare this property"),
         }
     }

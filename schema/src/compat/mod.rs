@@ -108,7 +108,7 @@ impl Outcome {
 
     fn undecided(path: String, construct: String) -> Self {
         let reason = if construct == "budget" {
-            "the proof took more steps than it may".to_owned()
+            "the proof needs more steps than the limit".to_owned()
         } else {
             format!("the proof does not decide `{construct}` here")
         };

@@ -106,7 +106,9 @@ impl Drafts {
     pub(super) fn elsewhere(self, name: &str) -> String {
         match (self, name) {
             (_, "contentEncoding" | "contentMediaType") => {
-                format!("2020-12 reads {name} as a remark and checks nothing; accepted: draft-07, which does")
+                format!(
+                    "2020-12 reads {name} as an annotation and checks nothing; accepted: draft-07, which checks it"
+                )
             }
             (Self::Draft7, _) => {
                 format!("2020-12 has no {name}; accepted: its own keyword for it, or draft-07")

@@ -1,4 +1,4 @@
-//! What a schema is made of, in normal form: assertions on one type each, joined by `and`, `or`, `not`.
+//! Defines the normal form of a schema: assertions on one type each, joined by `and`, `or`, `not`.
 //!
 //! An assertion on one type holds of all values of the others, as JSON Schema has it.
 

@@ -1,4 +1,4 @@
-//! The command line of a call and the call's id in; the command that asks what became of it out.
+//! Builds the command that repeats a call: the call's command line and id in, the command with `--id` out.
 
 use std::fmt::Write as _;
 

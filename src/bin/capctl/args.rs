@@ -22,7 +22,7 @@ pub(crate) use bench::BenchArgs;
 pub(crate) use compat::{CheckArgs, CheckMode, DiffArgs, MatrixArgs};
 pub(crate) use policy::PolicyCommand;
 
-/// Call what other agents can do, through the capd sidecar beside you.
+/// Call what other agents can do, through the capd sidecar beside your agent.
 #[derive(Debug, Parser)]
 #[command(name = "capctl", version, after_help = AFTER_HELP, max_term_width = 110)]
 pub(crate) struct Args {
@@ -51,7 +51,7 @@ pub(crate) struct SidecarArgs {
     /// The file that holds the token for --address
     #[arg(long, global = true, value_name = "PATH", conflicts_with_all = ["socket", "context"])]
     pub(crate) token_file: Option<PathBuf>,
-    /// Speak to a socket that another user opened, and that neither you nor root did
+    /// Use a socket that neither you nor root opened
     #[arg(long, global = true)]
     pub(crate) any_owner: bool,
 }
@@ -62,16 +62,16 @@ pub(crate) enum Command {
     Call(CallArgs),
     /// Show which calls the sidecar runs, relays and remembers
     Calls(CallsArgs),
-    /// Print what the sidecar has counted and how full its limits are, as Prometheus reads it
+    /// Print the sidecar's counters and the use of its limits, in the text format of Prometheus
     Metrics,
-    /// Show what the sidecar refused, dropped or lost, and verify that record
+    /// Show what the sidecar refused, dropped or lost, and verify the audit log
     #[command(subcommand)]
     Audit(AuditCommand),
     /// List the versions of a capability, or a whole namespace with NAME.*
     Query(QueryArgs),
     /// List every capability that the sidecar knows
     Ls(LsArgs),
-    /// Check the configuration, the sidecar, its peers, and that what the agent requires is served and proven
+    /// Check the configuration, the sidecar, its peers, and the capabilities that the agent requires
     Doctor(DoctorArgs),
     /// Show one capability with its schemas
     Describe(DescribeArgs),
@@ -79,32 +79,31 @@ pub(crate) enum Command {
     Serve(ServeArgs),
     /// Cancel a call that is running
     Cancel(CancelArgs),
-    /// Measure the time to a sidecar and back
+    /// Measure the round trip to a sidecar
     Ping(PingArgs),
-    /// Call a capability again and again, and tell how many calls a second come back, and how soon
+    /// Measure calls per second and latency of a capability; every call is executed for real
     Bench(BenchArgs),
     /// Print the DID of the sidecar's agent
     Id,
-    /// Show what changes between two declarations of a capability, and for whom
+    /// Show what changes between two declarations of a capability, for callers and providers
     Diff(DiffArgs),
-    /// Check that a new declaration breaks nobody; exit code 4 when it does
+    /// Check that a new declaration breaks no caller; exit code 4 if it does
     Check(CheckArgs),
-    /// Draw which versions of a capability can be used by callers of which
+    /// Draw which versions of a capability fit together
     Matrix(MatrixArgs),
-    /// Show frames, an envelope or a body, and whether the protocol accepts them; works without a sidecar
+    /// Show frames, an envelope or a body, and whether the protocol accepts them; needs no sidecar
     Decode(DecodeArgs),
-    /// Check any CBOR against any CDDL (RFC 8610); works without a sidecar
+    /// Check any CBOR against any CDDL (RFC 8610); needs no sidecar
     #[command(subcommand)]
     Cddl(CddlCommand),
-    /// Print the hashes of a capabilities.yaml: what changes when a contract does; works without a sidecar
+    /// Print the hashes of a capabilities.yaml, which change when a contract changes; needs no sidecar
     Hash(HashArgs),
-    /// Prove that all values of one JSON Schema are values of another, or show one that is not; works without a
-    /// sidecar
+    /// Prove that all values of one JSON Schema are values of another, or show one that is not; needs no sidecar
     Subtype(SubtypeArgs),
-    /// Show who may call what here, check and test that, and ask why
+    /// Show which callers may call what, test the rules, and explain a decision
     #[command(subcommand)]
     Policy(PolicyCommand),
-    /// Show or choose the sidecars that capctl knows by name
+    /// Name your sidecars, and choose one
     #[command(subcommand)]
     Context(ContextCommand),
 }
@@ -114,30 +113,30 @@ pub(crate) struct CallArgs {
     /// A capability's name (org.example.review), or its id with a version (org.example.review:1.5.0)
     #[arg(value_name = "NAME|ID")]
     pub(crate) capability: String,
-    /// Which versions will do, such as '>=1.0.0 <2.0.0'; without it, the highest release
+    /// Accepted versions, such as '>=1.0.0 <2.0.0' [default: the highest release]
     #[arg(long, value_name = "RANGE")]
     pub(crate) version: Option<Range>,
     /// The call's params: JSON, @FILE, or - for stdin
     #[arg(long, value_name = "JSON|@FILE|-", default_value = "null", allow_hyphen_values = true)]
     pub(crate) params: String,
-    /// How long the call may take, such as 500ms, 30s, 2m; without it, what the capability declares, or 60s
+    /// Time limit of the call, such as 500ms, 30s, 2m [default: the capability's own, or 60s]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) timeout: Option<Duration>,
-    /// The agent to call; without it, the sidecar chooses
+    /// The agent to call [default: the sidecar chooses]
     #[arg(long, value_name = "DID")]
     pub(crate) to: Option<String>,
-    /// Repeat the call of this id, 32 hexadecimal digits, to learn what became of it: what ran is not run again.
-    /// Everything else must be as it was the first time
+    /// Repeat the call with this id, 32 hexadecimal digits: a call that ran returns its recorded result and does not run
+    /// again. Repeat all other arguments unchanged
     #[arg(long, value_name = "HEX")]
     pub(crate) id: Option<MessageId>,
-    /// How long the call may be asked about with --id, from when it was first made; without it, an hour, or
-    /// --timeout and a minute if that is longer
+    /// How long --id may repeat the call, from its first attempt [default: 1h, or --timeout plus one minute if that is
+    /// longer]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) ttl: Option<Duration>,
-    /// The turn that the call belongs to, 2 to 128 hexadecimal digits: params that do not fit use up its repairs
+    /// The turn of the call, 2 to 128 hexadecimal digits: params that do not fit use up its repairs
     #[arg(long, value_name = "HEX", value_parser = thread)]
     pub(crate) thread: Option<bytes::Bytes>,
-    /// Show the call's id and its progress on stderr even when that is not a terminal
+    /// Show the call's id and progress on stderr even if stderr is not a terminal
     #[arg(long)]
     pub(crate) progress: bool,
 }
@@ -156,7 +155,7 @@ const THREAD_BYTES_MAX: usize = 64;
 
 #[derive(Debug, ArgGroup)]
 pub(crate) struct CallsArgs {
-    /// Only the call of this id, 32 hexadecimal digits, with all that is known of it
+    /// Only the call with this id, 32 hexadecimal digits, with all details
     pub(crate) id: Option<MessageId>,
 }
 
@@ -164,30 +163,30 @@ pub(crate) struct CallsArgs {
 pub(crate) enum AuditCommand {
     /// Show records, oldest first
     Query(AuditQueryArgs),
-    /// Check the chain of records, and name the first row that is not as it was written
+    /// Verify the chain of records, and name the first row that was altered
     Verify {
-        /// A row and its hash as verify once printed them; the chain must still have them
+        /// A row and its hash, as verify once printed them; the chain must still contain them
         #[arg(long, value_name = "ROW:HASH")]
         anchor: Option<Anchor>,
-        /// The log's file, in place of the sidecar that writes it
+        /// Read this file instead of asking the sidecar
         #[arg(long, value_name = "PATH")]
         file: Option<PathBuf>,
     },
-    /// Print every entry of the chain as a JSON line, those that were pruned too
+    /// Print every entry of the chain as a JSON line, including pruned ones
     Export {
-        /// Where to, in place of stdout
+        /// Write to this file instead of stdout
         #[arg(long, value_name = "PATH")]
         output: Option<PathBuf>,
-        /// The log's file, in place of the sidecar that writes it
+        /// Read this file instead of asking the sidecar
         #[arg(long, value_name = "PATH")]
         file: Option<PathBuf>,
     },
-    /// Remove old records, and leave what the chain is verified by
+    /// Remove old records; the chain can still be verified
     Prune {
-        /// How old, such as 90d, or before which time
+        /// An age such as 90d, or a time: older records are removed
         #[arg(long, value_name = "DURATION|TIME", value_parser = moment::parse)]
         older_than: Moment,
-        /// The log's file, in place of the sidecar that writes it
+        /// Read this file instead of asking the sidecar
         #[arg(long, value_name = "PATH")]
         file: Option<PathBuf>,
     },
@@ -198,16 +197,16 @@ pub(crate) struct AuditQueryArgs {
     /// Only records of this kind
     #[arg(long)]
     pub(crate) kind: Option<Kind>,
-    /// Only records from so long ago on, such as 24h, or from this time on
+    /// Only records of the last 24h, for example, or since this time
     #[arg(long, value_name = "DURATION|TIME", value_parser = moment::parse)]
     pub(crate) since: Option<Moment>,
     /// Only records about this capability, or a namespace: org.example.*
     #[arg(long, value_name = "NAME")]
     pub(crate) capability: Option<String>,
-    /// Only records about this other agent
+    /// Only records about this peer
     #[arg(long, value_name = "DID")]
     pub(crate) peer: Option<String>,
-    /// The log's file, in place of the sidecar that writes it
+    /// Read this file instead of asking the sidecar
     #[arg(long, value_name = "PATH")]
     pub(crate) file: Option<PathBuf>,
 }
@@ -219,16 +218,16 @@ pub(crate) struct QueryArgs {
     /// Only versions in this range
     #[arg(long, value_name = "RANGE")]
     pub(crate) version: Option<Range>,
-    /// At most this many; the cursor to go on is printed when there are more
+    /// Page size; the cursor for the next page is printed if there are more
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..=1_000))]
     pub(crate) limit: Option<u64>,
-    /// Go on where an earlier query of the same kind stopped
+    /// Continue where an earlier query of the same kind stopped
     #[arg(long)]
     pub(crate) cursor: Option<String>,
     /// Which version of a name comes first
     #[arg(long, value_enum, default_value_t = OrderArg::NewestFirst)]
     pub(crate) order: OrderArg,
-    /// Ask this agent's sidecar instead of listing everything known
+    /// Only capabilities of this agent, from its own sidecar
     #[arg(long, value_name = "DID")]
     pub(crate) to: Option<String>,
 }
@@ -243,7 +242,7 @@ pub(crate) enum OrderArg {
 pub(crate) struct LsArgs {
     /// Only names that match: a namespace (org.example.*) or a part of the name
     pub(crate) pattern: Option<String>,
-    /// Lists the sidecar's peers instead, and why one is not connected
+    /// List the sidecar's peers instead, and why one is not connected
     #[arg(long, conflicts_with = "pattern")]
     pub(crate) peers: bool,
 }
@@ -256,7 +255,7 @@ pub(crate) struct DescribeArgs {
 
 #[derive(Debug, ArgGroup)]
 pub(crate) struct DoctorArgs {
-    /// The sidecar's configuration; without it, CAPD_CONFIG, or what holds without a file
+    /// The sidecar's configuration [default: CAPD_CONFIG, else the defaults]
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 }
@@ -266,22 +265,22 @@ pub(crate) struct ServeArgs {
     /// The capability's id, such as org.example.upper:1.0.0
     #[arg(value_name = "NAME:VERSION")]
     pub(crate) id: CapabilityId,
-    /// JSON Schema that the params must fit
+    /// JSON Schema of the params
     #[arg(long, value_name = "FILE")]
     pub(crate) input_schema: Option<PathBuf>,
-    /// JSON Schema that the result must fit
+    /// JSON Schema of the result
     #[arg(long, value_name = "FILE")]
     pub(crate) output_schema: Option<PathBuf>,
     /// A call may safely run more than once
     #[arg(long)]
     pub(crate) idempotent: bool,
-    /// How long a call may take unless its caller says otherwise
+    /// Time limit of a call whose caller sets none
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) timeout: Option<Duration>,
     /// What the capability does, for people
     #[arg(long, value_name = "TEXT")]
     pub(crate) description: Option<String>,
-    /// Most commands at once; as many calls again wait
+    /// Commands that run at once; as many calls again may wait
     #[arg(long, value_name = "COUNT", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=1_024))]
     pub(crate) concurrency: u16,
     /// The command and its arguments, after --
@@ -297,12 +296,12 @@ pub(crate) struct CancelArgs {
 
 #[derive(Debug, ArgGroup)]
 pub(crate) struct PingArgs {
-    /// The agent to reach; without it, the sidecar itself
+    /// The agent to reach [default: the sidecar itself]
     pub(crate) did: Option<String>,
-    /// How many times
+    /// Number of pings
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) count: u32,
-    /// How long to wait for each answer
+    /// Time to wait for each answer
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = duration::parse)]
     pub(crate) timeout: Duration,
 }
@@ -312,7 +311,7 @@ pub(crate) struct DecodeArgs {
     /// The file to read, or - for stdin; its bytes as they are, or as hexadecimal text
     #[arg(value_name = "FILE", required_unless_present = "hex", conflicts_with = "hex")]
     pub(crate) file: Option<PathBuf>,
-    /// The bytes as hexadecimal text; spaces and colons may stand between them
+    /// The bytes as hexadecimal text; spaces and colons between them are ignored
     #[arg(long, value_name = "TEXT")]
     pub(crate) hex: Option<String>,
     /// The bytes are frames
@@ -350,17 +349,17 @@ pub(crate) struct HashArgs {
     /// The capabilities.yaml
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
-    /// Hash schemas that no sidecar would serve as well: they are read for inspection only
+    /// Also hash schemas that no sidecar would serve, for inspection only
     #[arg(long)]
     pub(crate) no_validate: bool,
 }
 
 #[derive(Debug, ArgGroup)]
 pub(crate) struct SubtypeArgs {
-    /// The schema whose values are looked at: a file, or - for stdin
+    /// The schema whose values are examined: a file, or - for stdin
     #[arg(value_name = "SUB", required_unless_present = "pairs", conflicts_with = "pairs")]
     pub(crate) sub: Option<PathBuf>,
-    /// The schema that is to take them all: a file, or - for stdin
+    /// The schema that should accept all of them: a file, or - for stdin
     #[arg(value_name = "SUP", required_unless_present = "pairs", conflicts_with = "pairs")]
     pub(crate) sup: Option<PathBuf>,
     /// Lines of {"sub": SCHEMA, "sup": SCHEMA} in a file, or - for stdin; a line of JSON is printed for each
@@ -372,9 +371,9 @@ pub(crate) struct SubtypeArgs {
 pub(crate) enum ContextCommand {
     /// List the contexts
     Ls,
-    /// Show which sidecar applies, and why
+    /// Show the sidecar that capctl uses, and why
     Show,
-    /// Use this context from here on
+    /// Make this context the current one
     Use {
         /// A context of contexts.toml
         name: String,
@@ -394,12 +393,12 @@ Exit codes:
   0    done
   1    something unexpected
   2    usage: the command line, a file it names, or contexts.toml
-  3    refused, for another reason than the two below
-  4    a schema violation: params (4004, 4904) or result (5901); what check, subtype or policy test finds broken; a broken audit chain
+  3    refused, for a reason that has no code below
+  4    a schema violation: params (4004, 4904) or result (5901); a finding of check, subtype or policy test; a broken audit chain
   5    unavailable or out of time: no sidecar, 2xxx, 5002, 5003, 5004
   6    the call ended with another error result
   7    not decided: neither proven nor refuted
-  130  interrupted; a call that was running has been cancelled";
+  130  interrupted; the running call was cancelled";
 
 #[cfg(test)]
 mod tests {

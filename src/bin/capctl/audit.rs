@@ -1,4 +1,4 @@
-//! A sidecar or a file in; what it has accounted for, whether its chain holds, and what was removed from it, out.
+//! Implements `audit`: a sidecar or a file in; its records, the state of their chain, and what was pruned, out.
 
 mod source;
 mod text;
@@ -84,7 +84,7 @@ async fn verify(source: &mut Source, anchor: Option<Anchor>, json: bool) -> Resu
                 if anchor.hash != entry.record_hash {
                     return Err(Break::at(
                         entry.seq,
-                        "its hash is not the anchor's: the chain was written anew",
+                        "its hash differs from the anchor's: the chain was rewritten",
                     ));
                 }
                 is_anchored = true;
@@ -101,7 +101,7 @@ async fn verify(source: &mut Source, anchor: Option<Anchor>, json: bool) -> Resu
     };
     let outcome = match (outcome, anchor) {
         (Ok(_), Some(anchor)) if !is_anchored => {
-            Err(Break::at(anchor.seq, "the chain ends before the anchor: it was cut, or begun anew"))
+            Err(Break::at(anchor.seq, "the chain ends before the anchor: it was truncated or restarted"))
         }
         (outcome, _) => outcome,
     };
@@ -120,7 +120,7 @@ fn conclude(outcome: Result<Summary, Break>, json: bool) -> Result<(), Failure> 
                     json!({"ok": true, "records": records, "pruned": pruned, "lost": lost, "head": head});
                 return output::print_json(&summary);
             }
-            let mut text = format!("the chain holds: {records} records");
+            let mut text = format!("the chain is intact: {records} records");
             for (count, what) in [(pruned, "pruned"), (lost, "lost")] {
                 if count > 0 {
                     text += &format!(", {count} {what}");
@@ -137,7 +137,7 @@ fn conclude(outcome: Result<Summary, Break>, json: bool) -> Result<(), Failure> 
             }
             let failure =
                 Failure::usage(format!("the chain is broken at {broken}")).exit(Exit::SchemaViolation);
-            Err(failure.hint("keep a copy of the file; what stands before that row is as it was written"))
+            Err(failure.hint("keep a copy of the file; every row before that one is intact"))
         }
     }
 }

@@ -34,7 +34,7 @@ pub(crate) async fn run(sidecar: &Sidecar, args: CallArgs, json: bool) -> Result
         outcome.map_err(|error| failure(error, id, &args)).and_then(|answer| print(id, &answer, json));
     match (printed, is_interrupted) {
         (printed, false) => printed,
-        (Ok(()), true) => Err(interrupted("interrupted; the call had ended before it could be cancelled")),
+        (Ok(()), true) => Err(interrupted("interrupted; the call had already ended")),
         (Err(failure), true) => Err(failure.exit(Exit::Interrupted)),
     }
 }
@@ -44,7 +44,7 @@ pub(crate) fn target(capability: &str, version: Option<&Range>) -> Result<Target
     let bad_name = |error| Failure::usage(format!("{capability:?}: {error}"));
     if capability.contains(':') {
         if version.is_some() {
-            return Err(Failure::usage("an id has its version already: give --version with a name only"));
+            return Err(Failure::usage("an id already has a version; use --version with a name only"));
         }
         return Ok(Target::Id(capability.parse().map_err(bad_name)?));
     }
@@ -87,10 +87,9 @@ fn failure(error: ClientError, id: MessageId, args: &CallArgs) -> Failure {
         ClientError::Refused(wire) if wire.code == Code::INVALID_TIMESTAMP && args.id.is_some() => {
             let end_ms = id.ts_ms().saturating_add(duration::ms(ttl(args)));
             let (start, end) = (time::utc(id.ts_ms()), time::utc(end_ms));
-            Some(format!(
-                "this id can be asked about from {start} to {end}; without --id the call is made anew"
-            ))
+            Some(format!("this id is valid from {start} to {end}; omit --id to make a new call"))
         }
+        ClientError::Refused(wire) => refusal_hint(wire.code, &args.capability),
         _ => None,
     };
     let failure = Failure::from(error).about(id);
@@ -100,9 +99,24 @@ fn failure(error: ClientError, id: MessageId, args: &CallArgs) -> Failure {
     }
 }
 
+/// The next step after a refusal, with the capability's own name in it.
+fn refusal_hint(code: Code, capability: &str) -> Option<String> {
+    let name = capability.split(':').next().unwrap_or(capability);
+    match code {
+        Code::SCHEMA_VIOLATION if capability.contains(':') => {
+            Some(format!("to see the input schema: capctl describe {capability}"))
+        }
+        Code::SCHEMA_VIOLATION => {
+            Some(format!("capctl query {name} lists the versions; capctl describe shows the schema of each"))
+        }
+        Code::VERSION_MISMATCH => Some(format!("to see the versions that are served: capctl query {name}")),
+        _ => None,
+    }
+}
+
 /// What to do about a call that may have run.
 fn unknown(id: MessageId, args: &CallArgs) -> String {
-    format!("the call may have run, or still run; to learn what became of it: {}", again::command(args, id))
+    format!("the call may have run, or may still run; to find out: {}", again::command(args, id))
 }
 
 /// Params from the command line, a file, or stdin.
@@ -119,7 +133,7 @@ pub(crate) fn params(text: &str) -> Result<Value, Failure> {
         ("--params".to_owned(), text.as_bytes().to_vec())
     };
     serde_json::from_slice(&bytes).map_err(|error| {
-        Failure::usage(format!("{source}: not JSON: {error}")).hint("give JSON, @FILE, or - for stdin")
+        Failure::usage(format!("{source}: not JSON: {error}")).hint("accepted: JSON, @FILE, or - for stdin")
     })
 }
 
@@ -145,7 +159,7 @@ async fn wait(
                     return Err(interrupted("interrupted").about(id).hint(unknown(id, args)));
                 }
                 is_interrupted = true;
-                view.note("cancelling; Ctrl-C again leaves without waiting");
+                view.note("cancelling; press Ctrl-C again to exit without waiting");
                 let client = client.clone();
                 tokio::spawn(async move {
                     if let Err(error) = client.cancel(id).await {

@@ -1,4 +1,4 @@
-//! A sidecar and perhaps an id in; the calls that it runs, relays and remembers out.
+//! Implements `calls`: a sidecar and an optional id in; the calls that it runs, relays and remembers out.
 
 use std::fmt::Write as _;
 
@@ -17,7 +17,7 @@ pub(crate) async fn run(sidecar: &Sidecar, args: CallsArgs, json: bool) -> Resul
         let found = client.calls_of(id).await?;
         if found.calls.is_empty() {
             let message = format!("{id}: the sidecar knows no such call");
-            let hint = "a call is known until its time has passed, to the sidecar that runs it";
+            let hint = "only the sidecar that runs a call knows it, until the call expires";
             return Err(Failure::usage(message).exit(Exit::Refused).hint(hint));
         }
         for call in &found.calls {
@@ -30,7 +30,7 @@ pub(crate) async fn run(sidecar: &Sidecar, args: CallsArgs, json: bool) -> Resul
     loop {
         let page = client.calls(cursor.as_ref(), Some(QUERY_LIMIT_MAX)).await?;
         if page.next_cursor.is_some() && page.next_cursor == cursor {
-            return Err(ClientError::Answer("a page that ends where it began".to_owned()).into());
+            return Err(ClientError::Answer("a page whose cursor does not advance".to_owned()).into());
         }
         if json {
             for call in &page.calls {
@@ -100,7 +100,7 @@ fn text(call: &ListedCall<'_>) -> String {
         Role::Executor => "runs it",
     };
     let state = match call.state {
-        CallState::Waiting => "waiting for a peer, the journal, a link or the next try",
+        CallState::Waiting => "waiting for a peer, the journal, a link or the next attempt",
         CallState::Sent => "sent",
         CallState::Accepted => "accepted, on its way into the journal",
         CallState::Executing => "executing",

@@ -1,4 +1,4 @@
-//! Flags, environment and contexts.toml in; the one sidecar to speak to out, and why that one.
+//! Chooses the sidecar: flags, environment and contexts.toml in; the sidecar to use, and why, out.
 //!
 //! **Shape:** `current = "NAME"` and tables `[context.NAME]` with `socket`, or `address` and `token_file`. What comes
 //! first wins as a whole: flags, `CAPD_SOCKET`, `CAPD_CONTEXT`, `current`, the socket where capd puts it by itself.
@@ -105,7 +105,10 @@ pub(crate) fn choose(flags: &SidecarArgs, variables: Variables<'_>) -> Result<Ch
     let contexts = file.as_deref().map(load).transpose()?.unwrap_or_default();
     let Some(name) = name.or(contexts.current) else {
         return state_dir(variables).map(|dir| of_socket(dir.join("capd.sock"), "default")).ok_or_else(
-            || Failure::usage("which sidecar? give --socket PATH, or set CAPD_SOCKET").hint(HINT_CONTEXT),
+            || {
+                Failure::usage("no sidecar is named: use --socket PATH, or set CAPD_SOCKET")
+                    .hint(HINT_CONTEXT)
+            },
         );
     };
     let Some(entry) = contexts.entries.get(&name) else {
@@ -139,9 +142,8 @@ pub(crate) fn load(file: &Path) -> Result<Contexts, Failure> {
         if entry.socket.is_some() == entry.address.is_some() {
             let wrong = if entry.socket.is_some() { "both" } else { "neither" };
             let at = format!("{}: [context.{name}] has {wrong} of socket and address", file.display());
-            return Err(
-                Failure::usage(at).hint("give socket = \"PATH\", or address = \"IP:PORT\" and token_file")
-            );
+            return Err(Failure::usage(at)
+                .hint("accepted: socket = \"PATH\", or address = \"IP:PORT\" and token_file"));
         }
         for path in [&mut entry.socket, &mut entry.token_file].into_iter().flatten() {
             *path = dir.join(&path);
@@ -178,7 +180,9 @@ pub(crate) fn entry_of(flags: &SidecarArgs) -> Result<Entry, Failure> {
         token_file: flags.token_file.as_ref().map(absolute).transpose()?,
     };
     if entry.socket.is_none() && entry.address.is_none() {
-        return Err(Failure::usage("give --socket PATH, or --address IP:PORT with --token-file PATH"));
+        return Err(Failure::usage(
+            "name the sidecar: --socket PATH, or --address IP:PORT with --token-file PATH",
+        ));
     }
     Ok(entry)
 }
@@ -195,7 +199,7 @@ pub(crate) fn unknown<'a>(
     if known.is_empty() {
         failure.hint(HINT_CONTEXT)
     } else {
-        failure.hint(format!("there are: {}", known.join(", ")))
+        failure.hint(format!("known contexts: {}", known.join(", ")))
     }
 }
 

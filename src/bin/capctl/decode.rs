@@ -1,4 +1,5 @@
-//! Bytes from hexadecimal text or a file in; what they are, and whether the protocol takes them, out.
+//! Implements `decode`: bytes from hexadecimal text or a file in; their meaning, and whether the protocol accepts them,
+//! out.
 
 mod item;
 mod view;
@@ -21,7 +22,7 @@ pub(crate) fn run(args: &DecodeArgs, json: bool) -> Result<(), Failure> {
     let items = if let Some(name) = &args.body {
         let typ = message_type(name).ok_or_else(|| {
             Failure::usage(format!("{name:?} is no message type"))
-                .hint("give its name, such as CAP_INVOKE, or its hexadecimal number, such as 22")
+                .hint("accepted: a name such as CAP_INVOKE, or a hexadecimal number such as 22")
         })?;
         vec![Item::Body(BodyView::of(typ, &bytes))]
     } else if args.envelope || (!args.frame && is_map(&bytes)) {
@@ -54,7 +55,7 @@ fn input(args: &DecodeArgs) -> Result<Vec<u8>, Failure> {
             return hex::decode(text).map_err(|wrong| Failure::usage(format!("--hex: {wrong}")));
         }
         (None, Some(file)) => input::bytes(file)?,
-        (None, None) => return Err(Failure::usage("give --hex TEXT or FILE")),
+        (None, None) => return Err(Failure::usage("name the input: FILE, or --hex TEXT")),
     };
     Ok(bytes)
 }

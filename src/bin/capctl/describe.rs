@@ -1,4 +1,4 @@
-//! A capability's id in; what it is, who provides it, and its schemas out.
+//! Implements `describe`: a capability's id in; its providers and their schemas out.
 
 use std::fmt::Write as _;
 

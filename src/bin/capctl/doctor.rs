@@ -1,4 +1,4 @@
-//! A configuration in; what keeps this agent's calls from working, found before they are made, out.
+//! Implements `doctor`: a configuration in; faults that would break this agent's calls out, before they are made.
 //!
 //! Each check stands on those before it: the files, the sidecar that runs by them, its peers, and what the agent
 //! requires of others, proven here as the sidecar proves it.
@@ -210,7 +210,7 @@ async fn requirement(
             "requires",
             about,
             Exit::Unavailable,
-            "served, but in no version of these",
+            "served, but in none of these versions",
         ));
     }
     for id in ids {
@@ -259,7 +259,7 @@ fn proven(requirement: &Requirement, description: &Description, artifacts: &Arti
     match drift::prove(&requirement.needed, &offered) {
         Standing::Proven => Check::ok("requires", about, "proven"),
         Standing::Untold => {
-            let text = "it does not tell its schemas: calls pass, and only their payloads are checked";
+            let text = "it does not publish its schemas: calls pass, and only their payloads are checked";
             Check::warning("requires", about, text)
         }
         Standing::Broken(findings) => {

@@ -18,7 +18,7 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     let count: u64 = digits.parse().map_err(|_| ACCEPTED.to_owned())?;
     let ms = count.checked_mul(unit_ms).filter(|ms| *ms <= HOURS_MAX * 3_600_000);
     match ms {
-        Some(0) => Err("a duration of zero leaves no time to answer".to_owned()),
+        Some(0) => Err("a duration must be more than zero".to_owned()),
         Some(ms) => Ok(Duration::from_millis(ms)),
         None => Err(format!("at most {HOURS_MAX}h")),
     }

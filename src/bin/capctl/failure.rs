@@ -1,4 +1,4 @@
-//! What went wrong in; an exit code, words for people, and the same as JSON out.
+//! Turns errors into exit codes, and into text or JSON for people.
 
 use std::fmt::{self, Write as _};
 use std::io;
@@ -146,12 +146,12 @@ impl From<ClientError> for Failure {
             ClientError::Connect { is_full: true, .. } => Self::new(Exit::Unavailable, message)
                 .hint("close programs that hold links to it, or raise limits.links_max"),
             ClientError::Connect { is_refused: false, .. } => {
-                Self::new(Exit::Unavailable, message).hint("is capd running? start it with: capd run")
+                Self::new(Exit::Unavailable, message).hint("to start a sidecar: capd run")
             }
             ClientError::Connect { is_refused: true, .. } => Self::new(Exit::Refused, message)
-                .hint("over TCP, --token-file must name the file that this sidecar made"),
+                .hint("over TCP, --token-file must name the token file of this sidecar"),
             ClientError::Owner { .. } => {
-                Self::new(Exit::Refused, message).hint("if that is meant, give --any-owner")
+                Self::new(Exit::Refused, message).hint("to use it anyway, add --any-owner")
             }
             ClientError::Refused(wire) => {
                 let failure = Self::new(exit_of(wire.code).unwrap_or(Exit::Refused), message);
@@ -194,8 +194,8 @@ fn exit_of(code: Code) -> Option<Exit> {
 fn hint_of(code: Code) -> Option<&'static str> {
     match code {
         Code::CAPABILITY_NOT_FOUND => Some("capctl ls shows what the sidecar knows"),
-        Code::VERSION_MISMATCH => Some("capctl query NAME shows the versions that are served"),
-        Code::SCHEMA_VIOLATION => Some("capctl describe ID shows the input schema"),
+        Code::VERSION_MISMATCH => Some("capctl query lists the versions that are served"),
+        Code::SCHEMA_VIOLATION => Some("capctl describe shows the input schema"),
         Code::ENDPOINT_UNREACHABLE => Some("capctl ls --peers shows why each peer is not connected"),
         _ => None,
     }
@@ -205,7 +205,7 @@ fn hint_of(code: Code) -> Option<&'static str> {
 fn rate_hint(wire: &WireError) -> Option<String> {
     let details = wire.details_json().filter(|_| wire.code == Code::RATE_LIMITED)?;
     let after_s = details["retry_after_seconds"].as_u64()?;
-    let mut hint = format!("the next call is taken in {after_s} s");
+    let mut hint = format!("the next call is accepted in {after_s} s");
     if let (Some(limit), Some(reset_at)) = (details["limit"].as_u64(), details["reset_at"].as_str()) {
         let _ = write!(hint, "; the limit of {limit} is free again at {}", one_line(reset_at));
     }
@@ -263,11 +263,12 @@ mod tests {
         let reset_at = "2026-01-15T12:05:00Z";
         let whole = json!({"limit": 100, "remaining": 0, "reset_at": reset_at, "retry_after_seconds": 42});
         let failure = refused(whole.clone());
-        let hint = "the next call is taken in 42 s; the limit of 100 is free again at 2026-01-15T12:05:00Z";
+        let hint =
+            "the next call is accepted in 42 s; the limit of 100 is free again at 2026-01-15T12:05:00Z";
         assert_eq!(failure.to_string(), format!("3005 RATE_LIMITED: m\n  {hint}"));
         assert_eq!((&failure.json()["error"]["details"], failure.exit), (&whole, Exit::Refused));
         let some = refused(json!({"retry_after_seconds": 1}));
-        assert_eq!(some.to_string(), "3005 RATE_LIMITED: m\n  the next call is taken in 1 s");
+        assert_eq!(some.to_string(), "3005 RATE_LIMITED: m\n  the next call is accepted in 1 s");
         let other = refused(json!({"retry_after_seconds": "soon"}));
         assert_eq!(other.to_string(), "3005 RATE_LIMITED: m\n  details: {\"retry_after_seconds\":\"soon\"}");
     }

@@ -1,4 +1,4 @@
-//! A command line in; a request to the sidecar, what came of it, and an exit code out.
+//! Runs `capctl`: a command line in; a request to the sidecar, its outcome, and an exit code out.
 
 mod again;
 mod args;

@@ -1,4 +1,4 @@
-//! A sidecar in; what it has counted, and how full its limits are, out.
+//! Implements `metrics`: a sidecar in; its counters and the use of its limits out.
 
 use capd::admin;
 use capd_proto::message::MetricFamily;

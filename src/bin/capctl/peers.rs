@@ -1,4 +1,4 @@
-//! A sidecar in; its peers, and why one is not connected, out.
+//! Implements `ls --peers`: a sidecar in; its peers, and why one is not connected, out.
 
 use std::time::Duration;
 

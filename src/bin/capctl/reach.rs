@@ -20,7 +20,9 @@ pub(crate) async fn cancel(sidecar: &Sidecar, args: CancelArgs, json: bool) -> R
     let client = sidecar.connect().await?;
     let state = client.cancel(args.id).await?;
     if state == CancelState::Unknown {
-        return Err(Failure::usage(format!("{}: no such call of this agent", args.id)).exit(Exit::Refused));
+        return Err(
+            Failure::usage(format!("{}: this agent has made no such call", args.id)).exit(Exit::Refused)
+        );
     }
     let target = args.id.to_string();
     if json {

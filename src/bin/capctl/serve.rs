@@ -40,7 +40,7 @@ pub(crate) async fn run(sidecar: &Sidecar, args: ServeArgs, json: bool) -> Resul
         _ = interrupts.recv() => {}
         _ = terminations.recv() => {}
         reason = client.closed() => {
-            return Err(Failure::unexpected(format!("the sidecar went away: {reason}")).exit(Exit::Unavailable));
+            return Err(Failure::unexpected(format!("the sidecar stopped: {reason}")).exit(Exit::Unavailable));
         }
     }
     client.close().await;

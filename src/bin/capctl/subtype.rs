@@ -1,4 +1,4 @@
-//! Two schema files, or lines of two schemas each, in; what the subtype proof says of them out.
+//! Implements `subtype`: two schema files, or lines of two schemas each, in; verdicts of the proof out.
 
 use std::fmt::Write as _;
 use std::io::{self, BufRead, BufReader, Read as _};
@@ -23,13 +23,13 @@ pub(crate) fn run(args: &SubtypeArgs, json: bool) -> Result<(), Failure> {
     match (&args.pairs, &args.sub, &args.sup) {
         (Some(pairs), _, _) => each_line(pairs),
         (None, Some(sub), Some(sup)) => two_files(sub, sup, json),
-        _ => Err(Failure::usage("give SUB and SUP, or --pairs FILE")),
+        _ => Err(Failure::usage("accepted: SUB and SUP, or --pairs FILE")),
     }
 }
 
 fn two_files(sub: &Path, sup: &Path, json: bool) -> Result<(), Failure> {
     if [sub, sup].iter().all(|file| *file == Path::new("-")) {
-        return Err(Failure::usage("stdin is one schema; give a file for the other"));
+        return Err(Failure::usage("only one schema can come from stdin; use a file for the other"));
     }
     let (a, b) = (compiled(sub)?, compiled(sup)?);
     let verdict = is_subtype(&a, &b);

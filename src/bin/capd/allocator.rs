@@ -1,4 +1,4 @@
-//! This program in; the same once more, with the system's allocator set for many messages at once, out.
+//! Restarts this program in its own place, with the system's allocator set for many messages at once.
 
 use std::env;
 use std::os::unix::process::CommandExt;

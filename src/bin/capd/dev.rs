@@ -1,4 +1,4 @@
-//! `capd dev`: two sidecars as processes of their own, the example agent behind one, a first call, until Ctrl-C.
+//! Implements `capd dev`: runs two sidecars as processes and the example agent, makes a first call, stays until Ctrl-C.
 
 #[path = "../../../examples/code-review/review/mod.rs"]
 mod review;
@@ -38,10 +38,10 @@ pub(super) struct DevArgs {
     /// Print one JSON line about the sidecars instead of the tour, and stay.
     #[arg(long)]
     json: bool,
-    /// Keep the sidecars' state here instead of in a temporary folder that is removed at the end.
+    /// Keep the sidecars' state here instead of in a temporary folder.
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// Make new keys where only they are missing in that folder; keys that are there are kept.
+    /// Make new keys if only they are missing in that folder; existing keys are kept.
     #[arg(long, requires = "dir")]
     new_identity: bool,
     #[command(subcommand)]
@@ -216,7 +216,7 @@ async fn announced(process: &mut Child) -> Result<Value, Failure> {
     let line = BufReader::new(stdout).lines().next_line().await.map_err(Failure::runtime)?;
     match line {
         Some(line) => serde_json::from_str(&line).map_err(Failure::runtime),
-        None => Err(Failure::runtime("the sidecar ended before it was ready; its message stands above")),
+        None => Err(Failure::runtime("the sidecar ended before it was ready; see its message above")),
     }
 }
 

@@ -1,4 +1,4 @@
-//! The daemon's command line in; a running sidecar, or one clear error and its exit code, out.
+//! Runs `capd`: a command line in; a running sidecar, or one clear error and its exit code, out.
 
 mod allocator;
 mod dev;
@@ -15,8 +15,8 @@ use clap::{Args, Parser, Subcommand};
 
 /// The sidecar daemon: lets one agent safely call what another agent can do.
 ///
-/// Exit codes: 0 ended as asked, 1 could not start or failed while running, 2 a mistake in the command line, the
-/// configuration or the declaration, 70 a part of capd panicked (a defect; the log's last line names it).
+/// Exit codes: 0 stopped on request, 1 could not start or failed while running, 2 a mistake in the command line, the
+/// configuration or the declaration, 70 a part of capd panicked (a bug; the last log line names it).
 #[derive(Parser)]
 #[command(name = "capd", version, arg_required_else_help = true)]
 struct Cli {
@@ -26,7 +26,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Run the sidecar until SIGINT or SIGTERM; a second signal ends it at once.
+    /// Run the sidecar until SIGINT or SIGTERM; a second signal stops it at once.
     Run {
         #[command(flatten)]
         sources: SourceArgs,
@@ -41,12 +41,12 @@ enum Command {
     },
     /// Run two sidecars and an example agent on loopback, make a first call, and stay until Ctrl-C.
     Dev(dev::DevArgs),
-    /// Look at the configuration without starting anything.
+    /// Check and show the configuration without starting anything.
     Config {
         #[command(subcommand)]
         command: ConfigCommand,
     },
-    /// Give up rights and become a command: how the daemon starts the commands of process providers.
+    /// Drop rights and become a command; the daemon starts the commands of process providers with it.
     #[command(hide = true)]
     Confine {
         /// What is left of the rights, as JSON.
@@ -56,7 +56,7 @@ enum Command {
         #[arg(last = true, required = true)]
         words: Vec<OsString>,
     },
-    /// Print the DID of this sidecar's agent; makes the key if there is none.
+    /// Print the DID of this sidecar's agent; make the key if there is none.
     Id {
         #[command(flatten)]
         sources: SourceArgs,
@@ -67,7 +67,7 @@ enum Command {
 
 #[derive(Subcommand)]
 enum ConfigCommand {
-    /// Check file, environment, flags and the declaration; say each mistake with its place and what is accepted.
+    /// Check file, environment, flags and the declaration; report each mistake with its place and what is accepted.
     Check {
         #[command(flatten)]
         sources: SourceArgs,
@@ -86,14 +86,14 @@ struct SourceArgs {
     /// The configuration file (TOML).
     #[arg(long, short, env = "CAPD_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Set one key, over file and environment; may be given several times.
+    /// Set one key, over file and environment; repeatable.
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = key_value)]
     overrides: Vec<(String, String)>,
 }
 
 #[derive(Args, Clone, Copy)]
 struct IdentityArgs {
-    /// Make a new key, and so a new DID, although the state of an earlier identity is there; a key that is there is kept.
+    /// Make a new key, and so a new DID, even if the state of an earlier identity exists; an existing key is kept.
     #[arg(long)]
     new_identity: bool,
 }
@@ -171,7 +171,7 @@ fn config(command: ConfigCommand) -> Result<(), Failure> {
             for warning in capd::daemon::check(&config).map_err(start_failure)? {
                 println!("warning: {warning}");
             }
-            println!("the configuration is in order");
+            println!("the configuration has no mistakes");
         }
         ConfigCommand::Show { sources } => {
             for entry in sources.load()?.effective() {

@@ -1,4 +1,4 @@
-//! `capd run`: a sidecar from its configuration until a signal or a fault, its log on stderr.
+//! Implements `capd run`: runs a sidecar from its configuration until a signal or a fault, and logs to stderr.
 
 use std::fs::File;
 use std::future::pending;
@@ -96,13 +96,13 @@ async fn stay(
         () = reloading => {}
         fault = watch.fault() => end(Some(watch), &fault, log).await,
     }
-    tracing::info!("draining; a second signal ends at once");
+    tracing::info!("draining; a second signal stops capd at once");
     // It must not be dropped before the process ends of a fault: that would answer calls.
     let mut shutdown = pin!(daemon.shutdown());
     tokio::select! {
         () = &mut shutdown => Ok(()),
-        _ = terminate.recv() => Err(Failure::runtime("ended by a second signal before all calls had ended")),
-        _ = interrupt.recv() => Err(Failure::runtime("ended by a second signal before all calls had ended")),
+        _ = terminate.recv() => Err(Failure::runtime("stopped by a second signal while calls were in flight")),
+        _ = interrupt.recv() => Err(Failure::runtime("stopped by a second signal while calls were in flight")),
         fault = watch.fault() => end(Some(watch), &fault, log).await,
     }
 }
@@ -124,7 +124,7 @@ async fn end(watch: Option<&Watch>, fault: &Fault, log: &Lines) -> ! {
         thread = ?thread,
         journal_flushed = is_flushed,
         exit_code = EXIT_FAULT,
-        "capd ends: a part of it panicked; report this line as a defect of capd"
+        "capd stops: a part of it panicked; please report this line as a bug"
     );
     log.flush(LOG_TIMEOUT);
     exit(EXIT_FAULT)
@@ -142,7 +142,7 @@ fn log_to_stderr(config: &Config) -> std::io::Result<Lines> {
     // Not by way of the standard library's handle: whoever else prints would wait for its lock.
     let stderr = File::from(std::io::stderr().as_fd().try_clone_to_owned()?);
     let lines = Lines::start(stderr, |dropped| {
-        tracing::warn!(dropped, "log lines were dropped while stderr did not take them");
+        tracing::warn!(dropped, "log lines were dropped while stderr was blocked");
     })?;
     #[cfg(feature = "test-hooks")]
     if std::env::var_os("TEST_HOOK_LOG_IN_STEP").is_some() {

@@ -219,7 +219,7 @@ pub(in crate::daemon) fn interrupted(begun: &Begun, now_ms: u64) -> Record {
         id = %key.id,
         from = %key.from,
         capability = &**capability,
-        "a call was cut off; whether it took effect is unknown"
+        "a call was interrupted; whether it took effect is unknown"
     );
     Record::new(Kind::Interrupted, now_ms)
         .peer(key.from.as_str())

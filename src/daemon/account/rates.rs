@@ -18,7 +18,7 @@ impl Account {
                 (CallLimit::CapabilityRate, "this caller has called the capability too often")
             }
             Scope::Peer => (CallLimit::CallRatePerPeer, "this caller has called too often"),
-            Scope::Sidecar => (CallLimit::CallRate, "too many calls come from all peers together"),
+            Scope::Sidecar => (CallLimit::CallRate, "all peers together call too often"),
             Scope::Denied => (CallLimit::DeniedRatePerPeer, "this caller was denied too often"),
         };
         self.meter.refused(bound);

@@ -32,7 +32,7 @@ impl Caller {
                 tracing::warn!(
                     %requirement,
                     peers_known = is_known,
-                    "required, and nobody serves it: calls of it will fail until somebody does"
+                    "a required capability has no provider: calls of it fail until one connects"
                 );
             }
         }

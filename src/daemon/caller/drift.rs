@@ -186,7 +186,7 @@ impl Caller {
             Standing::Untold => self.tell_unproven(&requirement, provider),
             Standing::Broken(findings) => {
                 let findings = words(findings);
-                tracing::warn!(%requirement, %provider, findings, "a provider does not keep to a requirement");
+                tracing::warn!(%requirement, %provider, findings, "a provider does not meet a requirement");
             }
         }
     }
@@ -201,7 +201,7 @@ impl Caller {
             tracing::warn!(
                 %requirement,
                 %provider,
-                "the provider does not tell its schemas: calls pass unproven, and their payloads are checked"
+                "the provider does not publish its schemas: calls pass unproven, and their payloads are checked"
             );
         }
     }

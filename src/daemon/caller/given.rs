@@ -266,7 +266,7 @@ impl Caller {
             Some(peer) if to.as_ref().is_none_or(|to| *to == peer) => Ok(Some(peer)),
             Some(peer) => {
                 let why = format!(
-                    "before this sidecar started, {peer} may have been given this call; ask there, or make a new one"
+                    "before this sidecar started, {peer} may have received this call; ask there, or make a new one"
                 );
                 Err(Refusal::new(Code::UNAVAILABLE, why))
             }

@@ -30,10 +30,10 @@ impl Caller {
             return true;
         }
         let peer = link.principal();
-        tracing::debug!(id = %call.id, %peer, "a call's peer has another journal than it was given to");
+        tracing::debug!(id = %call.id, %peer, "a call's peer has another journal than when it received the call");
         if self.gifts.may_have_run(&call.id, &call.name) {
             // PROTOCOL 8: it is never sent again.
-            let why = format!("{peer} has lost its memory of calls: its journal is another");
+            let why = format!("{peer} has lost its memory of calls: its journal was replaced");
             self.not_sent(call, generation, &Refusal::new(Code::INTERRUPTED, why), Some(false));
         } else {
             self.give_anew(call);

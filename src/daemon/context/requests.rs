@@ -83,7 +83,7 @@ impl Unsent {
         match self {
             Self::Full => Refusal::new(
                 Code::OVERLOADED,
-                "too many requests wait for an answer, or this id does already",
+                "too many requests wait for an answer, or one with this id does",
             ),
             Self::Link(error) => {
                 let code = match error {

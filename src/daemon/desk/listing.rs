@@ -94,7 +94,7 @@ impl Desk {
     ) -> Result<CallsPage<'static>, Refusal> {
         let after = match request.cursor.as_deref().map(After::of_cursor) {
             Some(None) => {
-                return Err(Refusal::new(Code::BAD_REQUEST, "the cursor is not one that was given out"));
+                return Err(Refusal::new(Code::BAD_REQUEST, "the cursor is unknown"));
             }
             Some(Some(after)) => Some(after),
             None => None,

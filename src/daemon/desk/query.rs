@@ -59,7 +59,7 @@ impl Desk {
             page.push(descriptor);
         }
         if page.is_empty() {
-            return Err(Refusal::new(Code::BAD_REQUEST, "the cursor stands behind the last page"));
+            return Err(Refusal::new(Code::BAD_REQUEST, "the cursor is beyond the last page"));
         }
         let next = start + page.len();
         let next_cursor =

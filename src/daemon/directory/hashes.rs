@@ -89,7 +89,7 @@ pub(in crate::daemon) fn check(descriptor: &Descriptor, artifacts: &Artifacts) -
 fn agrees(descriptor: &Descriptor, found: Fingerprint) -> Result<(), String> {
     match descriptor.static_hash.map(Fingerprint) {
         Some(said) if said != found => Err(format!(
-            "static_hash of {} is {said}, and what it promises hashes to {found}; leave it out to have it computed",
+            "static_hash of {} is {said}, but its declaration hashes to {found}; omit it and capd computes it",
             descriptor.id
         )),
         Some(_) | None => Ok(()),

@@ -78,9 +78,9 @@ impl Directory {
                 }
                 let (code, reason) = (refusal.code, refusal.message);
                 if is_known {
-                    tracing::debug!(%peer, %code, reason, "the peer still does not say what it serves");
+                    tracing::debug!(%peer, %code, reason, "the peer still does not list its capabilities");
                 } else {
-                    tracing::warn!(%peer, %code, reason, "the peer does not say what it serves");
+                    tracing::warn!(%peer, %code, reason, "the peer does not list its capabilities");
                 }
             }
         }
@@ -153,7 +153,7 @@ impl Directory {
         }
         asked.close();
         if tokio::time::timeout(Duration::from_millis(REFRESH_MS), asked.wait()).await.is_err() {
-            tracing::debug!("not every peer said in time what it serves");
+            tracing::debug!("not every peer listed its capabilities in time");
         }
         if only.is_none() {
             self.peers.refreshed(self.ctx.clock.monotonic_ms());
@@ -184,7 +184,7 @@ impl Directory {
             }
         };
         if tokio::time::timeout(Duration::from_millis(CONNECT_MS), all).await.is_err() {
-            tracing::debug!("not every peer is there");
+            tracing::debug!("not every peer is connected");
         }
     }
 

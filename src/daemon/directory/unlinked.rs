@@ -147,7 +147,7 @@ impl Directory {
         let ours = self.ctx.did();
         let Some(text) = (match refused.reason {
             CloseReason::Refused(why) if why == NotAdmitted::NotListed.as_str() => {
-                Some("it is not listed in [[peers]] here; add it there to let it in".to_owned())
+                Some("it is not listed in [[peers]] here; add it there to admit it".to_owned())
             }
             CloseReason::Refused(why) => Some(format!("its HANDSHAKE was refused: {why}")),
             CloseReason::RefusedByPeer(why) => Some(format!("{why}, and not {ours}")),

@@ -60,8 +60,7 @@ pub fn warnings(config: &Config, rules: &Rules) -> Vec<String> {
     let named: BTreeSet<_> = named.filter(|did| did.starts_with("did:key:")).collect();
     for did in named {
         if !config.peers.iter().any(|peer| peer.did == *did) {
-            warnings
-                .push(format!("{did} is granted something and is none of [[peers]], so it is not let in"));
+            warnings.push(format!("{did} has a grant but is not in [[peers]], so it is not admitted"));
         }
     }
     warnings

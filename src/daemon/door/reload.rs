@@ -35,7 +35,7 @@ impl Door {
             }
         };
         let rules = read.inspect_err(|error| {
-            tracing::error!(%error, "the policy is not reloaded: the one that stood still stands");
+            tracing::error!(%error, "the policy is not reloaded: the old rules stay in force");
         })?;
         let count = rules.shown().len();
         self.policy.replace(rules);

@@ -128,7 +128,7 @@ impl Door {
         if Type::from_code(envelope.typ).is_none() {
             return Err(Refusal::new(
                 Code::UNKNOWN_TYPE,
-                format!("message type {} is not spoken here", envelope.typ),
+                format!("message type {} is not supported here", envelope.typ),
             ));
         }
         envelope.check_time(now.wall_ms).map_err(Refusal::of)?;
@@ -225,7 +225,7 @@ impl Door {
         match taken {
             // Two sides that refuse each other's refusals would go on for ever.
             Err(refusal) if is_error => {
-                tracing::debug!(link = %link.id(), code = %refusal.code, reason = refusal.message, "an ERROR was not taken");
+                tracing::debug!(link = %link.id(), code = %refusal.code, reason = refusal.message, "an ERROR was not accepted");
                 Ok(())
             }
             outcome => outcome,

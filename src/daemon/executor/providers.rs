@@ -101,7 +101,7 @@ impl Wire for AgentWire {
             ext: Ext::None,
         };
         if let Err(error) = self.link.notify(self.ctx.seal(&message, &self.link)) {
-            tracing::debug!(link = %self.link.id(), %error, "a provider was not told of a cancel");
+            tracing::debug!(link = %self.link.id(), %error, "a cancel did not reach a provider");
         }
     }
 }
@@ -195,7 +195,7 @@ impl Executor {
         if let Some(Confined { confinement, .. }) = &spec.confined {
             let (id, files, sockets) = (&declared.id, confinement.files, confinement.sockets);
             let (network, unix) = (sockets.internet, sockets.unix);
-            tracing::info!(capability = %id, %files, network, unix_sockets = unix, "what its command may do");
+            tracing::info!(capability = %id, %files, network, unix_sockets = unix, "rights of a command");
         }
         let tasks = self.ctx.tasks.clone();
         let provider = ProcessProvider::new(spec, Box::new(move |task| tasks.spawn(task)));

@@ -278,6 +278,6 @@ fn reason(code: Code) -> &'static str {
         Code::UNAVAILABLE => "the provider left before it answered",
         Code::INTERRUPTED => "the sidecar shut down while the call ran; whether it took effect is unknown",
         Code::RESULT_SCHEMA_VIOLATION => "the result does not fit the output schema",
-        _ => "the provider gave no answer",
+        _ => "the provider sent no answer",
     }
 }

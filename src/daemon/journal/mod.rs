@@ -75,7 +75,7 @@ pub(in crate::daemon) fn untaken(reason: Refused) -> Refusal {
         Refused::Full => Code::OVERLOADED,
         Refused::Closed => Code::UNAVAILABLE,
     };
-    Refusal::new(code, "the journal takes no more calls")
+    Refusal::new(code, "the journal accepts no more calls")
 }
 
 /// What a call is refused with whose row could not be written.

@@ -24,7 +24,7 @@ impl Sidecar {
 
     fn hand_on(&self, inbound: &Inbound<'_>) -> Result<Taken, Refusal> {
         let Some(typ) = Type::from_code(inbound.envelope.typ) else {
-            return Err(Refusal::new(Code::UNKNOWN_TYPE, "message type is not spoken here"));
+            return Err(Refusal::new(Code::UNKNOWN_TYPE, "message type is not supported here"));
         };
         let is_ours = inbound.is_for(self.ctx.did());
         match typ {

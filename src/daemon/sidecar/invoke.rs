@@ -91,7 +91,7 @@ impl Sidecar {
     fn is_for_this_journal(&self, inbound: &Inbound<'_>) -> Result<(), Refusal> {
         match inbound.envelope.ext_bytes(EXT_JOURNAL) {
             Some(named) if *named != self.journal_id.0 => {
-                let why = "this sidecar has another journal than the call was given to";
+                let why = "this sidecar has another journal than the call names";
                 Err(Refusal::new(Code::INTERRUPTED, why))
             }
             Some(_) | None => Ok(()),

@@ -49,7 +49,7 @@ fn exposed(path: &Path) -> io::Result<Option<String>> {
     if ![own, 0].contains(&found.uid()) {
         let (shown, owner) = (resolved.display(), found.uid());
         return Ok(Some(format!(
-            "{shown} belongs to user {owner}, who decides with it what capd does as user {own}; run chown {own} {shown}, \
+            "{shown} belongs to user {owner}, who can thereby control capd, which runs as user {own}; run chown {own} {shown}, \
              {way_out}"
         )));
     }
@@ -65,7 +65,7 @@ fn exposed(path: &Path) -> io::Result<Option<String>> {
     let mode = open.metadata()?.mode() & 0o7777;
     let (shown, open) = (path.display(), open.display());
     Ok(Some(format!(
-        "others may write {shown}, and so decide what capd does: {open} has mode {mode:04o}; run chmod go-w {open}, {way_out}"
+        "other users may write {shown}, and so control capd: {open} has mode {mode:04o}; run chmod go-w {open}, {way_out}"
     )))
 }
 

@@ -32,7 +32,7 @@ pub(super) fn serve_processes(
             (user(config)?, groups(config))
         }
         (true, None) => {
-            tracing::warn!("commands are not confined: no program was named that does it");
+            tracing::warn!("commands are not confined: no program that confines them is configured");
             (None, None)
         }
         (false, _) => (None, None),
@@ -87,14 +87,15 @@ pub(super) fn check_commands(config: &Config, declaration: &Declaration) -> Resu
 
 /// Takes in what commands leave behind, for as long as the sidecar runs.
 fn collect_orphans(sidecar: &Arc<Sidecar>) -> Result<(), StartError> {
-    orphans::adopt().map_err(|error| StartError::System(format!("orphans cannot be taken in: {error}")))?;
+    orphans::adopt()
+        .map_err(|error| StartError::System(format!("orphan processes cannot be adopted: {error}")))?;
     let shutdown = sidecar.ctx.shutdown.clone();
     sidecar.ctx.spawn(async move {
         tokio::select! {
             () = shutdown.cancelled() => {}
             collected = orphans::collect() => {
                 if let Err(error) = collected {
-                    tracing::warn!(%error, "processes that commands leave behind are not collected when they end");
+                    tracing::warn!(%error, "processes that commands leave behind are not reaped when they end");
                 }
             }
         }
@@ -167,7 +168,7 @@ fn ground(config: &Config, dir: &Path, user: Option<User>, has_groups: bool) -> 
         Some(path) => {
             let error = io::Error::new(
                 io::ErrorKind::InvalidFilename,
-                "the path is not UTF-8, so no command can be kept from it",
+                "the path is not UTF-8, so commands cannot be kept away from it",
             );
             Err(StartError::File { path: path.clone(), error })
         }
@@ -214,5 +215,5 @@ fn processes_of(uid: u32) -> u64 {
 }
 
 /// Why commands do not start as root.
-const AS_ROOT: &str = "capd runs as root and would run commands as root; set process.user to the user that they are for, \
+const AS_ROOT: &str = "capd runs as root and would run commands as root; set process.user to the user for commands, \
                        or process.allow_root = \"on\" to run them as root without capabilities";

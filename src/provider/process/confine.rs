@@ -1,4 +1,4 @@
-//! What a capability declares in; a process that may do no more than that out.
+//! Confines a command: a capability's declared permissions in; a process with those rights only, out.
 //!
 //! The daemon does not start a command itself: it starts the program that it is, as `capd confine`, which gives up rights
 //! and then becomes the command. So nothing runs between a fork and an exec, and the daemon keeps its own rights.
@@ -101,7 +101,7 @@ pub enum ConfineError {
     #[error("new privileges cannot be barred: {}", .0.kind())]
     Privileges(io::Error),
     /// The system does not let it leave its user or its capabilities.
-    #[error("the rights of its user cannot be given up: {}", .0.kind())]
+    #[error("the rights of its user cannot be dropped: {}", .0.kind())]
     User(io::Error),
     /// The call's group cannot be joined.
     #[error("the group of its call cannot be joined: {}", .0.kind())]

@@ -1,4 +1,4 @@
-//! What a process wrote in; a text fit for the caller, or the verdict on its JSON, out.
+//! Judges the output of a process: bytes in; a text fit for the caller, or the verdict on its JSON, out.
 
 use std::cell::Cell;
 use std::fmt;
@@ -32,7 +32,7 @@ pub(super) fn log_text(stderr: &[u8]) -> String {
 pub(super) fn of_status(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("the provider exited with code {code}"),
-        (None, Some(signal)) => format!("the provider was ended by signal {signal}"),
+        (None, Some(signal)) => format!("the provider was killed by signal {signal}"),
         (None, None) => "the provider ended without a code".to_owned(),
     }
 }

@@ -162,7 +162,7 @@ async fn stderr_of_a_call_that_ran_out_of_time_is_kept() {
 #[tokio::test]
 async fn silent_failure_names_code_or_signal() {
     assert_eq!(run("exit 7", "{}").await.unwrap_err().to_string(), "the provider exited with code 7");
-    assert_eq!(run("kill -9 $$", "{}").await.unwrap_err().to_string(), "the provider was ended by signal 9");
+    assert_eq!(run("kill -9 $$", "{}").await.unwrap_err().to_string(), "the provider was killed by signal 9");
 }
 
 #[tokio::test]

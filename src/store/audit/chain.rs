@@ -133,7 +133,7 @@ impl Verifier {
                 if entry.seq > expected {
                     format!("it is missing: the next row is {}", entry.seq)
                 } else {
-                    format!("row {} stands in its place", entry.seq)
+                    format!("row {} is in its place", entry.seq)
                 },
             ));
         }

@@ -362,7 +362,7 @@ fn of_sqlite(path: &Path, error: &rusqlite::Error) -> StoreError {
         ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked => told(StoreErrorKind::Locked)
             .remedy("another process keeps it locked; it may be written when that ends"),
         ErrorCode::DiskFull => told(StoreErrorKind::Full).remedy(
-            "make room on its disk, raise audit.file_bytes_max, or run capctl audit prune --older-than",
+            "free space on its disk, raise audit.file_bytes_max, or run capctl audit prune --older-than 90d",
         ),
         ErrorCode::ReadOnly | ErrorCode::PermissionDenied => told(StoreErrorKind::ReadOnly),
         ErrorCode::CannotOpen if rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_err() => {

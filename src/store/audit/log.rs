@@ -1,4 +1,4 @@
-//! Records and questions in, chained entries on a storage and answers out: the two ends of the audit log.
+//! Queues audit records and answers questions about them: the two ends of the audit log.
 
 use std::fmt;
 use std::io;
@@ -112,7 +112,7 @@ impl Audit {
         if queued + bytes > QUEUE_BYTES_MAX || queue.try_send(work).is_err() {
             self.shared.queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
             if self.shared.dropped.fetch_add(1, Ordering::Relaxed) == 0 {
-                tracing::error!("audit records are lost: they come faster than they can be written");
+                tracing::error!("audit records are lost: they arrive faster than the disk takes them");
             }
         }
     }
@@ -141,7 +141,7 @@ impl Audit {
         };
         let (answer, answered) = oneshot::channel();
         let queued = queue.try_send(work(answer));
-        queued.map_err(|_| refused(StoreErrorKind::Io, "it has too much to do").remedy("ask again later"))?;
+        queued.map_err(|_| refused(StoreErrorKind::Io, "its queue is full").remedy("ask again later"))?;
         answered.await.map_err(|_| refused(StoreErrorKind::Closed, "the writer has ended"))?
     }
 

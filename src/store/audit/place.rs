@@ -1,4 +1,4 @@
-//! A place for an audit log in; a storage that is always there out, whatever stands at that place.
+//! Opens an audit log: a place in; a storage that always works out, whatever file is at that place.
 //!
 //! Calls matter more than their account: a sidecar starts with a damaged audit log too. The damaged file is moved aside
 //! as it is, and a new chain begins with a record that says so. Any other fault is met by trying again with each write.
@@ -136,7 +136,7 @@ fn move_aside(path: &Path) -> Result<PathBuf, StoreError> {
         .find(|number| ["", "-wal"].iter().all(|suffix| !named(*number, suffix).exists()))
         .ok_or_else(|| {
             let error =
-                StoreError::new(StoreErrorKind::Io, path.display(), "too many damaged ones stand beside it");
+                StoreError::new(StoreErrorKind::Io, path.display(), "too many damaged files are beside it");
             error.remedy("move them elsewhere")
         })?;
     // The log first: without it the file must not be found under its name.

@@ -1,4 +1,4 @@
-//! What happened in, a record in the canonical form that its hash is over out.
+//! Makes audit records: an event in, a record in the canonical form that is hashed, out.
 //!
 //! Every record has `kind`, `ts` and `tenantId`; `peerId`, `capabilityName`, `correlationId` and `sessionId` where they
 //! are known; and the fields of its kind. `docs/operations.md` lists them.

@@ -1,4 +1,4 @@
-//! What SQLite and the checks say in, kinds that an owner can act on out.
+//! Maps SQLite errors and failed checks to kinds that an owner can act on.
 
 use std::fmt;
 use std::io;

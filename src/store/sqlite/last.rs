@@ -1,4 +1,4 @@
-//! The journal that a folder had last, and how far it was, in; whether the one that is there remembers as much, out.
+//! Detects a restored journal: compares the journal of a folder with the one it had last.
 //!
 //! A journal that was put back from a copy is sound in itself, and still it has forgotten calls. What tells is a file that
 //! no copy of the journal's own files replaces: it is written after each commit, into the page cache only, and durably when

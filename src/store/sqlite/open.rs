@@ -260,10 +260,10 @@ impl Files {
         let file = MarkFile::open(&self.mark).map_err(refused)?;
         if mark == Mark::Damaged {
             file.trim().map_err(refused)?;
-            tracing::warn!(file = %self.mark.display(), "the journal's mark was damaged and is written anew");
+            tracing::warn!(file = %self.mark.display(), "the journal's mark was damaged and is rewritten");
         }
         if mark == Mark::Absent && totals.commits > 0 {
-            tracing::warn!(file = %self.mark.display(), "the journal's mark was missing and is written anew");
+            tracing::warn!(file = %self.mark.display(), "the journal's mark was missing and is rewritten");
         }
         connection
             .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)
@@ -276,7 +276,7 @@ impl Files {
         };
         if let Some(forgotten) = forgotten {
             let (file, reason) = (self.database.display(), forgotten.reason());
-            tracing::warn!(%file, "{reason}: calls that peers gave to this sidecar before end with 5902");
+            tracing::warn!(%file, "{reason}: earlier calls from peers end with 5902");
         }
         totals.journal = Some(id);
         let refused = |error: io::Error| self.refused(&self.last, "write", &error);

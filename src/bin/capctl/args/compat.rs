@@ -6,19 +6,19 @@ use clap::{Args as ArgGroup, ValueEnum};
 pub(crate) struct DiffArgs {
     /// A declaration: FILE, FILE#NAME, FILE#NAME:VERSION, NAME:VERSION, or PEER/NAME:VERSION
     pub(crate) a: String,
-    /// Another one
+    /// The declaration to compare it with
     pub(crate) b: String,
 }
 
 #[derive(Debug, ArgGroup)]
 pub(crate) struct CheckArgs {
-    /// The earlier declarations, then the new one; a file alone is checked against its own earlier versions
+    /// The earlier declarations, then the new one; a single file is checked against its own earlier versions
     #[arg(required = true, value_name = "OLD... NEW")]
     pub(crate) declarations: Vec<String>,
-    /// Who must be served in full: callers of the old by the new, callers of the new by the old, or both
+    /// Which callers must be served in full: old ones by the new declaration, new ones by the old, or both
     #[arg(long, value_enum, default_value_t = CheckMode::Backward)]
     pub(crate) mode: CheckMode,
-    /// Check against all earlier versions, not only the last one
+    /// Check against all earlier versions, not only the last
     #[arg(long)]
     pub(crate) transitive: bool,
 }
@@ -42,7 +42,7 @@ impl CheckMode {
 
 #[derive(Debug, ArgGroup)]
 pub(crate) struct MatrixArgs {
-    /// A capability's name, for every version that the sidecar knows; or declarations, as diff takes them
+    /// A capability's name, for every version that the sidecar knows; or declarations, in the forms of diff
     #[arg(required = true, value_name = "NAME|DECLARATION")]
     pub(crate) declarations: Vec<String>,
 }

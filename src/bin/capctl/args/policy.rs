@@ -7,36 +7,36 @@ use clap::Subcommand;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum PolicyCommand {
-    /// Print every rule of a configuration as a policy in Cedar, what `[[allow]]` grants among them
+    /// Print every rule of a configuration as a Cedar policy, including the grants of `[[allow]]`
     Show {
         /// The sidecar's configuration [env: CAPD_CONFIG]
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
     },
-    /// Check a configuration's rules: their syntax, and the names in them
+    /// Check the syntax and the names of a configuration's rules
     Check {
         /// The sidecar's configuration [env: CAPD_CONFIG]
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
     },
-    /// Hold a configuration's rules against a table of cases; exit code 4 when one is decided otherwise
+    /// Test a configuration's rules with a table of cases; exit code 4 if a decision differs
     Test {
-        /// The table: `[[case]]` with caller, capability, expect, and where wanted action, permissions and category
+        /// The table: `[[case]]` with caller, capability, expect, and optionally action, provider, permissions and category
         file: PathBuf,
         /// The sidecar's configuration [env: CAPD_CONFIG]
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
     },
-    /// Ask the sidecar what a caller may do with a capability, and which rules say so
+    /// Ask the sidecar what a caller may do with a capability, and which rules decide
     Why {
         /// The caller's DID
         caller: String,
         /// The capability's name
         capability: CapabilityName,
-        /// The DID of the agent that serves it, for calls of the sidecar's own agent to a peer [default: its own agent]
+        /// The DID of the provider, for calls of the sidecar's own agent to a peer [default: its own agent]
         #[arg(long, value_name = "DID")]
         provider: Option<String>,
     },
-    /// Have the sidecar read its rules anew; with a mistake in them, those that stand still stand
+    /// Make the sidecar reload its rules; if they contain a mistake, the old rules stay in force
     Reload,
 }

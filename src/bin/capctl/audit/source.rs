@@ -1,4 +1,4 @@
-//! A sidecar or a file in; pages of its audit log out, whichever it is.
+//! Reads the audit log, from a sidecar or a file alike: a question in, pages of entries out.
 
 use std::path::Path;
 
@@ -56,7 +56,7 @@ impl Source {
                 };
                 let page = client.audit(&request).await?;
                 if page.next.is_some_and(|next| next <= after) {
-                    let said = "a page that ends where it began".to_owned();
+                    let said = "a page whose cursor does not advance".to_owned();
                     return Err(capd::client::ClientError::Answer(said).into());
                 }
                 Ok(of_wire(page))

@@ -1,4 +1,4 @@
-//! Old declarations and new ones in; what breaks for whom, as a report and an exit code, out.
+//! Implements `check`: old and new declarations in; broken callers, as a report and an exit code, out.
 
 use std::fmt::Write as _;
 
@@ -26,8 +26,8 @@ pub(crate) async fn check(sidecar: &Sidecar, args: CheckArgs, json: bool) -> Res
     let pairs = pairs(&earlier, &new.held, args.transitive);
     let gone = if new.is_whole { gone(&earlier, &new) } else { Vec::new() };
     if pairs.is_empty() && gone.is_empty() {
-        return Err(Failure::usage("nothing to check: no earlier version of what is declared anew")
-            .hint("give the earlier declarations first, then the new one: capctl check OLD... NEW"));
+        return Err(Failure::usage("nothing to check: the new declaration has no earlier version")
+            .hint("name the earlier declarations first, then the new one: capctl check OLD... NEW"));
     }
     let checks: Vec<_> = pairs.into_iter().map(|(old, new)| Check::run(old, new, args.mode)).collect();
     let broken = checks.iter().filter(|check| !check.is_kept()).count() + gone.len();
@@ -39,7 +39,7 @@ pub(crate) async fn check(sidecar: &Sidecar, args: CheckArgs, json: bool) -> Res
         let mut text = String::new();
         checks.iter().for_each(|check| check.text(&mut text));
         for name in &gone {
-            let _ = writeln!(text, "{name}\n  ❌ gone: nothing declares it any longer");
+            let _ = writeln!(text, "{name}\n  ❌ gone: the new declaration does not have it");
         }
         output::print(&text)?;
     }

@@ -1,4 +1,5 @@
-//! Every version of a capability in; the matrix of who can use whom out. **Source:** seed revision 3.2.
+//! Draws `matrix`: every version of a capability in; which callers fit which providers out. **Source:** seed revision
+//! 3.2.
 
 use std::fmt::Write as _;
 
@@ -24,7 +25,7 @@ pub(crate) async fn matrix(sidecar: &Sidecar, args: MatrixArgs, json: bool) -> R
     }
     if held.len() > VERSIONS_MAX {
         return Err(Failure::usage(format!("{} versions; a matrix has at most {VERSIONS_MAX}", held.len()))
-            .hint("give the ones that matter: capctl matrix FILE#NAME:VERSION ..."));
+            .hint("name the versions that matter: capctl matrix FILE#NAME:VERSION ..."));
     }
     let rows: Vec<Vec<Compatibility>> = held
         .iter()

@@ -1,4 +1,5 @@
-//! What a command line names in; declarations with their schemas, from files, the sidecar or its peers, out.
+//! Finds the declarations that a command line names: operands in; declarations with their schemas, from files, the
+//! sidecar or its peers, out.
 //!
 //! **Shape:** `FILE`, `FILE#NAME`, `FILE#NAME:VERSION`; `NAME:VERSION` as the sidecar knows it; `PEER/NAME:VERSION` as
 //! that peer declares it.
@@ -224,8 +225,9 @@ fn id_of(text: &str) -> Option<CapabilityId> {
 }
 
 fn nothing(text: &str) -> Failure {
-    Failure::usage(format!("{text:?} is no file and no capability"))
-        .hint("give FILE, FILE#NAME, FILE#NAME:VERSION, NAME:VERSION, or PEER/NAME:VERSION with a peer's DID")
+    Failure::usage(format!("{text:?} is neither a file nor a capability")).hint(
+        "accepted: FILE, FILE#NAME, FILE#NAME:VERSION, NAME:VERSION, or PEER/NAME:VERSION with a peer's DID",
+    )
 }
 
 /// Largest file that is read: a declaration, or descriptors with both their schemas.

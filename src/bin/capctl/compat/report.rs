@@ -1,4 +1,4 @@
-//! What came of holding declarations against each other in; the same for people and as JSON out.
+//! Reports a comparison of two declarations: verdicts in, text for people or JSON out.
 
 use std::fmt::Write as _;
 

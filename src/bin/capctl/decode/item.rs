@@ -199,7 +199,7 @@ impl Fields {
 
     fn refusals(&self) -> Vec<String> {
         let signature = matches!(self.signature, Signature::Invalid);
-        let signature = signature.then(|| "1002: signature does not fit".to_owned());
+        let signature = signature.then(|| "1002: the signature is invalid".to_owned());
         let body = match &self.content {
             Sealed::Body(body) => body.refusal(),
             Sealed::Encrypted { .. } if message_name(self.typ).is_none() => Some(unknown_type(self.typ)),

@@ -72,8 +72,8 @@ fn a_changed_body_does_not_fit_its_signature() {
     let at = bytes.windows(4).position(|window| window == b"main").unwrap();
     bytes[at] = b'M';
     let item = envelope(&bytes);
-    assert_eq!(item.refusals(), ["1002: signature does not fit"]);
-    assert!(view::text(&item).contains("does not fit (1002)"));
+    assert_eq!(item.refusals(), ["1002: the signature is invalid"]);
+    assert!(view::text(&item).contains("invalid (1002)"));
 }
 
 #[test]

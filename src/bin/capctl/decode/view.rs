@@ -175,7 +175,7 @@ fn verdict_json(verdict: &Verdict) -> Value {
 const fn signature_words(signature: &Signature) -> &'static str {
     match signature {
         Signature::Valid => "valid",
-        Signature::Invalid => "does not fit (1002)",
+        Signature::Invalid => "invalid (1002)",
         Signature::Empty => "empty",
         Signature::NoKey => "not checked: from is no did:key",
         Signature::Encrypted => "not checked: the body is encrypted",

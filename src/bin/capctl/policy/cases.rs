@@ -1,4 +1,4 @@
-//! `policy test`: a table of cases in, which of them the rules decide as expected out.
+//! Implements `policy test`: a table of cases in; decisions, and which of them differ from the expected ones, out.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! `policy why` and `policy reload`: what the running sidecar decides, and its policy read anew.
+//! Implements `policy why` and `policy reload`: asks the running sidecar for a decision, or makes it reload its rules.
 
 use capd_proto::capability::CapabilityName;
 use serde_json::json;
@@ -45,11 +45,10 @@ pub(super) async fn why(
 pub(super) async fn reload(sidecar: &Sidecar, json: bool) -> Result<(), Failure> {
     let client = sidecar.connect().await?;
     let reloaded = client.policy_reload().await.map_err(|error| {
-        Failure::from(error)
-            .hint("the policy that stood still stands; `capctl policy check` names each mistake")
+        Failure::from(error).hint("the old rules stay in force; `capctl policy check` names each mistake")
     })?;
     if json {
         return output::print_json(&json!({"rules": reloaded.rules}));
     }
-    output::print(&format!("{} rules stand", reloaded.rules))
+    output::print(&format!("{} rules in force", reloaded.rules))
 }

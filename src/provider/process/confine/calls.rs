@@ -1,4 +1,4 @@
-//! What a command may open sockets for in; a filter of its system calls (seccomp), installed, out.
+//! Installs a filter of system calls (seccomp): the permitted kinds of sockets in, a filtered process out.
 //!
 //! A filter sees numbers and no memory, so it cannot tell where `connect` leads: sockets are told apart as they are made,
 //! by their family. Pairs of connected unix sockets stay, because every runtime makes some and they lead nowhere else.

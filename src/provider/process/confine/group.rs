@@ -62,7 +62,7 @@ impl Groups {
             }
         }
         if read("cgroup.procs")?.lines().any(|line| line.trim() != pid.to_string()) {
-            return Err(format!("{} holds other processes as well", dir.display()));
+            return Err(format!("{} contains other processes", dir.display()));
         }
         let failed = |path: &Path| {
             let path = path.display().to_string();
@@ -175,7 +175,7 @@ mod tests {
     fn a_tree_that_is_not_ours_is_left_alone() {
         for (controllers, processes, said) in [
             ("cpu memory\n", "42\n", "no controller \"pids\""),
-            ("cpu memory pids\n", "41\n42\n", "holds other processes"),
+            ("cpu memory pids\n", "41\n42\n", "contains other processes"),
         ] {
             let tree = tree(controllers, processes);
             let refused = Groups::under(tree.path(), 42, BOUNDS).unwrap_err();

@@ -1,0 +1,106 @@
+//! Runs the `$ ` examples of README.md and docs/, page by page, and compares what they print with what the page shows.
+//! `docs/contributing.md` (*Examples in pages*) has the conventions.
+
+#![allow(clippy::unwrap_used, reason = "these are tests, though not all of it stands in a test function")]
+#![allow(clippy::disallowed_methods, reason = "real processes are met in real time")]
+
+mod links;
+mod page;
+mod session;
+mod shown;
+
+use std::io::Write as _;
+use std::path::Path;
+
+use page::{Example, Page};
+use session::Session;
+use shown::{Gaps, Values};
+
+/// Runs one page in a fresh home. Fails with all its examples that went wrong, not only with the first.
+fn run(name: &str) {
+    let page = Page::read(name);
+    let mut session = Session::start();
+    let mut values = Values::default();
+    let mut failures = Vec::new();
+    for example in &page.examples {
+        if let Err(failure) = play(example, &mut session, &mut values) {
+            failures.push(format!("{name}:{}: $ {}\n{failure}", example.line, example.command));
+        }
+    }
+    failures.extend(session.end().err());
+    // Past the harness's capture, so that a passing run says it as well.
+    let summary =
+        format!("{name}: {} commands ran, {} are text and did not\n", page.examples.len(), page.left_out);
+    std::io::stderr().write_all(summary.as_bytes()).unwrap();
+    assert!(failures.is_empty(), "{} of {name} failed\n\n{}\n", failures.len(), failures.join("\n\n"));
+}
+
+/// Runs one example. **Errors:** how it differs from the page.
+fn play(example: &Example, session: &mut Session, values: &mut Values) -> Result<(), String> {
+    values.keep(&example.command);
+    let command = values.real(&example.command);
+    if example.runs_until_ended() {
+        if example.shown.is_empty() {
+            return Err("the page must show the line that says it is ready, to be waited for".to_owned());
+        }
+        return session.begin(&command, example.interrupted, |printed| {
+            values.compare(&example.shown, printed, Gaps::AnyLine)
+        });
+    }
+    let (printed, status) = session.run(&command)?;
+    match (example.shown.is_empty(), status) {
+        (true, 0) => Ok(()),
+        (true, status) => {
+            Err(format!("exit code {status}, but the page shows no error; it printed\n{printed}"))
+        }
+        (false, _) => values.compare(&example.shown, &printed, Gaps::Marked),
+    }
+}
+
+/// One test for each page, and one that no page is forgotten.
+macro_rules! pages {
+    ($($test:ident $page:literal)*) => {
+        $(
+            #[test]
+            fn $test() {
+                run($page);
+            }
+        )*
+
+        #[test]
+        fn every_page_is_run() {
+            let docs = std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs")).unwrap();
+            let names = docs.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+            let mut there: Vec<_> =
+                names.filter(|name| name.ends_with(".md")).map(|name| format!("docs/{name}")).collect();
+            there.push("README.md".to_owned());
+            there.sort();
+            let mut run = vec![$($page),*];
+            run.sort();
+            assert_eq!(run, there);
+        }
+
+        #[test]
+        fn links_lead_somewhere() {
+            for page in [$($page),*] {
+                assert_eq!(links::broken(page), Vec::<String>::new(), "{page}");
+            }
+        }
+    };
+}
+
+pages! {
+    capabilities "docs/capabilities.md"
+    capctl "docs/capctl.md"
+    concepts "docs/concepts.md"
+    configuration "docs/configuration.md"
+    contributing "docs/contributing.md"
+    errors "docs/errors.md"
+    getting_started "docs/getting-started.md"
+    operations "docs/operations.md"
+    performance "docs/performance.md"
+    proof "docs/proof.md"
+    protocol "docs/protocol.md"
+    readme "README.md"
+    subtype "docs/subtype.md"
+}
