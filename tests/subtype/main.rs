@@ -4,7 +4,6 @@
 
 mod bounds;
 mod corpus;
-mod fuzz;
 mod generate;
 mod hard;
 mod large;
