@@ -4,6 +4,7 @@
 
 mod bounds;
 mod corpus;
+#[allow(dead_code, reason = "the fuzz body uses the rest")]
 mod generate;
 mod hard;
 mod large;
