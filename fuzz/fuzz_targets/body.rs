@@ -1,7 +1,4 @@
-//! Any bytes in; the claims of `bodies/body.rs` hold, or the fuzzer keeps the input.
+//! Fuzzes `bodies/body.rs`.
 #![no_main]
 
-#[path = "../bodies/body.rs"]
-mod body;
-
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| body::run(bytes));
+capd_fuzz::fuzz_target!("body");

@@ -1,7 +1,4 @@
-//! Any bytes in; the claims of `bodies/cbor.rs` hold, or the fuzzer keeps the input.
+//! Fuzzes `bodies/cbor.rs`.
 #![no_main]
 
-#[path = "../bodies/cbor.rs"]
-mod body;
-
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| body::run(bytes));
+capd_fuzz::fuzz_target!("cbor");

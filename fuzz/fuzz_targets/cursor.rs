@@ -1,7 +1,4 @@
-//! Any bytes in; the claims of `bodies/cursor.rs` hold, or the fuzzer keeps the input.
+//! Fuzzes `bodies/cursor.rs`.
 #![no_main]
 
-#[path = "../bodies/cursor.rs"]
-mod body;
-
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| body::run(bytes));
+capd_fuzz::fuzz_target!("cursor");

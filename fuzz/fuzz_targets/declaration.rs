@@ -1,7 +1,4 @@
-//! Any bytes in; the claims of `bodies/declaration.rs` hold, or the fuzzer keeps the input.
+//! Fuzzes `bodies/declaration.rs`.
 #![no_main]
 
-#[path = "../bodies/declaration.rs"]
-mod body;
-
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| body::run(bytes));
+capd_fuzz::fuzz_target!("declaration");

@@ -1,7 +1,4 @@
-//! Any bytes in; the claims of `bodies/frame.rs` hold, or the fuzzer keeps the input.
+//! Fuzzes `bodies/frame.rs`.
 #![no_main]
 
-#[path = "../bodies/frame.rs"]
-mod body;
-
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| body::run(bytes));
+capd_fuzz::fuzz_target!("frame");

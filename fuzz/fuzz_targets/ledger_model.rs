@@ -1,7 +1,4 @@
-//! Any bytes in; the claims of `bodies/ledger_model.rs` hold, or the fuzzer keeps the input.
+//! Fuzzes `bodies/ledger_model.rs`.
 #![no_main]
 
-#[path = "../bodies/ledger_model.rs"]
-mod body;
-
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| body::run(bytes));
+capd_fuzz::fuzz_target!("ledger_model");

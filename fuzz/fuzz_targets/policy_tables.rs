@@ -1,7 +1,4 @@
-//! Any bytes in; the claims of `bodies/policy_tables.rs` hold, or the fuzzer keeps the input.
+//! Fuzzes `bodies/policy_tables.rs`.
 #![no_main]
 
-#[path = "../bodies/policy_tables.rs"]
-mod body;
-
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| body::run(bytes));
+capd_fuzz::fuzz_target!("policy_tables");

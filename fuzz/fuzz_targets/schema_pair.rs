@@ -1,7 +1,4 @@
-//! Any bytes in; the claims of `bodies/schema_pair.rs` hold, or the fuzzer keeps the input.
+//! Fuzzes `bodies/schema_pair.rs`.
 #![no_main]
 
-#[path = "../bodies/schema_pair.rs"]
-mod body;
-
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| body::run(bytes));
+capd_fuzz::fuzz_target!("schema_pair");

@@ -217,7 +217,7 @@ impl Caller {
             capability = call.capability,
             peer = call.peer,
             reason = message,
-            "a call was not sent: its provider does not keep to what the agent requires"
+            "a call was not sent: its provider does not meet what the agent requires"
         );
         let findings: Vec<_> = shut.findings().iter().map(audited).collect();
         self.account.audit.record(call.of(Record::drift(self.ctx.clock.wall_ms(), code.0, &findings)));
