@@ -11,6 +11,7 @@
 pub mod admin;
 mod changes;
 pub mod client;
+pub mod codegen;
 pub mod config;
 pub mod daemon;
 pub mod declaration;

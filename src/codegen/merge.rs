@@ -1,0 +1,121 @@
+//! A shape that several schemas hold in; one that a language without intersections can say out.
+
+use std::borrow::Cow;
+
+use super::model::{Additional, Document, Node, Object, Property, Shape, is_same};
+use super::plan::no_type;
+use super::read::all;
+
+/// Steps that bringing shapes together may still take in one file; references can name each other many times over.
+#[derive(Debug)]
+pub(super) struct Fuel(usize);
+
+impl Default for Fuel {
+    fn default() -> Self {
+        Self(FUEL)
+    }
+}
+
+/// The same node with no [`Shape::All`] at its head.
+pub(super) fn settled<'n>(document: &Document, node: &'n Node, fuel: &mut Fuel) -> Cow<'n, Node> {
+    let Shape::All(parts) = &node.shape else { return Cow::Borrowed(node) };
+    let mut flat = Vec::new();
+    let mut remarks = Vec::new();
+    let shape = match flatten(document, parts, &mut flat, &mut remarks, fuel) {
+        Ok(()) => together(flat),
+        Err(reason) => Shape::Unsaid(reason),
+    };
+    let lines = node.description.clone().into_iter().chain(remarks);
+    let description = lines.collect::<Vec<_>>().join("\n");
+    Cow::Owned(Node {
+        pointer: node.pointer.clone(),
+        description: Some(description).filter(|text| !text.is_empty()),
+        shape,
+    })
+}
+
+/// Brings the parts below each other into one list.
+///
+/// **Errors:** why that cannot be done.
+fn flatten<'n>(
+    document: &'n Document,
+    parts: &'n [Node],
+    flat: &mut Vec<&'n Node>,
+    remarks: &mut Vec<String>,
+    fuel: &mut Fuel,
+) -> Result<(), String> {
+    for part in parts {
+        fuel.0 = fuel.0.checked_sub(1).ok_or("its parts refer to each other too often")?;
+        match &part.shape {
+            Shape::All(parts) => flatten(document, parts, flat, remarks, fuel)?,
+            // A definition that leads back to itself on the same value has no shape to follow.
+            Shape::Named(at) => {
+                flatten(
+                    document,
+                    std::slice::from_ref(&document.definitions[*at].node),
+                    flat,
+                    remarks,
+                    fuel,
+                )?;
+            }
+            Shape::Any => {}
+            Shape::Unsaid(reason) => remarks.push(no_type(&part.pointer, reason)),
+            _ => flat.push(part),
+        }
+    }
+    Ok(())
+}
+
+fn together(parts: Vec<&Node>) -> Shape {
+    let Some((first, rest)) = parts.split_first() else {
+        return Shape::Unsaid("none of its parts has a type".into());
+    };
+    let mut shape = first.shape.clone();
+    for part in rest {
+        shape = match (shape, &part.shape) {
+            (Shape::Object(one), Shape::Object(other)) => Shape::Object(both(one, other)),
+            (Shape::Literals(values), Shape::Literals(others)) => {
+                Shape::Literals(values.into_iter().filter(|value| others.contains(value)).collect())
+            }
+            // The reader has kept only values of the types that all parts have.
+            (literals @ Shape::Literals(_), _) => literals,
+            (_, literals @ Shape::Literals(_)) => literals.clone(),
+            (Shape::Number, integer @ Shape::Integer(_)) => integer.clone(),
+            (integer @ Shape::Integer(_), Shape::Number | Shape::Integer(_)) => integer,
+            (one, other) if is_same(&Node::new("", one.clone()), &Node::new("", other.clone())) => one,
+            _ => return Shape::Unsaid("what all its parts have in common has no type here".into()),
+        };
+    }
+    if shape == Shape::Literals(Vec::new()) { Shape::Never } else { shape }
+}
+
+fn both(mut one: Object, other: &Object) -> Object {
+    for (name, property) in &other.properties {
+        let merged = match one.properties.remove(name) {
+            None => property.clone(),
+            Some(known) => {
+                let pointer = known.node.pointer.clone();
+                let description =
+                    known.node.description.clone().or_else(|| property.node.description.clone());
+                let shape = all(vec![known.node, property.node.clone()]);
+                Property {
+                    node: Node { pointer, description, shape },
+                    is_required: known.is_required || property.is_required,
+                }
+            }
+        };
+        one.properties.insert(name.clone(), merged);
+    }
+    one.additional = match (one.additional, &other.additional) {
+        (Additional::Closed, _) | (_, Additional::Closed) => Additional::Closed,
+        (Additional::Open, other) => other.clone(),
+        (one, Additional::Open) => one,
+        (Additional::Of(one), Additional::Of(other)) => {
+            let pointer = one.pointer.clone();
+            Additional::Of(Box::new(Node::new(&pointer, all(vec![*one, Node::clone(other)]))))
+        }
+    };
+    one
+}
+
+const FUEL: usize = 50_000;
