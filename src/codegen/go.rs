@@ -143,7 +143,7 @@ impl Side<'_> {
         let notes = std::mem::take(&mut self.notes);
         let text = match &node.shape {
             Shape::Object(object) if is_record(object) => {
-                format!("type {name} struct {}\n\n", self.fields(name, object))
+                format!("type {name} struct{}\n\n", self.fields(name, object))
             }
             Shape::Literals(values) if values.iter().all(Value::is_string) => self.strings(name, values),
             _ => {
@@ -294,7 +294,7 @@ impl Side<'_> {
                 comment(&lines, "\t")
             ));
         }
-        if fields.is_empty() { "{}".to_owned() } else { format!("{{\n{}}}", fields.join("\n")) }
+        if fields.is_empty() { "{}".to_owned() } else { format!(" {{\n{}}}", fields.join("\n")) }
     }
 }
 
@@ -348,8 +348,14 @@ fn quoted(text: &str) -> String {
     literal(text, Escapes::Fixed)
 }
 
+/// Comments without what gofmt takes for a condition on the build, and would move to the head of the file, or for an
+/// example, and would set anew.
 fn comment(lines: &[String], indent: &str) -> String {
-    lines.iter().map(|line| format!("{indent}// {line}").trim_end().to_owned() + "\n").collect()
+    let plain = |line: &String| {
+        let words: Vec<_> = line.split_whitespace().collect();
+        words.join(" ").replace("+build", "+ build")
+    };
+    lines.iter().map(|line| format!("{indent}// {}", plain(line)).trim_end().to_owned() + "\n").collect()
 }
 
 /// 2^63.

@@ -33,15 +33,16 @@ pub(super) fn file(plan: &Plan<'_>) -> Generated {
         let _ = writeln!(aggregate, "    {}: {exchange},", quoted(&call.key));
         body += &module.functions(call, &request, &response);
     }
+    let never =
+        module.never.iter().map(|name| format!("class {name}(Enum):\n    \"\"\"No value.\"\"\"\n\n\n"));
+    body.insert_str(0, &never.collect::<String>());
+    let enums = if module.never.is_some() { "from enum import Enum\n" } else { "" };
     module.typing.extend(["Optional", "TypedDict", "cast"]);
     let imports: Vec<_> = module.typing.iter().copied().collect();
-    let header: String = plan
-        .header()
-        .iter()
-        .map(|line| format!("#: {line}").trim_end_matches([' ', ':']).to_owned() + "\n")
-        .collect();
+    let header: String =
+        plan.header().iter().map(|line| format!("# {line}").trim_end().to_owned() + "\n").collect();
     let text = format!(
-        "{header}\nfrom __future__ import annotations\n\nfrom typing import {}\n\n\
+        "{header}\nfrom __future__ import annotations\n\n{enums}from typing import {}\n\n\
          from capd import AsyncClient, BuiltAgainst, Client, Schema\n\n\n\
          {body}#: Every capability, with the types of its params and its result.\n\
          Capabilities = TypedDict(\"Capabilities\", {{\n{aggregate}}})\n",
@@ -57,12 +58,19 @@ struct Module {
     names: Names,
     /// What is imported of `typing`.
     typing: BTreeSet<&'static str>,
+    /// The type without a value, once something needs it.
+    never: Option<String>,
     fuel: Fuel,
 }
 
 impl Default for Module {
     fn default() -> Self {
-        Self { names: Names::new(&[KEYWORDS, USED]), typing: BTreeSet::new(), fuel: Fuel::default() }
+        Self {
+            names: Names::new(&[KEYWORDS, USED]),
+            typing: BTreeSet::new(),
+            never: None,
+            fuel: Fuel::default(),
+        }
     }
 }
 
@@ -82,6 +90,10 @@ impl Module {
             side.define(&name, &definition.node);
         }
         side.out.concat()
+    }
+
+    fn never(&mut self) -> String {
+        self.never.get_or_insert_with(|| self.names.claim("Never", "Never")).clone()
     }
 
     /// The schemas of a call, and the functions that make it.
@@ -177,7 +189,8 @@ impl Side<'_> {
                 self.notes.extend(unsaid(&node));
                 "object".to_owned()
             }
-            Shape::Never => self.typing("NoReturn").to_owned(),
+            // A function cannot return NoReturn, but an enum without members.
+            Shape::Never => quoted(&self.module.never()),
             Shape::Null => "None".to_owned(),
             Shape::Boolean => "bool".to_owned(),
             Shape::Integer(_) => "int".to_owned(),
@@ -326,7 +339,7 @@ const USED: &[&str] = &[
     "Dict",
     "List",
     "Literal",
-    "NoReturn",
+    "Enum",
     "Optional",
     "Schema",
     "TypedDict",

@@ -40,7 +40,8 @@ fn generated_files_are_those_that_were_reviewed() {
                 fs::create_dir_all(path.parent().unwrap()).unwrap();
                 fs::write(&path, &generated.text).unwrap();
             }
-            let kept = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+            let kept =
+                fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
             assert!(
                 kept == generated.text,
                 "{} is not what is generated from {}; write it with CAPD_GOLDEN=write and review the diff",
@@ -57,7 +58,11 @@ fn kept_files(folder: &Path) -> BTreeSet<PathBuf> {
     let mut found = BTreeSet::new();
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
-        if path.is_dir() { found.extend(kept_files(&path)) } else { drop(found.insert(path)) }
+        if path.is_dir() {
+            found.extend(kept_files(&path));
+        } else {
+            found.insert(path);
+        }
     }
     found
 }
