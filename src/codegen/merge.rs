@@ -2,11 +2,11 @@
 
 use std::borrow::Cow;
 
-use super::model::{Additional, Document, Node, Object, Property, Shape, is_same};
+use super::model::{Additional, Definition, Document, Node, Object, Property, Shape, is_same};
 use super::plan::no_type;
 use super::read::all;
 
-/// Steps that bringing shapes together may still take in one file; references can name each other many times over.
+/// Shapes that may still be copied in one file; references can name each other many times over.
 #[derive(Debug)]
 pub(super) struct Fuel(usize);
 
@@ -14,6 +14,15 @@ impl Default for Fuel {
     fn default() -> Self {
         Self(FUEL)
     }
+}
+
+/// The same document with no [`Shape::All`] at the head of a definition, so that whoever refers to one finds the same shape.
+pub(super) fn settled_document(document: &Document, fuel: &mut Fuel) -> Document {
+    let settle = |definition: &Definition| {
+        let node = settled(document, &definition.node, fuel).into_owned();
+        Definition { node, label: definition.label.clone(), is_recursive: definition.is_recursive }
+    };
+    Document { definitions: document.definitions.iter().map(settle).collect() }
 }
 
 /// The same node with no [`Shape::All`] at its head.
@@ -45,7 +54,9 @@ fn flatten<'n>(
     fuel: &mut Fuel,
 ) -> Result<(), String> {
     for part in parts {
-        fuel.0 = fuel.0.checked_sub(1).ok_or("its parts refer to each other too often")?;
+        let mut weight = 0;
+        part.each(true, &mut |_| weight += 1);
+        fuel.0 = fuel.0.checked_sub(weight).ok_or("its parts refer to each other too often")?;
         match &part.shape {
             Shape::All(parts) => flatten(document, parts, flat, remarks, fuel)?,
             // A definition that leads back to itself on the same value has no shape to follow.
@@ -118,4 +129,5 @@ fn both(mut one: Object, other: &Object) -> Object {
     one
 }
 
-const FUEL: usize = 50_000;
+/// More than a schema of many thousand lines takes.
+const FUEL: usize = 200_000;

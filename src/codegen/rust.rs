@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use serde_json::Value;
 
 use super::Generated;
-use super::merge::{Fuel, settled};
+use super::merge::{Fuel, settled, settled_document};
 use super::model::{Additional, Bounds, Document, Node, Object, Shape};
 use super::names::{Names, pascal, snake};
 use super::plan::{Call, Plan, no_type, unsaid};
@@ -61,6 +61,7 @@ impl Module {
         let Some(document) = document else {
             return format!("/// No schema is declared.\npub type {name} = ::serde_json::Value;\n\n");
         };
+        let document = &settled_document(document, &mut self.fuel);
         let mut names = BTreeMap::from([(0, name.to_owned())]);
         for (at, definition) in document.definitions.iter().enumerate().skip(1) {
             names.insert(at, self.names.claim(&format!("{name}{}", pascal(&definition.label)), "Definition"));

@@ -3,6 +3,7 @@
 use capd_client::{CallOptions, Client, ClientError};
 
 use super::pr_reviewer::{self, ReviewPrRequest, ReviewPrRequestSeverity, ReviewPrResponseVerdict};
+#[cfg(test)]
 use super::shapes;
 
 pub async fn call(client: &Client) -> Result<ReviewPrResponseVerdict, ClientError> {
@@ -11,6 +12,7 @@ pub async fn call(client: &Client) -> Result<ReviewPrResponseVerdict, ClientErro
     Ok(pr_reviewer::review_pr(client, &params, options).await?.verdict)
 }
 
+#[cfg(test)]
 fn same<T: serde::Serialize + serde::de::DeserializeOwned>(text: &str) {
     let value: T = serde_json::from_str(text).unwrap_or_else(|error| panic!("{text}: {error}"));
     let again = serde_json::to_value(&value).unwrap();
