@@ -163,26 +163,33 @@ impl Side<'_> {
     fn of(&mut self, node: &Node, hint: &str) -> Typed {
         let document = self.document;
         let node = settled(document, node, &mut self.package.fuel);
+        self.package.fuel.enter(&node);
+        let found = self.of_settled(&node, hint);
+        self.package.fuel.leave(&node);
+        found
+    }
+
+    fn of_settled(&mut self, node: &Node, hint: &str) -> Typed {
         match &node.shape {
             Shape::Any => Typed::nilable("any"),
             Shape::Unsaid(_) => {
-                self.notes.extend(unsaid(&node));
+                self.notes.extend(unsaid(node));
                 Typed::nilable("any")
             }
-            Shape::Never => self.unknown(&node, "no value fits"),
-            Shape::Null => self.unknown(&node, "Go has no type for null alone"),
+            Shape::Never => self.unknown(node, "no value fits"),
+            Shape::Null => self.unknown(node, "Go has no type for null alone"),
             Shape::Boolean => Typed::value("bool"),
             Shape::Integer(bounds) => Typed::value(integer(*bounds)),
             Shape::Number => Typed::value("float64"),
             Shape::String => Typed::value("string"),
-            Shape::Literals(values) => self.literals(&node, values, hint),
+            Shape::Literals(values) => self.literals(node, values, hint),
             Shape::Array(items) => {
                 let Typed { text, .. } = self.of(items, &format!("{hint}Item"));
                 Typed::nilable(format!("[]{text}"))
             }
             Shape::Object(object) if is_record(object) => {
                 let name = self.package.names.claim(hint, "Record");
-                self.define(&name, &node);
+                self.define(&name, node);
                 Typed::value(name)
             }
             Shape::Object(object) => {
@@ -209,12 +216,12 @@ impl Side<'_> {
             Shape::Union(_) => {
                 let (rest, has_null) = node.without_null();
                 if !has_null || matches!(rest.shape, Shape::Union(_)) {
-                    return self.unknown(&node, "Go has no type for one of several");
+                    return self.unknown(node, "Go has no type for one of several");
                 }
                 let inner = self.of(&rest, hint);
                 if inner.is_nilable { inner } else { Typed::nilable(format!("*{}", inner.text)) }
             }
-            Shape::All(_) => self.unknown(&node, "Go has no type for several at once"),
+            Shape::All(_) => self.unknown(node, "Go has no type for several at once"),
             Shape::Named(at) => self.named(*at),
         }
     }

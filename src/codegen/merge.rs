@@ -8,11 +8,26 @@ use super::read::all;
 
 /// Shapes that may still be copied in one file; references can name each other many times over.
 #[derive(Debug)]
-pub(super) struct Fuel(usize);
+pub(super) struct Fuel {
+    left: usize,
+    /// How many shapes that were brought together the present one is a part of.
+    depth: usize,
+}
 
 impl Default for Fuel {
     fn default() -> Self {
-        Self(FUEL)
+        Self { left: FUEL, depth: 0 }
+    }
+}
+
+impl Fuel {
+    /// Goes into the parts of a shape that [`settled`] gave; whoever does so comes out again by [`leave`](Self::leave).
+    pub(super) fn enter(&mut self, node: &Cow<'_, Node>) {
+        self.depth += usize::from(matches!(node, Cow::Owned(_)));
+    }
+
+    pub(super) fn leave(&mut self, node: &Cow<'_, Node>) {
+        self.depth -= usize::from(matches!(node, Cow::Owned(_)));
     }
 }
 
@@ -56,7 +71,11 @@ fn flatten<'n>(
     for part in parts {
         let mut weight = 0;
         part.each(true, &mut |_| weight += 1);
-        fuel.0 = fuel.0.checked_sub(weight).ok_or("its parts refer to each other too often")?;
+        // A record that is made of its own definition and more would have such a record as a part, and so on.
+        if fuel.depth >= DEPTH_MAX {
+            return Err("its parts lead back to themselves".into());
+        }
+        fuel.left = fuel.left.checked_sub(weight).ok_or("its parts refer to each other too often")?;
         match &part.shape {
             Shape::All(parts) => flatten(document, parts, flat, remarks, fuel)?,
             // A definition that leads back to itself on the same value has no shape to follow.
@@ -131,3 +150,5 @@ fn both(mut one: Object, other: &Object) -> Object {
 
 /// More than a schema of many thousand lines takes.
 const FUEL: usize = 200_000;
+/// How often a shape that was brought together may be a part of another one.
+const DEPTH_MAX: usize = 6;

@@ -66,6 +66,8 @@ impl Names {
     /// letter or digit. A reserved word gets `_` behind it, and a name that is taken gets a number.
     pub(super) fn claim(&mut self, wanted: &str, blank: &str) -> String {
         let mut name = wanted.to_owned();
+        // Names are ASCII; a part of a part of a part can have a long one.
+        name.truncate(LONGEST_BYTES);
         if name.is_empty() {
             name = blank.to_owned();
         }
@@ -90,6 +92,8 @@ impl Names {
     }
 }
 
+/// Longest name before what sets it apart.
+const LONGEST_BYTES: usize = 240;
 /// Longest part of a name that one text makes.
 const NAME_BYTES_MAX: usize = 120;
 

@@ -162,9 +162,12 @@ impl Side<'_> {
             Shape::Object(object) if is_record(object) => self.record(name, object),
             _ => {
                 let text = self.of(&node, name);
-                // A name alone would be a variable, not a type.
-                let text =
-                    if text.starts_with('"') { format!("{}[{text}]", self.typing("Union")) } else { text };
+                // A name alone, and None, would be a variable, not a type.
+                let text = if text.starts_with('"') || text == "None" {
+                    format!("{}[{text}]", self.typing("Union"))
+                } else {
+                    text
+                };
                 format!("{name} = {text}\n\n\n")
             }
         };
@@ -184,10 +187,17 @@ impl Side<'_> {
     fn of(&mut self, node: &Node, hint: &str) -> String {
         let document = self.document;
         let node = settled(document, node, &mut self.module.fuel);
+        self.module.fuel.enter(&node);
+        let found = self.of_settled(&node, hint);
+        self.module.fuel.leave(&node);
+        found
+    }
+
+    fn of_settled(&mut self, node: &Node, hint: &str) -> String {
         match &node.shape {
             Shape::Any => "object".to_owned(),
             Shape::Unsaid(_) => {
-                self.notes.extend(unsaid(&node));
+                self.notes.extend(unsaid(node));
                 "object".to_owned()
             }
             // A function cannot return NoReturn, but an enum without members.
@@ -204,7 +214,7 @@ impl Side<'_> {
             }
             Shape::Object(object) if is_record(object) => {
                 let name = self.module.names.claim(hint, "Record");
-                self.define(&name, &node);
+                self.define(&name, node);
                 quoted(&name)
             }
             Shape::Object(object) => {

@@ -173,10 +173,18 @@ impl Side<'_> {
     fn of(&mut self, node: &Node, hint: &str) -> String {
         let document = self.document;
         let node = settled(document, node, &mut self.module.fuel);
+        self.module.fuel.enter(&node);
+        let found = self.of_settled(&node, hint);
+        self.module.fuel.leave(&node);
+        found
+    }
+
+    fn of_settled(&mut self, node: &Node, hint: &str) -> String {
+        let document = self.document;
         match &node.shape {
             Shape::Any => ANY.to_owned(),
             Shape::Unsaid(_) => {
-                self.notes.extend(unsaid(&node));
+                self.notes.extend(unsaid(node));
                 ANY.to_owned()
             }
             Shape::Never => self.module.never(),
@@ -185,13 +193,13 @@ impl Side<'_> {
             Shape::Integer(bounds) => integer(*bounds).to_owned(),
             Shape::Number => "f64".to_owned(),
             Shape::String => "String".to_owned(),
-            Shape::Literals(values) if is_enum(values) => self.hoisted(hint, &node),
+            Shape::Literals(values) if is_enum(values) => self.hoisted(hint, node),
             Shape::Literals(values) => match kind(values) {
                 Some(kind) => kind.to_owned(),
-                None => self.unknown(&node, "its values are of several types"),
+                None => self.unknown(node, "its values are of several types"),
             },
             Shape::Array(items) => format!("Vec<{}>", self.of(items, &format!("{hint}Item"))),
-            Shape::Object(object) if is_record(object) => self.hoisted(hint, &node),
+            Shape::Object(object) if is_record(object) => self.hoisted(hint, node),
             Shape::Object(object) => match &object.additional {
                 Additional::Of(value) => {
                     let value = self.of(value, &format!("{hint}Value"));
@@ -199,8 +207,8 @@ impl Side<'_> {
                 }
                 Additional::Open | Additional::Closed => format!("::serde_json::Map<String, {ANY}>"),
             },
-            Shape::Union(_) => self.one_of(&node, hint),
-            Shape::All(_) => self.unknown(&node, "several types at once"),
+            Shape::Union(_) => self.one_of(node, hint),
+            Shape::All(_) => self.unknown(node, "several types at once"),
             Shape::Named(at) => {
                 let name = &self.names[at];
                 // A list or a map in between would do, but not a type that holds itself.
