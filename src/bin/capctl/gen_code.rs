@@ -38,7 +38,7 @@ pub(crate) async fn run(sidecar: &Sidecar, args: GenArgs, json: bool) -> Result<
     if !args.check {
         for outcome in outcomes.iter().filter(|outcome| outcome.is_changed()) {
             write::file(&args.out, &outcome.path, &outcome.text)
-                .map_err(|error| cannot(&args.out, outcome, &error))?;
+                .map_err(|error| cannot("written", &args.out.join(&outcome.path), &error))?;
         }
     }
     if json {
@@ -59,7 +59,7 @@ fn outcome(agent: &Agent, language: Language, out: &Path) -> Result<Outcome, Fai
     let before = match fs::read(&place) {
         Ok(bytes) => Some(String::from_utf8_lossy(&bytes).into_owned()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        Err(error) => return Err(Failure::usage(format!("{}: {error}", place.display()))),
+        Err(error) => return Err(cannot("read", &place, &error)),
     };
     Ok(Outcome { agent: agent.name.clone(), ids, path: generated.path, text: generated.text, before })
 }
@@ -101,7 +101,7 @@ impl Outcome {
     }
 }
 
-fn cannot(out: &Path, outcome: &Outcome, error: &io::Error) -> Failure {
-    Failure::usage(format!("{}: cannot be written: {error}", out.join(&outcome.path).display()))
+fn cannot(what: &str, place: &Path, error: &io::Error) -> Failure {
+    Failure::usage(format!("{}: cannot be {what}: {error}", place.display()))
         .hint("--out names another folder")
 }
