@@ -18,8 +18,12 @@ struct Example {
 
 /// The examples of one section.
 fn examples(section: &str) -> Vec<Example> {
-    let start = PAGE.find(&format!("\n## {section}\n")).unwrap_or_else(|| panic!("no section {section}"));
-    let text = &PAGE[start + 1..];
+    examples_of(PAGE, section)
+}
+
+fn examples_of(page: &str, section: &str) -> Vec<Example> {
+    let start = page.find(&format!("\n## {section}\n")).unwrap_or_else(|| panic!("no section {section}"));
+    let text = &page[start + 1..];
     let text = &text[..text[1..].find("\n## ").map_or(text.len(), |end| end + 1)];
     let mut examples = Vec::new();
     for block in text.split("```").skip(1).step_by(2) {
@@ -50,7 +54,11 @@ fn shell(command: &str, home: &Path) -> Command {
 /// Runs each example in `home`, and compares what it prints with what the page shows, if it shows anything.
 #[track_caller]
 fn hold(section: &str, home: &Path, did: &str) {
-    let examples = examples(section);
+    hold_examples(section, examples(section), home, did);
+}
+
+#[track_caller]
+fn hold_examples(section: &str, examples: Vec<Example>, home: &Path, did: &str) {
     assert!(!examples.is_empty(), "{section}");
     for Example { command, shown } in examples {
         let output = run_with(&mut shell(&command, home), b"");
@@ -74,6 +82,17 @@ fn the_examples_without_a_sidecar_print_what_the_page_shows() {
         hold(section, example, "");
     }
     hold("subtype", home.path(), "");
+}
+
+#[test]
+fn the_page_about_generated_code_shows_what_is_generated() {
+    let page = include_str!("../../docs/codegen.md");
+    let home = tempfile::tempdir().unwrap();
+    let declaration = page.split("```yaml\n").nth(1).unwrap().split("```").next().unwrap();
+    std::fs::write(home.path().join("capabilities.yaml"), declaration).unwrap();
+    for section in ["Generate", "Keep it current"] {
+        hold_examples(section, examples_of(page, section), home.path(), "");
+    }
 }
 
 #[test]
