@@ -1,5 +1,6 @@
 //! A plan in; a Go package of one file out.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
@@ -163,9 +164,10 @@ impl Side<'_> {
     fn of(&mut self, node: &Node, hint: &str) -> Typed {
         let document = self.document;
         let node = settled(document, node, &mut self.package.fuel);
-        self.package.fuel.enter(&node);
+        let is_merged = matches!(node, Cow::Owned(_));
+        self.package.fuel.enter(is_merged);
         let found = self.of_settled(&node, hint);
-        self.package.fuel.leave(&node);
+        self.package.fuel.leave(is_merged);
         found
     }
 

@@ -21,13 +21,14 @@ impl Default for Fuel {
 }
 
 impl Fuel {
-    /// Goes into the parts of a shape that [`settled`] gave; whoever does so comes out again by [`leave`](Self::leave).
-    pub(super) fn enter(&mut self, node: &Cow<'_, Node>) {
-        self.depth += usize::from(matches!(node, Cow::Owned(_)));
+    /// Goes into the parts of a shape, which [`settled`] brought together or not; whoever does so comes out again by
+    /// [`leave`](Self::leave).
+    pub(super) fn enter(&mut self, is_merged: bool) {
+        self.depth += usize::from(is_merged);
     }
 
-    pub(super) fn leave(&mut self, node: &Cow<'_, Node>) {
-        self.depth -= usize::from(matches!(node, Cow::Owned(_)));
+    pub(super) fn leave(&mut self, is_merged: bool) {
+        self.depth -= usize::from(is_merged);
     }
 }
 

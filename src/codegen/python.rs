@@ -1,5 +1,6 @@
 //! A plan in; a Python module out.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
@@ -187,9 +188,10 @@ impl Side<'_> {
     fn of(&mut self, node: &Node, hint: &str) -> String {
         let document = self.document;
         let node = settled(document, node, &mut self.module.fuel);
-        self.module.fuel.enter(&node);
+        let is_merged = matches!(node, Cow::Owned(_));
+        self.module.fuel.enter(is_merged);
         let found = self.of_settled(&node, hint);
-        self.module.fuel.leave(&node);
+        self.module.fuel.leave(is_merged);
         found
     }
 
@@ -283,7 +285,7 @@ impl Side<'_> {
             // What a member leaves out is said beside it.
             lines.append(&mut self.notes);
             let out = if property.is_required { &mut required } else { &mut optional };
-            let _ = write!(out, "{}    {}: {text},\n", comment(&lines, "    "), quoted(member));
+            let _ = writeln!(out, "{}    {}: {text},", comment(&lines, "    "), quoted(member));
         }
         let class = |name: &str, members: &str, total: &str| {
             format!("{name} = TypedDict({}, {{\n{members}}}{total})\n\n\n", quoted(name))

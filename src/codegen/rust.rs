@@ -1,5 +1,6 @@
 //! A plan in; a Rust module out.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
@@ -173,9 +174,10 @@ impl Side<'_> {
     fn of(&mut self, node: &Node, hint: &str) -> String {
         let document = self.document;
         let node = settled(document, node, &mut self.module.fuel);
-        self.module.fuel.enter(&node);
+        let is_merged = matches!(node, Cow::Owned(_));
+        self.module.fuel.enter(is_merged);
         let found = self.of_settled(&node, hint);
-        self.module.fuel.leave(&node);
+        self.module.fuel.leave(is_merged);
         found
     }
 
@@ -285,7 +287,7 @@ impl Side<'_> {
             let variant = names.claim(variant, "Variant");
             let text = self.of(member, &format!("{name}{variant}"));
             let lines = std::mem::take(&mut self.notes);
-            let _ = write!(out, "{}    {variant}({text}),\n", comment(&lines, "    "));
+            let _ = writeln!(out, "{}    {variant}({text}),", comment(&lines, "    "));
         }
         out + "}\n\n"
     }
