@@ -1,3 +1,5 @@
+mod sound;
+
 use serde_json::json;
 
 use super::*;
