@@ -2,12 +2,12 @@
 //!
 //! ```text
 //! cargo bench --bench hostile                  # every bar
-//! cargo bench --bench hostile -- --only idle   # one of: idle, slow, resets, overload
+//! cargo bench --bench hostile -- --only idle   # one of: idle, slow, resets, overload, schemas
 //! cargo bench --bench hostile -- --write       # the table into docs/performance.md as well
 //! ```
 //!
 //! The binary runs itself again as the crowd: [`crowd`] is the attackers' process, [`world`] the sidecar under attack
-//! with an honest peer beside it. [`idle`], [`slow`], [`resets`] and [`overload`] each measure one bar; [`report`] makes
+//! with an honest peer beside it. [`idle`], [`slow`], [`resets`], [`overload`] and [`schemas`] each measure one bar; [`report`] makes
 //! the table.
 
 #![allow(clippy::unwrap_used, reason = "whatever fails here ends the benchmark")]
@@ -18,12 +18,22 @@ mod idle;
 mod overload;
 mod report;
 mod resets;
+mod schemas;
 mod slow;
 mod world;
 
+#[path = "../../tests/calls/agents.rs"]
+#[allow(dead_code, unreachable_pub, missing_docs, reason = "the tests use more of it")]
+mod agents;
+#[path = "../../tests/attacks/pairs.rs"]
+#[allow(dead_code, reason = "the tests use more of it")]
+mod pairs;
 #[path = "../../tests/support/peer/mod.rs"]
 #[allow(dead_code, unreachable_pub, missing_docs, reason = "the tests use more of it")]
 mod peer;
+#[path = "../../tests/calls/peer.rs"]
+#[allow(dead_code, unreachable_pub, missing_docs, reason = "the tests use more of it")]
+mod scripted;
 #[path = "../../tests/support/mod.rs"]
 mod support;
 
@@ -60,11 +70,12 @@ pub(crate) struct Bar {
 /// The name of a measurement, and the measurement.
 type Measurement = (&'static str, fn(&Args) -> Vec<Bar>);
 
-const MEASUREMENTS: [Measurement; 4] = [
+const MEASUREMENTS: [Measurement; 5] = [
     ("idle", idle::measure),
     ("slow", slow::measure),
     ("resets", resets::measure),
     ("overload", overload::measure),
+    ("schemas", schemas::measure),
 ];
 
 fn main() {
@@ -92,6 +103,6 @@ fn main() {
         .filter(|(name, _)| wanted(name))
         .flat_map(|(_, measure)| measure(&args))
         .collect();
-    assert!(!bars.is_empty(), "--only takes one of idle, slow, resets, overload");
+    assert!(!bars.is_empty(), "--only takes one of idle, slow, resets, overload, schemas");
     report::report(&args, &bars);
 }

@@ -35,7 +35,7 @@ pub(crate) fn raise_files_limit() {
 pub(crate) struct World {
     pub(crate) sidecar: Sidecar,
     /// Of a runtime on a thread of its own: the agent serves whatever this process waits for.
-    runtime: Handle,
+    pub(crate) runtime: Handle,
     /// The thread ends when this is dropped.
     _running: oneshot::Sender<()>,
     honest: Client,
@@ -127,7 +127,7 @@ fn background() -> (Handle, oneshot::Sender<()>) {
     (handle, running)
 }
 
-async fn client(sidecar: &Sidecar) -> Client {
+pub(crate) async fn client(sidecar: &Sidecar) -> Client {
     Client::connect(Endpoint::Unix(sidecar.socket.clone()), Options::default()).await.unwrap()
 }
 

@@ -17,7 +17,7 @@ fn help_names_every_exit_code_and_subcommand() {
     assert_eq!(code, 0);
     for word in [
         "call", "calls", "query", "ls", "describe", "serve", "cancel", "ping", "bench", "id", "diff",
-        "check", "matrix", "decode", "gen", "hash", "subtype", "context",
+        "check", "matrix", "decode", "cddl", "gen", "hash", "subtype", "context",
     ] {
         assert!(text.contains(&format!("\n  {word} ")), "{word}\n{text}");
     }
@@ -253,4 +253,52 @@ fn hash_prints_every_hash_of_a_declaration_and_refuses_what_would_not_be_served(
     let (code, _, error) = run(&["hash", "/nonexistent.yaml"]);
     assert_eq!(code, 2);
     assert!(error.contains("/nonexistent.yaml"), "{error}");
+}
+
+#[test]
+fn any_cbor_is_checked_against_any_cddl() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str, bytes: &[u8]| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, bytes).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let cddl = file("point.cddl", b"point = { x: uint, ? label: tstr }\nname = tstr\n");
+    let fits = file("fits.cbor", &[0xa1, 0x61, b'x', 0x05]);
+    let text = file("fits.hex", b"a1 61 78 05\n");
+    let misfit = file("misfit.cbor", &[0xa1, 0x61, b'x', 0x61, b'5']);
+    let cut = file("cut.cbor", &[0xa1, 0x61, b'x']);
+
+    let (code, said, told) = run(&["cddl", "check", "--cddl", &cddl, &fits, &text]);
+    assert_eq!((code, told.as_str()), (0, ""), "{said}");
+    assert_eq!(said, format!("{fits}: matches point\n{text}: matches point\n"));
+
+    let (code, said, _) = run(&["cddl", "check", "--cddl", &cddl, &misfit, &fits]);
+    assert_eq!(code, 3);
+    assert_eq!(said, format!("{misfit}: point: at \"/x\" (byte 3): expected uint\n{fits}: matches point\n"));
+
+    let (code, said, _) = run(&["--json", "cddl", "check", "--cddl", &cddl, &misfit, &cut]);
+    assert_eq!(code, 3);
+    let lines: Vec<serde_json::Value> =
+        said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(
+        lines[0]["mismatch"],
+        serde_json::json!({"rule": "point", "path": "/x", "byte": 3, "expected": "uint"})
+    );
+    assert_eq!((&lines[1]["matches"], &lines[1]["malformed"]["byte"]), (&false.into(), &3.into()));
+
+    let (code, said, _) = run(&["cddl", "check", "--cddl", &cddl, "--rule", "name", &fits]);
+    assert_eq!((code, said), (3, format!("{fits}: name: at \"\" (byte 0): expected tstr\n")));
+
+    let (code, _, told) = run(&["cddl", "check", "--cddl", &cddl, "--rule", "nmae", &fits]);
+    assert_eq!(code, 2);
+    assert!(told.contains("no type rule \"nmae\"") && told.contains("name, point"), "{told}");
+    let broken = file("broken.cddl", b"point = { x: unit }\n");
+    let (code, _, told) = run(&["cddl", "check", "--cddl", &broken, &fits]);
+    assert_eq!(code, 2);
+    assert!(told.contains("`unit` is not defined"), "{told}");
+    let generic = file("generic.cddl", b"pair<a> = [a, a]\npoint = pair<uint>\n");
+    let (code, _, told) = run(&["cddl", "check", "--cddl", &generic, &fits]);
+    assert_eq!(code, 2);
+    assert!(told.contains("--rule") && told.contains("point"), "{told}");
 }

@@ -93,6 +93,14 @@ fn worlds_with_every_fault_keep_the_promise() {
     assert!(audited.into_inner() > 60, "faults are accounted for");
 }
 
+/// In this world an agent's call waits for a provider, its link breaks, and an agent beside it comes to serve the call just
+/// before the copy does that the caller sends over its next link.
+#[test]
+fn a_copy_of_a_call_that_waits_for_a_provider_is_not_refused_beside_it() {
+    let seed = 132_155;
+    assert_sound(seed, &run(seed));
+}
+
 #[test]
 fn a_seed_plays_the_same_world_again() {
     for seed in 1_000..=1_006 {

@@ -31,7 +31,11 @@ pub(super) fn compile(text: &str) -> Result<Program, CompileError> {
     let mut compiler = Compiler::default();
     compiler.define(&prelude.rules, PRELUDE, true)?;
     compiler.define(&parsed.rules, &text, false)?;
-    compiler.rules()
+    let first = parsed.rules.first().map(|rule| match rule {
+        Rule::Type { rule, .. } => rule.name.to_string(),
+        Rule::Group { rule, .. } => rule.name.to_string(),
+    });
+    Ok(Program { first, ..compiler.rules()? })
 }
 
 /// What a name stands for.
@@ -153,6 +157,7 @@ impl<'a> Compiler<'a> {
             quick: Vec::new(),
             names: self.names,
             rules,
+            first: None,
         };
         recursion::check(&program)?;
         plan::tables(&mut program, &self.maps)?;

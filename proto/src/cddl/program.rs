@@ -17,6 +17,8 @@ pub struct Program {
     /// Names of rules, by [`NameId`].
     pub(super) names: Vec<String>,
     pub(super) rules: BTreeMap<String, RuleId>,
+    /// The name of the rule that the text begins with.
+    pub(super) first: Option<String>,
 }
 
 /// One type rule of a [`Program`].
@@ -35,6 +37,17 @@ impl Program {
     /// The type rule of that name; `None` for groups, generic rules, and names that no rule has.
     pub fn rule(&self, name: &str) -> Option<RuleId> {
         self.rules.get(name).copied()
+    }
+
+    /// The rule that the text begins with, which RFC 8610 takes for the whole; `None` where that is a group or generic.
+    pub fn root(&self) -> Option<(&str, RuleId)> {
+        let name = self.first.as_deref()?;
+        Some((name, self.rule(name)?))
+    }
+
+    /// The names of all type rules, sorted.
+    pub fn rules(&self) -> impl Iterator<Item = &str> {
+        self.rules.keys().map(String::as_str)
     }
 
     /// Holds `bytes`, exactly one item, against `rule`.

@@ -97,6 +97,9 @@ pub(crate) enum Command {
     Decode(DecodeArgs),
     /// Write types and functions for calling what an agent declares, in TypeScript, Python, Go or Rust
     Gen(GenArgs),
+    /// Check any CBOR against any CDDL (RFC 8610); works without a sidecar
+    #[command(subcommand)]
+    Cddl(CddlCommand),
     /// Print the hashes of a capabilities.yaml: what changes when a contract does; works without a sidecar
     Hash(HashArgs),
     /// Prove that all values of one JSON Schema are values of another, or show one that is not; works without a
@@ -325,6 +328,25 @@ pub(crate) struct DecodeArgs {
     /// The bytes are one body of this message type, such as CAP_INVOKE or 22
     #[arg(long, value_name = "TYPE")]
     pub(crate) body: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum CddlCommand {
+    /// Check that each file holds one CBOR item that matches a rule; exit code 3 when one does not
+    Check(CddlCheckArgs),
+}
+
+#[derive(Debug, ArgGroup)]
+pub(crate) struct CddlCheckArgs {
+    /// The CDDL text
+    #[arg(long, value_name = "FILE")]
+    pub(crate) cddl: PathBuf,
+    /// The rule to match; without it, the first rule of the text
+    #[arg(long, value_name = "NAME")]
+    pub(crate) rule: Option<String>,
+    /// Files to check, or - for stdin; bytes as they are, or as hexadecimal text
+    #[arg(value_name = "CBOR", required = true)]
+    pub(crate) cbor: Vec<PathBuf>,
 }
 
 #[derive(Debug, ArgGroup)]

@@ -3,16 +3,13 @@
 mod item;
 mod view;
 
-use std::io::Read as _;
-use std::path::Path;
-
 use bytes::BytesMut;
 use capd_proto::frame::{Decoder, FrameType};
 use capd_proto::limits::MSG_SIZE_BYTES_DEFAULT;
 
 use crate::args::DecodeArgs;
 use crate::failure::{Exit, Failure};
-use crate::{hex, output};
+use crate::{hex, input, output};
 
 use item::{BodyView, EnvelopeView, FrameView, Item, message_type};
 
@@ -52,34 +49,14 @@ pub(crate) fn run(args: &DecodeArgs, json: bool) -> Result<(), Failure> {
 }
 
 fn input(args: &DecodeArgs) -> Result<Vec<u8>, Failure> {
-    let (source, bytes) = match (&args.hex, &args.file) {
+    let bytes = match (&args.hex, &args.file) {
         (Some(text), _) => {
             return hex::decode(text).map_err(|wrong| Failure::usage(format!("--hex: {wrong}")));
         }
-        (None, Some(file)) if file == Path::new("-") => {
-            let mut bytes = Vec::new();
-            std::io::stdin().lock().read_to_end(&mut bytes)?;
-            ("stdin".to_owned(), bytes)
-        }
-        (None, Some(file)) => {
-            let name = file.display().to_string();
-            let bytes = std::fs::read(file).map_err(|error| Failure::usage(format!("{name}: {error}")))?;
-            (name, bytes)
-        }
+        (None, Some(file)) => input::bytes(file)?,
         (None, None) => return Err(Failure::usage("give --hex TEXT or FILE")),
     };
-    if bytes.is_empty() {
-        return Err(Failure::usage(format!("{source}: empty")));
-    }
-    // Frames begin with a length whose first byte is no hexadecimal digit, envelopes with one above ASCII.
-    let is_text =
-        bytes.iter().all(|byte| byte.is_ascii_hexdigit() || byte.is_ascii_whitespace() || *byte == b':');
-    match std::str::from_utf8(&bytes) {
-        Ok(text) if is_text => {
-            hex::decode(text).map_err(|wrong| Failure::usage(format!("{source}: {wrong}")))
-        }
-        _ => Ok(bytes),
-    }
+    Ok(bytes)
 }
 
 /// Whether the first byte is the head of a CBOR map, which a frame's length never starts with.

@@ -6,6 +6,7 @@ mod audit;
 mod bench;
 mod call;
 mod calls;
+mod cddl;
 mod compat;
 mod configuration;
 mod context;
@@ -18,6 +19,7 @@ mod failure;
 mod gen_code;
 mod hash;
 mod hex;
+mod input;
 mod list;
 mod metrics;
 mod moment;
@@ -35,7 +37,7 @@ use capd::client::{Client, Options};
 use clap::Parser as _;
 use serde_json::json;
 
-use args::{Args, Command, ContextCommand, SidecarArgs};
+use args::{Args, CddlCommand, Command, ContextCommand, SidecarArgs};
 use failure::Failure;
 
 fn main() -> ExitCode {
@@ -82,6 +84,7 @@ fn run(args: Args) -> Result<(), Failure> {
         Command::Matrix(matrix) => wait_for(compat::matrix(&sidecar, matrix, json)),
         Command::Decode(decode) => decode::run(&decode, json),
         Command::Gen(args) => wait_for(gen_code::run(&sidecar, args, json)),
+        Command::Cddl(CddlCommand::Check(check)) => cddl::check(&check, json),
         Command::Hash(args) => hash::run(&args, json),
         Command::Subtype(subtype) => subtype::run(&subtype, json),
         Command::Policy(command) => policy::run(&sidecar, &command, json),

@@ -227,6 +227,13 @@ impl Node {
             let want = self.wanted(inbound, &identity.name, identity.want.clone(), invoke)?;
             return self.execute_inbound(inbound, invoke, &identity.name, want, None, permit);
         }
+        // A copy of a call that waits for its provider shares that call's fate, whoever has come to serve it meanwhile: were it
+        // refused here, the call could still run.
+        if let Some(waiting) = self.relay.call(&inbound.envelope.id)
+            && waiting.join(inbound)?
+        {
+            return Ok(());
+        }
         let to = if inbound.is_for(self.did()) { None } else { Some(self.peer_named(inbound)?) };
         let pinned = invoke.session.and_then(|session| self.pinned_by(session.session_id, &identity.name));
         let (want, to) = match pinned {
@@ -334,11 +341,6 @@ impl Node {
         want: Want,
         to: Option<Did>,
     ) -> Result<(), Refusal> {
-        if let Some(running) = self.relay.call(&inbound.envelope.id)
-            && running.join(inbound)?
-        {
-            return Ok(());
-        }
         if self.draining.is_cancelled() {
             return Err(Refusal::new(Code::UNAVAILABLE, "the sidecar is shutting down"));
         }

@@ -1,0 +1,142 @@
+//! capd's transport: sockets in, messages to a [`Service`] out; messages in, frames on the right stream out.
+//!
+//! Read it along one link: [`quic`], [`tcp`] and [`local`] make connections, [`dial`] keeps them up; `tls` proves who is
+//! there, from the seed in [`key_file`]. `driver` turns a connection into a [`Link`] with the help of `greeting`, and keeps
+//! it. `socket` reads and writes an agent's connection, `wire` cuts frames and writes batches, `spare` is where large frames
+//! are read into, `stream` and its `outbox` are the way to a writer, `exchange` serves QUIC's further streams,
+//! `early` those that come too soon. `gather` has
+//! signed messages of several streams wait for each other, `turnstile` large ones take turns, behind everything else.
+//! `address`, `claim`, `half_open` and `pace` say who is one too many, `meter` counts what was refused and carried. [`pending`] finds what
+//! waits for an answer, and [`deadlines`] whose time is up. What all of it takes from the machine is one [`System`].
+//! [`fault`] is what becomes of a task that panics, [`kin`] whose child a process is.
+
+pub mod deadlines;
+pub mod dial;
+pub mod fault;
+pub mod key_file;
+pub mod kin;
+pub mod local;
+pub mod pending;
+pub mod quic;
+pub mod tcp;
+
+mod address;
+mod claim;
+mod close;
+mod driver;
+mod early;
+mod exchange;
+mod gather;
+mod greeting;
+mod half_open;
+mod host;
+mod link;
+mod meter;
+mod outbox;
+mod pace;
+mod settings;
+mod socket;
+mod spare;
+mod stream;
+mod system;
+mod tls;
+mod turnstile;
+mod wire;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use capd_proto::identity::Did;
+use capd_proto::ledger::JournalId;
+
+pub use close::{CloseReason, Fault};
+pub use host::Host;
+pub use key_file::{KeyFileError, Seed, load_or_create};
+pub use link::{Kind, Link, LinkId, Route};
+pub use meter::{Levels, Limit};
+pub use outbox::SendError;
+pub use settings::{FRAME_PROGRESS_BYTES, Settings};
+pub use system::{Clock, Network, Now, Random, Spawn, System, Task, Tasks, Udp, WallClock, runtime};
+pub use tls::CredentialsError;
+
+/// Somebody who asks for a link and has proven who it is.
+#[derive(Clone, Copy, Debug)]
+pub struct Newcomer<'a> {
+    /// Whose key it holds; on a local link the agent's own DID.
+    pub principal: &'a Did,
+    /// Who is at the other end, and over what.
+    pub kind: Kind,
+    /// Its address; a unix socket has none.
+    pub address: Option<SocketAddr>,
+}
+
+/// A link that a peer asked for, and that ended before it was open.
+#[derive(Clone, Copy, Debug)]
+pub struct Refused<'a> {
+    /// Whose key it showed; none that gave up before.
+    pub peer: Option<&'a Did>,
+    /// Its address.
+    pub address: SocketAddr,
+    /// Why the link ended.
+    pub reason: &'a CloseReason,
+}
+
+/// What a process does with its links.
+///
+/// Every method is called from the task that reads the link, so that nothing stands between a frame and its handling:
+/// they must not block. For one link they come in order: `on_open`, then messages and resets, then `on_close`; those of
+/// different streams of a QUIC link come from different tasks and may overlap.
+pub trait Service: Send + Sync + 'static {
+    /// Whether somebody who connected is let in. Everybody is, unless the service says otherwise.
+    fn admit(&self, newcomer: &Newcomer<'_>) -> bool {
+        let _everybody = newcomer;
+        true
+    }
+
+    /// The journal that this side's HELLO names to peers. **Source:** PROTOCOL 8.
+    fn journal(&self) -> Option<JournalId> {
+        None
+    }
+
+    /// A link is open.
+    fn on_open(&self, link: &Arc<Link>);
+
+    /// A message arrived: the raw bytes of one envelope, not yet looked at. Keep a clone of `route` while its call runs,
+    /// and answer there. `payload` is a view of a receive buffer of up to 64 KiB: what is kept for long is better copied.
+    fn on_message(&self, link: &Arc<Link>, route: &Route, payload: Bytes);
+
+    /// Messages that arrived at once, in order, at least one: what is cheaper to do for several is done for them together.
+    fn on_messages(&self, link: &Arc<Link>, route: &Route, payloads: &[Bytes]) {
+        payloads.iter().for_each(|payload| self.on_message(link, route, payload.clone()));
+    }
+
+    /// Messages that arrived at about the same time on different streams of a link, those of each stream in order.
+    fn on_gathered(&self, link: &Arc<Link>, messages: &[(Route, Bytes)]) {
+        messages.iter().for_each(|(route, payload)| self.on_message(link, route, payload.clone()));
+    }
+
+    /// The peer cancelled the single call that a stream of its own carries, by resetting it. **Source:** PROTOCOL 4.
+    fn on_reset(&self, link: &Arc<Link>, route: &Route);
+
+    /// A link that a peer asked for did not come about.
+    fn on_refused(&self, refused: &Refused<'_>) {
+        let _nobody = refused;
+    }
+
+    /// A peer that is dialled has no link: what became of each of its addresses.
+    fn on_unreachable(&self, peer: &Did, failures: &[(&dial::Address, dial::ConnectError)]) {
+        let _nobody = (peer, failures);
+    }
+
+    /// The peer answered a PING.
+    fn on_pong(&self, link: &Arc<Link>) {
+        let _nobody_asked = link;
+    }
+
+    /// A link that was open is closed; nothing more comes from it.
+    fn on_close(&self, link: &Arc<Link>, reason: &CloseReason);
+}
+
+#[cfg(test)]
+mod tests;

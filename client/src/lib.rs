@@ -1,0 +1,374 @@
+//! Requests as typed values in, typed answers out: the client that `capctl`, tests and other programs use.
+//!
+//! A [`Client`] is one local link to a sidecar. It speaks as that sidecar's agent: it calls and asks, and it can
+//! [`serve`](Client::serve) what it [`declare`](Client::declare)s. Its sidecar checks times and signatures of what comes
+//! from elsewhere, so the client matches answers by `reply_to` and reads their bodies, and no more. Read in this order:
+//! `call` is what a caller says and gets, `notices` what it hears meanwhile and how the call ends, `calls` what became of
+//! calls, `audit` what the sidecar has accounted for, `query` and `schema` what there is to call, `provide` the other side, `validated` what checks payloads there,
+//! `dispatch` where messages that come in find whom they are for, `outgoing` how messages are made.
+
+mod audit;
+mod bodies;
+mod call;
+mod calls;
+mod dispatch;
+mod error;
+mod metrics;
+mod notices;
+mod outgoing;
+mod policy;
+mod provide;
+mod query;
+mod schema;
+mod validated;
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use capd_proto::capability::CapabilityName;
+use capd_proto::code::Code;
+use capd_proto::envelope::MessageId;
+use capd_proto::identity::Did;
+use capd_proto::limits;
+use capd_proto::message::Type;
+use capd_proto::negotiate::Negotiate;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout};
+
+use capd_net::dial::ConnectError;
+use capd_net::local::{self, Token};
+use capd_net::{CloseReason, Host, Link, Settings, System};
+
+pub use call::{Answer, CallHandle, CallRequest, Progress, Session, Target};
+pub use calls::CallList;
+pub use capd_proto::message::{
+    CallState, CancelState, JournalCounters, ListedCall, Order, ResultStatus, Role,
+};
+pub use error::{ClientError, Violation, WireError};
+pub use provide::{Handler, Invocation, Reporter};
+pub use query::{Offer, Page, Query};
+pub use schema::{Description, SchemaSide};
+pub use validated::{Sides, Validated, Validator};
+
+use dispatch::{Dispatch, Reply, Waiting};
+use outgoing::Outgoing;
+
+/// Where a sidecar takes local links.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Endpoint {
+    /// Its unix socket.
+    Unix(PathBuf),
+    /// Its loopback TCP address.
+    Tcp {
+        /// The address.
+        addr: SocketAddr,
+        /// The secret that opens it.
+        token: Vec<u8>,
+    },
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unix(path) => path.display().fmt(f),
+            Self::Tcp { addr, .. } => addr.fmt(f),
+        }
+    }
+}
+
+impl fmt::Debug for Endpoint {
+    /// Everything but the token, which is a secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Endpoint({self})")
+    }
+}
+
+/// What a client may choose; every field has a default.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Time for connecting, handshake and HELLO.
+    pub connect_timeout: Duration,
+    /// Time for the answer to anything but a call.
+    pub request_timeout: Duration,
+    /// Most requests that wait for an answer at once.
+    pub pending_max: usize,
+    /// The name shown in HELLO.
+    pub agent_name: String,
+    /// Whether the unix socket may be anybody's; without it, it must be this user's or root's.
+    pub any_owner: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            connect_timeout: Duration::from_millis(limits::HANDSHAKE_TIMEOUT_MS_DEFAULT),
+            request_timeout: Duration::from_secs(10),
+            pending_max: 65_536,
+            agent_name: "capd-client".to_owned(),
+            any_owner: false,
+        }
+    }
+}
+
+/// One local link to a sidecar, spoken over as its agent. Clones share the link; it closes with the last of them.
+#[derive(Clone)]
+pub struct Client {
+    core: Arc<Core>,
+}
+
+struct Core {
+    link: Arc<Link>,
+    dispatch: Arc<Dispatch>,
+    system: Arc<System>,
+    did: Did,
+    request_timeout: Duration,
+    /// Keeps the link's tasks going.
+    _host: Arc<Host>,
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        self.link.close(CloseReason::Local("the client was dropped".to_owned()));
+    }
+}
+
+impl Client {
+    /// Opens a link and learns whose sidecar it is.
+    ///
+    /// **Errors:** [`ClientError::Connect`]; [`ClientError::Owner`] before anything was sent.
+    pub async fn connect(endpoint: Endpoint, options: Options) -> Result<Self, ClientError> {
+        let any_owner = options.any_owner;
+        let opening = Opening::new(options, System::real());
+        let connected = match &endpoint {
+            Endpoint::Unix(path) => local::connect_unix(&opening.host, path, any_owner).await,
+            Endpoint::Tcp { addr, token } => {
+                local::connect_tcp(&opening.host, *addr, Token::new(token.clone())).await
+            }
+        };
+        opening.opened(connected, &endpoint)
+    }
+
+    /// As [`connect`](Self::connect), on `system` and over a byte stream whose other end the sidecar was given, such as
+    /// a pipe within this process.
+    ///
+    /// **Errors:** [`ClientError::Connect`].
+    pub async fn connect_stream<S>(stream: S, options: Options, system: System) -> Result<Self, ClientError>
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let opening = Opening::new(options, system);
+        let connected = local::connect_stream(&opening.host, stream).await;
+        opening.opened(connected, &"a byte stream")
+    }
+
+    /// The DID of the sidecar's agent, as which this client speaks.
+    pub fn did(&self) -> &Did {
+        &self.core.did
+    }
+
+    /// Makes a call. What comes of it is the handle's to tell.
+    ///
+    /// **Errors:** [`ClientError::Invalid`] for params that are not one CBOR item, [`ClientError::Unsent`] and
+    /// [`ClientError::Closed`]; nothing was sent then.
+    pub fn call(&self, request: CallRequest) -> Result<CallHandle, ClientError> {
+        bodies::check_payload(&request.params, bodies::PAYLOAD_DEPTH)
+            .map_err(|error| ClientError::Invalid(format!("params: {error}")))?;
+        let body = bodies::invoke(&request);
+        let after = request.timeout.map_or(CALL_WAIT, |time| time.saturating_add(CALL_GRACE));
+        let ttl = request.timeout.map_or(CALL_WAIT, |time| time.saturating_add(CALL_TTL_MARGIN));
+        let ttl = request.ttl.unwrap_or(ttl);
+        let message = Outgoing {
+            id: request.id,
+            to: request.to.as_ref().unwrap_or(&self.core.did),
+            ttl_ms: ms(ttl),
+            thread_id: request.thread_id.as_deref(),
+            ..Outgoing::new(Type::CapInvoke, &self.core.did, &body)
+        };
+        let (teller, listener) = notices::notices(PROGRESS_MAX);
+        let id = self.send(&message, Waiting::call(teller, after), after)?;
+        Ok(CallHandle::new(id, self.clone(), listener))
+    }
+
+    /// Asks for a call of this agent to be cancelled.
+    ///
+    /// **Errors:** [`ClientError`]; that there is no such call is no error but [`CancelState::Unknown`].
+    pub async fn cancel(&self, id: MessageId) -> Result<CancelState, ClientError> {
+        let body = bodies::cancel(id);
+        let message = Outgoing::new(Type::Request, &self.core.did, &body);
+        let reply = self.request(&message, Type::Response, self.core.request_timeout).await?;
+        bodies::cancel_state(&reply.body, id)
+    }
+
+    /// Agrees with the sidecar, or with the agent `to`, on one version for a while.
+    ///
+    /// **Errors:** [`ClientError`]; no version that fits is a refusal with 4003.
+    pub async fn negotiate(
+        &self,
+        name: &CapabilityName,
+        wanted: &Negotiate,
+        to: Option<&Did>,
+    ) -> Result<Session, ClientError> {
+        let body = bodies::negotiate(name, wanted);
+        let message = Outgoing {
+            to: to.unwrap_or(&self.core.did),
+            ..Outgoing::new(Type::Request, &self.core.did, &body)
+        };
+        let reply = self.request(&message, Type::Response, self.core.request_timeout).await?;
+        bodies::accepted(&reply.body, name)
+    }
+
+    /// The time that a PING message to `to` and its PONG take.
+    ///
+    /// **Errors:** [`ClientError`]; [`ClientError::Timeout`] after `wait`.
+    pub async fn ping(&self, to: &Did, wait: Duration) -> Result<Duration, ClientError> {
+        let sent = Instant::now();
+        let body = bodies::ping();
+        let message = Outgoing { to, ..Outgoing::new(Type::Ping, &self.core.did, &body) };
+        self.request(&message, Type::Pong, wait).await?;
+        Ok(sent.elapsed())
+    }
+
+    /// Waits until the link is closed, and says why.
+    pub async fn closed(&self) -> String {
+        self.core.link.closed().await;
+        self.core.dispatch.close_reason()
+    }
+
+    /// Lets calls in flight end, for a while, then closes the link.
+    pub async fn close(&self) {
+        self.core.link.drain();
+        // The driver closes the link itself when draining takes too long; this is for one that hangs.
+        let _ = timeout(CLOSE_WAIT, self.core.link.closed()).await;
+    }
+
+    /// Sends a request and waits for the one answer of type `wanted`.
+    async fn request(
+        &self,
+        message: &Outgoing<'_>,
+        wanted: Type,
+        wait: Duration,
+    ) -> Result<Reply, ClientError> {
+        let (sender, answer) = oneshot::channel();
+        self.send(message, Waiting::request(wanted, sender, wait), wait)?;
+        answer.await.unwrap_or_else(|_| Err(ClientError::Closed(self.core.dispatch.close_reason())))
+    }
+
+    /// Sends a message, and remembers who waits for its answer before it can come.
+    fn send(
+        &self,
+        message: &Outgoing<'_>,
+        waiting: Waiting,
+        wait: Duration,
+    ) -> Result<MessageId, ClientError> {
+        let (id, bytes) = message.seal(&self.core.system)?;
+        self.core.dispatch.expect(id, waiting, wait)?;
+        let link = &self.core.link;
+        // A cancel must not arrive before its call, nor a declaration before an earlier one; calls may overtake each other.
+        let is_call = message.typ == Type::CapInvoke;
+        let sent = if is_call { link.request(bytes) } else { link.request_in_order(bytes) };
+        let mut sent = sent.map_err(outgoing::unsent);
+        if self.core.link.is_closed() {
+            // Every wait has been ended, so none may begin.
+            sent = Err(ClientError::Closed(self.core.dispatch.close_reason()));
+        }
+        match sent {
+            Ok(route) => self.core.dispatch.hold(&id, route),
+            Err(error) => {
+                self.core.dispatch.forget(&id);
+                return Err(error);
+            }
+        }
+        Ok(id)
+    }
+
+    /// Forgets who waits for a call and asks for it to be cancelled, without waiting.
+    fn forget_and_cancel(&self, id: MessageId) {
+        self.core.dispatch.forget(&id);
+        let body = bodies::cancel(id);
+        let message = Outgoing::new(Type::Request, &self.core.did, &body);
+        if let Ok((_, bytes)) = message.seal(&self.core.system) {
+            // A link that is gone takes its calls with it.
+            let _ = self.core.link.notify(bytes);
+        }
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("did", &self.core.did).finish_non_exhaustive()
+    }
+}
+
+/// A client before its link is open.
+struct Opening {
+    dispatch: Arc<Dispatch>,
+    host: Arc<Host>,
+    system: Arc<System>,
+    request_timeout: Duration,
+}
+
+impl Opening {
+    fn new(options: Options, system: System) -> Self {
+        let system = Arc::new(system);
+        let dispatch = Dispatch::new(Arc::clone(&system), options.pending_max);
+        let settings = Settings {
+            // A moment that far off may not exist on the system's clock.
+            handshake_timeout: options.connect_timeout.min(Duration::from_millis(limits::TTL_MS_MAX)),
+            agent_name: options.agent_name,
+            ..Settings::default()
+        };
+        let service = Arc::clone(&dispatch) as Arc<dyn capd_net::Service>;
+        let host = Host::agent(settings, service, System::clone(&system));
+        Self { dispatch, host, system, request_timeout: options.request_timeout }
+    }
+
+    fn opened(
+        self,
+        connected: Result<Arc<Link>, ConnectError>,
+        place: &dyn fmt::Display,
+    ) -> Result<Client, ClientError> {
+        let Self { dispatch, host, system, request_timeout } = self;
+        let link = connected.map_err(|error| match error {
+            ConnectError::Owner { owner, own } => ClientError::Owner { place: place.to_string(), owner, own },
+            error => ClientError::Connect {
+                place: place.to_string(),
+                is_refused: matches!(
+                    &error,
+                    ConnectError::Closed(CloseReason::Refused(_) | CloseReason::RefusedByPeer(_))
+                ),
+                is_full: matches!(
+                    &error,
+                    ConnectError::Closed(CloseReason::PeerFault(fault)) if fault.code == Code::OVERLOADED
+                ),
+                reason: error.to_string(),
+            },
+        })?;
+        let did = link.principal().clone();
+        dispatch.open(did.clone());
+        system.tasks.spawn(Arc::clone(&dispatch).expire(Arc::clone(&link)));
+        Ok(Client { core: Arc::new(Core { link, dispatch, system, did, request_timeout, _host: host }) })
+    }
+}
+
+/// A duration in milliseconds, capped at what an envelope's `ttl` may be.
+fn ms(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX).min(limits::TTL_MS_MAX)
+}
+
+/// How long a call without a timeout of its own is valid and waited for; the capability's own timeout ends it earlier.
+const CALL_WAIT: Duration = Duration::from_secs(3_600);
+/// How much longer than its timeout a call is waited for: the sidecar answers 5003 itself.
+const CALL_GRACE: Duration = Duration::from_secs(5);
+/// How much longer than its timeout an invoke is valid, so that clocks may differ.
+const CALL_TTL_MARGIN: Duration = Duration::from_secs(60);
+/// Progress kept for a reader that is slow; further progress is skipped, the outcome never.
+const PROGRESS_MAX: usize = 64;
+/// Longest wait for a link to close in good order.
+const CLOSE_WAIT: Duration = Duration::from_secs(35);
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,28 @@
+//! Nothing in, what the sidecar has counted and which peers it has out.
+
+use capd_proto::message::{ListedPeer, MetricFamily, Type};
+
+use super::outgoing::Outgoing;
+use super::{Client, ClientError, bodies};
+
+impl Client {
+    /// All metrics of the sidecar at this moment; `capd::admin::text` writes them for scrapers.
+    ///
+    /// **Errors:** [`ClientError`].
+    pub async fn metrics(&self) -> Result<Vec<MetricFamily<'static>>, ClientError> {
+        let body = bodies::metrics();
+        let message = Outgoing::new(Type::Request, self.did(), &body);
+        let reply = self.request(&message, Type::Response, self.core.request_timeout).await?;
+        bodies::metric_families(&reply.body)
+    }
+
+    /// All peers of the sidecar: whether calls reach each, and why not.
+    ///
+    /// **Errors:** [`ClientError`].
+    pub async fn peers(&self) -> Result<Vec<ListedPeer<'static>>, ClientError> {
+        let body = bodies::peers();
+        let message = Outgoing::new(Type::Request, self.did(), &body);
+        let reply = self.request(&message, Type::Response, self.core.request_timeout).await?;
+        bodies::listed_peers(&reply.body)
+    }
+}
