@@ -4,5 +4,6 @@
 
 #![allow(clippy::unwrap_used, reason = "these are tests, though not all of it stands in a test function")]
 
+mod draw;
 mod golden;
 mod hostile;
