@@ -11,6 +11,7 @@
 //! 7. [`store`] keeps everything that must survive a crash.
 //!
 //! [`daemon`] is the only room that knows them all. [`config`] and [`declaration`] read the two files that an owner writes.
+//! [`codegen`] writes the code that callers of a declaration compile.
 //! [`admin`] names the metrics, [`log`] writes the log, [`text`] escapes foreign text, and [`fault`] handles panics.
 //!
 //! Three of these are crates of their own, so that other programs can use them without the daemon: [`schema`] is
@@ -18,6 +19,7 @@
 
 pub mod admin;
 mod changes;
+pub mod codegen;
 pub mod config;
 pub mod daemon;
 pub mod declaration;

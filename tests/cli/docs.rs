@@ -28,7 +28,7 @@ fn the_page_names_every_exit_code_and_flag_of_the_help() {
     let audit = ["audit query", "audit verify", "audit export", "audit prune"];
     let others = [
         "call", "calls", "metrics", "query", "ls", "describe", "serve", "cancel", "ping", "bench", "id",
-        "diff", "check", "matrix", "decode", "hash", "subtype",
+        "diff", "check", "matrix", "decode", "gen", "hash", "subtype",
     ];
     let policy = ["policy show", "policy check", "policy test", "policy why", "policy reload"];
     for subcommand in audit.into_iter().chain(others).chain(["doctor"]).chain(policy) {

@@ -17,7 +17,7 @@ fn help_names_every_exit_code_and_subcommand() {
     assert_eq!(code, 0);
     for word in [
         "call", "calls", "query", "ls", "describe", "serve", "cancel", "ping", "bench", "id", "diff",
-        "check", "matrix", "decode", "cddl", "hash", "subtype", "context",
+        "check", "matrix", "decode", "cddl", "gen", "hash", "subtype", "context",
     ] {
         assert!(text.contains(&format!("\n  {word} ")), "{word}\n{text}");
     }
@@ -60,6 +60,7 @@ fn bad_usage_is_exit_2_and_says_what_is_accepted() {
         (&["check"], "OLD... NEW"),
         (&["check", "a.b.c:1.0.0", "--mode", "sideways"], "backward, forward, full"),
         (&["matrix"], "NAME|DECLARATION"),
+        (&["gen"], "--lang"),
         (&["subtype"], "SUB"),
         (&["subtype", "/nonexistent.json"], "SUP"),
         (&["subtype", "/nonexistent.json", "-"], "/nonexistent.json"),
@@ -91,6 +92,8 @@ fn without_a_sidecar_the_exit_code_is_5_and_the_way_out_is_told() {
         &["diff", "org.example.review:1.0.0", "org.example.review:2.0.0"],
         &["check", "did:key:z6Mk/org.example.review:1.0.0", "org.example.review:2.0.0"],
         &["matrix", "org.example.review"],
+        &["gen", "--lang", "go"],
+        &["gen", "--lang", "go", "--peer", "reviewer"],
         &["serve", "org.example.review:1.0.0", "--", "cat"],
     ] {
         let line: Vec<_> = ["--socket", socket].iter().chain(line).copied().collect();

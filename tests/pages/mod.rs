@@ -92,6 +92,7 @@ macro_rules! pages {
 pages! {
     capabilities "docs/capabilities.md"
     capctl "docs/capctl.md"
+    codegen "docs/codegen.md"
     concepts "docs/concepts.md"
     configuration "docs/configuration.md"
     contributing "docs/contributing.md"

@@ -2,6 +2,7 @@
 
 mod bench;
 mod compat;
+mod gen_code;
 mod policy;
 
 use std::ffi::OsString;
@@ -20,6 +21,7 @@ use crate::moment::{self, Moment};
 
 pub(crate) use bench::BenchArgs;
 pub(crate) use compat::{CheckArgs, CheckMode, DiffArgs, MatrixArgs};
+pub(crate) use gen_code::GenArgs;
 pub(crate) use policy::PolicyCommand;
 
 /// Call what other agents can do, through the capd sidecar beside your agent.
@@ -93,6 +95,8 @@ pub(crate) enum Command {
     Matrix(MatrixArgs),
     /// Show frames, an envelope or a body, and whether the protocol accepts them; needs no sidecar
     Decode(DecodeArgs),
+    /// Write types and functions for calling what an agent declares, in TypeScript, Python, Go or Rust
+    Gen(GenArgs),
     /// Check any CBOR against any CDDL (RFC 8610); needs no sidecar
     #[command(subcommand)]
     Cddl(CddlCommand),
@@ -391,7 +395,7 @@ else the current context of $XDG_CONFIG_HOME/capd/contexts.toml.
 
 Exit codes:
   0    done
-  1    something unexpected
+  1    something unexpected; what gen --check finds out of date
   2    usage: the command line, a file it names, or contexts.toml
   3    refused, for a reason that has no code below
   4    a schema violation: params (4004, 4904) or result (5901); a finding of check, subtype or policy test; a broken audit chain

@@ -16,6 +16,7 @@ mod diagnostic;
 mod doctor;
 mod duration;
 mod failure;
+mod gen_code;
 mod hash;
 mod hex;
 mod input;
@@ -82,6 +83,7 @@ fn run(args: Args) -> Result<(), Failure> {
         Command::Check(check) => wait_for(compat::check(&sidecar, check, json)),
         Command::Matrix(matrix) => wait_for(compat::matrix(&sidecar, matrix, json)),
         Command::Decode(decode) => decode::run(&decode, json),
+        Command::Gen(args) => wait_for(gen_code::run(&sidecar, args, json)),
         Command::Cddl(CddlCommand::Check(check)) => cddl::check(&check, json),
         Command::Hash(args) => hash::run(&args, json),
         Command::Subtype(subtype) => subtype::run(&subtype, json),

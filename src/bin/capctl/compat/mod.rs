@@ -16,6 +16,7 @@ use serde_json::json;
 pub(crate) use check::check;
 pub(crate) use matrix::matrix;
 use operand::{Held, Operands};
+pub(crate) use operand::{is_from, is_selected};
 
 use crate::args::DiffArgs;
 use crate::failure::Failure;

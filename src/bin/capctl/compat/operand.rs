@@ -125,7 +125,7 @@ impl<'a> Operands<'a> {
 }
 
 /// Whether a peer is the one that was named, by its DID or by how that ends.
-fn is_from(description: &Description, peer: &str, own: &str) -> bool {
+pub(crate) fn is_from(description: &Description, peer: &str, own: &str) -> bool {
     let provider = description.offer.provider.as_deref().unwrap_or(own);
     provider == peer || (peer.len() >= DID_END_CHARS_MIN && provider.ends_with(peer))
 }
@@ -178,7 +178,7 @@ fn in_file(path: &Path, selector: Option<&str>) -> Result<Found, Failure> {
 }
 
 /// Whether a name, its last labels, or either with a version, names an id.
-fn is_selected(id: &CapabilityId, selector: &str) -> bool {
+pub(crate) fn is_selected(id: &CapabilityId, selector: &str) -> bool {
     let (name, version) = match selector.split_once(':') {
         Some((name, version)) => (name, Some(version)),
         None => (selector, None),
