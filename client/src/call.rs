@@ -247,6 +247,20 @@ impl CallHandle {
     }
 
     /// What the call says next while it runs; `None` once its outcome is there. Cancelling this future loses nothing.
+    ///
+    /// ```no_run
+    /// use capd_client::{CallHandle, ClientError, Progress};
+    ///
+    /// # async fn run(mut handle: CallHandle) -> Result<(), ClientError> {
+    /// while let Some(progress) = handle.progress().await {
+    ///     if let Progress::Progress { pct } = progress {
+    ///         println!("{pct} %");
+    ///     }
+    /// }
+    /// let answer = handle.outcome().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn progress(&mut self) -> Option<Progress> {
         self.notices.next().await
     }

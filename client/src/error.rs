@@ -86,6 +86,11 @@ pub struct Violation {
 }
 
 impl WireError {
+    /// An error without details.
+    pub fn new(code: Code, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), details: None }
+    }
+
     /// `details` as JSON, if they are there and fit JSON.
     pub fn details_json(&self) -> Option<Value> {
         self.details.as_deref().and_then(|details| to_json(details).ok())

@@ -28,7 +28,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use capd_proto::capability::CapabilityName;
+use capd_proto::cbor::json::from_json;
 use capd_proto::code::Code;
 use capd_proto::envelope::MessageId;
 use capd_proto::identity::Did;
@@ -42,6 +44,11 @@ use tokio::time::{Instant, timeout};
 use capd_net::dial::ConnectError;
 use capd_net::local::{self, Token};
 use capd_net::{CloseReason, Host, Link, Settings, System};
+
+/// The transport under the link: clocks, randomness and tasks for [`Client::connect_stream`].
+pub use capd_net as net;
+/// The protocol's own types: names, versions, codes, descriptors.
+pub use capd_proto as proto;
 
 pub use call::{Answer, CallHandle, CallRequest, Progress, Session, Target};
 pub use calls::CallList;
@@ -139,6 +146,16 @@ impl Drop for Core {
 impl Client {
     /// Opens a link and learns whose sidecar it is.
     ///
+    /// ```no_run
+    /// use capd_client::{Client, Endpoint, Options};
+    ///
+    /// # async fn run() -> Result<(), capd_client::ClientError> {
+    /// let client = Client::connect(Endpoint::Unix("/run/capd/agent.sock".into()), Options::default()).await?;
+    /// println!("this link speaks as {}", client.did());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// **Errors:** [`ClientError::Connect`]; [`ClientError::Owner`] before anything was sent.
     pub async fn connect(endpoint: Endpoint, options: Options) -> Result<Self, ClientError> {
         let any_owner = options.any_owner;
@@ -171,6 +188,23 @@ impl Client {
     }
 
     /// Makes a call. What comes of it is the handle's to tell.
+    ///
+    /// ```no_run
+    /// use capd_client::{CallRequest, Client, ClientError, Target};
+    /// use serde_json::json;
+    ///
+    /// # async fn run(client: Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// let target = Target::newest("org.example.words".parse()?);
+    /// let handle = client.call(CallRequest::new(target).params_json(&json!({"text": "one two"})))?;
+    /// match handle.outcome().await {
+    ///     Ok(answer) => println!("{:?} from {}", answer.json(), answer.from),
+    ///     Err(ClientError::Refused(error)) => println!("nothing was executed: {error}"),
+    ///     Err(ClientError::Result(error)) => println!("the provider failed: {error}"),
+    ///     Err(error) => println!("nobody knows whether it was executed: {error}"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// **Errors:** [`ClientError::Invalid`] for params that are not one CBOR item, [`ClientError::Unsent`] and
     /// [`ClientError::Closed`]; nothing was sent then.
@@ -352,6 +386,13 @@ impl Opening {
         system.tasks.spawn(Arc::clone(&dispatch).expire(Arc::clone(&link)));
         Ok(Client { core: Arc::new(Core { link, dispatch, system, did, request_timeout, _host: host }) })
     }
+}
+
+/// A JSON value as one CBOR item, which is what a [`Handler`] answers with.
+pub fn to_cbor(value: &serde_json::Value) -> Bytes {
+    let mut bytes = Vec::new();
+    from_json(value, &mut bytes);
+    bytes.into()
 }
 
 /// A duration in milliseconds, capped at what an envelope's `ttl` may be.

@@ -8,12 +8,14 @@ use std::time::Duration;
 use ahash::HashMap;
 use bytes::Bytes;
 use capd_proto::capability::CapabilityId;
+use capd_proto::cbor::json::to_json;
 use capd_proto::code::Code;
 use capd_proto::envelope::{Envelope, MessageId};
 use capd_proto::identity::Did;
 use capd_proto::limits;
 use capd_proto::message::{CancelState, Descriptor, Identity, Invoke, Request, Type};
 use capd_proto::negotiate::choose;
+use serde_json::Value;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -40,6 +42,17 @@ pub struct Invocation {
     pub cancelled: CancellationToken,
     /// Tells the caller how it goes.
     pub reporter: Reporter,
+}
+
+impl Invocation {
+    /// The params as JSON.
+    ///
+    /// **Errors:** 4004 for params that JSON has no form for, to answer the call with. A capability with an input schema
+    /// never meets them: its sidecar refuses such params.
+    pub fn json(&self) -> Result<Value, WireError> {
+        to_json(&self.params)
+            .map_err(|error| WireError::new(Code::SCHEMA_VIOLATION, format!("params: {error}")))
+    }
 }
 
 /// What serves calls. A function from an [`Invocation`] to a future is one.
@@ -69,6 +82,19 @@ where
 impl Client {
     /// Serves what is [`declare`](Self::declare)d with `handler`, at most `calls_max` calls at once; one more is
     /// refused with 5004. A client serves with one handler: a second one is not taken.
+    ///
+    /// ```no_run
+    /// use capd_client::proto::message::DescriptorDraft;
+    /// use capd_client::{Client, Invocation};
+    ///
+    /// # async fn run(client: Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// // Answers with the params that came.
+    /// client.serve(8, async |invocation: Invocation| Ok(invocation.params))?;
+    /// let descriptor = DescriptorDraft::new("org.example.echo:1.0.0".parse()?).finish()?;
+    /// client.declare(&[descriptor]).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// **Errors:** [`ClientError::Invalid`] for the second one.
     pub fn serve(&self, calls_max: usize, handler: impl Handler) -> Result<(), ClientError> {

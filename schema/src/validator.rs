@@ -359,6 +359,26 @@ impl Validator {
         }
     }
 
+    /// Checks one payload that is a JSON value.
+    ///
+    /// ```
+    /// use capd_schema::{Side, Validator};
+    /// use serde_json::json;
+    ///
+    /// let validator = Validator::compile(br#"{"type": "object", "properties": {"n": {"type": "integer"}}}"#)?;
+    /// assert_eq!(validator.validate_json(&json!({"n": 1}), Side::Request), Ok(()));
+    /// let violations = validator.validate_json(&json!({"n": "one"}), Side::Request).unwrap_err();
+    /// assert_eq!((violations[0].path.as_str(), violations[0].keyword.as_str()), ("/n", "type"));
+    /// # Ok::<(), capd_schema::CompileError>(())
+    /// ```
+    ///
+    /// **Errors:** as [`Validator::validate`].
+    pub fn validate_json(&self, payload: &Value, side: Side) -> Result<(), Vec<Violation>> {
+        let mut bytes = Vec::new();
+        from_json(payload, &mut bytes);
+        self.validate(&bytes, side)
+    }
+
     /// Checks one payload with the `jsonschema` crate.
     pub(super) fn walk(&self, payload: &[u8]) -> Result<(), Vec<Violation>> {
         self.walk_counted(payload, STEPS_MAX).0

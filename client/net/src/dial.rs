@@ -1,21 +1,17 @@
-//! A peer's DID and addresses in, a link kept up out: tried in order, again after growing pauses, until shutdown.
+//! Where a peer may be reached, and why no link came about; `keep` tries the addresses, again and again.
+
+#[cfg(feature = "peer")]
+mod keep;
 
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
-use std::sync::Arc;
-use std::time::Duration;
 
 use capd_proto::identity::Did;
-use tokio::time::{Instant, sleep, timeout};
-use tracing::{debug, info};
+
+#[cfg(feature = "peer")]
+pub use keep::{connect, keep_connected};
 
 use super::close::CloseReason;
-use super::host::Host;
-use super::link::Link;
-use super::system::Random;
-use super::tls::ServerPin;
-use super::{quic, tcp};
 
 /// What carries the bytes of a peer link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -77,127 +73,9 @@ pub enum ConnectError {
     Closed(#[from] CloseReason),
 }
 
-impl ConnectError {
-    /// The reason of a failed TLS handshake.
-    pub(super) fn of(error: io::Error, pin: Option<&Did>, pinned: &ServerPin) -> Self {
-        match (pin, pinned.mismatch()) {
-            (Some(expected), Some(found)) => Self::WrongPeer { expected: expected.clone(), found },
-            _ => Self::Io(error),
-        }
-    }
-}
-
-/// Opens a link to `peer` at `address`; every address its name stands for is tried.
-///
-/// **Errors:** [`ConnectError`] of the last try.
-pub async fn connect(
-    host: &Arc<Host>,
-    address: &Address,
-    peer: Option<&Did>,
-) -> Result<Arc<Link>, ConnectError> {
-    let mut last =
-        ConnectError::Io(io::Error::new(io::ErrorKind::NotFound, "the name resolves to no address"));
-    let lookup = tokio::net::lookup_host((address.host.as_str(), address.port));
-    let found: Vec<SocketAddr> = timeout(host.settings.handshake_timeout, lookup)
-        .await
-        .map_err(|_elapsed| CloseReason::OpenTimedOut)??
-        .collect();
-    for found in found {
-        let connected = match address.transport {
-            Transport::Quic => quic::connect(host, found, peer).await,
-            Transport::Tcp => tcp::connect(host, found, peer).await,
-        };
-        match connected {
-            Ok(link) => return Ok(link),
-            Err(error) => last = error,
-        }
-    }
-    Err(last)
-}
-
-/// Keeps a link to `peer` up until the host shuts down: dials the addresses in order, and again when the link is lost.
-///
-/// Pauses start at `redial_delay_min`, double up to `redial_delay_max`, and are shortened at random by up to half. They
-/// start over once a link has lasted as long as the pause that would follow it. The service is told what became of each
-/// round that gave no link.
-pub fn keep_connected(host: &Arc<Host>, peer: Did, addresses: Vec<Address>) {
-    let host = Arc::clone(host);
-    let (tasks, shutdown) = (host.tasks.clone(), host.shutdown.clone());
-    tasks.spawn(async move {
-        // Stopping at any point is fine: links drain by themselves at shutdown, and half-open ones are given up.
-        shutdown.run_until_cancelled(dial_forever(&host, &peer, &addresses)).await;
-    });
-}
-
-async fn dial_forever(host: &Arc<Host>, peer: &Did, addresses: &[Address]) {
-    let mut failures = 0;
-    loop {
-        let delay_after =
-            |failures| delay(failures, host.settings.redial_delay_min, host.settings.redial_delay_max);
-        if let Some(link) = dial_once(host, peer, addresses).await {
-            let since = Instant::now();
-            link.closed().await;
-            // A peer that takes links only to drop them is not dialled at full speed; one that crashes is.
-            if since.elapsed() >= delay_after(failures) {
-                failures = 0;
-            }
-        }
-        let delay = delay_after(failures);
-        failures = failures.saturating_add(1);
-        sleep(jittered(delay, &host.system.random)).await;
-    }
-}
-
-async fn dial_once(host: &Arc<Host>, peer: &Did, addresses: &[Address]) -> Option<Arc<Link>> {
-    let mut failures = Vec::new();
-    for address in addresses {
-        match connect(host, address, Some(peer)).await {
-            Ok(link) => {
-                info!(%peer, %address, link = %link.id(), "connected");
-                return Some(link);
-            }
-            Err(error) => {
-                debug!(%peer, %address, %error, "not reached");
-                failures.push((address, error));
-            }
-        }
-    }
-    host.service.on_unreachable(peer, &failures);
-    None
-}
-
-/// The pause after `failures` tries in a row: the smallest, doubled each time, at most the longest.
-fn delay(failures: u32, min: Duration, max: Duration) -> Duration {
-    2_u32.checked_pow(failures).and_then(|factor| min.checked_mul(factor)).map_or(max, |delay| delay.min(max))
-}
-
-/// Between half of `delay` and all of it, so that peers that lost each other at once do not return at once.
-fn jittered(delay: Duration, random: &Random) -> Duration {
-    // Without randomness the pause is its longest, which is safe.
-    let random = random.u32().unwrap_or(u32::MAX);
-    delay / 2 + (delay / 2).mul_f64(f64::from(random) / f64::from(u32::MAX))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn pauses_double_up_to_the_longest() {
-        let (min, max) = (Duration::from_millis(250), Duration::from_secs(30));
-        let delays: Vec<_> = (0..9).map(|failures| delay(failures, min, max).as_millis()).collect();
-        assert_eq!(delays, [250, 500, 1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000]);
-        assert_eq!(delay(u32::MAX, min, max), max);
-    }
-
-    #[test]
-    fn jitter_takes_at_most_half() {
-        let delay = Duration::from_secs(8);
-        for _ in 0..1_000 {
-            let jittered = jittered(delay, &Random::system());
-            assert!(jittered >= delay / 2 && jittered <= delay, "{jittered:?}");
-        }
-    }
 
     #[test]
     fn addresses_read_as_they_are_written() {

@@ -14,14 +14,11 @@ use capd_proto::code::Code;
 use capd_proto::frame::{ErrorFrame, Frame, FrameType, Goaway};
 use capd_proto::limits::{EXT_CHANNEL_AUTH, MSG_SIZE_BYTES_FLOOR};
 use capd_proto::link::{self as machine, Input, Output, Role, Terms};
-use quinn::{ConnectionError, VarInt};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::{debug, warn};
 
-use super::Refused;
 use super::close::{CloseReason, Fault};
-use super::early;
 use super::exchange::Exchanges;
 use super::greeting::{End, Greeter, config};
 use super::host::{Host, Permits};
@@ -29,8 +26,10 @@ use super::link::{Identification, Link, Route};
 use super::meter::Limit;
 use super::outbox::{Precedence, SendError};
 use super::quic::Window;
+use super::quinn::{self, ConnectionError};
 use super::stream::{Flow, Stream};
 use super::wire::{self, BoxRead, Filled, FrameReader, Messages, Sender, TURN_FRAMES};
+use super::{Refused, connection, early};
 
 /// A connection that is to become a link.
 pub(super) struct Opening {
@@ -208,7 +207,7 @@ impl Driver {
                 // The server's first stream may overtake its HELLO_ACK, so a client waits.
                 accepted = accept_stream(self.connection.as_ref()), if self.link.is_some() || self.machine.role() == Role::Server => match accepted {
                     Ok((send, receive)) => self.serve(send, receive),
-                    Err(error) => return self.gone(lost(&error)),
+                    Err(error) => return self.gone(connection::lost(&error)),
                 },
                 () = &mut timer => {
                     self.input(Input::Timeout);
@@ -444,7 +443,7 @@ impl Driver {
                 CloseReason::Fault(fault) => fault.code.0,
                 _ => 0,
             };
-            connection.close(VarInt::from_u32(code), b"");
+            connection::close(connection, code);
             self.flow.tasks.wait().await;
         }
         self.flow.set_over();
@@ -478,24 +477,13 @@ async fn accept_stream(
     connection: Option<&quinn::Connection>,
 ) -> Result<(quinn::SendStream, quinn::RecvStream), ConnectionError> {
     match connection {
-        Some(connection) => connection.accept_bi().await,
+        Some(connection) => connection::accept(connection).await,
         None => std::future::pending().await,
     }
 }
 
 fn broken(connection: Option<&quinn::Connection>, error: &io::Error) -> CloseReason {
-    match connection.and_then(quinn::Connection::close_reason) {
-        Some(error) => lost(&error),
-        None => CloseReason::Broken(error.to_string()),
-    }
-}
-
-fn lost(error: &ConnectionError) -> CloseReason {
-    match error {
-        ConnectionError::ApplicationClosed(_) => CloseReason::PeerClosed,
-        ConnectionError::TimedOut => CloseReason::Silent,
-        error => CloseReason::Broken(error.to_string()),
-    }
+    connection.and_then(connection::close_reason).unwrap_or_else(|| CloseReason::Broken(error.to_string()))
 }
 
 /// PING and PONG measure the link, not what waits on it; whatever else the machine says belongs where it said it.

@@ -12,13 +12,14 @@ use tracing::{debug, warn};
 
 use super::Service;
 use super::close::{CloseReason, Fault};
+use super::connection::{self, CANCEL};
 use super::gather::{self, Gather};
 use super::link::{Link, Route};
 use super::outbox::{Outbox, Precedence, SendError};
 use super::quic;
 use super::settings::Settings;
 use super::stream::{Flow, Single, Stream};
-use super::wire::{self, CANCEL, Filled, FrameReader, Messages, SIGNED_TURN_FRAMES, TURN_FRAMES};
+use super::wire::{Filled, FrameReader, Messages, SIGNED_TURN_FRAMES, TURN_FRAMES};
 
 /// The exchange streams of one QUIC link. **Source:** PROTOCOL 4.
 pub(super) struct Exchanges {
@@ -285,7 +286,7 @@ async fn read(
             Ok(Filled::End) if stream.received.load(Ordering::Relaxed) > 0 => return ReadEnd::Served,
             Ok(Filled::End) => return ReadEnd::Spent,
             Err(error) => {
-                if wire::is_cancelled_by_peer(&error) && opener == Opener::Peer {
+                if connection::is_cancelled_by_peer(&error) && opener == Opener::Peer {
                     reset(link, service, &stream);
                 }
                 return ReadEnd::Spent;

@@ -10,18 +10,19 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::Service;
 use super::address::{Handshakes, Origin};
 use super::claim::{Claim, Tally};
 use super::half_open::{HalfOpen, Place};
-use super::key_file::Seed;
 use super::meter::{Levels, Limit, Meter};
 use super::quic::ResetKey;
 use super::settings::Settings;
 use super::spare::Spare;
 use super::system::{System, Tasks};
-use super::tls::{Credentials, CredentialsError};
+use super::tls::Credentials;
 use super::turnstile::Turnstile;
+use super::{Service, connection, quinn};
+#[cfg(feature = "peer")]
+use super::{key_file::Seed, tls::CredentialsError};
 
 /// Where links of one process meet: each is opened for its service and ends with it.
 pub struct Host {
@@ -105,6 +106,7 @@ impl Host {
     /// A sidecar's side: its links prove and sign with the identity of `seed`.
     ///
     /// **Errors:** no certificate can be made of the seed.
+    #[cfg(feature = "peer")]
     pub fn sidecar(
         settings: Settings,
         seed: &Seed,
@@ -175,8 +177,7 @@ impl Host {
         self.tasks.wait().await;
         let endpoints = std::mem::take(&mut *self.quic());
         for endpoint in endpoints {
-            endpoint.close(quinn::VarInt::from_u32(0), b"");
-            endpoint.wait_idle().await;
+            connection::end(endpoint).await;
         }
     }
 

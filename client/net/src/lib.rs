@@ -9,6 +9,14 @@
 //! `address`, `claim`, `half_open` and `pace` say who is one too many, `meter` counts what was refused and carried. [`pending`] finds what
 //! waits for an answer, and [`deadlines`] whose time is up. What all of it takes from the machine is one [`System`].
 //! [`fault`] is what becomes of a task that panics, [`kin`] whose child a process is.
+//!
+//! Links between sidecars are the feature `peer`: QUIC, and TCP with TLS. An agent needs none of it, so it is off unless it
+//! is asked for; `absent` stands in its place.
+
+#![cfg_attr(
+    not(feature = "peer"),
+    allow(dead_code, reason = "some parts serve links between sidecars alone")
+)]
 
 pub mod deadlines;
 pub mod dial;
@@ -17,15 +25,24 @@ pub mod key_file;
 pub mod kin;
 pub mod local;
 pub mod pending;
+#[cfg(feature = "peer")]
 pub mod quic;
+#[cfg(feature = "peer")]
 pub mod tcp;
 
+#[cfg(not(feature = "peer"))]
+mod absent;
 mod address;
 mod claim;
 mod close;
+#[cfg(feature = "peer")]
+mod connection;
 mod driver;
+#[cfg(feature = "peer")]
 mod early;
+#[cfg(feature = "peer")]
 mod exchange;
+#[cfg(feature = "peer")]
 mod gather;
 mod greeting;
 mod half_open;
@@ -39,6 +56,7 @@ mod socket;
 mod spare;
 mod stream;
 mod system;
+#[cfg(feature = "peer")]
 mod tls;
 mod turnstile;
 mod wire;
@@ -57,8 +75,16 @@ pub use link::{Kind, Link, LinkId, Route};
 pub use meter::{Levels, Limit};
 pub use outbox::SendError;
 pub use settings::{FRAME_PROGRESS_BYTES, Settings};
-pub use system::{Clock, Network, Now, Random, Spawn, System, Task, Tasks, Udp, WallClock, runtime};
+pub use system::{Clock, Now, Random, Spawn, System, Task, Tasks, WallClock, runtime};
+#[cfg(feature = "peer")]
+pub use system::{Network, Udp};
+#[cfg(feature = "peer")]
 pub use tls::CredentialsError;
+
+#[cfg(feature = "peer")]
+use ::quinn;
+#[cfg(not(feature = "peer"))]
+use absent::{connection, early, exchange, quic, quinn, tls};
 
 /// Somebody who asks for a link and has proven who it is.
 #[derive(Clone, Copy, Debug)]
@@ -138,5 +164,5 @@ pub trait Service: Send + Sync + 'static {
     fn on_close(&self, link: &Arc<Link>, reason: &CloseReason);
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "peer"))]
 mod tests;

@@ -10,8 +10,7 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 use capd_proto::frame::{Decoder, Frame, FrameError};
-use capd_proto::limits::{FRAME_HEADER_BYTES, FRAME_LENGTH_BYTES, QUIC_CODE_CANCEL};
-use quinn::VarInt;
+use capd_proto::limits::{FRAME_HEADER_BYTES, FRAME_LENGTH_BYTES};
 use smallvec::SmallVec;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::sync::{OwnedSemaphorePermit, TryAcquireError};
@@ -21,6 +20,7 @@ use super::meter::{Limit, Traffic};
 use super::outbox::{Batch, Outbox};
 use super::settings::FRAME_PROGRESS_BYTES;
 use super::stream::Flow;
+use super::{connection, quinn};
 
 /// A receiving half of any transport.
 pub(super) type BoxRead = Box<dyn AsyncRead + Send + Unpin>;
@@ -317,7 +317,7 @@ impl Sender {
     /// Writes one batch whole, and no more flushes than one.
     pub(super) async fn write(&mut self, batch: &mut Batch) -> io::Result<()> {
         match self {
-            Self::Quic(stream) => Ok(stream.write_all_chunks(&mut batch.chunks).await?),
+            Self::Quic(stream) => connection::write(stream, &mut batch.chunks).await,
             Self::Bytes(stream) => {
                 write_chunks(stream, &mut batch.chunks).await?;
                 stream.flush().await
@@ -328,12 +328,7 @@ impl Sender {
     /// Ends the stream after what was written. On QUIC it returns when the peer has it all, or stopped the stream.
     pub(super) async fn finish(&mut self) -> io::Result<()> {
         match self {
-            Self::Quic(stream) => {
-                // Finishing twice, or after a reset, changes nothing.
-                let _closed = stream.finish();
-                stream.stopped().await?;
-                Ok(())
-            }
+            Self::Quic(stream) => connection::finish(stream).await,
             Self::Bytes(stream) => stream.shutdown().await,
         }
     }
@@ -373,15 +368,6 @@ async fn write_chunks(stream: &mut BoxWrite, chunks: &mut [Bytes]) -> io::Result
     }
     Ok(())
 }
-
-/// Whether a read failed because the peer reset the stream to cancel its call. **Source:** PROTOCOL 4.
-pub(super) fn is_cancelled_by_peer(error: &io::Error) -> bool {
-    let reset = error.get_ref().and_then(|inner| inner.downcast_ref());
-    matches!(reset, Some(quinn::ReadError::Reset(code)) if *code == CANCEL)
-}
-
-/// QUIC application error code that cancels a stream's single call. **Source:** PROTOCOL 4.
-pub(super) const CANCEL: VarInt = VarInt::from_u32(QUIC_CODE_CANCEL);
 
 /// Frames of one stream that are handled before what they caused is written and others have their turn: the next process
 /// on a call's way begins with the first of many while this one is at work on the last.

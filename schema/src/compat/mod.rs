@@ -149,6 +149,20 @@ impl Compatibility {
 ///
 /// The work is bounded: at most [`LOST_MAX`] features are looked for in a direction, within one count of steps over all
 /// proofs that it takes. A caller that loses more than that finds is incompatible.
+///
+/// ```
+/// use capd_schema::compat::{Contract, Terms, Verdict, compare};
+///
+/// let contract = |input: &[u8]| Ok::<_, capd_schema::CompileError>(Contract {
+///     input: Terms::read(input)?,
+///     output: Terms::Undeclared,
+/// });
+/// let old = contract(br#"{"type": "integer"}"#)?;
+/// let new = contract(br#"{"type": "number"}"#)?;
+/// assert_eq!(compare(&old, &new).verdict(), Verdict::Full);
+/// assert_eq!(compare(&new, &old).verdict(), Verdict::Incompatible);
+/// # Ok::<(), capd_schema::CompileError>(())
+/// ```
 pub fn compare(caller: &Contract, provider: &Contract) -> Compatibility {
     Compatibility {
         requests: requests::compare(&caller.input, &provider.input, &mut Work::new()),

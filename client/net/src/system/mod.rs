@@ -4,24 +4,30 @@
 //! own parts in their places, and the rest of the code is none the wiser.
 
 mod clock;
+#[cfg(feature = "peer")]
 mod datagrams;
 mod random;
 mod readiness;
 mod runtime;
 mod tasks;
+#[cfg(feature = "peer")]
 mod udp;
 
 use std::fmt;
+#[cfg(feature = "peer")]
 use std::sync::Arc;
 
+#[cfg(feature = "peer")]
 use rustls::crypto::{CryptoProvider, ring};
 
 pub use clock::{Clock, Now, WallClock};
+#[cfg(feature = "peer")]
 pub(crate) use datagrams::DATAGRAM_BYTES_MAX;
 pub use random::Random;
 pub(crate) use readiness::{Descriptor, WhenWritable, watch};
 pub use runtime::runtime;
 pub use tasks::{Spawn, Task, Tasks};
+#[cfg(feature = "peer")]
 pub use udp::{Network, Udp};
 
 /// The machine as one process meets it. Clones share their parts.
@@ -32,10 +38,12 @@ pub struct System {
     /// Ids, keys of the moment, and jitter.
     pub random: Random,
     /// What TLS encrypts with, and where its handshakes draw their keys.
+    #[cfg(feature = "peer")]
     pub crypto: Arc<CryptoProvider>,
     /// Where tasks run.
     pub tasks: Tasks,
     /// Where QUIC's sockets come from.
+    #[cfg(feature = "peer")]
     pub udp: Udp,
 }
 
@@ -45,8 +53,10 @@ impl System {
         Self {
             clock: Clock::start(),
             random: Random::system(),
+            #[cfg(feature = "peer")]
             crypto: Arc::new(ring::default_provider()),
             tasks: Tasks::new(),
+            #[cfg(feature = "peer")]
             udp: Udp::real(),
         }
     }

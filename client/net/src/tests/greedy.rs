@@ -5,7 +5,7 @@ use quinn::crypto::rustls::QuicClientConfig;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 
-use super::super::wire::CANCEL;
+use super::super::connection::CANCEL;
 use super::super::{Limit, quic, tcp};
 use super::peers::{LOOPBACK, credentials, message, quic_peer, tls_peer};
 use super::*;

@@ -10,8 +10,8 @@ use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
+use super::super::connection::CANCEL;
 use super::super::tls::Credentials;
-use super::super::wire::CANCEL;
 use super::super::{quic, tcp};
 use super::bytes_peer::BytesPeer;
 use super::*;
