@@ -76,7 +76,7 @@ def run(command: List[str], feature: str, scenario: Dict[str, Any]) -> Dict[str,
         try:
             ended = run_driver(command, environment, steps)
             stderr = ended.stderr
-            lines = [loads(line) for line in ended.stdout.splitlines() if line.strip()]
+            lines = [loads(line) for line in ended.stdout.split("\n") if line.strip()]
             if ended.returncode != 0:
                 problems.append(f"the driver ended with {ended.returncode}")
         except subprocess.TimeoutExpired as error:
