@@ -74,9 +74,12 @@ class Provider:
     def perform(self, verb: str, argument: Any, call: capd.Context) -> None:
         """A verb that does not end the handler."""
         if verb == "progress":
-            call.progress(argument["progress_pct"], argument.get("status_text"))
+            if "progress_pct" in argument:
+                call.progress(argument["progress_pct"])
+            else:
+                call.status(argument.get("status_text"), eta=argument["eta_ms"] / 1000 if "eta_ms" in argument else None)
         elif verb == "input":
-            call.ask(argument["prompt"], argument.get("options"))
+            call.ask(argument["prompt"])
         elif verb == "signal":
             set_signal(argument)
         elif verb == "fail":

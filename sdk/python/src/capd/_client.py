@@ -53,7 +53,7 @@ class Client:
 
     def call(self, name: str, params: Any = None, *, version: Optional[str] = None, timeout: Optional[float] = None,
              key: Optional[str] = None, thread: Optional[str] = None, built_against: Optional[BuiltAgainst] = None,
-             traceparent: Optional[str] = None) -> Any:
+             to: Optional[str] = None, ttl: Optional[float] = None, traceparent: Optional[str] = None) -> Any:
         """Calls a capability and returns its result.
 
         - `name`: `com.acme.translate`, or an id such as `com.acme.translate:1.2.0`.
@@ -63,18 +63,22 @@ class Client:
         - `key`: an idempotency key. The same key and params never run twice: they join the call, or give its recorded
           result. Without it each call gets a key of its own, under which it is retried when a connection breaks.
         - `thread`: the turn of a conversation that the call belongs to.
+        - `built_against`: the schemas that the caller was generated from; the call is refused with 4902 when the provider's
+          do not fit them.
+        - `to`: the provider's DID, where only that one will do.
+        - `ttl`: how many seconds the sidecars remember the call and its key; a day unless set.
 
         Raises `Refused`, `Failed`, `OutcomeUnknown` or `Pending`. Ctrl-C cancels the call.
         """
         return self.answer(name, params, version=version, timeout=timeout, key=key, thread=thread, built_against=built_against,
-                           traceparent=traceparent).value
+                           to=to, ttl=ttl, traceparent=traceparent).value
 
     def answer(self, name: str, params: Any = None, *, version: Optional[str] = None, timeout: Optional[float] = None,
                key: Optional[str] = None, thread: Optional[str] = None, built_against: Optional[BuiltAgainst] = None,
-               traceparent: Optional[str] = None) -> Answer:
+               to: Optional[str] = None, ttl: Optional[float] = None, traceparent: Optional[str] = None) -> Answer:
         """Like `call`; returns the result with the call's id, the chosen version, and whether it was recorded before."""
         made = _flows.make_call(name, params, version=version, timeout=timeout, key=key, thread=thread, built_against=built_against,
-                                traceparent=traceparent)
+                                to=to, ttl=ttl, traceparent=traceparent)
         try:
             return self._run(_flows.call(made, self._wait))
         except KeyboardInterrupt:
@@ -83,22 +87,22 @@ class Client:
 
     def stream(self, name: str, params: Any = None, *, version: Optional[str] = None, timeout: Optional[float] = None,
                key: Optional[str] = None, thread: Optional[str] = None, built_against: Optional[BuiltAgainst] = None,
-               traceparent: Optional[str] = None) -> Stream:
+               to: Optional[str] = None, ttl: Optional[float] = None, traceparent: Optional[str] = None) -> Stream:
         """Calls a capability and returns its events, the last one being `result`.
 
         A stream that breaks resumes where it broke. Takes the arguments of `call`. Leaving the loop early closes the
         stream and leaves the call running; `Stream.cancel` ends it.
         """
         made = _flows.make_call(name, params, version=version, timeout=timeout, key=key, thread=thread, built_against=built_against,
-                                traceparent=traceparent)
+                                to=to, ttl=ttl, traceparent=traceparent)
         return Stream(self, made, _flows.stream(made, self._wait))
 
     def start(self, name: str, params: Any = None, *, version: Optional[str] = None, timeout: Optional[float] = None,
               key: Optional[str] = None, thread: Optional[str] = None, built_against: Optional[BuiltAgainst] = None,
-              traceparent: Optional[str] = None) -> str:
+              to: Optional[str] = None, ttl: Optional[float] = None, traceparent: Optional[str] = None) -> str:
         """Starts a call without waiting for it; returns its id. Takes the arguments of `call`."""
         made = _flows.make_call(name, params, version=version, timeout=timeout, key=key, thread=thread, built_against=built_against,
-                                traceparent=traceparent)
+                                to=to, ttl=ttl, traceparent=traceparent)
         return self._run(_flows.start(made, self._wait))
 
     def result(self, call: str) -> Any:

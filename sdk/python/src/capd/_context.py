@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import Any, Callable, Optional, Sequence
+from typing import Any, Callable, Optional
 
 Post = Callable[[str, Any], None]
 
@@ -17,7 +17,8 @@ class Context:
 
         @agent.capability("com.acme.report")
         async def report(topic: str, call: capd.Context) -> Report:
-            call.progress(40, "reading")
+            call.status("reading")
+            call.progress(40)
     """
 
     def __init__(self, id: str, capability: str, params: Any, caller: Optional[str], thread: Optional[str], traceparent: Optional[str],
@@ -34,7 +35,7 @@ class Context:
         self.thread = thread
         #: The W3C trace; pass it on with calls of your own.
         self.traceparent = traceparent
-        #: The call's deadline as the sidecar told it.
+        #: How many milliseconds the call had left when it came.
         self.deadline_ms = deadline_ms
         #: Set once the call was cancelled. A handler that is a coroutine is cancelled as well.
         self.cancelled = threading.Event()
@@ -42,20 +43,26 @@ class Context:
         self.reason: Optional[str] = None
         self._post = post
 
-    def progress(self, percent: float, text: Optional[str] = None) -> None:
+    def progress(self, percent: int) -> None:
         """Tells the caller how far the call is, from 0 to 100. Returns at once; reports are sent in order."""
-        if not 0 <= percent <= 100:
-            raise ValueError(f"percent: {percent!r} is not from 0 to 100")
-        self._post("progress", {"progress_pct": percent, **({"status_text": text} if text is not None else {})})
+        if not isinstance(percent, int) or not 0 <= percent <= 100:
+            raise ValueError(f"percent: {percent!r} is no integer from 0 to 100")
+        self._post("progress", {"progress_pct": percent})
 
-    def ask(self, prompt: str, options: Optional[Sequence[str]] = None, timeout: Optional[float] = None) -> None:
-        """Tells the caller that the call waits for something that only the caller's side can do. `timeout` is in seconds."""
-        body: dict[str, Any] = {"prompt": prompt}
-        if options is not None:
-            body["options"] = list(options)
-        if timeout is not None:
-            body["timeout_ms"] = round(timeout * 1000)
-        self._post("input", body)
+    def status(self, text: Optional[str] = None, *, eta: Optional[float] = None) -> None:
+        """Tells the caller what the call does, and in how many seconds it will have its result."""
+        body: dict[str, Any] = {}
+        if text is not None:
+            body["status_text"] = text
+        if eta is not None:
+            body["eta_ms"] = round(eta * 1000)
+        if not body:
+            raise ValueError("status: give a text, an eta, or both")
+        self._post("progress", body)
+
+    def ask(self, prompt: str) -> None:
+        """Tells the caller that the call waits for something that only the caller's side can do."""
+        self._post("input", {"prompt": prompt})
 
     def check(self) -> None:
         """Raises `Cancelled` once the call was cancelled. For handlers that are no coroutines."""

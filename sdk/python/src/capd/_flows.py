@@ -17,6 +17,8 @@ from ._sse import Event
 from .errors import CapdError, OutcomeUnknown, Refused
 
 EVENT_STREAM = "text/event-stream"
+#: The most items that the sidecar gives on one page.
+PAGE_ITEMS_MAX = 1000
 
 
 class Schema(NamedTuple):
@@ -80,7 +82,8 @@ class Call:
 
 
 def make_call(name: str, params: Any, *, version: Optional[str], timeout: Optional[float], key: Optional[str], thread: Optional[str],
-              built_against: Optional[BuiltAgainst], traceparent: Optional[str] = None) -> Call:
+              built_against: Optional[BuiltAgainst], to: Optional[str] = None, ttl: Optional[float] = None,
+              traceparent: Optional[str] = None) -> Call:
     """A call that is ready to be sent.
 
     Raises `TypeError` or `ValueError` for arguments that cannot be sent.
@@ -99,10 +102,18 @@ def make_call(name: str, params: Any, *, version: Optional[str], timeout: Option
     if version is not None:
         query["version"] = version
     if timeout is not None:
-        if timeout <= 0:
-            raise ValueError(f"timeout: {timeout!r} is not above 0 s")
-        query["timeout"] = f"{max(1, round(timeout * 1000))}ms"
+        query["timeout"] = _milliseconds("timeout", timeout)
+    if to is not None:
+        query["to"] = to
+    if ttl is not None:
+        headers["Capd-Ttl"] = _milliseconds("ttl", ttl)
     return Call(name, _json.dumps(params), key, query, headers, built_against, timeout)
+
+
+def _milliseconds(name: str, seconds: float) -> str:
+    if not 0 < seconds < float("inf"):
+        raise ValueError(f"{name}: {seconds!r} is not above 0 s")
+    return f"{max(1, round(seconds * 1000))}ms"
 
 
 def _header(name: str, value: str) -> str:
@@ -216,7 +227,7 @@ def pages(path: str, member: str, query: Mapping[str, Any], limit: Optional[int]
     items: list[Any] = []
     cursor: Optional[str] = None
     while True:
-        left = None if limit is None else limit - len(items)
+        left = None if limit is None else min(limit - len(items), PAGE_ITEMS_MAX)
         page = yield from get(path, {**query, "limit": left, "cursor": cursor}, wait)
         items.extend(page[member])
         cursor = page.get("next_cursor")
@@ -312,7 +323,9 @@ def _events(made: Call, patience: Patience, silent: bool = False) -> Flow[Option
 def _last(event: Event, made: Call) -> Any:
     if event.kind == "error":
         raise of_problem(event.data, None, made.id, made.key or None)
-    return event.data
+    if not isinstance(event.data, dict) or "result" not in event.data:
+        raise OutcomeUnknown("the last event of the stream has no result", code=1001, call=made.id, key=made.key or None)
+    return event.data["result"]
 
 
 def _note_id(made: Call, response: Response) -> None:
