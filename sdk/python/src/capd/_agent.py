@@ -6,6 +6,7 @@ import asyncio
 import logging
 import signal
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, Optional, Sequence, TypeVar
 
@@ -186,7 +187,7 @@ class Agent:
         while True:
             request = Request("POST", "/v1/provide", {"Content-Type": "application/json", "Accept": "text/event-stream"}, body)
             try:
-                stream = await transport.open(request, None)
+                stream = await transport.open(request, time.monotonic() + SILENCE_SECONDS_MAX)
             except TransportError as error:
                 if not is_told:
                     is_told = True

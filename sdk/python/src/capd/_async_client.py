@@ -90,7 +90,7 @@ class AsyncClient:
 
     async def get(self, call: str) -> Any:
         """What the sidecar knows of a call: its state, and its answer once it has one."""
-        return await self._run(_flows.get(f"/v1/calls/{call}", {}, self._wait))
+        return await self._run(_flows.get(_flows.path("/v1/calls", call), {}, self._wait))
 
     async def cancel(self, call: str) -> bool:
         """Cancels a call; returns whether it had not ended before."""
@@ -108,7 +108,7 @@ class AsyncClient:
 
     async def describe(self, id: str) -> Any:
         """One capability with its schemas and providers. A name without a version is its newest one."""
-        return await self._run(_flows.get(f"/v1/capabilities/{_flows.quote(id, safe=':')}", {}, self._wait))
+        return await self._run(_flows.get(_flows.path("/v1/capabilities", id), {}, self._wait))
 
     async def self(self) -> Any:
         """Who the sidecar is: DID, name, version, what it serves, its peers."""

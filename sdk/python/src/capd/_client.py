@@ -111,7 +111,7 @@ class Client:
 
     def get(self, call: str) -> Any:
         """What the sidecar knows of a call: its state, and its answer once it has one."""
-        return self._run(_flows.get(f"/v1/calls/{call}", {}, self._wait))
+        return self._run(_flows.get(_flows.path("/v1/calls", call), {}, self._wait))
 
     def cancel(self, call: str) -> bool:
         """Cancels a call; returns whether it had not ended before."""
@@ -129,7 +129,7 @@ class Client:
 
     def describe(self, id: str) -> Any:
         """One capability with its schemas and providers. A name without a version is its newest one."""
-        return self._run(_flows.get(f"/v1/capabilities/{_flows.quote(id, safe=':')}", {}, self._wait))
+        return self._run(_flows.get(_flows.path("/v1/capabilities", id), {}, self._wait))
 
     def self(self) -> Any:
         """Who the sidecar is: DID, name, version, what it serves, its peers."""

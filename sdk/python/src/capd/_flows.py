@@ -71,7 +71,7 @@ class Call:
     def request(self, accept: str = "application/json", **more: str) -> Request:
         """The POST of this call."""
         headers = {"Content-Type": "application/json", "Accept": accept, **self.headers, **more}
-        request = Request("POST", target(f"/v1/call/{quote(self.name, safe=':')}", self.query), headers, self.body)
+        request = Request("POST", target(path("/v1/call", self.name), self.query), headers, self.body)
         self.requests.append(request)
         return request
 
@@ -122,10 +122,15 @@ def _header(name: str, value: str) -> str:
     return value
 
 
-def target(path: str, query: Mapping[str, Any]) -> str:
+def target(place: str, query: Mapping[str, Any]) -> str:
     """A request's target; parameters that are None are left out."""
     pairs = "&".join(f"{name}={quote(str(value), safe='')}" for name, value in query.items() if value is not None)
-    return f"{path}?{pairs}" if pairs else path
+    return f"{place}?{pairs}" if pairs else place
+
+
+def path(place: str, name: str) -> str:
+    """A path that ends with a name that somebody gave."""
+    return f"{place}/{quote(name, safe=':')}"
 
 
 def call(made: Call, wait: float) -> Flow[Answer]:
@@ -172,7 +177,7 @@ def resume(made: Call, patience: Patience, silent: bool = False) -> Flow[Optiona
         headers = {"Accept": EVENT_STREAM}
         if made.last_event_id:
             headers["Last-Event-ID"] = made.last_event_id
-        request = Request("GET", f"/v1/calls/{quote(made.id, safe='')}/events", headers)
+        request = Request("GET", path("/v1/calls", made.id) + "/events", headers)
         try:
             response: Response = yield Open(request, patience.deadline)
         except TransportError as error:
@@ -191,7 +196,7 @@ def resume(made: Call, patience: Patience, silent: bool = False) -> Flow[Optiona
 
 def cancel(call_id: str, wait: float) -> Flow[bool]:
     """Cancels a call; whether it had not ended before."""
-    request = Request("DELETE", f"/v1/calls/{quote(call_id, safe='')}", {"Accept": "application/json"})
+    request = Request("DELETE", path("/v1/calls", call_id), {"Accept": "application/json"})
     response = yield from _safe(request, wait)
     if response.status == 409:
         return False
@@ -214,21 +219,21 @@ def cancel_call(made: Call, seconds: float) -> Flow[None]:
         yield from cancel(made.id, seconds)
 
 
-def get(path: str, query: Mapping[str, Any], wait: float) -> Flow[Any]:
+def get(place: str, query: Mapping[str, Any], wait: float) -> Flow[Any]:
     """Reads one document."""
-    response = yield from _safe(Request("GET", target(path, query), {"Accept": "application/json"}), wait)
+    response = yield from _safe(Request("GET", target(place, query), {"Accept": "application/json"}), wait)
     if response.status >= 300:
         raise of_response(response)
     return _document(response, response.headers.get("capd-call"))
 
 
-def pages(path: str, member: str, query: Mapping[str, Any], limit: Optional[int], wait: float) -> Flow[list[Any]]:
+def pages(place: str, member: str, query: Mapping[str, Any], limit: Optional[int], wait: float) -> Flow[list[Any]]:
     """The items of all pages, or the first `limit` of them."""
     items: list[Any] = []
     cursor: Optional[str] = None
     while True:
         left = None if limit is None else min(limit - len(items), PAGE_ITEMS_MAX)
-        page = yield from get(path, {**query, "limit": left, "cursor": cursor}, wait)
+        page = yield from get(place, {**query, "limit": left, "cursor": cursor}, wait)
         items.extend(page[member])
         cursor = page.get("next_cursor")
         if cursor is None or (limit is not None and len(items) >= limit):

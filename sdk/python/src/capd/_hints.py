@@ -258,7 +258,12 @@ def object_shape(members: dict[str, Shape], required: list[str], defaults: dict[
             _expect(name in members, f"{path}/{_token(name)}", "is not expected")
         for name in required:
             _expect(name in value, f"{path}/{_token(name)}", "is required")
-        return make({name: members[name].decode(member, f"{path}/{_token(name)}") for name, member in value.items()})
+        values = {name: members[name].decode(member, f"{path}/{_token(name)}") for name, member in value.items()}
+        try:
+            return make(values)
+        except (TypeError, ValueError) as error:
+            # The class has rules of its own, such as those of a __post_init__.
+            raise DecodeError(path, str(error)) from None
 
     return Shape(schema, decode)
 
