@@ -32,6 +32,11 @@ def wait_signal(name: str) -> None:
         time.sleep(POLL_SECONDS)
 
 
+def press_ctrl_c(when: str) -> None:
+    wait_signal(when)
+    os.kill(os.getpid(), signal.SIGINT)
+
+
 def error_line(error: BaseException) -> Dict[str, Any]:
     if isinstance(error, (KeyboardInterrupt, asyncio.CancelledError)):
         return {"kind": "Cancelled"}
@@ -44,7 +49,7 @@ def error_line(error: BaseException) -> Dict[str, Any]:
 
 def options(step: Dict[str, Any]) -> Dict[str, Any]:
     """The keyword arguments of a call."""
-    given = {name: step[name] for name in ("version", "key", "thread") if name in step}
+    given: Dict[str, Any] = {name: step[name] for name in ("version", "key", "thread") if name in step}
     if "timeout_ms" in step:
         given["timeout"] = step["timeout_ms"] / 1000
     if "built_against" in step:
@@ -215,8 +220,7 @@ class Driver:
                 task.cancel()
                 await task
             else:
-                # Ctrl-C, as a user would press it.
-                threading.Thread(target=lambda: (wait_signal(step["cancel_when"]), os.kill(os.getpid(), signal.SIGINT)), daemon=True).start()
+                threading.Thread(target=press_ctrl_c, args=(step["cancel_when"],), daemon=True).start()
                 await self.perform(index, step, line)
         except (capd.CapdError, KeyboardInterrupt, asyncio.CancelledError) as error:
             line["error"] = error_line(error)

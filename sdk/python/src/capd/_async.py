@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Awaitable, Optional, TypeVar
+from typing import Any, Callable, Coroutine, Optional, TypeVar
 
 from ._address import Address
 from ._http import Broken, Late, Request, Response, ResponseParser, Unreachable
@@ -146,7 +146,8 @@ class _Connection:
                 opening = asyncio.open_unix_connection(address.path)
             else:
                 opening = asyncio.open_connection(address.host, address.port)
-            reader, writer = await _until(opening, limit if deadline is None else min(deadline, limit))
+            ends = limit if deadline is None else min(deadline, limit)
+            reader, writer = await _until(opening, ends, lambda streams: streams[1].close())
         except Late as error:
             raise Unreachable(str(error)) from None
         except OSError as error:
@@ -180,11 +181,26 @@ class _Connection:
         self._writer.close()
 
 
-async def _until(work: Awaitable[T], deadline: Optional[float]) -> T:
-    """Waits until a deadline of the monotonic clock. Raises `Late` once it has passed."""
-    if deadline is None:
+async def _until(work: Coroutine[Any, Any, T], deadline: Optional[float], undo: Optional[Callable[[T], None]] = None) -> T:
+    """Waits until a deadline of the monotonic clock. Raises `Late` once it has passed.
+
+    `asyncio.wait_for` would do, but before Python 3.12 it loses a cancellation that comes together with the result. `undo`
+    gets a result that comes when nobody waits any more.
+    """
+    if deadline is None and undo is None:
         return await work
+    task = asyncio.ensure_future(work)
+
+    def drop() -> None:
+        task.cancel()
+        task.add_done_callback(lambda _: None if task.cancelled() or task.exception() or undo is None else undo(task.result()))
+
     try:
-        return await asyncio.wait_for(work, max(0.0, deadline - time.monotonic()))
-    except asyncio.TimeoutError:
-        raise Late("the sidecar did not answer in time") from None
+        done, _ = await asyncio.wait((task,), timeout=None if deadline is None else max(0.0, deadline - time.monotonic()))
+    except asyncio.CancelledError:
+        drop()
+        raise
+    if not done:
+        drop()
+        raise Late("the sidecar did not answer in time")
+    return task.result()
