@@ -138,10 +138,13 @@ class Provider:
 
         return handler
 
-    def close(self) -> Dict[str, Any]:
+    def end(self, by_itself: bool) -> Dict[str, Any]:
         line: Dict[str, Any] = {"handled": self.handled}
         try:
-            self.agent.stop()
+            if by_itself:
+                self.agent.join()
+            else:
+                self.agent.stop()
         except capd.CapdError as error:
             line["error"] = error_line(error)
         return line
@@ -200,8 +203,8 @@ class Driver:
             line["value"] = await self.value(client.call_tool(self.tools, step["tool"], step["arguments"], thread=step.get("thread")))
         elif do == "provide":
             self.provider, self.provider_step = Provider(step, self.is_async), index
-        elif do == "close" and self.provider is not None:
-            line.update(self.provider.close(), step=self.provider_step)
+        elif do in ("close", "ended") and self.provider is not None:
+            line.update(self.provider.end(do == "ended"), step=self.provider_step)
         elif do == "wait":
             wait_signal(step["file"])
         elif do == "signal":

@@ -154,10 +154,16 @@ class Agent:
             except RuntimeError:
                 pass
         if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
-            if self._error is not None:
-                error, self._error = self._error, None
-                raise error
+            self.join()
+
+    def join(self) -> None:
+        """After `start`: waits until the agent has ended. Raises the error that ended it, once."""
+        if self._thread is None:
+            raise RuntimeError("this agent was not started")
+        self._thread.join()
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
 
     def wait_ready(self, timeout: Optional[float] = None) -> bool:
         """Waits until the sidecar has taken the declaration; whether it has in that many seconds."""
