@@ -11,10 +11,10 @@ from urllib.parse import quote
 from . import _json
 from ._effects import Emit, Exchange, Flow, Open, Pause, Read
 from ._http import Broken, Request, Response, TransportError
-from ._patience import Patience
+from ._patience import Backoff, Patience
 from ._problem import of_problem, of_response
 from ._sse import Event
-from .errors import CapdError, OutcomeUnknown, Refused
+from .errors import CapdError, OutcomeUnknown
 
 EVENT_STREAM = "text/event-stream"
 #: The most items that the sidecar gives on one page.
@@ -166,9 +166,19 @@ def wait_for(call_id: str, wait: float) -> Flow[Any]:
     """The result of a call that was started before."""
     made = Call("", b"", "", {}, {}, None, None, id=call_id)
     last = yield from resume(made, Patience(None, wait), silent=True)
-    if last is None:
-        raise Refused(f"the sidecar knows no call {call_id}", code=4001, name="BAD_REQUEST", call=call_id, status=404)
-    return _last(last, made)
+    if last is not None:
+        return _last(last, made)
+    # A sidecar that has restarted has no events of the call, and may still know how it ended.
+    backoff = Backoff()
+    while True:
+        known = yield from get(path("/v1/calls", call_id), {}, wait)
+        if "result" in known:
+            return known["result"]
+        if "error" in known:
+            raise of_problem(known["error"], None, call_id)
+        if known.get("state") == "finished":
+            raise OutcomeUnknown("the call has ended, and its answer is not recorded here", code=5902, name="INTERRUPTED", call=call_id)
+        yield Pause(backoff.pause())
 
 
 def resume(made: Call, patience: Patience, silent: bool = False) -> Flow[Optional[Event]]:
