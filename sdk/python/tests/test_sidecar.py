@@ -3,8 +3,10 @@
 import asyncio
 import dataclasses
 import os
+import sys
 import threading
 import time
+import types
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Literal, Optional
@@ -24,7 +26,7 @@ pytestmark = pytest.mark.skipif("CAPD_BIN" not in os.environ, reason="CAPD_BIN, 
 class Side:
     """An agent's sidecar, what it has run, and how its handlers are held up."""
 
-    capd: Capd
+    sidecar: Capd
     agent: Optional[capd.Agent] = None
     runs: List[Any] = dataclasses.field(default_factory=list)
     begun: threading.Event = dataclasses.field(default_factory=threading.Event)
@@ -34,7 +36,7 @@ class Side:
 
 def serve(side: Side, *, idempotent: bool = False) -> capd.Agent:
     """The agent of the provider's side."""
-    agent = side.agent = capd.Agent(side.capd.socket)
+    agent = side.agent = capd.Agent(side.sidecar.socket)
 
     @agent.capability("com.acme.translate", version="1.2.0", idempotent=True)
     async def translate(text: str, to: Literal["de", "fr"] = "de") -> Dict[str, str]:
@@ -92,7 +94,7 @@ def sides(tmp_path: Path) -> Iterator[List[Side]]:
     for side in both:
         if side.agent is not None:
             side.agent.stop()
-        side.capd.kill()
+        side.sidecar.kill()
 
 
 def wait_served(caller: Side, name: str = "com.acme.fail") -> None:
@@ -101,7 +103,7 @@ def wait_served(caller: Side, name: str = "com.acme.fail") -> None:
 
 
 def listed(caller: Side) -> List[Any]:
-    with capd.Client(caller.capd.socket) as client:
+    with capd.Client(caller.sidecar.socket) as client:
         return client.list(namespace="com.acme")
 
 
@@ -114,18 +116,18 @@ def until(holds: Callable[[], bool]) -> None:
 
 
 def test_a_call_reaches_the_peers_agent_and_its_result_comes_back(sides: List[Side]) -> None:
-    with capd.Client(sides[0].capd.socket) as client:
+    with capd.Client(sides[0].sidecar.socket) as client:
         assert client.call("com.acme.translate", {"text": "hello"}, version=">=1.0.0 <2.0.0") == {"text": "hello (de)"}
         answer = client.answer("com.acme.translate:1.2.0", {"text": "hello", "to": "fr"})
         assert (answer.value, answer.capability, answer.replayed) == ({"text": "hello (fr)"}, "com.acme.translate:1.2.0", False)
         assert answer.call is not None
         # And from the agent beside the provider's own sidecar.
-    with capd.Client(sides[1].capd.http, token=sides[1].capd.token) as client:
+    with capd.Client(sides[1].sidecar.http, token=sides[1].sidecar.token) as client:
         assert client.call("com.acme.translate", {"text": "hello"}) == {"text": "hello (de)"}
 
 
 def test_each_outcome_is_its_exception(sides: List[Side]) -> None:
-    with capd.Client(sides[0].capd.socket) as client:
+    with capd.Client(sides[0].sidecar.socket) as client:
         with pytest.raises(capd.Refused) as refused:
             client.call("com.acme.translate", {"text": "hello", "to": "es"})
         assert refused.value.code == 4004 and refused.value.details["violations"][0]["path"] == "/to"
@@ -145,7 +147,7 @@ def test_each_outcome_is_its_exception(sides: List[Side]) -> None:
 
 
 def test_a_stream_tells_how_the_call_goes(sides: List[Side]) -> None:
-    with capd.Client(sides[0].capd.socket) as client, client.stream("com.acme.report") as stream:
+    with capd.Client(sides[0].sidecar.socket) as client, client.stream("com.acme.report") as stream:
         events = list(stream)
         assert stream.result == 42
     kinds = [event.kind for event in events]
@@ -156,7 +158,7 @@ def test_a_stream_tells_how_the_call_goes(sides: List[Side]) -> None:
 
 def test_cancelling_the_task_cancels_the_handler(sides: List[Side]) -> None:
     async def ask() -> None:
-        async with capd.AsyncClient(sides[0].capd.socket) as client:
+        async with capd.AsyncClient(sides[0].sidecar.socket) as client:
             task = asyncio.ensure_future(client.call("com.acme.wait"))
             await asyncio.get_running_loop().run_in_executor(None, sides[1].begun.wait, PATIENCE_SECONDS)
             task.cancel()
@@ -168,7 +170,7 @@ def test_cancelling_the_task_cancels_the_handler(sides: List[Side]) -> None:
 
 
 def test_cancelling_by_id_ends_the_call_with_4901(sides: List[Side]) -> None:
-    with capd.Client(sides[0].capd.socket) as client:
+    with capd.Client(sides[0].sidecar.socket) as client:
         call = client.start("com.acme.wait")
         assert sides[1].begun.wait(PATIENCE_SECONDS)
         assert client.get(call)["state"] == "running"
@@ -182,7 +184,7 @@ def test_cancelling_by_id_ends_the_call_with_4901(sides: List[Side]) -> None:
 
 
 def test_a_timeout_is_the_calls_one_result_or_pending(sides: List[Side]) -> None:
-    with capd.Client(sides[0].capd.socket) as client, pytest.raises((capd.Failed, capd.Pending)) as caught:
+    with capd.Client(sides[0].sidecar.socket) as client, pytest.raises((capd.Failed, capd.Pending)) as caught:
         client.call("com.acme.wait", timeout=0.3)
     assert caught.value.code == 5003
     assert sides[1].cancelled.wait(PATIENCE_SECONDS)
@@ -190,7 +192,7 @@ def test_a_timeout_is_the_calls_one_result_or_pending(sides: List[Side]) -> None
 
 def test_a_key_runs_once(sides: List[Side]) -> None:
     sides[1].go_on.set()
-    with capd.Client(sides[0].capd.socket) as client:
+    with capd.Client(sides[0].sidecar.socket) as client:
         first = client.answer("com.acme.order", {"n": 1}, key="order-17")
         second = client.answer("com.acme.order", {"n": 1}, key="order-17")
         assert first.value == second.value == {"order": 1}
@@ -203,7 +205,7 @@ def test_a_key_runs_once(sides: List[Side]) -> None:
 
 def test_a_key_that_is_asked_for_twice_at_once_runs_once(sides: List[Side]) -> None:
     async def ask() -> List[Any]:
-        async with capd.AsyncClient(sides[0].capd.socket) as client:
+        async with capd.AsyncClient(sides[0].sidecar.socket) as client:
             calls = [asyncio.ensure_future(client.call("com.acme.order", 1, key="k")) for _ in range(8)]
             await asyncio.get_running_loop().run_in_executor(None, sides[1].begun.wait, PATIENCE_SECONDS)
             sides[1].go_on.set()
@@ -229,11 +231,11 @@ def in_thread(work: Callable[[], Any]) -> "tuple[threading.Thread, List[Any]]":
 
 
 def test_the_callers_sidecar_dies_under_a_call_which_still_runs_once(sides: List[Side]) -> None:
-    with capd.Client(sides[0].capd.socket) as client:
+    with capd.Client(sides[0].sidecar.socket) as client:
         thread, outcome = in_thread(lambda: client.call("com.acme.order", 1, key="k"))
         assert sides[1].begun.wait(PATIENCE_SECONDS)
-        sides[0].capd.kill()
-        sides[0].capd.start()
+        sides[0].sidecar.kill()
+        sides[0].sidecar.start()
         sides[1].go_on.set()
         thread.join(PATIENCE_SECONDS)
         assert outcome == [{"order": 1}] and sides[1].runs == [1]
@@ -241,11 +243,11 @@ def test_the_callers_sidecar_dies_under_a_call_which_still_runs_once(sides: List
 
 
 def test_the_providers_sidecar_dies_under_a_call_whose_outcome_is_then_unknown(sides: List[Side]) -> None:
-    with capd.Client(sides[0].capd.socket) as client:
+    with capd.Client(sides[0].sidecar.socket) as client:
         thread, outcome = in_thread(lambda: client.call("com.acme.order", 1, key="k"))
         assert sides[1].begun.wait(PATIENCE_SECONDS)
-        sides[1].capd.kill()
-        sides[1].capd.start()
+        sides[1].sidecar.kill()
+        sides[1].sidecar.start()
         sides[1].go_on.set()
         thread.join(PATIENCE_SECONDS)
         assert not thread.is_alive()
@@ -259,32 +261,32 @@ def test_the_providers_sidecar_dies_under_a_call_whose_outcome_is_then_unknown(s
 def test_a_provider_declares_again_when_its_sidecar_is_back(sides: List[Side]) -> None:
     sides[1].go_on.set()
     for _ in range(2):
-        sides[1].capd.kill()
-        sides[1].capd.start()
+        sides[1].sidecar.kill()
+        sides[1].sidecar.start()
     agent = sides[1].agent
     assert agent is not None
-    with capd.Client(sides[1].capd.socket) as client:
+    with capd.Client(sides[1].sidecar.socket) as client:
         until(lambda: agent.wait_ready(0) and any(each["id"].startswith("com.acme.fail") for each in client.list()))
         assert client.call("com.acme.order", 1) == {"order": 1}
 
 
 def test_agents_and_sidecars_start_in_any_order(tmp_path: Path) -> None:
     side = Side(Capd(tmp_path / "later"))
-    agent = capd.Agent(side.capd.socket)
+    agent = capd.Agent(side.sidecar.socket)
     agent.add("com.acme.echo", lambda params: params)
     agent.start()
-    client = capd.Client(side.capd.socket)
+    client = capd.Client(side.sidecar.socket)
     thread, outcome = in_thread(client.self)
-    side.capd.start()
+    side.sidecar.start()
     try:
         assert agent.wait_ready(PATIENCE_SECONDS)
         thread.join(PATIENCE_SECONDS)
-        assert outcome[0]["did"] == side.capd.announcement["did"]
+        assert outcome[0]["did"] == side.sidecar.announcement["did"]
         assert client.call("com.acme.echo", 1) == 1
     finally:
         client.close()
         agent.stop()
-        side.capd.kill()
+        side.sidecar.kill()
 
 
 def test_closing_the_agent_withdraws_what_it_serves(sides: List[Side]) -> None:
@@ -292,7 +294,7 @@ def test_closing_the_agent_withdraws_what_it_serves(sides: List[Side]) -> None:
     assert agent is not None
     agent.stop()
     sides[1].agent = None
-    with capd.Client(sides[1].capd.socket) as client:
+    with capd.Client(sides[1].sidecar.socket) as client:
         until(lambda: client.list() == [])
         with pytest.raises(capd.Refused) as refused:
             client.call("com.acme.echo", 1, timeout=5)
@@ -300,7 +302,7 @@ def test_closing_the_agent_withdraws_what_it_serves(sides: List[Side]) -> None:
 
 
 def test_a_declaration_that_the_sidecar_refuses_ends_the_agent(sides: List[Side]) -> None:
-    agent = capd.Agent(sides[1].capd.socket)
+    agent = capd.Agent(sides[1].sidecar.socket)
     agent.add("com.acme.bad", lambda params: params, input_schema={"type": "string", "format": "phone"})
     with pytest.raises(capd.Refused, match="phone"):
         agent.run()
@@ -316,7 +318,7 @@ class Tree:
 
 
 def test_schemas_from_hints_are_within_the_strict_profile_of_the_sidecar(sides: List[Side]) -> None:
-    agent = capd.Agent(sides[1].capd.socket)
+    agent = capd.Agent(sides[1].sidecar.socket)
 
     @agent.capability("com.acme.tree")
     def tree(root: Tree) -> Tree:
@@ -328,7 +330,7 @@ def test_schemas_from_hints_are_within_the_strict_profile_of_the_sidecar(sides: 
 
     agent.start()
     assert agent.wait_ready(PATIENCE_SECONDS)
-    with capd.Client(sides[1].capd.socket) as client:
+    with capd.Client(sides[1].sidecar.socket) as client:
         value = {"value": 1, "children": [{"value": 2, "children": [], "weight": 0.1}], "weight": None}
         assert client.call("com.acme.tree", value)["children"][0] == {"value": 2, "children": [], "weight": 0.1}
         with pytest.raises(capd.Refused):
@@ -344,11 +346,34 @@ VALUES = st.recursive(st.none() | st.booleans() | NUMBERS | TEXT, lambda inner: 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=150)
 @given(value=VALUES)
 def test_every_number_keeps_its_digits_and_every_text_its_code_points(sides: List[Side], value: Any) -> None:
-    with capd.Client(sides[1].capd.socket) as client:
+    with capd.Client(sides[1].sidecar.socket) as client:
         assert exact(client.call("com.acme.echo", value, ttl=60)) == exact(value)
 
 
 def test_an_integer_that_the_wire_cannot_hold_is_refused_and_not_rounded(sides: List[Side]) -> None:
-    with capd.Client(sides[0].capd.socket) as client, pytest.raises(capd.Refused) as refused:
+    with capd.Client(sides[0].sidecar.socket) as client, pytest.raises(capd.Refused) as refused:
         client.call("com.acme.echo", 2**64)
     assert refused.value.code == 4004
+
+
+def test_the_readme_shows_what_happens(sides: List[Side], monkeypatch: pytest.MonkeyPatch) -> None:
+    readme = (Path(__file__).resolve().parents[1] / "README.md").read_text(encoding="utf-8")
+    blocks = [block.split("```", 1)[0] for block in readme.split("```python\n")[1:]]
+    monkeypatch.setenv("CAPD_SOCKET", sides[1].sidecar.socket)
+    if sides[1].agent is not None:
+        sides[1].agent.stop()
+        sides[1].agent = None
+    provider: Dict[str, Any] = {"__name__": "translator"}
+    # dataclasses look up their module there.
+    monkeypatch.setitem(sys.modules, "translator", types.ModuleType("translator"))
+    exec(blocks[0].replace("agent.run()", "agent.start()"), provider)
+    agent = provider["agent"]
+    assert agent.wait_ready(PATIENCE_SECONDS)
+    call = next(block for block in blocks if "with Client() as client" in block)
+    expression = next(line.strip() for line in call.splitlines() if "client.call" in line)
+    with capd.Client() as client:
+        said = readme[readme.index(call) + len(call):].split("```")[2].strip()
+        assert repr(eval(expression, {"client": client})) == said
+        with pytest.raises(capd.Failed, match="there is nothing to translate"):
+            client.call("com.acme.translate", {"text": ""})
+    agent.stop()
