@@ -16,7 +16,7 @@ from ._flows import Answer, BuiltAgainst, Call
 from ._http import TransportError
 from ._patience import WAIT_SECONDS
 from ._sse import Event
-from ._tools import Tools, arguments_of, checked_format
+from ._tools import Tools, checked_format
 
 T = TypeVar("T")
 
@@ -122,7 +122,7 @@ class AsyncClient:
     async def call_tool(self, tools: Tools, name: str, arguments: Any = None, *, timeout: Optional[float] = None,
                         key: Optional[str] = None, thread: Optional[str] = None) -> Any:
         """Calls the capability behind a tool name, with the arguments that the model gave: an object, or its JSON text."""
-        return await self.call(tools.capability(name), arguments_of(arguments), timeout=timeout, key=key, thread=thread)
+        return await self.call(tools.capability(name), tools.params(name, arguments), timeout=timeout, key=key, thread=thread)
 
     async def _run(self, flow: Flow[T]) -> T:
         """Does what a flow asks for, to its end."""

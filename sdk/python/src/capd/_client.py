@@ -14,7 +14,7 @@ from ._http import TransportError
 from ._patience import WAIT_SECONDS
 from ._sse import Event
 from ._sync import SyncStream, SyncTransport
-from ._tools import Tools, arguments_of, checked_format
+from ._tools import Tools, checked_format
 
 T = TypeVar("T")
 
@@ -143,7 +143,7 @@ class Client:
     def call_tool(self, tools: Tools, name: str, arguments: Any = None, *, timeout: Optional[float] = None, key: Optional[str] = None,
                   thread: Optional[str] = None) -> Any:
         """Calls the capability behind a tool name, with the arguments that the model gave: an object, or its JSON text."""
-        return self.call(tools.capability(name), arguments_of(arguments), timeout=timeout, key=key, thread=thread)
+        return self.call(tools.capability(name), tools.params(name, arguments), timeout=timeout, key=key, thread=thread)
 
     def _run(self, flow: Flow[T]) -> T:
         """Does what a flow asks for, to its end."""

@@ -18,6 +18,7 @@ class Tools(Sequence[Any]):
         self._tools: list[Any] = list(document["tools"])
         #: The capability id behind each tool name.
         self.names: dict[str, str] = dict(document["names"])
+        self._wrapped = frozenset(document.get("wrapped") or ())
 
     @overload
     def __getitem__(self, index: int) -> Any: ...
@@ -46,15 +47,22 @@ class Tools(Sequence[Any]):
             known = ", ".join(sorted(self.names)) or "none"
             raise Refused(f"there is no tool {tool!r}; the tools are: {known}", code=4002, name="CAPABILITY_NOT_FOUND") from None
 
+    def params(self, tool: str, arguments: Any) -> Any:
+        """The params that a model's arguments are: an object, or its JSON text.
 
-def arguments_of(arguments: Any) -> Any:
-    """The params that a model's arguments are: an object, or its JSON text."""
-    if not isinstance(arguments, (str, bytes)):
-        return arguments
-    try:
-        return _json.loads(arguments) if arguments else {}
-    except ValueError as error:
-        raise Refused(f"the arguments are not JSON: {error}", code=4001, name="BAD_REQUEST") from None
+        Raises `Refused`, code 4001, for arguments that are none.
+        """
+        if isinstance(arguments, (str, bytes)):
+            try:
+                arguments = _json.loads(arguments) if arguments else {}
+            except ValueError as error:
+                raise Refused(f"the arguments are not JSON: {error}", code=4001, name="BAD_REQUEST") from None
+        if tool not in self._wrapped:
+            return arguments
+        # A tool's arguments are always an object; params that are none are a member of it.
+        if not isinstance(arguments, Mapping) or "value" not in arguments:
+            raise Refused(f"the arguments of {tool} have no member 'value'", code=4001, name="BAD_REQUEST")
+        return arguments["value"]
 
 
 def checked_format(format: str) -> str:
