@@ -2,20 +2,25 @@
 
 import asyncio
 import dataclasses
+import datetime
+import hashlib
 import os
 import sys
 import threading
 import time
 import types
+import uuid
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Literal, Optional
+from typing import Annotated, Any, Callable, Dict, Iterator, List, Literal, Optional, Set, Union
 
 import pytest
 from capd_process import PATIENCE_SECONDS, Capd
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from test_hints import Colour, Partial
 from test_json import TEXT, exact
+from test_pydantic import Letter
 
 import capd
 
@@ -325,8 +330,11 @@ def test_schemas_from_hints_are_within_the_strict_profile_of_the_sidecar(sides: 
         return root
 
     @agent.capability("com.acme.all")
-    def everything(a: List[int], b: Dict[str, Optional[bool]], c: "Literal['x', 1]", d: "capd.Keywords | Any" = None) -> Any:
-        return [a, b, c, d]
+    def everything(
+        a: List[int], b: Dict[str, Optional[bool]], c: Literal["x", 1], d: Colour, e: Set[str], f: uuid.UUID, g: datetime.datetime,
+        h: Annotated[str, "A word.", capd.Keywords(pattern="^[a-z]+$", maxLength=3)], i: Partial, j: Letter, k: Any, m: Union[int, str] = 1,
+    ) -> List[Any]:
+        return [a, b, c, d, sorted(e), f, g, h, i, j.to, k, m]
 
     agent.start()
     assert agent.wait_ready(PATIENCE_SECONDS)
@@ -335,7 +343,17 @@ def test_schemas_from_hints_are_within_the_strict_profile_of_the_sidecar(sides: 
         assert client.call("com.acme.tree", value)["children"][0] == {"value": 2, "children": [], "weight": 0.1}
         with pytest.raises(capd.Refused):
             client.call("com.acme.tree", {"value": 1, "children": [{"value": "x", "children": []}]})
-        assert client.call("com.acme.all", {"a": [1], "b": {"k": None}, "c": 1}) == [[1], {"k": None}, 1, None]
+        params = {"a": [1], "b": {"k": None}, "c": 1, "d": Colour.BLUE, "e": {"y", "x"}, "f": uuid.UUID(int=1),
+                  "g": datetime.datetime(2026, 1, 2, tzinfo=datetime.timezone.utc), "h": "abc", "i": {"id": 1}, "j": {"to": "a"}, "k": None}
+        assert client.call("com.acme.all", params) == [
+            [1], {"k": None}, 1, "blue", ["x", "y"], "00000000-0000-0000-0000-000000000001", "2026-01-02T00:00:00+00:00", "abc", {"id": 1}, "a", None, 1]
+        with pytest.raises(capd.Refused) as refused:
+            client.call("com.acme.all", {**params, "h": "abcd"})
+        assert [each["path"] for each in refused.value.details["violations"]] == ["/h"]
+        # What only the model knows is refused by the handler's side, with the same code.
+        with pytest.raises(capd.Failed) as failed:
+            client.call("com.acme.all", {**params, "j": {"to": "nobody"}})
+        assert (failed.value.code, failed.value.details["violations"][0]["path"]) == (4004, "/j/to")
     agent.stop()
 
 
@@ -377,3 +395,52 @@ def test_the_readme_shows_what_happens(sides: List[Side], monkeypatch: pytest.Mo
         with pytest.raises(capd.Failed, match="there is nothing to translate"):
             client.call("com.acme.translate", {"text": ""})
     agent.stop()
+
+
+@pytest.mark.parametrize("format", ["openai", "anthropic", "mcp"])
+def test_a_model_calls_tools(sides: List[Side], format: str) -> None:
+    with capd.Client(sides[0].sidecar.socket) as client:
+        tools = client.tools(format, namespace="com.acme")
+        name = next(name for name, id in tools.names.items() if id == "com.acme.translate:1.2.0")
+        definition = next(tool for tool in tools if (tool["function"] if format == "openai" else tool)["name"] == name)
+        assert "'text'" in repr(definition) and "Translates" not in repr(definition)
+        assert client.call_tool(tools, name, '{"text": "hello", "to": "fr"}') == {"text": "hello (fr)"}
+        with pytest.raises(capd.Refused) as refused:
+            client.call_tool(tools, name, {"text": 1})
+        assert refused.value.code == 4004
+
+
+def schema(text: str) -> capd.Schema:
+    return capd.Schema(hashlib.sha256(text.encode()).hexdigest(), text)
+
+
+def test_a_call_is_proven_against_what_its_code_was_built_on(sides: List[Side]) -> None:
+    fits = schema('{"type":"object","properties":{"text":{"type":"string"}},"required":["text"],"additionalProperties":false}')
+    drifts = schema('{"type":"object","properties":{"text":{"type":"integer"}},"required":["text"],"additionalProperties":false}')
+    with capd.Client(sides[0].sidecar.socket) as client:
+        assert client.call("com.acme.translate", {"text": "hello"}, built_against=capd.BuiltAgainst(fits, None)) == {"text": "hello (de)"}
+        assert [event.kind for event in client.stream("com.acme.translate", {"text": "a"}, built_against=capd.BuiltAgainst(fits, None))][-1] == "result"
+        with pytest.raises(capd.Refused) as refused:
+            client.call("com.acme.translate", {"text": "hello"}, built_against=capd.BuiltAgainst(drifts, None))
+        assert refused.value.code == 4902 and refused.value.details["findings"]
+
+
+def test_what_is_there_is_listed_and_described(sides: List[Side]) -> None:
+    with capd.Client(sides[0].sidecar.socket) as client:
+        ids = [each["id"] for each in client.list(namespace="com.acme")]
+        assert "com.acme.translate:1.2.0" in ids and "com.acme.echo:1.0.0" in ids
+        assert [each["id"] for each in client.list(q="translate")] == ["com.acme.translate:1.2.0"]
+        assert len(client.list(limit=2)) == 2
+        described = client.describe("com.acme.translate")
+        assert described["id"] == "com.acme.translate:1.2.0" and described["providers"][0]["did"] == sides[1].sidecar.announcement["did"]
+        assert client.self()["did"] == sides[0].sidecar.announcement["did"]
+        assert client.call("com.acme.echo", 1) == 1
+        assert any(each["role"] for each in client.calls(capability="com.acme.echo"))
+
+
+def test_many_calls_at_once_from_one_client(sides: List[Side]) -> None:
+    async def ask() -> List[Any]:
+        async with capd.AsyncClient(sides[0].sidecar.socket) as client:
+            return await asyncio.gather(*(client.call("com.acme.echo", number) for number in range(200)))
+
+    assert asyncio.run(ask()) == list(range(200))
