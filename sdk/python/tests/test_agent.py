@@ -4,7 +4,12 @@ import asyncio
 import contextvars
 import dataclasses
 import logging
+import os
+import signal
+import subprocess
+import sys
 import threading
+from pathlib import Path
 from typing import Any, Dict, List, Literal
 
 import pytest
@@ -188,3 +193,16 @@ def test_progress_beyond_its_bounds_is_refused() -> None:
             call.progress(percent)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="status"):
         call.status()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_run_ends_well_at_a_signal(play: Play, number: int) -> None:
+    sidecar = play(*calls({}), result(0, {"result": 1}))
+    program = f"import capd; agent = capd.Agent({sidecar.address!r}); agent.add({NAME!r}, lambda params: 1); agent.run()"
+    environment = {**os.environ, "PYTHONPATH": str(Path(capd.__file__).parents[1])}
+    with subprocess.Popen([sys.executable, "-c", program], env=environment, stderr=subprocess.PIPE) as process:
+        wait(sidecar, "r0.answered")
+        process.send_signal(number)
+        assert process.wait(20) == 0
+        assert process.stderr is not None and process.stderr.read() == b""
+    wait(sidecar, "stream.answered")

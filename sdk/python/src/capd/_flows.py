@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from dataclasses import dataclass, field
-from typing import Any, Mapping, NamedTuple, Optional
+from typing import Any, Mapping, NamedTuple, Optional, TypeVar
 from urllib.parse import quote
 
 from . import _json
@@ -15,6 +15,8 @@ from ._patience import Backoff, Patience
 from ._problem import of_problem, of_response
 from ._sse import Event
 from .errors import CapdError, OutcomeUnknown
+
+T = TypeVar("T")
 
 EVENT_STREAM = "text/event-stream"
 #: The most items that the sidecar gives on one page.
@@ -135,13 +137,13 @@ def path(place: str, name: str) -> str:
 
 def call(made: Call, wait: float) -> Flow[Answer]:
     """Calls and waits for the result."""
-    response = yield from _answer(made, Patience(made.timeout, wait), made.request(), False)
+    response = yield from _named(made, _answer(made, Patience(made.timeout, wait), made.request(), False))
     return _result(made, response)
 
 
 def start(made: Call, wait: float) -> Flow[str]:
     """Starts a call; its id."""
-    response = yield from _answer(made, Patience(made.timeout, wait), made.request(Prefer="respond-async"), False)
+    response = yield from _named(made, _answer(made, Patience(made.timeout, wait), made.request(Prefer="respond-async"), False))
     if made.id is None:
         raise OutcomeUnknown("the sidecar's answer has no call id", code=1001, status=response.status, key=made.key)
     return made.id
@@ -149,6 +151,10 @@ def start(made: Call, wait: float) -> Flow[str]:
 
 def stream(made: Call, wait: float) -> Flow[Any]:
     """Emits the events of a call; its result."""
+    return (yield from _named(made, _stream(made, wait)))
+
+
+def _stream(made: Call, wait: float) -> Flow[Any]:
     patience = Patience(made.timeout, wait)
     while True:
         made.last_event_id = ""
@@ -165,7 +171,7 @@ def stream(made: Call, wait: float) -> Flow[Any]:
 def wait_for(call_id: str, wait: float) -> Flow[Any]:
     """The result of a call that was started before."""
     made = Call("", b"", "", {}, {}, None, None, id=call_id)
-    last = yield from resume(made, Patience(None, wait), silent=True)
+    last = yield from _named(made, resume(made, Patience(None, wait), silent=True))
     if last is not None:
         return _last(last, made)
     # A sidecar that has restarted has no events of the call, and may still know how it ended.
@@ -250,6 +256,15 @@ def pages(place: str, member: str, query: Mapping[str, Any], limit: Optional[int
             return items if limit is None else items[:limit]
 
 
+def _named(made: Call, flow: Flow[T]) -> Flow[T]:
+    """The flow, whose errors name the call and its key."""
+    try:
+        return (yield from flow)
+    except CapdError as error:
+        error.call, error.key = error.call or made.id, error.key or made.key or None
+        raise
+
+
 def _safe(request: Request, wait: float) -> Flow[Response]:
     """The answer to a request that may be repeated: reading, cancelling, putting by content."""
     patience = Patience(None, wait)
@@ -274,12 +289,7 @@ def _answer(made: Call, patience: Patience, request: Request, is_stream: bool) -
         try:
             response: Response = yield effect
         except TransportError as error:
-            try:
-                pause = patience.after_failure(error, request.written)
-            except CapdError as final:
-                final.key, final.call = made.key, made.id
-                raise
-            yield Pause(pause)
+            yield Pause(patience.after_failure(error, request.written))
             continue
         if response.status < 300:
             _note_id(made, response)
