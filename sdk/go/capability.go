@@ -121,21 +121,25 @@ func InvocationOf(ctx context.Context) *Invocation {
 }
 
 // Progress tells the caller how far the call is, from 0 to 100. Reports are sent in order.
-func (i *Invocation) Progress(percent float64, text string) {
-	body := map[string]any{"progress_pct": percent}
+func (i *Invocation) Progress(percent int) {
+	i.report("progress", map[string]any{"progress_pct": percent})
+}
+
+// Status tells the caller what the call does, and when it will have its result; zero leaves that out.
+func (i *Invocation) Status(text string, eta time.Duration) {
+	body := map[string]any{}
 	if text != "" {
 		body["status_text"] = text
+	}
+	if eta > 0 {
+		body["eta_ms"] = eta.Milliseconds()
 	}
 	i.report("progress", body)
 }
 
 // Ask tells the caller that the call waits for something that only the caller's side can do.
-func (i *Invocation) Ask(prompt string, options ...string) {
-	body := map[string]any{"prompt": prompt}
-	if len(options) > 0 {
-		body["options"] = options
-	}
-	i.report("input", body)
+func (i *Invocation) Ask(prompt string) {
+	i.report("input", map[string]any{"prompt": prompt})
 }
 
 func (i *Invocation) report(what string, body any) {

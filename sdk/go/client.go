@@ -76,10 +76,10 @@ type Schema struct {
 type CallOption func(*callOptions)
 
 type callOptions struct {
-	version, key, thread, traceparent string
-	hasKey                            bool
-	timeout                           time.Duration
-	builtAgainst                      [2]*Schema
+	version, key, thread, traceparent, to string
+	hasKey                                bool
+	timeout, ttl                          time.Duration
+	builtAgainst                          [2]*Schema
 }
 
 // Version is the range of versions that will do, such as ">=1.0.0 <2.0.0".
@@ -98,6 +98,12 @@ func Thread(thread string) CallOption { return func(o *callOptions) { o.thread =
 func Traceparent(traceparent string) CallOption {
 	return func(o *callOptions) { o.traceparent = traceparent }
 }
+
+// To names the provider's DID, where only that one will do.
+func To(did string) CallOption { return func(o *callOptions) { o.to = did } }
+
+// TTL is how long the sidecars remember the call and its key; a day unless set.
+func TTL(ttl time.Duration) CallOption { return func(o *callOptions) { o.ttl = ttl } }
 
 // BuiltAgainst names the schemas that the caller was generated from; nil is a side without a schema. A provider that has
 // drifted from them is refused before anything is sent.
@@ -139,6 +145,9 @@ func makeCall(ctx context.Context, name string, params any, options []CallOption
 	if chosen.traceparent != "" {
 		call.header["traceparent"] = chosen.traceparent
 	}
+	if chosen.ttl > 0 {
+		call.header["Capd-Ttl"] = milliseconds(chosen.ttl)
+	}
 	for name, value := range call.header {
 		if strings.ContainsFunc(value, func(r rune) bool { return r < 0x20 || r == 0x7f }) {
 			return nil, fmt.Errorf("capd: %s: %q has control characters", name, value)
@@ -158,13 +167,20 @@ func makeCall(ctx context.Context, name string, params any, options []CallOption
 		query = "&version=" + escape(chosen.version)
 	}
 	if call.timeout > 0 {
-		query += fmt.Sprintf("&timeout=%dms", max(1, call.timeout.Round(time.Millisecond).Milliseconds()))
+		query += "&timeout=" + milliseconds(call.timeout)
+	}
+	if chosen.to != "" {
+		query += "&to=" + escape(chosen.to)
 	}
 	call.target = "/v1/call/" + strings.ReplaceAll(escape(name), "%3A", ":")
 	if query != "" {
 		call.target += "?" + query[1:]
 	}
 	return call, nil
+}
+
+func milliseconds(duration time.Duration) string {
+	return fmt.Sprintf("%dms", max(1, duration.Round(time.Millisecond).Milliseconds()))
 }
 
 func hashOf(schema *Schema) string {

@@ -80,13 +80,10 @@ func (s *Stream) Result() json.RawMessage { return s.result }
 // Err is why there is no result; see [Call].
 func (s *Stream) Err() error { return s.err }
 
-// Close ends the stream. A call that has not ended is cancelled.
+// Close ends the stream. A call that has not ended runs on: cancel the context to cancel it.
 func (s *Stream) Close() {
 	if s.open != nil {
 		s.open.end()
-	}
-	if s.stage != ended && !s.isSilent {
-		s.client.abandon(s.call)
 	}
 	s.stage = ended
 }
@@ -196,7 +193,13 @@ func (s *Stream) read() (*Event, error) {
 		return nil, err
 	case "result":
 		s.open.end()
-		s.stage, s.result = ended, got.data
+		var last struct {
+			Result json.RawMessage `json:"result"`
+		}
+		if json.Unmarshal(got.data, &last) != nil || last.Result == nil {
+			return nil, &OutcomeUnknown{Problem{Code: 1001, Message: "the last event of the stream has no result", Retry: "no"}}
+		}
+		s.stage, s.result = ended, last.Result
 	}
 	return &Event{Kind: got.kind, Data: got.data}, nil
 }

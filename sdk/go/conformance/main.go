@@ -332,18 +332,20 @@ func perform(call *capd.Invocation, verb string, argument json.RawMessage) error
 		return told
 	case "progress":
 		var body struct {
-			Percent float64 `json:"progress_pct"`
-			Text    string  `json:"status_text"`
+			Percent *int   `json:"progress_pct"`
+			Text    string `json:"status_text"`
+			ETA     int64  `json:"eta_ms"`
 		}
 		check(json.Unmarshal(argument, &body))
-		call.Progress(body.Percent, body.Text)
+		if body.Percent != nil {
+			call.Progress(*body.Percent)
+		} else {
+			call.Status(body.Text, time.Duration(body.ETA)*time.Millisecond)
+		}
 	case "input":
-		var body struct {
-			Prompt  string
-			Options []string
-		}
+		var body struct{ Prompt string }
 		check(json.Unmarshal(argument, &body))
-		call.Ask(body.Prompt, body.Options...)
+		call.Ask(body.Prompt)
 	}
 	return nil
 }
