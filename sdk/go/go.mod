@@ -1,0 +1,3 @@
+module capd
+
+go 1.22
