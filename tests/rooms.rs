@@ -5,6 +5,8 @@
 //! the edges within one layer, each with its reason. A module that the table does not have fails as well: whoever adds one
 //! says where it stands. Tests, examples and benchmarks may name anything.
 
+#![allow(clippy::unwrap_used, reason = "whatever cannot be read fails the test")]
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};

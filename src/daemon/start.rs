@@ -4,6 +4,7 @@ mod contract;
 mod files;
 mod hashes;
 mod identity;
+mod peers;
 mod processes;
 mod reading;
 mod rooms;
@@ -176,11 +177,7 @@ pub(super) async fn start_on(
     }
     sidecar::start(&sidecar);
     let bound = listen(&config, &host).await?;
-    for peer in &config.peers {
-        if !peer.addresses.is_empty() {
-            dial::keep_connected(&host, parse_did(&peer.did)?, peer.addresses.iter().map(address).collect());
-        }
-    }
+    peers::dial(&host, &config)?;
     tracing::info!(did = %sidecar.ctx.did(), "ready");
     let drain_timeout = Duration::from_millis(config.timeouts.drain_ms);
     Ok(Daemon { sidecar, host, bound, threads, faults, drain_timeout })
@@ -188,9 +185,7 @@ pub(super) async fn start_on(
 
 pub(super) fn check(config: &Config) -> Result<Vec<String>, StartError> {
     keyring(config)?;
-    for peer in &config.peers {
-        parse_did(&peer.did)?;
-    }
+    peers::parsed(config)?;
     let rules = rules(config)?;
     let mut odd = warnings(config, &rules);
     odd.extend(identity::is_known(config).err().map(|error| error.to_string()));

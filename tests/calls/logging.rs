@@ -70,9 +70,7 @@ fn a_log_filter_overrides_the_level_by_module() {
     caller.result(&id);
     let log = sidecar.log();
     assert!(
-        log.contains(" access: ")
-            && log.contains(" DEBUG capd_net::")
-            && !log.contains(" INFO capd::daemon"),
+        log.contains(" access: ") && log.contains(" DEBUG capd_net::") && !log.contains(" INFO capd::daemon"),
         "{log}"
     );
 }

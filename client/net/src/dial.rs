@@ -9,7 +9,7 @@ use std::io;
 use capd_proto::identity::Did;
 
 #[cfg(feature = "peer")]
-pub use keep::{connect, keep_connected};
+pub use keep::{Dialling, connect, keep_connected};
 
 use super::close::CloseReason;
 

@@ -28,7 +28,7 @@ impl Desk {
         let refused: BTreeMap<Did, String> =
             self.directory.unlinked.refused_peers(self.ctx.clock.monotonic_ms()).into_iter().collect();
         let mut dids = self.directory.peers.all();
-        dids.extend(self.door.admission.named().cloned());
+        dids.extend(self.door.admission.named());
         dids.extend(refused.keys().cloned());
         let listed = dids.into_iter().map(|did| {
             let links = self.directory.peers.links(&did);

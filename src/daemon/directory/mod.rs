@@ -1,10 +1,11 @@
 //! Links to peers in; which peers there are, what they and this sidecar serve, and the schemas of it, out.
 //!
-//! [`peers`] knows the links to each peer, [`unlinked`] why one has none, [`probe`] sees to it that links are alive.
+//! [`peers`] knows the links to each peer, [`expected`] who is to be one, [`unlinked`] why one has none, [`probe`] sees to it that links are alive.
 //! [`refresh`] asks peers what they serve, [`answer`] gathers what they say within bounds, [`serves`] says what of it counts,
 //! [`hashes`] holds it against what it hashes to. [`schemas`] has the documents, its own and those of peers.
 
 mod answer;
+pub(in crate::daemon) mod expected;
 pub(in crate::daemon) mod hashes;
 pub(in crate::daemon) mod peers;
 mod probe;

@@ -11,6 +11,7 @@ use capd_proto::identity::{Did, PublicKey};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+use super::expected::{Expected, Reason};
 use crate::changes::{Changes, Watch};
 use crate::daemon::context::{Refusal, lock};
 use crate::net::{Clock, Link, LinkId};
@@ -19,7 +20,7 @@ use crate::net::{Clock, Link, LinkId};
 pub(in crate::daemon) struct Peers {
     clock: Clock,
     /// Peers that we dial, whose capabilities are therefore worth waiting for.
-    expected: BTreeSet<Did>,
+    expected: Expected,
     state: Mutex<BTreeMap<Did, Peer>>,
     /// Held while what a peer says, or that it is gone, is decided on and registered.
     registering: Mutex<()>,
@@ -53,10 +54,10 @@ struct Peer {
 }
 
 impl Peers {
-    pub(in crate::daemon) fn new(clock: Clock, expected: BTreeSet<Did>) -> Self {
+    pub(in crate::daemon) fn new(clock: Clock) -> Self {
         Self {
             clock,
-            expected,
+            expected: Expected::default(),
             state: Mutex::default(),
             registering: Mutex::default(),
             refreshed_ms: AtomicU64::new(0),
@@ -64,6 +65,12 @@ impl Peers {
             is_asking: AtomicBool::new(false),
             answers: Changes::default(),
         }
+    }
+
+    /// Expects a peer: what it serves is worth waiting for.
+    pub(in crate::daemon) fn expect(&self, did: Did, reason: Reason) {
+        self.expected.add(did, reason);
+        self.changed();
     }
 
     /// Takes a link in; with the first one to a peer it gives what is set when the last one is gone.
@@ -196,7 +203,7 @@ impl Peers {
 
     /// Every peer that we dial or that has a link.
     pub(in crate::daemon) fn all(&self) -> BTreeSet<Did> {
-        let mut all = self.expected.clone();
+        let mut all: BTreeSet<_> = self.expected.those(|_| true).into_iter().collect();
         all.extend(self.connected());
         all
     }
@@ -285,11 +292,7 @@ impl Peers {
     /// Peers that we dial and that have not said what they serve.
     pub(in crate::daemon) fn unknown(&self) -> Vec<Did> {
         let state = lock(&self.state);
-        self.expected
-            .iter()
-            .filter(|did| !state.get(*did).is_some_and(|peer| peer.is_known))
-            .cloned()
-            .collect()
+        self.expected.those(|did| !state.get(did).is_some_and(|peer| peer.is_known))
     }
 
     /// Whether a peer has a link and has said what it serves.

@@ -14,7 +14,7 @@ use crate::daemon::context::lock;
 
 /// What peers may serve, and what they declare beyond that.
 pub(in crate::daemon) struct Serves {
-    listed: BTreeMap<Did, Vec<CapabilityPattern>>,
+    listed: Mutex<BTreeMap<Did, Vec<CapabilityPattern>>>,
     /// What a peer may serve that is not listed.
     others: Vec<CapabilityPattern>,
     withheld: Mutex<BTreeMap<Did, Withheld>>,
@@ -47,16 +47,20 @@ impl Beyond {
 }
 
 impl Serves {
-    pub(in crate::daemon) fn new(
-        listed: BTreeMap<Did, Vec<CapabilityPattern>>,
-        others: Vec<CapabilityPattern>,
-    ) -> Self {
-        Self { listed, others, withheld: Mutex::default() }
+    /// Any peer may serve `others` until something is [said of it](Self::list).
+    pub(in crate::daemon) fn new(others: Vec<CapabilityPattern>) -> Self {
+        Self { listed: Mutex::default(), others, withheld: Mutex::default() }
+    }
+
+    /// Says what a peer may serve.
+    pub(in crate::daemon) fn list(&self, peer: Did, patterns: Vec<CapabilityPattern>) {
+        lock(&self.listed).insert(peer, patterns);
     }
 
     /// Whether a peer may serve a name.
     pub(super) fn allows(&self, peer: &Did, name: &CapabilityName) -> bool {
-        let patterns = self.listed.get(peer).unwrap_or(&self.others);
+        let listed = lock(&self.listed);
+        let patterns = listed.get(peer).unwrap_or(&self.others);
         patterns.iter().any(|pattern| pattern.matches(name.as_str()))
     }
 
@@ -83,7 +87,7 @@ impl Serves {
     /// Forgets what a peer declared that has no link any more. What the log has told of a listed peer stays told.
     pub(super) fn gone(&self, peer: &Did) {
         let mut withheld = lock(&self.withheld);
-        if !self.listed.contains_key(peer) {
+        if !lock(&self.listed).contains_key(peer) {
             withheld.remove(peer);
         } else if let Some(of_peer) = withheld.get_mut(peer) {
             of_peer.count = 0;
@@ -124,8 +128,9 @@ mod tests {
 
     #[test]
     fn a_listed_peer_serves_what_its_table_says_and_others_what_is_said_of_all() {
-        let listed = [(did(1), vec!["org.pay.*".parse().unwrap()]), (did(2), Vec::new())];
-        let serves = Serves::new(listed.into(), vec!["org.dev.*".parse().unwrap()]);
+        let serves = Serves::new(vec!["org.dev.*".parse().unwrap()]);
+        serves.list(did(1), vec!["org.pay.*".parse().unwrap()]);
+        serves.list(did(2), Vec::new());
         let may = |seed, text| serves.allows(&did(seed), &name(text));
         assert!(may(1, "org.pay.charge") && !may(1, "org.payments.charge") && !may(1, "org.dev.one"));
         assert!(!may(2, "org.pay.charge") && !may(2, "org.dev.one"));
@@ -134,7 +139,8 @@ mod tests {
 
     #[test]
     fn what_is_withheld_is_counted_for_as_long_as_the_peer_is_there() {
-        let serves = Serves::new([(did(1), Vec::new())].into(), Vec::new());
+        let serves = Serves::new(Vec::new());
+        serves.list(did(1), Vec::new());
         for peer in [did(1), did(2)] {
             let mut beyond = Beyond::default();
             (0..100).for_each(|number| beyond.add(&name(&format!("org.pay.a{number}"))));

@@ -1,13 +1,12 @@
 //! A configuration in; the rooms of a sidecar, made from the lowest up, out.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, Weak};
 
 use capd_proto::ledger::Limits;
 
 use super::contract::gate;
 use super::reading::Reading;
-use super::{StartError, keyring, parse_did};
+use super::{StartError, keyring, peers};
 use crate::config::{Admit, Config};
 use crate::daemon::account::access::Access;
 use crate::daemon::account::{Account, Told};
@@ -32,6 +31,9 @@ use crate::schema::Artifacts;
 use crate::store::audit::Audit;
 use crate::store::{Medium, Writer};
 
+/// A sidecar, and what writes its journal.
+type Made<S> = (Arc<Sidecar>, Writer<Written, S>);
+
 /// The rooms of a sidecar, from the lowest up, and what must run before its journal does anything.
 pub(super) fn rooms<M: Medium>(
     config: &Config,
@@ -40,22 +42,12 @@ pub(super) fn rooms<M: Medium>(
     system: System,
     medium: &M,
     audit: Audit,
-) -> Result<(Arc<Sidecar>, Writer<Written, M::Storage>), StartError> {
-    let mut listed = BTreeSet::new();
-    let mut expected = BTreeSet::new();
-    let mut serves = BTreeMap::new();
-    for peer in &config.peers {
-        let did = parse_did(&peer.did)?;
-        if !peer.addresses.is_empty() {
-            expected.insert(did.clone());
-        }
-        serves.insert(did.clone(), peer.serves.clone());
-        listed.insert(did);
-    }
-    let admission = match config.peer.admit {
-        Admit::Listed => Admission::Listed(listed),
-        Admit::Any => Admission::Anyone,
-    };
+) -> Result<Made<M::Storage>, StartError> {
+    let configured = peers::parsed(config)?;
+    let admission = Admission::new(match config.peer.admit {
+        Admit::Listed => false,
+        Admit::Any => true,
+    });
     let limits = &config.limits;
     let bounds = Limits {
         calls_max: limits.ledger_entries_max,
@@ -77,7 +69,7 @@ pub(super) fn rooms<M: Medium>(
         denied: limits.denied_rate_per_peer,
     };
     let clock = system.clock.clone();
-    let peers = Peers::new(system.clock.clone(), expected);
+    let links = Peers::new(system.clock.clone());
     let ctx = Ctx::new(
         identity,
         system,
@@ -96,8 +88,8 @@ pub(super) fn rooms<M: Medium>(
     let gate = gate(declaration, &artifacts)?;
     let directory = Directory::new(
         (Arc::clone(&ctx), Arc::clone(&account), Arc::clone(&asks)),
-        peers,
-        Serves::new(serves, config.peer.serves.clone()),
+        links,
+        Serves::new(config.peer.serves.clone()),
         artifacts,
         directory::Bounds {
             // A link that is given up for its silence needs no further reason.
@@ -163,6 +155,7 @@ pub(super) fn rooms<M: Medium>(
             waiting: Mutex::default(),
         }
     });
+    peers::take(&sidecar, &configured);
     Ok((sidecar, writer))
 }
 

@@ -2,11 +2,13 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use capd_proto::identity::Did;
+use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
 use super::{Address, ConnectError, Transport};
@@ -55,26 +57,61 @@ pub async fn connect(
     Err(last)
 }
 
+/// A peer that is dialled, until it is [stopped](Self::stop) or the host shuts down. Letting go of it changes nothing.
+#[derive(Clone)]
+pub struct Dialling(Arc<Shared>);
+
+struct Shared {
+    addresses: Mutex<Arc<[Address]>>,
+    /// Ends the pause before the next round.
+    renewed: Notify,
+    stopped: CancellationToken,
+}
+
+impl Dialling {
+    /// Dials other addresses from the next round on, which begins at once unless there is a link.
+    pub fn set_addresses(&self, addresses: Vec<Address>) {
+        *lock(&self.0.addresses) = addresses.into();
+        self.0.renewed.notify_one();
+    }
+
+    /// Dials no more. A link that is up stays.
+    pub fn stop(&self) {
+        self.0.stopped.cancel();
+    }
+
+    fn addresses(&self) -> Arc<[Address]> {
+        Arc::clone(&lock(&self.0.addresses))
+    }
+}
+
 /// Keeps a link to `peer` up until the host shuts down: dials the addresses in order, and again when the link is lost.
 ///
 /// Pauses start at `redial_delay_min`, double up to `redial_delay_max`, and are shortened at random by up to half. They
 /// start over once a link has lasted as long as the pause that would follow it. The service is told what became of each
 /// round that gave no link.
-pub fn keep_connected(host: &Arc<Host>, peer: Did, addresses: Vec<Address>) {
-    let host = Arc::clone(host);
+pub fn keep_connected(host: &Arc<Host>, peer: Did, addresses: Vec<Address>) -> Dialling {
+    let dialling = Dialling(Arc::new(Shared {
+        addresses: Mutex::new(addresses.into()),
+        renewed: Notify::new(),
+        stopped: CancellationToken::new(),
+    }));
+    let (host, dialled) = (Arc::clone(host), dialling.clone());
     let (tasks, shutdown) = (host.tasks.clone(), host.shutdown.clone());
     tasks.spawn(async move {
         // Stopping at any point is fine: links drain by themselves at shutdown, and half-open ones are given up.
-        shutdown.run_until_cancelled(dial_forever(&host, &peer, &addresses)).await;
+        let dials = shutdown.run_until_cancelled(dial_forever(&host, &peer, &dialled));
+        dialled.0.stopped.run_until_cancelled(dials).await;
     });
+    dialling
 }
 
-async fn dial_forever(host: &Arc<Host>, peer: &Did, addresses: &[Address]) {
+async fn dial_forever(host: &Arc<Host>, peer: &Did, dialling: &Dialling) {
     let mut failures = 0;
     loop {
         let delay_after =
             |failures| delay(failures, host.settings.redial_delay_min, host.settings.redial_delay_max);
-        if let Some(link) = dial_once(host, peer, addresses).await {
+        if let Some(link) = dial_once(host, peer, &dialling.addresses()).await {
             let since = Instant::now();
             link.closed().await;
             // A peer that takes links only to drop them is not dialled at full speed; one that crashes is.
@@ -84,8 +121,16 @@ async fn dial_forever(host: &Arc<Host>, peer: &Did, addresses: &[Address]) {
         }
         let delay = delay_after(failures);
         failures = failures.saturating_add(1);
-        sleep(jittered(delay, &host.system.random)).await;
+        tokio::select! {
+            biased;
+            () = sleep(jittered(delay, &host.system.random)) => {}
+            () = dialling.0.renewed.notified() => failures = 0,
+        }
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 async fn dial_once(host: &Arc<Host>, peer: &Did, addresses: &[Address]) -> Option<Arc<Link>> {

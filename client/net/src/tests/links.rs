@@ -364,6 +364,29 @@ async fn a_lost_peer_is_dialled_again_until_it_is_back() {
 }
 
 #[tokio::test]
+async fn a_peer_is_dialled_at_its_new_addresses_and_no_more_once_that_is_stopped() {
+    let mut server = End::sidecar(1);
+    let address = tcp::listen(&server.host, LOOPBACK).await.unwrap();
+    // Without new addresses it would pause for an hour.
+    let patient = Settings {
+        redial_delay_min: Duration::from_secs(3_600),
+        redial_delay_max: Duration::from_secs(3_600),
+        ..settings()
+    };
+    let mut client = End::sidecar_with(2, patient);
+    let dead = Address { transport: Transport::Tcp, host: "127.0.0.1".to_owned(), port: 1 };
+    let live = Address { transport: Transport::Tcp, host: address.ip().to_string(), port: address.port() };
+    let dialling = dial::keep_connected(&client.host, server.did(), vec![dead]);
+    dialling.set_addresses(vec![live]);
+    server.opened().await;
+    let link = client.opened().await;
+    dialling.stop();
+    assert!(!link.is_closed(), "a link that is up stays");
+    client.shut_down().await;
+    server.shut_down().await;
+}
+
+#[tokio::test]
 async fn shutting_down_drains_every_link() {
     let mut pair = Pair::open(Kind::PeerQuic).await;
     pair.server.shut_down().await;

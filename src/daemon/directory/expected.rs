@@ -1,0 +1,39 @@
+//! Who is to be a peer, and why: whoever is expected is worth waiting for.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
+
+use capd_proto::identity::Did;
+
+use crate::daemon::context::lock;
+
+/// Why a peer is expected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::daemon) enum Reason {
+    /// The owner has us dial it.
+    Configured,
+}
+
+/// Peers that are expected, each for one reason at least.
+#[derive(Default)]
+pub(super) struct Expected(Mutex<BTreeMap<Did, BTreeSet<Reason>>>);
+
+impl Expected {
+    /// Expects a peer for one more reason.
+    pub(super) fn add(&self, did: Did, reason: Reason) {
+        lock(&self.0).entry(did).or_default().insert(reason);
+    }
+
+    pub(super) fn contains(&self, did: &Did) -> bool {
+        lock(&self.0).contains_key(did)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        lock(&self.0).is_empty()
+    }
+
+    /// All that are expected and fit, in the order of their DIDs.
+    pub(super) fn those(&self, mut fits: impl FnMut(&Did) -> bool) -> Vec<Did> {
+        lock(&self.0).keys().filter(|did| fits(did)).cloned().collect()
+    }
+}
