@@ -36,7 +36,7 @@ share() { # sidecar
     /\[k\]/                                                             { add("kernel: sockets, wake-ups, scheduling"); next }
     /quinn|rustls|ring_core|aes_|udp/                                   { add("QUIC and TLS"); next }
     /malloc|free|memmove|memcmp|memset|bytes::|unlink_chunk|_alloc/     { add("memory: allocation, copies, comparisons"); next }
-    /jsonschema|capd::schema|regex/                                     { add("schema check"); next }
+    /jsonschema|capd_schema|regex/                                     { add("schema check"); next }
     /capd_proto::(cbor|frame|envelope|cddl|message|identity|capability)|from_utf8/ { add("frames, CBOR, envelope, CDDL"); next }
     /capd_proto::(call|ledger)|sha2|sha256/                             { add("call machines, ledger and its digest"); next }
     /capd::(daemon|registry|policy|provider|store)/                     { add("daemon: routing, policy, limits, counters"); next }

@@ -164,5 +164,5 @@ pub trait Service: Send + Sync + 'static {
     fn on_close(&self, link: &Arc<Link>, reason: &CloseReason);
 }
 
-#[cfg(all(test, feature = "peer"))]
+#[cfg(test)]
 mod tests;
