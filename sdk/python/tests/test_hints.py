@@ -14,7 +14,9 @@ import pytest
 
 import capd
 from capd import _json
-from capd._hints import DecodeError, Shapes, check_strict
+from capd._hints import Shapes
+from capd._strict import check_strict
+from capd._values import DecodeError
 
 
 class Colour(enum.Enum):

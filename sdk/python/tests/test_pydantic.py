@@ -7,7 +7,8 @@ import pytest
 
 import capd
 from capd import _json
-from capd._hints import DecodeError, Shapes
+from capd._hints import Shapes
+from capd._values import DecodeError
 
 
 class Line(pydantic.BaseModel):

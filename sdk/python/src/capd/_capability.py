@@ -8,7 +8,8 @@ from typing import Any, Callable, Optional, Sequence
 
 from . import _json
 from ._context import Context
-from ._hints import DecodeError, Shape, Shapes, _is_typed_dict, first_paragraph, object_shape, resolved
+from ._hints import Shapes, first_paragraph, is_typed_dict, object_shape, resolved
+from ._values import DecodeError, Shape
 from .errors import CallError, SchemaError
 
 Handler = Callable[..., Any]
@@ -102,7 +103,7 @@ def _whole(parameters: list[inspect.Parameter], hints: dict[str, Any]) -> Option
     if len(parameters) != 1 or parameters[0].default is not inspect.Parameter.empty:
         return None
     hint = hints[parameters[0].name]
-    is_record = dataclasses.is_dataclass(hint) or _is_typed_dict(hint) or callable(getattr(hint, "model_json_schema", None))
+    is_record = dataclasses.is_dataclass(hint) or is_typed_dict(hint) or callable(getattr(hint, "model_json_schema", None))
     return parameters[0].name if is_record else None
 
 

@@ -66,7 +66,8 @@ class Client:
         - `built_against`: the schemas that the caller was generated from; the call is refused with 4902 when the provider's
           do not fit them.
         - `to`: the provider's DID, where only that one will do.
-        - `ttl`: how many seconds the sidecars remember the call and its key; a day unless set.
+        - `ttl`: how many seconds the sidecars remember the call and its key, which bounds the call's time too. Unless set a day
+          for your key, an hour without one.
 
         Raises `Refused`, `Failed`, `OutcomeUnknown` or `Pending`. Ctrl-C cancels the call.
         """

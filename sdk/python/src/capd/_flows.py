@@ -18,6 +18,11 @@ from .errors import CapdError, OutcomeUnknown
 
 T = TypeVar("T")
 
+#: How long a key of the SDK's own is kept: as long as a call without a key is remembered. It bounds the call's time as well.
+OWN_KEY_SECONDS = 3600.0
+#: The same of a call with a timeout, on top of that.
+OWN_KEY_MARGIN_SECONDS = 300.0
+
 EVENT_STREAM = "text/event-stream"
 #: The most items that the sidecar gives on one page.
 PAGE_ITEMS_MAX = 1000
@@ -90,7 +95,10 @@ def make_call(name: str, params: Any, *, version: Optional[str], timeout: Option
 
     Raises `TypeError` or `ValueError` for arguments that cannot be sent.
     """
-    key = uuid.uuid4().hex if key is None else key
+    if key is None:
+        key = uuid.uuid4().hex
+        # Nobody else knows this key, and each one is kept by both sidecars: no longer than it can be of use.
+        ttl = ttl or (OWN_KEY_SECONDS if timeout is None else timeout + OWN_KEY_MARGIN_SECONDS)
     headers = {"Idempotency-Key": _header("key", key)}
     if not 1 <= len(key.encode("utf-8")) <= 255:
         raise ValueError("key: an idempotency key has 1 to 255 bytes")
@@ -182,8 +190,9 @@ def wait_for(call_id: str, wait: float) -> Flow[Any]:
             return known["result"]
         if "error" in known:
             raise of_problem(known["error"], None, call_id)
-        if known.get("state") == "finished":
-            raise OutcomeUnknown("the call has ended, and its answer is not recorded here", code=5902, name="INTERRUPTED", call=call_id)
+        if known.get("state") in ("finished", "unknown"):
+            raise OutcomeUnknown("the sidecar has no record of the call's answer; ask again with the call's key", code=5902,
+                                 name="INTERRUPTED", call=call_id)
         yield Pause(backoff.pause())
 
 

@@ -8,41 +8,17 @@ from __future__ import annotations
 
 import collections.abc
 import dataclasses
-import datetime
 import enum
-import sys
 import types
 import typing
-import uuid
-from decimal import Decimal
 from typing import Any, Callable, Literal, Optional, Union
 
 from . import _json
+from ._strict import check_strict
+from ._values import SIMPLE, DecodeError, Schema, Shape, expect, of_enum, of_values, token
 from .errors import SchemaError
 
-Schema = dict[str, Any]
-Decode = Callable[[Any, str], Any]
-
-#: The keywords of the strict profile; `definitions` and `$ref` are made here alone.
-KEYWORDS = frozenset((
-    "type", "enum", "const", "properties", "required", "additionalProperties", "items", "minimum", "maximum", "exclusiveMinimum",
-    "exclusiveMaximum", "minLength", "maxLength", "pattern", "minItems", "maxItems", "uniqueItems", "oneOf", "anyOf", "allOf", "not",
-    "$ref", "format", "title", "description", "default", "examples", "definitions",
-))
-FORMATS = frozenset(("uuid", "email", "uri", "uri-reference", "date-time"))
-_SUBSCHEMAS = ("items", "additionalProperties", "not")
-_LISTS = ("oneOf", "anyOf", "allOf")
-_MAPS = ("properties", "definitions")
 _UNION_TYPES = (Union, getattr(types, "UnionType", Union))
-
-
-class DecodeError(ValueError):
-    """JSON that is no value of its type, at a JSON pointer."""
-
-    def __init__(self, path: str, message: str) -> None:
-        super().__init__(f"{path or '/'}: {message}")
-        self.path = path or "/"
-        self.message = message
 
 
 class Keywords:
@@ -53,14 +29,6 @@ class Keywords:
 
     def __init__(self, **keywords: Any) -> None:
         self.keywords = keywords
-
-
-@dataclasses.dataclass(frozen=True)
-class Shape:
-    """A type as JSON: its schema, and how JSON that fits becomes a value of it."""
-
-    schema: Schema
-    decode: Decode
 
 
 class Shapes:
@@ -77,7 +45,7 @@ class Shapes:
         """The shape of a type hint. `place` is where it is written."""
         if isinstance(hint, (str, typing.ForwardRef)):
             raise SchemaError(f"{place}: {hint!r} cannot be resolved; define the type at module level, before its use")
-        simple = _SIMPLE.get(hint) if _is_hashable(hint) else None
+        simple = SIMPLE.get(hint) if _is_hashable(hint) else None
         if simple is not None:
             return simple
         origin = typing.get_origin(hint)
@@ -93,7 +61,7 @@ class Shapes:
         if origin is typing.Annotated:
             return self._annotated(arguments, place)
         if origin is Literal:
-            return _of_values(list(arguments), place)
+            return of_values(list(arguments), place)
         if origin in _UNION_TYPES:
             return self._union(arguments, place)
         if _name(origin) in ("Required", "NotRequired", "ReadOnly"):
@@ -115,8 +83,8 @@ class Shapes:
 
     def _of_class(self, hint: Any, place: str) -> Shape:
         if isinstance(hint, type) and issubclass(hint, enum.Enum):
-            return _of_enum(hint, place)
-        if typing.is_typeddict(hint) if sys.version_info >= (3, 10) else _is_typed_dict(hint):
+            return of_enum(hint, place)
+        if is_typed_dict(hint):
             return self._named(hint, place, self._typed_dict)
         if isinstance(hint, type) and dataclasses.is_dataclass(hint):
             return self._named(hint, place, self._dataclass)
@@ -163,7 +131,7 @@ class Shapes:
         shape = self.of(item, f"{place}[]")
 
         def decode(value: Any, path: str) -> Any:
-            _expect(isinstance(value, list), path, "is no array")
+            expect(isinstance(value, list), path, "is no array")
             return make([shape.decode(member, f"{path}/{index}") for index, member in enumerate(value)])
 
         schema: Schema = {"type": "array", "items": shape.schema}
@@ -175,8 +143,8 @@ class Shapes:
         shape = self.of(member, f"{place}[…]")
 
         def decode(value: Any, path: str) -> Any:
-            _expect(isinstance(value, dict), path, "is no object")
-            return {name: shape.decode(inner, f"{path}/{_token(name)}") for name, inner in value.items()}
+            expect(isinstance(value, dict), path, "is no object")
+            return {name: shape.decode(inner, f"{path}/{token(name)}") for name, inner in value.items()}
 
         return Shape({"type": "object", "additionalProperties": shape.schema}, decode)
 
@@ -244,7 +212,7 @@ def object_shape(members: dict[str, Shape], required: list[str], defaults: dict[
     for name, shape in members.items():
         properties[name] = shape.schema
         if name in defaults:
-            default = _plain(defaults[name])
+            default = _json.plain(defaults[name])
             properties[name] = {**({"allOf": [shape.schema]} if "$ref" in shape.schema else shape.schema), "default": default}
     schema: Schema = {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
     if not required:
@@ -253,12 +221,12 @@ def object_shape(members: dict[str, Shape], required: list[str], defaults: dict[
         schema["description"] = description
 
     def decode(value: Any, path: str) -> Any:
-        _expect(isinstance(value, dict), path, "is no object")
+        expect(isinstance(value, dict), path, "is no object")
         for name in value:
-            _expect(name in members, f"{path}/{_token(name)}", "is not expected")
+            expect(name in members, f"{path}/{token(name)}", "is not expected")
         for name in required:
-            _expect(name in value, f"{path}/{_token(name)}", "is required")
-        values = {name: members[name].decode(member, f"{path}/{_token(name)}") for name, member in value.items()}
+            expect(name in value, f"{path}/{token(name)}", "is required")
+        values = {name: members[name].decode(member, f"{path}/{token(name)}") for name, member in value.items()}
         try:
             return make(values)
         except (TypeError, ValueError) as error:
@@ -266,26 +234,6 @@ def object_shape(members: dict[str, Shape], required: list[str], defaults: dict[
             raise DecodeError(path, str(error)) from None
 
     return Shape(schema, decode)
-
-
-def check_strict(schema: Any, place: str, pointer: str = "") -> None:
-    """Raises `SchemaError` for a schema that is not within the strict profile."""
-    if isinstance(schema, bool) or not isinstance(schema, dict):
-        return
-    for name, value in schema.items():
-        at = f"{pointer}/{name}"
-        if name not in KEYWORDS:
-            raise SchemaError(f"{place}: the strict profile does not have the keyword {name!r} (at {at})")
-        if name == "format" and value not in FORMATS:
-            raise SchemaError(f"{place}: the strict profile does not have the format {value!r} (at {at}); it has {', '.join(sorted(FORMATS))}")
-        if name in _SUBSCHEMAS:
-            check_strict(value, place, at)
-        elif name in _LISTS:
-            for index, inner in enumerate(value):
-                check_strict(inner, place, f"{at}/{index}")
-        elif name in _MAPS:
-            for member, inner in value.items():
-                check_strict(inner, place, f"{at}/{member}")
 
 
 def resolved(of: Any, place: str) -> dict[str, Any]:
@@ -296,82 +244,12 @@ def resolved(of: Any, place: str) -> dict[str, Any]:
         raise SchemaError(f"{place}: a type hint cannot be resolved: {error}") from None
 
 
-def _of_values(values: list[Any], place: str) -> Shape:
-    for value in values:
-        if not isinstance(value, (str, int, bool, type(None))):
-            raise SchemaError(f"{place}: {value!r} is no JSON value that a schema can list")
-
-    def decode(value: Any, path: str) -> Any:
-        for each in values:
-            if each == value and isinstance(each, bool) == isinstance(value, bool):
-                return each
-        raise DecodeError(path, f"is none of {values}")
-
-    return Shape({"enum": values}, decode)
-
-
-def _of_enum(kind: type[enum.Enum], place: str) -> Shape:
-    shape = _of_values([member.value for member in kind], f"{place} → {kind.__name__}")
-    return Shape(shape.schema, lambda value, path: kind(shape.decode(value, path)))
-
-
-def _expect(holds: bool, path: str, message: str) -> None:
-    if not holds:
-        raise DecodeError(path, message)
-
-
-def _decode_int(value: Any, path: str) -> int:
-    _expect(isinstance(value, (int, float, Decimal)) and not isinstance(value, bool) and value == int(value), path, "is no integer")
-    return int(value)
-
-
-def _decode_float(value: Any, path: str) -> Union[int, float]:
-    _expect(isinstance(value, (int, float, Decimal)) and not isinstance(value, bool), path, "is no number")
-    # An int is a float to Python's type checkers, and keeps its digits.
-    return value if isinstance(value, int) else float(value)
-
-
-def _decode_decimal(value: Any, path: str) -> Decimal:
-    _expect(isinstance(value, (int, float, Decimal)) and not isinstance(value, bool), path, "is no number")
-    return Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
-
-
-def _decoder(kind: type, message: str) -> Decode:
-    def decode(value: Any, path: str) -> Any:
-        _expect(isinstance(value, kind), path, message)
-        return value
-
-    return decode
-
-
-def _decode_datetime(value: Any, path: str) -> datetime.datetime:
-    try:
-        return datetime.datetime.fromisoformat(value[:-1] + "+00:00" if value[-1:] in ("Z", "z") else value)
-    except (TypeError, ValueError):
-        raise DecodeError(path, "is no date-time") from None
-
-
-def _decode_uuid(value: Any, path: str) -> uuid.UUID:
-    try:
-        return uuid.UUID(value)
-    except (AttributeError, TypeError, ValueError):
-        raise DecodeError(path, "is no uuid") from None
-
-
 def _of_pydantic(error: ValueError, path: str) -> DecodeError:
     listing = getattr(error, "errors", None)
     first = listing()[0] if callable(listing) else None
     if not isinstance(first, dict):
         return DecodeError(path, "does not fit its model")
-    return DecodeError(path + "".join(f"/{_token(str(part))}" for part in first.get("loc", ())), str(first.get("msg", "does not fit its model")))
-
-
-def _plain(value: Any) -> Any:
-    return _json.plain(value)
-
-
-def _token(name: str) -> str:
-    return name.replace("~", "~0").replace("/", "~1")
+    return DecodeError(path + "".join(f"/{token(str(part))}" for part in first.get("loc", ())), str(first.get("msg", "does not fit its model")))
 
 
 def _doc(kind: Any) -> Optional[str]:
@@ -399,7 +277,8 @@ def _is_hashable(hint: Any) -> bool:
     return True
 
 
-def _is_typed_dict(hint: Any) -> bool:
+def is_typed_dict(hint: Any) -> bool:
+    """Whether it is a TypedDict."""
     return isinstance(hint, type) and issubclass(hint, dict) and hasattr(hint, "__required_keys__")
 
 
@@ -417,17 +296,4 @@ _INSTEAD = {
     "bytearray": "; say str with base64url text",
     "Path": "; say str",
     "complex": "; say a dataclass of two numbers",
-}
-_SIMPLE: dict[Any, Shape] = {
-    str: Shape({"type": "string"}, _decoder(str, "is no text")),
-    bool: Shape({"type": "boolean"}, _decoder(bool, "is no boolean")),
-    int: Shape({"type": "integer"}, _decode_int),
-    float: Shape({"type": "number"}, _decode_float),
-    Decimal: Shape({"type": "number"}, _decode_decimal),
-    type(None): Shape({"type": "null"}, _decoder(type(None), "is not null")),
-    None: Shape({"type": "null"}, _decoder(type(None), "is not null")),
-    uuid.UUID: Shape({"type": "string", "format": "uuid"}, _decode_uuid),
-    datetime.datetime: Shape({"type": "string", "format": "date-time"}, _decode_datetime),
-    Any: Shape({}, lambda value, path: value),
-    object: Shape({}, lambda value, path: value),
 }
