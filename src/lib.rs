@@ -9,6 +9,7 @@
 //! what becomes of a panic.
 
 pub mod admin;
+pub mod api;
 mod changes;
 pub mod client;
 pub mod config;

@@ -8,14 +8,13 @@ use std::sync::{Arc, Mutex, Weak};
 use ahash::HashMap;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use capd_proto::cbor::Writer;
 use capd_proto::code::Code;
 use capd_proto::envelope::{Draft, Encoded, Envelope, Ext, MessageId};
 use capd_proto::identity::Did;
 use capd_proto::limits::EXT_CAPABILITY_ID;
 use capd_proto::message::{
-    self, CapResult, ContentHash, Declare, Descriptor, DescriptorDraft, ErrorBody, HashAlg, RateLimit,
-    Request, RetryPolicy, SchemaRef, SchemaSource, Type,
+    self, CapResult, ContentHash, Declare, Descriptor, ErrorBody, HashAlg, RateLimit, Request, SchemaRef,
+    SchemaSource, Type,
 };
 use capd_proto::rate::Rate;
 
@@ -155,18 +154,12 @@ impl Node {
         let Some((program, args)) = declared.command.as_deref().and_then(<[String]>::split_first) else {
             return Ok(());
         };
-        let mut draft = DescriptorDraft::new(declared.id.clone());
+        let mut draft = declared.draft();
         draft.input_schema = self.declared_schema(declared.input_schema.as_ref())?;
         draft.output_schema = self.declared_schema(declared.output_schema.as_ref())?;
-        describe(&mut draft, declared);
         draft.static_hash = hashed.map(|hashed| hashed.static_hash.0);
         draft.lineage = hashed.map(|hashed| hashed.lineage.0);
-        let mut descriptor = draft.finish().map_err(|error| (None, error.to_string()))?;
-        if !declared.instructions.is_empty() {
-            let bytes =
-                with_fields(descriptor.as_bytes(), &[("instructions", &list(&declared.instructions))]);
-            descriptor = Descriptor::decode(&bytes).map_err(|error| (None, error.to_string()))?;
-        }
+        let descriptor = draft.finish().map_err(|error| (None, error.to_string()))?;
         let concurrency = declared.concurrency.unwrap_or(PROCESSES_DEFAULT);
         let spec = ProcessSpec {
             program: program.clone(),
@@ -384,41 +377,6 @@ fn check_rate(descriptor: &Descriptor) -> Result<(), Refusal> {
     Rate::new(*requests, period, *burst).map(drop).map_err(|error| {
         Refusal::new(Code::BAD_REQUEST, format!("`rate_limit` of {}: {error}", descriptor.id))
     })
-}
-
-fn describe(draft: &mut DescriptorDraft, declared: &Declared) {
-    draft.description.clone_from(&declared.description);
-    draft.category.clone_from(&declared.category);
-    draft.since.clone_from(&declared.since);
-    draft.idempotent = Some(declared.idempotent);
-    draft.timeout_ms = declared.timeout_ms;
-    draft.permissions.clone_from(&declared.permissions);
-    draft.deprecated = declared.deprecated;
-    draft.supported_ranges.clone_from(&declared.supported_ranges);
-    draft.min_schema_version.clone_from(&declared.min_schema_version);
-    draft.rate_limit = declared.rate_limit.as_ref().map(|limit| RateLimit {
-        requests: limit.requests,
-        period: limit.period.clone(),
-        burst: limit.burst,
-    });
-    draft.retry_policy = declared.retry_policy.as_ref().map(|policy| RetryPolicy {
-        max_attempts: policy.max_attempts.map(u64::from),
-        backoff_multiplier: policy.backoff_multiplier,
-        initial_delay_ms: policy.initial_delay_ms,
-        max_delay_ms: policy.max_delay_ms,
-        retry_on: policy.retry_on.clone(),
-    });
-}
-
-/// A list of texts.
-fn list(texts: &[String]) -> Vec<u8> {
-    let mut out = Vec::new();
-    let mut writer = Writer::new(&mut out);
-    writer.array(texts.len() as u64);
-    for text in texts {
-        writer.text(text);
-    }
-    out
 }
 
 /// A reference that names a document by its hash alone (RFC 6920): its bytes come by DOC_REQUEST.

@@ -24,6 +24,7 @@ use super::policy::{is_closed, rules, rules_of, ungranted, warnings};
 use super::reload::Reading;
 use super::serves::Serves;
 use super::{Bound, Daemon};
+use crate::api;
 use crate::config::{self, Admit, Config, Signatures, Transport};
 use crate::declaration::{self, Declaration};
 use crate::net::dial::{self, Address};
@@ -169,6 +170,7 @@ pub(super) async fn start_on(
     let threads: Vec<_> = threads.into_iter().flatten().collect();
     let faults = system.tasks.faults().clone();
     threads.iter().for_each(|thread| thread.faults().forward(&faults));
+    let api_system = system.clone();
     let settings = Settings { starts_commands: helper.is_some(), ..settings(&config) };
     let host = Host::sidecar(settings, seed, node.clone(), system)
         .map_err(|error| StartError::System(error.to_string()))?;
@@ -197,6 +199,7 @@ pub(super) async fn start_on(
             }
         });
     }
+    api::start(&host, api_system, api_options(&config));
     let bound = listen(&config, &host).await?;
     for peer in &config.peers {
         if !peer.addresses.is_empty() {
@@ -407,6 +410,18 @@ fn settings(config: &Config) -> Settings {
         redial_delay_min: ms(config.timeouts.reconnect_initial_ms),
         redial_delay_max: ms(config.timeouts.reconnect_max_ms),
         ..Settings::default()
+    }
+}
+
+/// What the owner chose that holds for HTTP as well.
+fn api_options(config: &Config) -> api::Options {
+    api::Options {
+        agent_name: config.agent.name.clone(),
+        body_bytes_max: config.limits.msg_size_bytes_max as usize,
+        request_timeout: Duration::from_millis(config.timeouts.frame_ms),
+        drain_timeout: Duration::from_millis(config.timeouts.drain_ms),
+        provider_calls_max: config.limits.calls_in_flight_per_provider_max,
+        calls_max: config.limits.requests_waiting_max,
     }
 }
 

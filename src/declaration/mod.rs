@@ -29,6 +29,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use capd_proto::capability::{CapabilityId, CapabilityName, Range, Version};
+use capd_proto::message::{self, DescriptorDraft};
 
 mod fields;
 mod permissions;
@@ -101,6 +102,37 @@ pub struct Declared {
     pub line: usize,
     /// The line of its `command`; that of the capability without one.
     pub command_line: usize,
+}
+
+impl Declared {
+    /// What a descriptor says of it, but for its schemas and hashes.
+    pub fn draft(&self) -> DescriptorDraft {
+        DescriptorDraft {
+            description: self.description.clone(),
+            category: self.category.clone(),
+            since: self.since.clone(),
+            idempotent: Some(self.idempotent),
+            timeout_ms: self.timeout_ms,
+            permissions: self.permissions.clone(),
+            instructions: self.instructions.clone(),
+            deprecated: self.deprecated,
+            supported_ranges: self.supported_ranges.clone(),
+            min_schema_version: self.min_schema_version.clone(),
+            rate_limit: self.rate_limit.as_ref().map(|limit| message::RateLimit {
+                requests: limit.requests,
+                period: limit.period.clone(),
+                burst: limit.burst,
+            }),
+            retry_policy: self.retry_policy.as_ref().map(|policy| message::RetryPolicy {
+                max_attempts: policy.max_attempts.map(u64::from),
+                backoff_multiplier: policy.backoff_multiplier,
+                initial_delay_ms: policy.initial_delay_ms,
+                max_delay_ms: policy.max_delay_ms,
+                retry_on: policy.retry_on.clone(),
+            }),
+            ..DescriptorDraft::new(self.id.clone())
+        }
+    }
 }
 
 /// One capability that the agent calls, and what it was built against.

@@ -11,6 +11,7 @@
 
 pub mod deadlines;
 pub mod dial;
+pub mod http;
 pub mod key_file;
 pub mod local;
 pub mod pending;

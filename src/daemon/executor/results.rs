@@ -4,10 +4,11 @@ use std::sync::MutexGuard;
 
 use bytes::Bytes;
 use capd_proto::call::executor::{self, Input, Surplus};
+use capd_proto::cbor::Writer;
 use capd_proto::code::Code;
 use capd_proto::envelope::Ext;
 use capd_proto::ledger::{Answerer, Kept};
-use capd_proto::limits::MSG_SIZE_BYTES_FLOOR;
+use capd_proto::limits::{EXT_CAPABILITY_ID, MSG_SIZE_BYTES_FLOOR};
 use capd_proto::message::{CallError, CapResult, SchemaSide, Type};
 
 use super::drive::Driven;
@@ -176,6 +177,7 @@ impl Node {
         ended: Result<(), Code>,
     ) -> Concluded {
         let now_ms = self.clock.wall_ms();
+        let chosen = chosen_ext(running);
         let message = Outbound {
             id: self.fresh_id(now_ms),
             typ: Type::CapResult,
@@ -185,7 +187,10 @@ impl Node {
             // PROTOCOL 8: it is good for as long as the invoke is.
             ttl_ms: running.expires_at_ms.saturating_sub(now_ms),
             body: &[],
-            ext: Ext::Fields { traceparent: None, deprecated: running.is_deprecated },
+            ext: match &chosen {
+                Some(chosen) => Ext::Raw(chosen),
+                None => Ext::Fields { traceparent: None, deprecated: running.is_deprecated },
+            },
         };
         let (envelope, _) = self.pass_on(message.draft(self.did()), body, running.signed);
         Concluded { envelope, finished_at_ms: now_ms, ended }
@@ -210,6 +215,21 @@ impl Node {
     fn execution_time_ms(&self, running: &Running) -> u64 {
         self.clock.monotonic_ms().saturating_sub(running.started_ms)
     }
+}
+
+/// The `ext` of a call's result that tells which capability was chosen, where the call left that open.
+fn chosen_ext(running: &Running) -> Option<Vec<u8>> {
+    if running.invocation.names_id {
+        return None;
+    }
+    let mut out = Vec::new();
+    let mut writer = Writer::new(&mut out);
+    writer.map(1 + u64::from(running.is_deprecated));
+    if running.is_deprecated {
+        writer.text("deprecated").bool(true);
+    }
+    writer.text(EXT_CAPABILITY_ID).text(&running.invocation.capability.to_string());
+    Some(out)
 }
 
 /// What a machine's output may speak of.
