@@ -7,18 +7,19 @@ use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse as _, Response};
-use capd_proto::capability::{CapabilityName, Range};
+use bytes::Bytes;
 use capd_proto::envelope::MessageId;
-use capd_proto::identity::Did;
 use capd_proto::limits::TTL_MS_MAX;
 use serde_json::{Value, json};
 
 use super::body::{self, Json};
 use super::calls::{Call, Ended, Events};
+use super::keys::{self, Key};
 use super::problem::Problem;
 use super::query::{self, Query};
-use super::{Api, sse};
-use crate::client::{Answer, CallRequest, Target, Trace};
+use super::terms::Terms;
+use super::{Api, record, sse};
+use crate::client::{Answer, CallRequest, Trace};
 
 pub(super) async fn call(
     State(api): State<Arc<Api>>,
@@ -28,7 +29,7 @@ pub(super) async fn call(
     body: Body,
 ) -> Result<Response, Problem> {
     let asked = Asked::read(&target, &uri, &head)?;
-    let params = body::payload(&api.read(&head, body).await?)?;
+    let params = body::payload(&api.read(&head, body).await?)?.into();
     let call = api.make(&asked, params).await?;
     Ok(match asked.wants {
         Wants::Later => later(&call),
@@ -42,14 +43,10 @@ pub(super) async fn call(
 
 /// What a request asks for.
 struct Asked {
-    target: Target,
-    /// As the path names it.
-    capability: String,
-    to: Option<Did>,
-    timeout: Option<Duration>,
+    terms: Terms,
     ttl: Option<Duration>,
-    thread: Option<Vec<u8>>,
     trace: Trace,
+    key: Option<String>,
     wants: Wants,
 }
 
@@ -64,44 +61,31 @@ enum Wants {
 impl Asked {
     fn read(target: &str, uri: &Uri, head: &HeaderMap) -> Result<Self, Problem> {
         let query = Query::read(uri.query(), &["version", "timeout", "to"])?;
-        let text = |name: &HeaderName| text(head, name);
+        let text = |name: &HeaderName| Ok(text(head, name)?.map(str::to_owned));
         let timeout = query.duration("timeout")?;
+        let timeout_ms = timeout.map(|timeout| u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX));
         let ttl = text(&TTL)?.map(|text| {
             let accepted = "a whole number and ms, s, m, h or d, of at most 30 days";
-            query::duration(text)
+            query::duration(&text)
                 .filter(|ttl| *ttl <= Duration::from_millis(TTL_MS_MAX))
                 .ok_or_else(|| Problem::bad(format!("Capd-Ttl: {text:?}; accepted: {accepted}")))
         });
-        Ok(Self {
-            target: self::target(target, query.text("version"))?,
+        let terms = Terms {
             capability: target.to_owned(),
-            to: query.parsed("to")?,
-            timeout,
+            version: query.text("version").map(str::to_owned),
+            timeout_ms,
+            to: query.text("to").map(str::to_owned),
+            thread: text(&THREAD)?,
+        };
+        // What is wrong with them is told before a key is kept for them.
+        terms.request(Bytes::new())?;
+        Ok(Self {
+            terms,
             ttl: ttl.transpose()?,
-            thread: text(&THREAD)?.map(|text| text.as_bytes().to_vec()),
-            trace: Trace {
-                parent: text(&TRACEPARENT)?.map(str::to_owned),
-                state: text(&TRACESTATE)?.map(str::to_owned),
-            },
+            trace: Trace { parent: text(&TRACEPARENT)?, state: text(&TRACESTATE)? },
+            key: text(&KEY)?,
             wants: Wants::of(head),
         })
-    }
-
-    fn request(&self, params: Vec<u8>) -> CallRequest {
-        let mut request = CallRequest::new(self.target.clone()).params_cbor(params).trace(self.trace.clone());
-        if let Some(to) = &self.to {
-            request = request.to(to.clone());
-        }
-        if let Some(timeout) = self.timeout {
-            request = request.timeout(timeout);
-        }
-        if let Some(thread) = &self.thread {
-            request = request.thread_id(thread.clone());
-        }
-        match self.ttl {
-            Some(ttl) => request.ttl(ttl),
-            None => request,
-        }
     }
 }
 
@@ -125,31 +109,47 @@ impl Wants {
 }
 
 impl Api {
-    /// Makes a call, and follows it.
-    async fn make(self: &Arc<Self>, asked: &Asked, params: Vec<u8>) -> Result<Arc<Call>, Problem> {
-        let client = self.client().await?;
-        let handle = client.call(asked.request(params)).map_err(|error| Problem::of_request(&error))?;
-        self.follow(handle, asked.capability.clone(), false)
+    /// Makes a call, and follows it; one whose key is known is found again.
+    async fn make(self: &Arc<Self>, asked: &Asked, params: Bytes) -> Result<Arc<Call>, Problem> {
+        let Some(text) = &asked.key else {
+            let request = asked.terms.request(params)?.trace(asked.trace.clone());
+            let request = match asked.ttl {
+                Some(ttl) => request.ttl(ttl),
+                None => request,
+            };
+            return self.send(request, asked.terms.capability.clone(), None).await;
+        };
+        let ttl = asked.ttl.unwrap_or(keys::TTL_DEFAULT);
+        let key = self.keys.claim(text, &asked.terms, &params, ttl).await?;
+        let _turn = key.turn.lock().await;
+        let capability = key.terms.capability.clone();
+        if let Some(call) = self.calls.get(&key.id) {
+            match call.is_ended() {
+                None => return Ok(call),
+                Some(ended) if record::written(&ended.outcome).is_some() => {
+                    let outcome = ended.outcome.clone();
+                    return self.replay(key.id, capability, Ended { outcome, replayed: true });
+                }
+                // It may be known by now how it ended.
+                Some(_) => {}
+            }
+        }
+        if let Some(ended) = self.keys.recorded(&key).await {
+            return self.replay(key.id, capability, ended);
+        }
+        let request = key.terms.request(params)?.id(key.id).ttl(key.ttl()).trace(asked.trace.clone());
+        self.send(request, capability, Some(&key)).await
     }
-}
 
-/// The capability that a path and perhaps a range of versions stand for.
-pub(super) fn target(text: &str, version: Option<&str>) -> Result<Target, Problem> {
-    let bad = |error: &dyn std::fmt::Display| Problem::bad(format!("{text:?}: {error}"));
-    if text.contains(':') {
-        if version.is_some() {
-            return Err(Problem::bad("an id has its version already: give ?version= with a name only"));
-        }
-        return Ok(Target::Id(text.parse().map_err(|error| bad(&error))?));
-    }
-    let name: CapabilityName = text.parse().map_err(|error| bad(&error))?;
-    match version {
-        None => Ok(Target::newest(name)),
-        Some(range) => {
-            let parsed: Result<Range, _> = range.parse();
-            let range = parsed.map_err(|error| Problem::bad(format!("version={range:?}: {error}")))?;
-            Ok(Target::in_range(name, range))
-        }
+    async fn send(
+        self: &Arc<Self>,
+        request: CallRequest,
+        capability: String,
+        key: Option<&Arc<Key>>,
+    ) -> Result<Arc<Call>, Problem> {
+        let client = self.client().await?;
+        let handle = client.call(request).map_err(|error| Problem::of_request(&error))?;
+        self.follow(handle, capability, key)
     }
 }
 
@@ -226,6 +226,7 @@ pub(super) const CALL: HeaderName = HeaderName::from_static("capd-call");
 const CAPABILITY: HeaderName = HeaderName::from_static("capd-capability");
 const EXECUTION_MS: HeaderName = HeaderName::from_static("capd-execution-ms");
 const REPLAYED: HeaderName = HeaderName::from_static("capd-replayed");
+const KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const THREAD: HeaderName = HeaderName::from_static("capd-thread");
 const TTL: HeaderName = HeaderName::from_static("capd-ttl");
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");

@@ -11,6 +11,7 @@ use capd_proto::envelope::MessageId;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
+use super::keys::Key;
 use super::problem::Problem;
 use super::sse::{Event, Source};
 use super::{Api, call};
@@ -59,6 +60,13 @@ pub(super) struct Ended {
     pub(super) outcome: Result<Answer, ClientError>,
     /// Whether it is the recorded result of a call that ran before.
     pub(super) replayed: bool,
+}
+
+impl Ended {
+    /// How much of it is kept.
+    fn bytes(&self) -> usize {
+        self.outcome.as_ref().map_or(0, |answer| answer.result.len())
+    }
 }
 
 impl Calls {
@@ -121,20 +129,40 @@ impl Api {
         self: &Arc<Self>,
         mut handle: CallHandle,
         capability: String,
-        replayed: bool,
+        key: Option<&Arc<Key>>,
     ) -> Result<Arc<Call>, Problem> {
         let call = self.calls.begin(handle.id(), capability)?;
         call.tell(Told::Accepted);
         let (api, followed) = (Arc::clone(self), Arc::clone(&call));
+        let key = key.map(|key| (Arc::clone(key), key.takes_first()));
         self.system.tasks.spawn(async move {
             while let Some(progress) = handle.progress().await {
                 followed.tell(Told::Progress(progress));
             }
             let outcome = handle.outcome().await;
-            let bytes = outcome.as_ref().map_or(0, |answer| answer.result.len());
-            followed.end(Ended { outcome, replayed });
+            let ended = Ended { outcome, replayed: false };
+            if let Some((key, is_first)) = &key {
+                api.conclude(key, &ended, *is_first);
+            }
+            let bytes = ended.bytes();
+            followed.end(ended);
             api.calls.ended(&followed, bytes);
         });
+        Ok(call)
+    }
+
+    /// A call that ended before, to be told once more.
+    pub(super) fn replay(
+        &self,
+        id: MessageId,
+        capability: String,
+        ended: Ended,
+    ) -> Result<Arc<Call>, Problem> {
+        let call = self.calls.begin(id, capability)?;
+        call.tell(Told::Accepted);
+        let bytes = ended.bytes();
+        call.end(ended);
+        self.calls.ended(&call, bytes);
         Ok(call)
     }
 }

@@ -14,12 +14,15 @@ mod call;
 mod calls;
 mod capabilities;
 mod door;
+mod keys;
 mod link;
 mod problem;
 mod provide;
 mod query;
+mod record;
 mod serve;
 mod sse;
+mod terms;
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -29,6 +32,7 @@ use axum::routing::{get, post};
 
 use crate::client::Client;
 use crate::net::{Host, System};
+use crate::store::{Desk, LoadedKey};
 use problem::Problem;
 
 /// What the owner chose about HTTP.
@@ -46,6 +50,10 @@ pub struct Options {
     pub provider_calls_max: usize,
     /// Most calls that wait at once.
     pub calls_max: usize,
+    /// Most keys that are kept.
+    pub keys_max: usize,
+    /// Time of a call that names none.
+    pub call_timeout: Duration,
 }
 
 /// The HTTP side of a sidecar.
@@ -56,14 +64,17 @@ pub(crate) struct Api {
     /// The link over which requests are served; opened by the first.
     link: tokio::sync::Mutex<Option<Client>>,
     calls: calls::Calls,
+    keys: keys::Keys,
     providers: provide::Providers,
 }
 
-/// Answers HTTP on the local listeners of `host` from here on.
-pub fn start(host: &Arc<Host>, system: System, options: Options) {
+/// Answers HTTP on the local listeners of `host` from here on. `desk` writes keys down, and `keys` are those that a former
+/// process left.
+pub fn start(host: &Arc<Host>, system: System, options: Options, desk: Arc<dyn Desk>, keys: Vec<LoadedKey>) {
     let api = Arc::new(Api {
         host: Arc::downgrade(host),
         calls: calls::Calls::new(options.calls_max),
+        keys: keys::Keys::new(desk, system.clone(), options.keys_max, keys),
         system,
         options,
         link: tokio::sync::Mutex::default(),

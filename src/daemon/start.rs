@@ -34,7 +34,7 @@ use crate::policy::rate::PeerRates;
 use crate::policy::{self, Decisions};
 use crate::schema::Artifacts;
 use crate::store::audit::{Audit, AuditOptions, AuditWriter, audit};
-use crate::store::{Folder, Medium, StoreError, Writer};
+use crate::store::{Folder, LoadedKey, Medium, StoreError, Writer};
 
 use contract::gate;
 pub(super) use contract::{check_schemas, schema_error};
@@ -161,7 +161,7 @@ pub(super) async fn start_on(
     let failed = |error: io::Error| StartError::System(error.to_string());
     let (audit, audit_writer) = open_audit(&config, &system, medium).unzip();
     let audit = audit.unwrap_or_else(Audit::off);
-    let (parts, writer) = parts(&config, seed, declaration, system.clone(), medium, audit)?;
+    let (parts, writer, keys) = parts(&config, seed, declaration, system.clone(), medium, audit)?;
     let node = Node::new(parts);
     let mut threads = vec![medium.run(writer).map_err(failed)?];
     if let Some(writer) = audit_writer {
@@ -199,7 +199,7 @@ pub(super) async fn start_on(
             }
         });
     }
-    api::start(&host, api_system, api_options(&config));
+    api::start(&host, api_system, api_options(&config), Arc::new(node.journal.clone()), keys);
     let bound = listen(&config, &host).await?;
     for peer in &config.peers {
         if !peer.addresses.is_empty() {
@@ -271,7 +271,7 @@ fn parts<M: Medium>(
     system: System,
     medium: &M,
     audit: Audit,
-) -> Result<(Parts, Writer<Written, M::Storage>), StartError> {
+) -> Result<(Parts, Writer<Written, M::Storage>, Vec<LoadedKey>), StartError> {
     let mut listed = BTreeSet::new();
     let mut expected = BTreeSet::new();
     let mut serves = BTreeMap::new();
@@ -300,7 +300,7 @@ fn parts<M: Medium>(
     let (identity, artifacts) = (seed.identity(), Artifacts::default());
     let in_flight_max = limits.calls_in_flight_max;
     let queue_max = in_flight_max.saturating_mul(JOURNAL_WORK_PER_CALL);
-    let Recovered { ledger, given, reserved, expired_ms, journal_id, journal, writer } =
+    let Recovered { ledger, given, reserved, keys, expired_ms, journal_id, journal, writer } =
         recover(medium, bounds, queue_max, &identity, &system, &audit)?;
     let peers = Peers::new(system.clock.clone(), admission, expected);
     let parts = Parts {
@@ -343,7 +343,7 @@ fn parts<M: Medium>(
         artifacts,
         cursor_key,
     };
-    Ok((parts, writer))
+    Ok((parts, writer, keys))
 }
 
 /// The configuration's rules; what is odd about them is told to the log.
@@ -422,6 +422,8 @@ fn api_options(config: &Config) -> api::Options {
         drain_timeout: Duration::from_millis(config.timeouts.drain_ms),
         provider_calls_max: config.limits.calls_in_flight_per_provider_max,
         calls_max: config.limits.requests_waiting_max,
+        keys_max: config.limits.ledger_entries_max,
+        call_timeout: Duration::from_millis(config.timeouts.call_ms),
     }
 }
 

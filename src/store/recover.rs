@@ -4,12 +4,12 @@ use std::collections::HashMap;
 
 use capd_proto::ledger::Key;
 
-use super::{Begun, Given, Loaded, LoadedResult, Reserved, Row};
+use super::{Begun, Given, Loaded, LoadedKey, LoadedResult, Reserved, Row};
 
 /// What was left behind, by what it asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovered {
-    /// Rows to [forget](super::Change::Forget): a later row holds the same call.
+    /// Rows to [forget](super::Change::Forget): a later row holds the same call, or a key's time has passed.
     pub superseded: Vec<Row>,
     /// Rows to let [expire](super::Change::Expire): their `ts + ttl` has passed.
     pub expired: Vec<Row>,
@@ -24,6 +24,8 @@ pub struct Recovered {
     pub given: Vec<Given>,
     /// Whom such calls may have been given to besides, in the order of rows.
     pub reserved: Vec<Reserved>,
+    /// Keys that our agent may give again.
+    pub keys: Vec<LoadedKey>,
 }
 
 /// Sorts what a journal held at `now_ms`.
@@ -59,6 +61,13 @@ pub fn recover(loaded: Loaded, now_ms: u64) -> Recovered {
             recovered.expire(reserved.row, reserved.expires_at_ms);
         } else {
             recovered.reserved.push(reserved);
+        }
+    }
+    for key in loaded.keys {
+        if expired(key.keyed.expires_at_ms) {
+            recovered.superseded.push(key.keyed.row);
+        } else {
+            recovered.keys.push(key);
         }
     }
     // Consecutive rows are forgotten together.

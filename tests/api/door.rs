@@ -5,7 +5,7 @@ use crate::http::Http;
 use crate::support::Sidecar;
 
 fn token(sidecar: &Sidecar) -> String {
-    let token = std::fs::read_to_string(sidecar.dir.join("state/local.token")).unwrap();
+    let token = std::fs::read_to_string(sidecar.dir.join("state/token")).unwrap();
     format!("Bearer {}", token.trim())
 }
 

@@ -131,19 +131,18 @@ impl Session {
 
     /// Answers a call. **Errors:** how it ended before; `None` for one that was never given to the agent.
     pub(super) fn answer(&self, id: MessageId, answer: Answer) -> Result<(), Option<Gone>> {
-        let running = self.calls().running.remove(&id).ok_or_else(|| self.gone(id))?;
-        self.calls().note(id, Gone::Answered);
+        let mut calls = self.calls();
+        let Some(running) = calls.running.remove(&id) else { return Err(calls.gone(id)) };
+        calls.note(id, Gone::Answered);
+        drop(calls);
         running.answer.send(answer).map_err(|_cancelled| Some(Gone::Cancelled))
     }
 
     /// What tells the caller of a call how it goes. **Errors:** as [`Session::answer`].
     pub(super) fn reporter(&self, id: MessageId) -> Result<Reporter, Option<Gone>> {
-        let reporter = self.calls().running.get(&id).map(|running| running.reporter.clone());
-        reporter.ok_or_else(|| self.gone(id))
-    }
-
-    fn gone(&self, id: MessageId) -> Option<Gone> {
-        self.calls().ended.iter().rev().find_map(|(ended, gone)| (*ended == id).then_some(*gone))
+        let calls = self.calls();
+        let reporter = calls.running.get(&id).map(|running| running.reporter.clone());
+        reporter.ok_or_else(|| calls.gone(id))
     }
 
     fn end(&self, id: MessageId, gone: Gone) {
@@ -160,6 +159,10 @@ impl Session {
 }
 
 impl Calls {
+    fn gone(&self, id: MessageId) -> Option<Gone> {
+        self.ended.iter().rev().find_map(|(ended, gone)| (*ended == id).then_some(*gone))
+    }
+
     fn note(&mut self, id: MessageId, gone: Gone) {
         if self.ended.len() >= ENDED_MAX {
             self.ended.pop_front();
