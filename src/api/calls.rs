@@ -86,7 +86,7 @@ impl Calls {
             let detail = format!("{} calls run already (limits.requests_waiting_max)", self.running_max);
             return Err(Problem::refused(capd_proto::code::Code::OVERLOADED, detail));
         }
-        let call = Arc::new(Call { id, capability, said: Mutex::default(), wake: Notify::new() });
+        let call = Arc::new(Call::new(id, capability));
         // A call that is asked about again under its id takes the place of what was known of it.
         if table.calls.insert(id, Arc::clone(&call)).is_some() {
             table.forget_ended(&id);
@@ -168,6 +168,10 @@ impl Api {
 }
 
 impl Call {
+    pub(super) fn new(id: MessageId, capability: String) -> Self {
+        Self { id, capability, said: Mutex::default(), wake: Notify::new() }
+    }
+
     fn tell(&self, told: Told) {
         let mut said = self.said();
         said.push(told);

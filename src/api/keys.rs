@@ -39,6 +39,7 @@ pub(super) struct Keys {
 #[derive(Default)]
 struct Table {
     keys: HashMap<KeyHash, Arc<Key>>,
+    by_call: HashMap<MessageId, KeyHash>,
     by_expiry: BTreeSet<(u64, KeyHash)>,
 }
 
@@ -223,6 +224,12 @@ impl Keys {
         Some(Ended { outcome: record::read(&read)?, replayed: true })
     }
 
+    /// The key that stands for this call.
+    pub(super) fn of_call(&self, id: &MessageId) -> Option<Arc<Key>> {
+        let table = self.table();
+        table.by_call.get(id).and_then(|hash| table.keys.get(hash)).cloned()
+    }
+
     fn forget_row(&self, row: Row) {
         // What stays on disk now is forgotten at the next start.
         let _unheard = self.desk.ask(Work::Write(Change::Forget { row }));
@@ -241,6 +248,7 @@ fn lock(table: &Mutex<Table>) -> MutexGuard<'_, Table> {
 impl Table {
     fn add(&mut self, key: Arc<Key>) {
         self.by_expiry.insert((key.expires_at_ms, key.hash));
+        self.by_call.insert(key.id, key.hash);
         self.keys.insert(key.hash, key);
     }
 
@@ -250,6 +258,7 @@ impl Table {
             return false;
         }
         self.by_expiry.remove(&(key.expires_at_ms, key.hash));
+        self.by_call.remove(&key.id);
         self.keys.remove(&key.hash).is_some()
     }
 
@@ -259,7 +268,10 @@ impl Table {
             && expires_at_ms < now_ms
         {
             self.by_expiry.pop_first();
-            expired.extend(self.keys.remove(&hash));
+            if let Some(key) = self.keys.remove(&hash) {
+                self.by_call.remove(&key.id);
+                expired.push(key);
+            }
         }
         expired
     }

@@ -6,7 +6,7 @@
 //!
 //! Read in this order: `serve` takes connections, `door` says who may come in, `problem` is what an error looks like,
 //! `body` reads what is sent. `link` is the way to the sidecar. Then one file for each group of routes: `capabilities`,
-//! `about`, `call`, which [`calls`] remembers, and `provide`.
+//! `about`, `call`, which `calls` remembers and `keys` keeps on disk, `history`, and `provide`.
 
 mod about;
 mod body;
@@ -14,6 +14,7 @@ mod call;
 mod calls;
 mod capabilities;
 mod door;
+mod history;
 mod keys;
 mod link;
 mod problem;
@@ -90,6 +91,9 @@ fn router(api: Arc<Api>) -> Router {
         .route("/v1/capabilities", get(capabilities::list))
         .route("/v1/capabilities/{id}", get(capabilities::describe))
         .route("/v1/call/{target}", post(call::call))
+        .route("/v1/calls", get(history::list))
+        .route("/v1/calls/{id}", get(history::one).delete(history::cancel))
+        .route("/v1/calls/{id}/events", get(history::events))
         .route("/v1/provide", post(provide::provide))
         .route("/v1/provide/{session}/calls/{id}/progress", post(provide::progress))
         .route("/v1/provide/{session}/calls/{id}/input", post(provide::input))

@@ -1,7 +1,7 @@
 //! What the sidecar lists and describes in; the same as JSON, as `capctl --json` and the HTTP API show it, out.
 
-use capd_proto::message::ListedPeer;
-use serde_json::{Value, json};
+use capd_proto::message::{ListedCall, ListedPeer};
+use serde_json::{Map, Value, json};
 
 use super::{Description, Offer, SchemaSide};
 use crate::schema::Fingerprint;
@@ -26,6 +26,33 @@ pub fn peer_json(peer: &ListedPeer<'_>) -> Value {
         document["reason"] = json!(reason);
     }
     document
+}
+
+/// A call as it came over the wire.
+pub fn call_json(call: &ListedCall<'_>) -> Value {
+    let mut document = Map::new();
+    let mut put = |key: &str, value: Option<Value>| {
+        if let Some(value) = value {
+            document.insert(key.to_owned(), value);
+        }
+    };
+    put("id", Some(json!(call.id.to_string())));
+    put("from", Some(json!(call.from)));
+    put("role", Some(json!(call.role.as_str())));
+    put("state", Some(json!(call.state.as_str())));
+    put("capability", call.capability.as_deref().map(Value::from));
+    put("peer", call.peer.as_deref().map(Value::from));
+    put("made_at_ms", Some(json!(call.id.ts_ms())));
+    put("started_at_ms", call.started_at_ms.map(Value::from));
+    put("deadline_at_ms", call.deadline_at_ms.map(Value::from));
+    put("finished_at_ms", call.finished_at_ms.map(Value::from));
+    put("expires_at_ms", Some(json!(call.expires_at_ms)));
+    put("status", call.status.map(|status| json!(status.as_str())));
+    put("code", call.code.map(|code| json!(code.0)));
+    put("bytes", call.bytes.map(Value::from));
+    put("waiters", Some(json!(call.waiters)));
+    put("journaled", Some(json!(call.journaled)));
+    Value::Object(document)
 }
 
 impl Description {

@@ -46,11 +46,11 @@ use crate::net::local::{self, Token};
 use crate::net::{CloseReason, Host, Link, Settings, System};
 
 pub use call::{Answer, CallHandle, CallRequest, Progress, Session, Target, Trace};
-pub use calls::CallList;
+pub use calls::{CallFilter, CallList};
 pub use capd_proto::message::{
-    CallState, CancelState, JournalCounters, ListedCall, Order, ResultStatus, Role,
+    CallSide, CallState, CancelState, JournalCounters, ListedCall, Order, ResultStatus, Role, WantedState,
 };
-pub use document::{descriptor_hashes, descriptor_json, peer_json};
+pub use document::{call_json, descriptor_hashes, descriptor_json, peer_json};
 pub use error::{ClientError, Violation, WireError};
 pub use json::{JsonFault, cbor_of_json, value_of_json};
 pub use provide::{Handler, Invocation, Reporter};

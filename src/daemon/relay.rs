@@ -13,7 +13,7 @@ use capd_proto::message::{Declare, ErrorBody, Message, Type};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
-use super::calls::RelayedCall;
+use super::calls::{PastCall, RelayedCall};
 use super::inbound::Inbound;
 use super::meter::CallLimit;
 use super::node::{ANSWER_TTL_MS, Node, Outbound, Refusal, lock};
@@ -26,7 +26,7 @@ pub(super) struct Relay {
     /// The agent's calls on their way, by the agent's id.
     calls: Mutex<BTreeMap<MessageId, Arc<RelayedCall>>>,
     /// Ids of calls that have ended, for cancels that come too late; the oldest goes.
-    ended: Mutex<VecDeque<MessageId>>,
+    ended: Mutex<VecDeque<PastCall>>,
     calls_max: usize,
     /// Wakes the task that ends what nobody answered, when an earlier deadline came in.
     wake: Notify,
@@ -163,14 +163,9 @@ impl Relay {
         lock(&self.calls).get(id).cloned()
     }
 
-    /// The agent's calls with ids behind `after`, in their order.
-    pub(super) fn calls_after(&self, after: Option<MessageId>, calls_max: usize) -> Vec<Arc<RelayedCall>> {
-        let start = after.map_or(Bound::Unbounded, Bound::Excluded);
-        lock(&self.calls)
-            .range((start, Bound::Unbounded))
-            .take(calls_max)
-            .map(|(_, call)| Arc::clone(call))
-            .collect()
+    /// The agent's calls with ids in `range`, in their order.
+    pub(super) fn calls_in(&self, range: (Bound<MessageId>, Bound<MessageId>)) -> Vec<Arc<RelayedCall>> {
+        lock(&self.calls).range(range).map(|(_, call)| Arc::clone(call)).collect()
     }
 
     /// The agent's calls that have not ended.
@@ -197,15 +192,21 @@ impl Relay {
         Added::New
     }
 
-    pub(super) fn remove_call(&self, id: &MessageId) {
-        if lock(&self.calls).remove(id).is_none() {
+    /// Takes a call out that has ended, and remembers what a list says of it.
+    pub(super) fn remove_call(&self, past: PastCall) {
+        if lock(&self.calls).remove(past.id()).is_none() {
             return;
         }
         let mut ended = lock(&self.ended);
         if ended.len() >= ENDED_MAX {
             ended.pop_front();
         }
-        ended.push_back(*id);
+        ended.push_back(past);
+    }
+
+    /// The agent's calls that have ended not long ago, by their ids; of one that ended twice the last end.
+    pub(super) fn past_calls(&self) -> BTreeMap<MessageId, PastCall> {
+        lock(&self.ended).iter().map(|past| (*past.id(), past.clone())).collect()
     }
 
     /// Takes a call out that has not ended: it begins anew elsewhere.
@@ -215,7 +216,7 @@ impl Relay {
 
     /// Whether a call of the agent's with this id has ended not long ago.
     pub(super) fn has_ended(&self, id: &MessageId) -> bool {
-        lock(&self.ended).contains(id)
+        lock(&self.ended).iter().any(|past| past.id() == id)
     }
 }
 
@@ -483,5 +484,5 @@ async fn sleep_until(moment: Option<Instant>) {
     }
 }
 
-/// Ended calls that are remembered by their id.
+/// Ended calls that are remembered.
 const ENDED_MAX: usize = 1_024;

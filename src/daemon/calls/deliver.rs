@@ -153,7 +153,11 @@ impl Node {
         answer: impl Fn(&Self, &Arc<Link>, &Route),
     ) {
         self.log_relayed(call, end);
-        self.relay.remove_call(&call.id);
+        let ended = match end {
+            End::Result(_, ended) => ended,
+            End::Refused(code) => Err(code),
+        };
+        self.relay.remove_call(call.past(ended, self.clock.wall_ms()));
         call.ended.set();
         let (waiters, ids) = {
             let mut progress = lock(&call.progress);

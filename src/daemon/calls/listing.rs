@@ -1,13 +1,69 @@
 //! A relayed call in; what a list says of it out.
 
+use std::sync::Arc;
+
+use capd_proto::code::Code;
+use capd_proto::envelope::MessageId;
 use capd_proto::identity::Did;
-use capd_proto::message::{CallState, ListedCall, Role};
+use capd_proto::message::{CallState, Descriptor, ListedCall, ResultStatus, Role};
 
 use super::RelayedCall;
 use crate::daemon::listing::Times;
 use crate::daemon::node::lock;
 
+/// What is remembered of a call that has had its answer.
+#[derive(Clone)]
+pub(in crate::daemon) struct PastCall {
+    id: MessageId,
+    name: String,
+    peer: Option<Did>,
+    descriptor: Option<Arc<Descriptor>>,
+    expires_at_ms: u64,
+    finished_at_ms: u64,
+    ended: Result<(), Code>,
+}
+
+impl PastCall {
+    pub(in crate::daemon) const fn id(&self) -> &MessageId {
+        &self.id
+    }
+
+    /// How the call of the agent `from` ended.
+    pub(in crate::daemon) fn listed(&self, from: &Did) -> ListedCall<'static> {
+        let capability = self.descriptor.as_ref().map(|descriptor| descriptor.id.to_string());
+        ListedCall {
+            capability: Some(capability.unwrap_or_else(|| self.name.clone()).into()),
+            peer: self.peer.as_ref().map(|peer| peer.to_string().into()),
+            finished_at_ms: Some(self.finished_at_ms),
+            status: Some(self.ended.map_or(ResultStatus::Error, |()| ResultStatus::Success)),
+            code: self.ended.err(),
+            ..ListedCall::new(
+                self.id,
+                from.to_string().into(),
+                Role::Caller,
+                CallState::Finished,
+                self.expires_at_ms,
+            )
+        }
+    }
+}
+
 impl RelayedCall {
+    /// The same call once it has ended. **Units:** milliseconds since the Unix epoch.
+    pub(super) fn past(&self, ended: Result<(), Code>, finished_at_ms: u64) -> PastCall {
+        let progress = lock(&self.progress);
+        let chosen = progress.chosen.as_ref();
+        PastCall {
+            id: self.id,
+            name: self.name.clone(),
+            peer: chosen.map(|chosen| chosen.peer.clone()),
+            descriptor: chosen.and_then(|chosen| chosen.descriptor.clone()),
+            expires_at_ms: self.expires_at_ms,
+            finished_at_ms,
+            ended,
+        }
+    }
+
     /// How the call of the agent `from` stands.
     pub(in crate::daemon) fn listed(&self, from: &Did, times: Times) -> ListedCall<'static> {
         let progress = lock(&self.progress);

@@ -53,6 +53,7 @@ use crate::store::Replica;
 
 pub(super) use deliver::not_final;
 pub(super) use given::Gifts;
+pub(super) use listing::PastCall;
 
 /// A call of the agent's that goes to a peer.
 pub(super) struct RelayedCall {

@@ -110,6 +110,22 @@ impl Executor {
         calls.ledger.list(after, None).take(calls_max).map(|call| calls.listed(&call, times)).collect()
     }
 
+    /// Shows the newest calls behind `before`, one by one, until `take` wants no more or `scanned_max` were shown.
+    pub(in crate::daemon) fn newest(
+        &self,
+        before: Option<(MessageId, Option<&Did>)>,
+        scanned_max: usize,
+        times: Times,
+        mut take: impl FnMut(ListedCall<'static>) -> bool,
+    ) {
+        let calls = lock(&self.calls);
+        for call in calls.ledger.newest(before).take(scanned_max) {
+            if !take(calls.listed(&call, times)) {
+                return;
+            }
+        }
+    }
+
     /// Calls of one id, one for each agent that used it.
     pub(in crate::daemon) fn listed_of(&self, id: MessageId, times: Times) -> Vec<ListedCall<'static>> {
         let calls = lock(&self.calls);
