@@ -4,22 +4,17 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use capd_proto::capability::CapabilityPattern;
-use capd_proto::code::Code;
 use serde_json::json;
 
 use super::Api;
 use super::body::Json;
+use super::capabilities::everything;
 use super::problem::Problem;
-use crate::client::{ClientError, Query, peer_json};
+use crate::client::peer_json;
 
 pub(super) async fn about(State(api): State<Arc<Api>>) -> Result<Json, Problem> {
     let client = api.client().await?;
-    let offers = match client.query_all(&Query::new(CapabilityPattern::Any)).await {
-        Ok(offers) => offers,
-        // PROTOCOL 7.1: nothing to list is 4002.
-        Err(ClientError::Refused(error)) if error.code == Code::CAPABILITY_NOT_FOUND => Vec::new(),
-        Err(error) => return Err(Problem::of_request(&error)),
-    };
+    let offers = everything(&client, CapabilityPattern::Any).await?;
     let mut served: Vec<_> =
         offers.iter().filter(|offer| offer.is_local).map(|offer| offer.id().to_string()).collect();
     served.dedup();

@@ -10,6 +10,7 @@ use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
 use capd_proto::envelope::MessageId;
 use capd_proto::limits::TTL_MS_MAX;
+use capd_proto::message::ContentHash;
 use serde_json::{Value, json};
 
 use super::body::{self, Json};
@@ -18,7 +19,7 @@ use super::keys::{self, Key};
 use super::problem::Problem;
 use super::query::{self, Query};
 use super::terms::Terms;
-use super::{Api, record, sse};
+use super::{Api, record, schemas, sse};
 use crate::client::{Answer, CallRequest, Trace};
 
 pub(super) async fn call(
@@ -28,8 +29,11 @@ pub(super) async fn call(
     head: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
-    let asked = Asked::read(&target, &uri, &head)?;
+    let mut asked = Asked::read(&target, &uri, &head)?;
     let params = body::payload(&api.read(&head, body).await?)?.into();
+    if let Some(built) = asked.built {
+        api.prove(&api.client().await?, built, &mut asked.terms).await?;
+    }
     let call = api.make(&asked, params).await?;
     Ok(match asked.wants {
         Wants::Later => later(&call),
@@ -47,6 +51,8 @@ struct Asked {
     ttl: Option<Duration>,
     trace: Trace,
     key: Option<String>,
+    /// Both schemas that the caller's code was built against.
+    built: Option<[Option<ContentHash>; 2]>,
     wants: Wants,
 }
 
@@ -84,6 +90,7 @@ impl Asked {
             ttl: ttl.transpose()?,
             trace: Trace { parent: text(&TRACEPARENT)?, state: text(&TRACESTATE)? },
             key: text(&KEY)?,
+            built: text(&BUILT_AGAINST)?.map(|text| schemas::built_against(&text)).transpose()?,
             wants: Wants::of(head),
         })
     }
@@ -226,6 +233,7 @@ pub(super) const CALL: HeaderName = HeaderName::from_static("capd-call");
 const CAPABILITY: HeaderName = HeaderName::from_static("capd-capability");
 const EXECUTION_MS: HeaderName = HeaderName::from_static("capd-execution-ms");
 const REPLAYED: HeaderName = HeaderName::from_static("capd-replayed");
+const BUILT_AGAINST: HeaderName = HeaderName::from_static("capd-built-against");
 const KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const THREAD: HeaderName = HeaderName::from_static("capd-thread");
 const TTL: HeaderName = HeaderName::from_static("capd-ttl");

@@ -72,6 +72,17 @@ async fn page(client: &Client, query: &client::Query) -> Result<Page, Problem> {
     }
 }
 
+/// Everything that a pattern names.
+pub(super) async fn everything(
+    client: &Client,
+    pattern: CapabilityPattern,
+) -> Result<Vec<client::Offer>, Problem> {
+    match client.query_all(&client::Query::new(pattern)).await {
+        Err(ClientError::Refused(error)) if error.code == Code::CAPABILITY_NOT_FOUND => Ok(Vec::new()),
+        offers => offers.map_err(|error| Problem::of_request(&error)),
+    }
+}
+
 fn is_about(document: &Value, part: &str) -> bool {
     let has = |key: &str| document[key].as_str().is_some_and(|text| text.to_lowercase().contains(part));
     part.is_empty() || has("id") || has("description")

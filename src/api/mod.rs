@@ -6,7 +6,8 @@
 //!
 //! Read in this order: `serve` takes connections, `door` says who may come in, `problem` is what an error looks like,
 //! `body` reads what is sent. `link` is the way to the sidecar. Then one file for each group of routes: `capabilities`,
-//! `about`, `call`, which `calls` remembers and `keys` keeps on disk, `history`, and `provide`.
+//! `about`, `call`, which `calls` remembers and `keys` keeps on disk, `history`, and `provide`; `schemas` proves calls before they
+//! are sent, `tools` and `openapi` describe what there is to others.
 
 mod about;
 mod body;
@@ -17,19 +18,22 @@ mod door;
 mod history;
 mod keys;
 mod link;
+mod openapi;
 mod problem;
 mod provide;
 mod query;
 mod record;
+mod schemas;
 mod serve;
 mod sse;
 mod terms;
+mod tools;
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use axum::Router;
-use axum::routing::{get, post};
+use axum::routing::{get, post, put};
 
 use crate::client::Client;
 use crate::net::{Host, System};
@@ -66,6 +70,7 @@ pub(crate) struct Api {
     link: tokio::sync::Mutex<Option<Client>>,
     calls: calls::Calls,
     keys: keys::Keys,
+    schemas: schemas::Schemas,
     providers: provide::Providers,
 }
 
@@ -76,6 +81,7 @@ pub fn start(host: &Arc<Host>, system: System, options: Options, desk: Arc<dyn D
         host: Arc::downgrade(host),
         calls: calls::Calls::new(options.calls_max),
         keys: keys::Keys::new(desk, system.clone(), options.keys_max, keys),
+        schemas: schemas::Schemas::default(),
         system,
         options,
         link: tokio::sync::Mutex::default(),
@@ -87,7 +93,10 @@ pub fn start(host: &Arc<Host>, system: System, options: Options, desk: Arc<dyn D
 /// The routes.
 fn router(api: Arc<Api>) -> Router {
     Router::new()
+        .route("/openapi.json", get(openapi::document))
         .route("/v1/self", get(about::about))
+        .route("/v1/schemas/{hash}", put(schemas::put))
+        .route("/v1/tools", get(tools::list))
         .route("/v1/capabilities", get(capabilities::list))
         .route("/v1/capabilities/{id}", get(capabilities::describe))
         .route("/v1/call/{target}", post(call::call))

@@ -24,8 +24,9 @@ use super::inbound::Inbound;
 use super::meter::CallLimit;
 use super::node::{ANSWER_TTL_MS, Node, Outbound, Refusal, lock};
 use super::wire::{EMPTY_MAP, text, with_fields};
-use crate::declaration::{self, Declared};
+use crate::declaration::{self, Declared, HttpTarget};
 use crate::net::{Link, LinkId};
+use crate::provider::http::{self, HttpProvider, HttpSpec};
 use crate::provider::link::{Answered, LinkProvider, Wire};
 use crate::provider::process::confine::{Confinement, Ground, Groups};
 use crate::provider::process::{Confined, ProcessProvider, ProcessSpec};
@@ -144,28 +145,45 @@ impl Providers {
 type Fault<'a> = (Option<&'a declaration::SchemaSource>, String);
 
 impl Node {
-    /// Serves a declared capability by its command; one without a command is left to an agent that will declare it.
+    /// Serves a declared capability by its command, or by the program that listens for it; one without either is left to an
+    /// agent that will declare it.
     pub(super) fn serve_declared<'a>(
         &self,
         declared: &'a Declared,
         hashed: Option<&Hashed>,
         place: &Place,
     ) -> Result<(), Fault<'a>> {
-        let Some((program, args)) = declared.command.as_deref().and_then(<[String]>::split_first) else {
+        if declared.command.is_none() && declared.http.is_none() {
             return Ok(());
-        };
+        }
         let mut draft = declared.draft();
         draft.input_schema = self.declared_schema(declared.input_schema.as_ref())?;
         draft.output_schema = self.declared_schema(declared.output_schema.as_ref())?;
         draft.static_hash = hashed.map(|hashed| hashed.static_hash.0);
         draft.lineage = hashed.map(|hashed| hashed.lineage.0);
         let descriptor = draft.finish().map_err(|error| (None, error.to_string()))?;
-        let concurrency = declared.concurrency.unwrap_or(PROCESSES_DEFAULT);
+        let provider = match (declared.command.as_deref().and_then(<[String]>::split_first), &declared.http) {
+            (Some((program, args)), _) => self.process(declared, program, args, place),
+            (None, Some(target)) => self.listener(declared, target, place)?,
+            (None, None) => return Ok(()),
+        };
+        let id = self.providers.add(provider);
+        self.serve(Event::Declared { origin: Origin::Local(id), descriptors: vec![Arc::new(descriptor)] });
+        Ok(())
+    }
+
+    fn process(
+        &self,
+        declared: &Declared,
+        program: &str,
+        args: &[String],
+        place: &Place,
+    ) -> Arc<dyn Provider> {
         let spec = ProcessSpec {
-            program: program.clone(),
+            program: program.to_owned(),
             args: args.to_vec(),
             dir: place.dir.clone(),
-            concurrency,
+            concurrency: declared.concurrency.unwrap_or(PROCESSES_DEFAULT),
             queue_max: PROCESS_QUEUE_MAX,
             output_bytes_max: self.rules.message_bytes_max,
             tell_stderr: declared.tell_stderr,
@@ -176,12 +194,31 @@ impl Node {
             let (network, unix) = (sockets.internet, sockets.unix);
             tracing::info!(capability = %id, %files, network, unix_sockets = unix, "what its command may do");
         }
-        let tasks = self.tasks.clone();
-        let provider = ProcessProvider::new(spec, Box::new(move |task| tasks.spawn(task)));
-        let id = self.providers.add(Arc::new(provider));
         tracing::info!(capability = %declared.id, command = program, "serving by process");
-        self.serve(Event::Declared { origin: Origin::Local(id), descriptors: vec![Arc::new(descriptor)] });
-        Ok(())
+        let tasks = self.tasks.clone();
+        Arc::new(ProcessProvider::new(spec, Box::new(move |task| tasks.spawn(task))))
+    }
+
+    fn listener<'a>(
+        &self,
+        declared: &Declared,
+        target: &HttpTarget,
+        place: &Place,
+    ) -> Result<Arc<dyn Provider>, Fault<'a>> {
+        let failed = |error: String| (None, format!("{}: http: {error}", declared.id));
+        let listens = http::Place::parse(&target.url, target.allow_remote);
+        let headers = target.headers_file.as_ref().map(|file| http::load_headers(&place.dir.join(file)));
+        let spec = HttpSpec {
+            place: listens.map_err(|error| failed(error.to_string()))?,
+            headers: headers.transpose().map_err(|error| failed(error.to_string()))?.unwrap_or_default(),
+            idempotent: declared.idempotent,
+            concurrency: declared.concurrency.unwrap_or(REQUESTS_DEFAULT),
+            queue_max: PROCESS_QUEUE_MAX,
+            answer_bytes_max: self.rules.message_bytes_max,
+        };
+        tracing::info!(capability = %declared.id, url = target.url, "serving by HTTP");
+        let tasks = self.tasks.clone();
+        Ok(Arc::new(HttpProvider::new(spec, Box::new(move |task| tasks.spawn(task)))))
     }
 
     fn declared_schema<'a>(
@@ -395,5 +432,7 @@ fn reference(hash: ContentHash) -> SchemaSource {
 pub(super) const SCHEMA_MEDIA_TYPE: &str = "application/schema+json";
 /// Processes of one capability at once, unless its declaration says otherwise.
 const PROCESSES_DEFAULT: usize = 4;
-/// Calls that wait for a process of one capability.
+/// Requests of one capability at once, unless its declaration says otherwise.
+const REQUESTS_DEFAULT: usize = 64;
+/// Calls that wait for a process, or for a request, of one capability.
 const PROCESS_QUEUE_MAX: usize = 1_024;

@@ -22,8 +22,8 @@
 //!
 //! Without `namespace`, a name without a dot stands under `agent.<id>`, where `<id>` is the path of `agent://<id>`
 //! with its dots and dashes kept: the example would be `agent.pr-reviewer.review-pr`. Without `version` a capability
-//! is `1.0.0`. `schemaProfile: full`, of the file or of a capability, lets schemas use more than the short list. Without `command` it is declared and has no process provider; it is served once an agent on a local
-//! link provides it.
+//! is `1.0.0`. `schemaProfile: full`, of the file or of a capability, lets schemas use more than the short list. Without `command` and `http` it is declared and has no provider of the sidecar's own; it is served once an
+//! agent on a local link provides it.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -78,7 +78,9 @@ pub struct Declared {
     pub schema_profile: SchemaProfile,
     /// `command`: program and arguments; at least the program.
     pub command: Option<Vec<String>>,
-    /// `concurrency`: processes at once.
+    /// `http`: where its calls are posted.
+    pub http: Option<HttpTarget>,
+    /// `concurrency`: processes, or requests, at once.
     pub concurrency: Option<usize>,
     /// `tellStderr`: whether callers are told the last line of stderr of a process that fails; false unless said.
     pub tell_stderr: bool,
@@ -133,6 +135,19 @@ impl Declared {
             ..DescriptorDraft::new(self.id.clone())
         }
     }
+}
+
+/// `http`: a program that listens, to which calls are posted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HttpTarget {
+    /// `url`, as written: `http://HOST:PORT/PATH`, or `unix:/SOCKET:/PATH`.
+    pub url: String,
+    /// `headersFile`: a file of fields that each request has, from the declaration's folder.
+    pub headers_file: Option<PathBuf>,
+    /// `allowRemote`: whether it may be on another machine; false unless said.
+    pub allow_remote: bool,
+    /// The line of its `url`.
+    pub line: usize,
 }
 
 /// One capability that the agent calls, and what it was built against.

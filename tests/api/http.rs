@@ -115,6 +115,38 @@ impl Http {
         answer
     }
 
+    /// Posts on a connection of its own. **Errors:** nobody is there, or the answer breaks off.
+    pub fn try_post(
+        socket: &Path,
+        path: &str,
+        fields: &[(&str, &str)],
+        body: &str,
+    ) -> std::io::Result<Answer> {
+        let stream = UnixStream::connect(socket)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        let mut http = Self::over(stream);
+        http.send(&request("POST", path, fields, Some(body)))?;
+        let mut line = String::new();
+        let (mut status, mut length) = (0, 0);
+        loop {
+            line.clear();
+            if http.reader.read_line(&mut line)? == 0 {
+                return Err(std::io::ErrorKind::UnexpectedEof.into());
+            }
+            let text = line.trim_end();
+            if let Some(rest) = text.strip_prefix("HTTP/1.1 ") {
+                status = rest.split(' ').next().unwrap_or_default().parse().unwrap();
+            } else if let Some(rest) = text.strip_prefix("content-length: ") {
+                length = rest.parse().unwrap();
+            } else if text.is_empty() {
+                break;
+            }
+        }
+        let mut body = vec![0; length];
+        http.reader.read_exact(&mut body)?;
+        Ok(Answer { status, head: Vec::new(), body })
+    }
+
     /// The answer's head alone.
     #[track_caller]
     pub fn head(&mut self) -> Answer {
