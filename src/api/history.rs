@@ -58,19 +58,26 @@ pub(super) async fn one(State(api): State<Arc<Api>>, Path(id): Path<String>) -> 
         Some(call) => state(&call, call.is_ended().as_deref()),
         // Made by a former process of this sidecar, or by somebody else's request.
         None => match api.keys.of_call(&id) {
-            Some(key) => {
-                let ended = api.keys.recorded(&key).await;
-                let call = Call::new(id, key.terms.capability.clone());
-                state(&call, ended.as_ref())
-            }
+            Some(key) => match api.keys.recorded(&key).await {
+                Some(ended) => state(&Call::new(id, key.terms.capability.clone()), Some(&ended)),
+                // Whoever gives the key again learns more.
+                None => json!({"call": id.to_string(), "capability": key.terms.capability}),
+            },
+            None if known.is_empty() => return Err(unknown(id)),
             None => json!({"call": id.to_string()}),
         },
     };
     if document.get("state").is_none() {
-        let Some(first) = known.first() else { return Err(unknown(id)) };
         let is_over = known.iter().all(|call| call.state == CallState::Finished);
-        document["state"] = if is_over { "finished" } else { "running" }.into();
-        document["capability"] = first.capability.as_deref().into();
+        document["state"] = match (known.first(), is_over) {
+            (None, _) => "unknown",
+            (Some(_), true) => "finished",
+            (Some(_), false) => "running",
+        }
+        .into();
+        if let Some(capability) = known.first().and_then(|call| call.capability.as_deref()) {
+            document["capability"] = capability.into();
+        }
     }
     document["known"] = known.iter().map(call_json).collect();
     Ok(Json(document))

@@ -3,7 +3,6 @@
 //! **Source:** RFC 9457; AGENT-API 2.
 
 use std::borrow::Cow;
-use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
@@ -183,8 +182,8 @@ impl Problem {
 
     fn retry_after(&self) -> Option<u64> {
         let waits = matches!(self.status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
-        let ms = self.details.as_ref().and_then(|details| details["retry_after_ms"].as_u64());
-        waits.then(|| ms.map_or(1, |ms| Duration::from_millis(ms).as_secs_f64().ceil() as u64).max(1))
+        let seconds = self.details.as_ref().and_then(|details| details["retry_after_seconds"].as_f64());
+        waits.then(|| seconds.map_or(1, |seconds| seconds.ceil() as u64).max(1))
     }
 }
 
@@ -251,6 +250,8 @@ fn status_of(code: Code, outcome: Outcome) -> StatusCode {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn wire(code: Code, details: Option<Value>) -> WireError {

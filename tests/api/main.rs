@@ -17,3 +17,5 @@ mod keys;
 mod kills;
 mod lists;
 mod provide;
+mod push;
+mod tools;
