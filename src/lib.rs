@@ -4,7 +4,7 @@
 //! chooses who serves a call, [`provider`] runs it, [`schema`] checks what goes in and out, [`registry`] knows
 //! what is served where, [`policy`] how often it may be called, [`store`] keeps what must outlive a crash. [`daemon`]
 //! is the only room that knows them all, and [`admin`] has the names under which it tells what they count. [`config`] and [`declaration`] are the two files an owner writes; [`client`]
-//! is what `capctl`, tests and other programs use. [`text`] is how anything that others wrote is shown, and [`log`] how it is
+//! is what `capctl`, tests and other programs use, and [`api`] the same for programs in other languages, over HTTP. [`text`] is how anything that others wrote is shown, and [`log`] how it is
 //! logged. [`fault`] is
 //! what becomes of a panic.
 

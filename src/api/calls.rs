@@ -97,6 +97,10 @@ impl Calls {
     /// Keeps an ended call, and lets the oldest go.
     fn ended(&self, call: &Call, bytes: usize) {
         let mut table = self.table();
+        // One that was asked about again in the meantime has taken its place.
+        if table.calls.get(&call.id).is_none_or(|known| !std::ptr::eq(&**known, call)) {
+            return;
+        }
         table.ended.push_back((call.id, bytes));
         table.ended_bytes += bytes;
         while table.ended.len() > ENDED_MAX || (table.ended_bytes > ENDED_BYTES_MAX && table.ended.len() > 1)

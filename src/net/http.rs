@@ -15,6 +15,7 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
+use capd_proto::code::Code;
 use capd_proto::link::Role;
 
 use super::greeting::End;
@@ -146,6 +147,27 @@ pub(super) fn sort<S: Peeked>(
             }
         }
     });
+}
+
+/// What somebody who speaks HTTP is told when there is no place.
+pub(super) fn crowded(what: &str) -> Vec<u8> {
+    let code = Code::OVERLOADED;
+    let body = serde_json::json!({
+        "type": format!("urn:capd:error:{}", code.0),
+        "title": code.name(),
+        "status": 503,
+        "detail": format!("the sidecar {what}"),
+        "code": code.0,
+        "retry": "backoff",
+        "outcome": "refused",
+    })
+    .to_string();
+    format!(
+        "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/problem+json\r\nRetry-After: 1\r\n\
+         Connection: close\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
+    .into_bytes()
 }
 
 async fn serve(

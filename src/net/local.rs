@@ -319,12 +319,13 @@ where
     }
     host.tasks.spawn(async move {
         let _permit = permit;
-        let told = async {
-            stream.write_all(&bytes).await?;
-            // Closed with its HANDSHAKE unread, the connection would be reset before it has read this.
-            stream.read(&mut [0; 1024]).await
-        };
-        let _gone = timeout(TOLD_TIMEOUT, told).await;
+        // Closed with what it said unread, the connection would be reset before it has read this; and what it said tells
+        // whether it speaks HTTP.
+        let mut said = [0; 1024];
+        let read = timeout(TOLD_TIMEOUT, stream.read(&mut said)).await;
+        let is_http = matches!(read, Ok(Ok(_))) && said[0].is_ascii_alphabetic();
+        let told = if is_http { http::crowded(what) } else { bytes };
+        let _gone = timeout(TOLD_TIMEOUT, stream.write_all(&told)).await;
     });
 }
 

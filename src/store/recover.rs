@@ -86,7 +86,7 @@ impl Recovered {
 mod tests {
     use super::super::Change;
     use super::super::LoadedCall;
-    use super::super::tests::{begin, give, reserve};
+    use super::super::tests::{begin, give, key, reserve};
     use super::*;
 
     fn call(row: u64, finished: bool) -> LoadedCall {
@@ -105,6 +105,11 @@ mod tests {
         reserved
     }
 
+    fn keyed(row: u64) -> LoadedKey {
+        let Change::Key(keyed) = key(row) else { unreachable!() };
+        LoadedKey { keyed, is_answered: row > 1 }
+    }
+
     #[test]
     fn each_row_gets_what_it_asks_for() {
         // Rows expire a thousand milliseconds after their number.
@@ -112,11 +117,13 @@ mod tests {
             calls: vec![call(1, true), call(2, false), call(5, true), call(6, false)],
             given: vec![given(3), given(4), given(7)],
             reserved: vec![reserved(8), reserved(2)],
+            keys: vec![keyed(9), keyed(1)],
             expired_ms: 1_001,
         };
         let recovered = recover(loaded, 1_004);
         assert_eq!((recovered.expired, recovered.expired_ms), (vec![Row(1), Row(2), Row(2), Row(3)], 1_003));
-        assert_eq!(recovered.superseded, []);
+        assert_eq!(recovered.superseded, [Row(1)], "a key whose time has passed");
+        assert_eq!(recovered.keys, [keyed(9)]);
         assert_eq!(recovered.finished.iter().map(|(begun, _)| begun.row).collect::<Vec<_>>(), [Row(5)]);
         assert_eq!(recovered.interrupted.iter().map(|begun| begun.row).collect::<Vec<_>>(), [Row(6)]);
         assert_eq!(recovered.given.iter().map(|given| given.row).collect::<Vec<_>>(), [Row(4), Row(7)]);

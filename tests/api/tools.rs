@@ -67,6 +67,29 @@ fn the_api_describes_itself_and_every_capability() {
     }
 }
 
+#[test]
+fn the_page_names_every_route_header_and_event() {
+    let page = include_str!("../../docs/http.md");
+    let document: Value = serde_json::from_str(include_str!("../../src/api/openapi.json")).unwrap();
+    for path in document["paths"].as_object().unwrap().keys() {
+        let known = path
+            .replace("{target}", "com.acme.upper")
+            .replace("{session}/calls/{call}", "")
+            .replace("{call}", "{id}")
+            .replace("/v1/provide//", "/");
+        assert!(page.contains(&known), "{path}: {known}");
+    }
+    let parameters = document["components"]["parameters"].as_object().unwrap().values();
+    let names = parameters.map(|parameter| parameter["name"].as_str().unwrap());
+    for name in names.filter(|name| !["call", "hash", "session", "target", "id"].contains(name)) {
+        assert!(page.contains(name), "{name}");
+    }
+    for header in document["components"]["headers"].as_object().unwrap().keys() {
+        let header = header.to_lowercase();
+        assert!(page.to_lowercase().contains(&header), "{header}");
+    }
+}
+
 fn hash(schema: &str) -> String {
     Sha256::digest(schema).iter().map(|byte| format!("{byte:02x}")).collect()
 }
