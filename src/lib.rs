@@ -11,6 +11,7 @@
 //! 7. [`store`] keeps everything that must survive a crash.
 //!
 //! [`daemon`] is the only room that knows them all. [`config`] and [`declaration`] read the two files that an owner writes.
+//! [`api`] is the front for agents in any language: HTTP on the local socket.
 //! [`codegen`] writes the code that callers of a declaration compile.
 //! [`admin`] names the metrics, [`log`] writes the log, [`text`] escapes foreign text, and [`fault`] handles panics.
 //!
@@ -18,6 +19,7 @@
 //! `capd-schema`, [`client`] is `capd-client`, and [`net`] is `capd-net`, the transport of both ends.
 
 pub mod admin;
+pub mod api;
 mod changes;
 pub mod codegen;
 pub mod config;

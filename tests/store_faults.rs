@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use capd::store::{
-    Begun, Change, Given, Loaded, LoadedCall, LoadedResult, Options, Replica, Reserved, Row, Sqlite, Storage,
-    StoreErrorKind,
+    Begun, Change, Given, Keyed, Loaded, LoadedCall, LoadedKey, LoadedResult, Options, Replica, Reserved,
+    Row, Sqlite, Storage, StoreErrorKind,
 };
 use capd_proto::envelope::MessageId;
 use capd_proto::identity::Did;
@@ -90,6 +90,11 @@ fn build(name: &'static str, options: Options, leave: Leave) -> Case {
         for _ in 0..GROUP_GIFTS {
             row += 1;
             changes.push(give(row));
+        }
+        if group % 2 == 0 {
+            // In the place of the last gift, so that a group has as many rows as ever.
+            changes.pop();
+            changes.extend([key(row), answer(row)]);
         }
         row += 1;
         changes.push(reserve(row, (group % 3 == 2).then(|| row - GROUP_ROWS)));
@@ -228,7 +233,7 @@ impl Case {
 
     fn rows(&self) -> usize {
         let Acknowledged { loaded, results } = &self.acknowledged;
-        loaded.calls.len() + loaded.given.len() + loaded.reserved.len() + results.len()
+        loaded.calls.len() + loaded.given.len() + loaded.reserved.len() + loaded.keys.len() + results.len()
     }
 }
 
@@ -250,6 +255,14 @@ impl Acknowledged {
                     self.loaded.reserved.retain(|former| Some(former.row) != *replaces);
                     self.loaded.reserved.push(reserved.clone());
                 }
+                Change::Key(keyed) => {
+                    self.loaded.keys.push(LoadedKey { keyed: keyed.clone(), is_answered: false });
+                }
+                Change::Answer { row, answer } => {
+                    let key = self.loaded.keys.iter_mut().find(|key| key.keyed.row == *row).unwrap();
+                    key.is_answered = true;
+                    self.results.insert(*row, answer.clone());
+                }
                 Change::Forget { row } | Change::Expire { row, .. } => {
                     if let Change::Expire { expires_at_ms, .. } = change {
                         self.loaded.expired_ms = self.loaded.expired_ms.max(*expires_at_ms);
@@ -257,6 +270,7 @@ impl Acknowledged {
                     self.loaded.calls.retain(|call| call.begun.row != *row);
                     self.loaded.given.retain(|given| given.row != *row);
                     self.loaded.reserved.retain(|reserved| reserved.row != *row);
+                    self.loaded.keys.retain(|key| key.keyed.row != *row);
                     self.results.remove(row);
                 }
             }
@@ -350,6 +364,23 @@ fn reserve(row: u64, replaces: Option<u64>) -> Change {
         expires_at_ms: row + 1_000,
     };
     Change::Reserve { reserved, replaces: replaces.map(Row) }
+}
+
+fn key(row: u64) -> Change {
+    let id = MessageId::new(row, scatter(row as usize).to_be_bytes());
+    let (key, digest) = ([row as u8; 32], [row as u8 + 1; 32]);
+    Change::Key(Keyed {
+        row: Row(row),
+        key,
+        digest,
+        id,
+        terms: vec![1, 2, 3].into(),
+        expires_at_ms: row + 1_000,
+    })
+}
+
+fn answer(row: u64) -> Change {
+    Change::Answer { row: Row(row), answer: Bytes::from(format!("answer {row}")) }
 }
 
 fn take(folder: &Path) -> Files {

@@ -9,6 +9,7 @@ use capd_proto::cbor::{self, Checker, Reader, TagPolicy, Writer};
 use capd_proto::code::Code;
 use capd_proto::envelope::{Encoded, Envelope, MessageId};
 use capd_proto::identity::Did;
+use capd_proto::limits::EXT_CAPABILITY_ID;
 use capd_proto::message::{
     AuditPage, AuditPruneRequest, AuditPruned, AuditRequest, CallError, CallsRequest, CancelState, CapResult,
     Declare, Descriptor, DocRequest, ErrorBody, InputRequired, Invoke, ListedCall, ListedPeer, MetricFamily,
@@ -183,6 +184,7 @@ pub(super) fn answer(
             execution_time_ms: read.execution_time_ms,
             cost_estimate: read.cost_estimate.map(|cost| body.slice_ref(cost)),
             is_deprecated: envelope.ext_bool("deprecated").unwrap_or(false),
+            capability: envelope.ext_text(EXT_CAPABILITY_ID).map(Cow::into_owned),
         }),
         Outcome::Error(error) => Err(ClientError::Result(WireError {
             code: error.code,

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use capd_proto::capability::{CapabilityId, CapabilityName, Range, Version};
+use capd_proto::cbor::Writer;
 use capd_proto::cbor::json::{from_json, to_json};
-use capd_proto::envelope::MessageId;
+use capd_proto::envelope::{Envelope, MessageId};
 use capd_proto::identity::Did;
 use capd_proto::message;
 use capd_proto::negotiate::{Negotiate, SessionId};
@@ -89,6 +90,41 @@ pub struct CallRequest {
     pub(super) session: Option<SessionId>,
     pub(super) thread_id: Option<Bytes>,
     pub(super) id: Option<MessageId>,
+    pub(super) trace: Trace,
+}
+
+/// The trace that a call belongs to. **Source:** W3C Trace Context.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Trace {
+    /// `traceparent`, as written.
+    pub parent: Option<String>,
+    /// `tracestate`, as written.
+    pub state: Option<String>,
+}
+
+impl Trace {
+    /// What stands of it in an envelope's `ext`.
+    pub(super) fn of(envelope: &Envelope<'_>) -> Self {
+        let text = |key| envelope.ext_text(key).map(Cow::into_owned);
+        Self { parent: text(TRACEPARENT), state: text(TRACESTATE) }
+    }
+
+    /// The `ext` that says it; none when there is nothing to say.
+    pub(super) fn ext(&self) -> Option<Vec<u8>> {
+        // In the order of deterministic CBOR.
+        let fields = [(TRACESTATE, &self.state), (TRACEPARENT, &self.parent)];
+        let fields: Vec<_> = fields.iter().filter_map(|(key, text)| Some((*key, text.as_ref()?))).collect();
+        if fields.is_empty() {
+            return None;
+        }
+        let mut out = Vec::new();
+        let mut writer = Writer::new(&mut out);
+        writer.map(fields.len() as u64);
+        for (key, text) in fields {
+            writer.text(key).text(text);
+        }
+        Some(out)
+    }
 }
 
 impl CallRequest {
@@ -96,7 +132,17 @@ impl CallRequest {
     pub fn new(target: Target) -> Self {
         let params = Bytes::from_static(&[CBOR_NULL]);
         let target = Named::from(target);
-        Self { target, to: None, params, timeout: None, ttl: None, session: None, thread_id: None, id: None }
+        Self {
+            target,
+            to: None,
+            params,
+            timeout: None,
+            ttl: None,
+            session: None,
+            thread_id: None,
+            id: None,
+            trace: Trace::default(),
+        }
     }
 
     /// The agent to call, instead of the sidecar's choice.
@@ -136,6 +182,11 @@ impl CallRequest {
     /// The thread that the call belongs to.
     pub fn thread_id(self, thread_id: impl Into<Bytes>) -> Self {
         Self { thread_id: Some(thread_id.into()), ..self }
+    }
+
+    /// The trace that the call belongs to.
+    pub fn trace(self, trace: Trace) -> Self {
+        Self { trace, ..self }
     }
 
     /// The call's id, to repeat a call whose answer was lost: under the same id it runs once.
@@ -203,6 +254,8 @@ pub struct Answer {
     pub cost_estimate: Option<Bytes>,
     /// Whether the version that served is deprecated. **Source:** PROTOCOL 7.5.
     pub is_deprecated: bool,
+    /// Which capability served it, where the call left the choice open and the executor says so.
+    pub capability: Option<String>,
 }
 
 impl Answer {
@@ -290,6 +343,9 @@ impl Drop for CallHandle {
     }
 }
 
+/// The `ext` fields of a trace. **Source:** PROTOCOL 5.
+const TRACEPARENT: &str = "traceparent";
+const TRACESTATE: &str = "tracestate";
 /// CBOR's `null`, the params of a call without any. **Source:** PROTOCOL 10.
 const CBOR_NULL: u8 = 0xf6;
 /// Every version that is no pre-release.

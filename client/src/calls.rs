@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use capd_proto::envelope::MessageId;
-use capd_proto::message::{CallsRequest, JournalCounters, ListedCall, Type};
+use capd_proto::message::{CallSide, CallsRequest, JournalCounters, ListedCall, Type, WantedState};
 
 use super::outgoing::Outgoing;
 use super::{Client, ClientError, bodies};
@@ -18,13 +18,49 @@ pub struct CallList {
     pub journal: Option<JournalCounters>,
 }
 
+/// Which calls are listed; what is `None` leaves them all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CallFilter {
+    /// Those that the agent made, or those that run here.
+    pub side: Option<CallSide>,
+    /// Where they stand.
+    pub state: Option<WantedState>,
+    /// A capability's name or id.
+    pub capability: Option<String>,
+    /// When they were made at the earliest. **Units:** milliseconds since the Unix epoch.
+    pub since_ms: Option<u64>,
+}
+
 impl Client {
     /// One page of the sidecar's calls, behind that of `cursor`; `limit` is at most 1000.
     ///
     /// **Errors:** [`ClientError`].
     pub async fn calls(&self, cursor: Option<&Bytes>, limit: Option<u64>) -> Result<CallList, ClientError> {
         let cursor = cursor.map(|cursor| cursor.as_ref().into());
-        self.listed(&CallsRequest { target: None, cursor, limit }).await
+        self.listed(&CallsRequest { cursor, limit, ..CallsRequest::default() }).await
+    }
+
+    /// One page of the calls that a filter leaves, the newest first, behind that of `cursor`. A page of a filter that few
+    /// calls pass may be short, or empty, and not the last one.
+    ///
+    /// **Errors:** [`ClientError`].
+    pub async fn calls_where(
+        &self,
+        filter: &CallFilter,
+        cursor: Option<&Bytes>,
+        limit: Option<u64>,
+    ) -> Result<CallList, ClientError> {
+        let request = CallsRequest {
+            target: None,
+            cursor: cursor.map(|cursor| cursor.as_ref().into()),
+            limit,
+            newest_first: true,
+            side: filter.side,
+            state: filter.state,
+            capability: filter.capability.as_deref().map(Into::into),
+            since_ms: filter.since_ms,
+        };
+        self.listed(&request).await
     }
 
     /// The calls of one id: of this agent, and of any other that used it.

@@ -12,7 +12,9 @@ mod bodies;
 mod call;
 mod calls;
 mod dispatch;
+mod document;
 mod error;
+mod json;
 mod metrics;
 mod notices;
 mod outgoing;
@@ -32,7 +34,7 @@ use bytes::Bytes;
 use capd_proto::capability::CapabilityName;
 use capd_proto::cbor::json::from_json;
 use capd_proto::code::Code;
-use capd_proto::envelope::MessageId;
+use capd_proto::envelope::{Ext, MessageId};
 use capd_proto::identity::Did;
 use capd_proto::limits;
 use capd_proto::message::Type;
@@ -50,12 +52,14 @@ pub use capd_net as net;
 /// The protocol's own types: names, versions, codes, descriptors.
 pub use capd_proto as proto;
 
-pub use call::{Answer, CallHandle, CallRequest, Progress, Session, Target};
-pub use calls::CallList;
+pub use call::{Answer, CallHandle, CallRequest, Progress, Session, Target, Trace};
+pub use calls::{CallFilter, CallList};
 pub use capd_proto::message::{
-    CallState, CancelState, JournalCounters, ListedCall, Order, ResultStatus, Role,
+    CallSide, CallState, CancelState, JournalCounters, ListedCall, Order, ResultStatus, Role, WantedState,
 };
+pub use document::{call_json, descriptor_hashes, descriptor_json, peer_json};
 pub use error::{ClientError, Violation, WireError};
+pub use json::{JsonFault, cbor_of_json, value_of_json};
 pub use provide::{Handler, Invocation, Reporter};
 pub use query::{Offer, Page, Query};
 pub use schema::{Description, SchemaSide};
@@ -215,11 +219,13 @@ impl Client {
         let after = request.timeout.map_or(CALL_WAIT, |time| time.saturating_add(CALL_GRACE));
         let ttl = request.timeout.map_or(CALL_WAIT, |time| time.saturating_add(CALL_TTL_MARGIN));
         let ttl = request.ttl.unwrap_or(ttl);
+        let ext = request.trace.ext();
         let message = Outgoing {
             id: request.id,
             to: request.to.as_ref().unwrap_or(&self.core.did),
             ttl_ms: ms(ttl),
             thread_id: request.thread_id.as_deref(),
+            ext: ext.as_deref().map_or(Ext::None, Ext::Raw),
             ..Outgoing::new(Type::CapInvoke, &self.core.did, &body)
         };
         let (teller, listener) = notices::notices(PROGRESS_MAX);
@@ -264,6 +270,11 @@ impl Client {
         let message = Outgoing { to, ..Outgoing::new(Type::Ping, &self.core.did, &body) };
         self.request(&message, Type::Pong, wait).await?;
         Ok(sent.elapsed())
+    }
+
+    /// Whether the link is closed.
+    pub fn is_closed(&self) -> bool {
+        self.core.link.is_closed()
     }
 
     /// Waits until the link is closed, and says why.

@@ -20,6 +20,7 @@ pub(super) struct Outgoing<'a> {
     pub(super) thread_id: Option<&'a [u8]>,
     pub(super) ttl_ms: u64,
     pub(super) body: &'a Body,
+    pub(super) ext: Ext<'a>,
 }
 
 /// A body, written by `capd_proto::message`.
@@ -40,8 +41,8 @@ impl From<Vec<u8>> for Body {
 impl<'a> Outgoing<'a> {
     /// A message of the agent `did` to itself, which is how it speaks to its sidecar.
     pub(super) const fn new(typ: Type, did: &'a Did, body: &'a Body) -> Self {
-        let ttl_ms = TTL_MS_DEFAULT;
-        Self { id: None, typ, from: did, to: did, reply_to: None, thread_id: None, ttl_ms, body }
+        let (ttl_ms, ext) = (TTL_MS_DEFAULT, Ext::None);
+        Self { id: None, typ, from: did, to: did, reply_to: None, thread_id: None, ttl_ms, body, ext }
     }
 
     /// The envelope, and its id. **Errors:** no randomness.
@@ -66,7 +67,7 @@ impl<'a> Outgoing<'a> {
             reply_to: self.reply_to.as_ref().map(|id| id.as_bytes().as_slice()),
             thread_id: self.thread_id,
             body: &self.body.bytes,
-            ext: Ext::None,
+            ext: self.ext,
         };
         // PROTOCOL 2: on a local link `sig` may be empty; the sidecar signs what leaves it.
         if let Some((at, item)) = &self.body.apart {

@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::dispatch::Waiting;
 use super::outgoing::{self, Body, Outgoing};
-use super::{Client, ClientError, WireError, bodies};
+use super::{Client, ClientError, Trace, WireError, bodies};
 use capd_net::{Now, Route, System};
 
 /// One call to be served.
@@ -36,6 +36,10 @@ pub struct Invocation {
     pub capability: CapabilityId,
     /// **Shape:** one CBOR item, already checked against the input schema by the sidecar.
     pub params: Bytes,
+    /// The conversation that the caller says it belongs to.
+    pub thread_id: Option<Vec<u8>>,
+    /// The trace that it belongs to.
+    pub trace: Trace,
     /// When the caller's time runs out.
     pub deadline: Instant,
     /// Cancelled when the call is, or when the link closes: nobody waits for the result then.
@@ -144,6 +148,7 @@ pub(super) struct Way {
     did: Did,
     to: Did,
     thread_id: Option<Vec<u8>>,
+    trace: Trace,
     ttl_ms: u64,
     /// When the message came. **Units:** monotonic milliseconds.
     came_ms: u64,
@@ -192,6 +197,7 @@ impl Way {
             did,
             to,
             thread_id: envelope.thread_id.as_deref().map(<[u8]>::to_vec),
+            trace: Trace::of(envelope),
             // PROTOCOL 8: the result is valid as long as the invoke is.
             ttl_ms: expires_at_ms.saturating_sub(now.wall_ms).max(TTL_MS_MIN),
             came_ms: now.monotonic_ms,
@@ -338,6 +344,8 @@ impl Serving {
             from: way.to.clone(),
             capability,
             params: body.slice_ref(invoke.params),
+            thread_id: way.thread_id.clone(),
+            trace: way.trace.clone(),
             // PROTOCOL 8: a call's time is capped by the `ttl`.
             deadline: way.system.clock.moment(way.came_ms.saturating_add(time.min(way.ttl_ms))),
             cancelled,

@@ -60,6 +60,9 @@ fn taken(mut declaration: Declaration) {
 
 fn placeless(declared: &mut Declared) {
     (declared.line, declared.command_line) = (0, 0);
+    if let Some(http) = &mut declared.http {
+        http.line = 0;
+    }
     schemas([&mut declared.input_schema, &mut declared.output_schema]);
 }
 
@@ -115,6 +118,14 @@ fn capability(declared: &Declared) -> String {
             ("burst", number(rate.burst)),
         ])
     });
+    let http = declared.http.as_ref().map(|http| {
+        let file = http.headers_file.as_ref().and_then(|file| file.to_str());
+        mapping(&[
+            ("url", Some(quoted(&http.url))),
+            ("headersFile", file.map(quoted)),
+            ("allowRemote", Some(http.allow_remote.to_string())),
+        ])
+    });
     let ranges: Vec<_> = declared.supported_ranges.iter().map(ToString::to_string).collect();
     mapping(&[
         ("name", Some(quoted(declared.id.name.as_str()))),
@@ -127,6 +138,7 @@ fn capability(declared: &Declared) -> String {
         ("outputSchema", json(declared.output_schema.as_ref())),
         ("schemaProfile", Some(profile(declared.schema_profile).to_owned())),
         ("command", declared.command.as_deref().map(texts)),
+        ("http", http),
         ("concurrency", declared.concurrency.map(|count| count.to_string())),
         ("tellStderr", declared.tell_stderr.then(|| "true".to_owned())),
         ("category", declared.category.as_deref().map(quoted)),

@@ -133,7 +133,8 @@ pub const AMP_VERSIONS: &[&str] = &["1.0"];
 pub const ALPN: &[u8] = b"amp.v1";
 /// The extension that lets a link's own principal leave `sig` empty. **Source:** PROTOCOL 5.
 pub const EXT_CHANNEL_AUTH: &str = "channel-auth";
-/// The `ext` field in which a sidecar tells its own agent which capability id a call without one was given to; ours.
+/// The `ext` field that tells which capability id a call without one was given to: in an invoke, what a sidecar tells its
+/// own agent; in a result, what an executor tells the caller. Ours.
 pub const EXT_CAPABILITY_ID: &str = "capability_id";
 /// The `ext` field of an invoke that names the journal it was given to: an executor that has another refuses it.
 /// **Source:** PROTOCOL 8.

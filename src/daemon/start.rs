@@ -23,6 +23,7 @@ use rooms::rooms;
 
 use super::sidecar::{self, Links};
 use super::{Bound, Daemon};
+use crate::api;
 use crate::config::{self, Config, Signatures, Transport};
 use crate::daemon::door::policy::{self as door_policy, ungranted, warnings};
 use crate::declaration::{self, Declaration};
@@ -154,7 +155,7 @@ pub(super) async fn start_on(
     let failed = |error: io::Error| StartError::System(error.to_string());
     let (audit, audit_writer) = open_audit(&config, &system, medium).unzip();
     let audit = audit.unwrap_or_else(Audit::off);
-    let (sidecar, writer) = rooms(&config, seed, declaration, system.clone(), medium, audit)?;
+    let (sidecar, writer, keys) = rooms(&config, seed, declaration, system.clone(), medium, audit)?;
     let mut threads = vec![medium.run(writer).map_err(failed)?];
     if let Some(writer) = audit_writer {
         threads.push(medium.run_audit(writer).map_err(failed)?);
@@ -162,6 +163,7 @@ pub(super) async fn start_on(
     let threads: Vec<_> = threads.into_iter().flatten().collect();
     let faults = system.tasks.faults().clone();
     threads.iter().for_each(|thread| thread.faults().forward(&faults));
+    let api_system = system.clone();
     let settings = Settings { starts_commands: helper.is_some(), ..settings(&config) };
     let host = Host::sidecar(settings, seed, Arc::new(Links(Arc::clone(&sidecar))), system)
         .map_err(|error| StartError::System(error.to_string()))?;
@@ -176,6 +178,7 @@ pub(super) async fn start_on(
         serve_processes(&sidecar, &config, declaration, helper)?;
     }
     sidecar::start(&sidecar);
+    api::start(&host, api_system, api_options(&config), Arc::new(sidecar.journal.clone()), keys);
     let bound = listen(&config, &host).await?;
     peers::dial(&host, &config)?;
     tracing::info!(did = %sidecar.ctx.did(), "ready");
@@ -274,6 +277,20 @@ fn settings(config: &Config) -> Settings {
         redial_delay_min: ms(config.timeouts.reconnect_initial_ms),
         redial_delay_max: ms(config.timeouts.reconnect_max_ms),
         ..Settings::default()
+    }
+}
+
+/// What the owner chose that holds for HTTP as well.
+fn api_options(config: &Config) -> api::Options {
+    api::Options {
+        agent_name: config.agent.name.clone(),
+        body_bytes_max: config.limits.msg_size_bytes_max as usize,
+        request_timeout: Duration::from_millis(config.timeouts.frame_ms),
+        drain_timeout: Duration::from_millis(config.timeouts.drain_ms),
+        provider_calls_max: config.limits.calls_in_flight_per_provider_max,
+        calls_max: config.limits.requests_waiting_max,
+        keys_max: config.limits.ledger_entries_max,
+        call_timeout: Duration::from_millis(config.timeouts.call_ms),
     }
 }
 

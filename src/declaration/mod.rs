@@ -22,13 +22,14 @@
 //!
 //! Without `namespace`, a name without a dot stands under `agent.<id>`, where `<id>` is the path of `agent://<id>`
 //! with its dots and dashes kept: the example would be `agent.pr-reviewer.review-pr`. Without `version` a capability
-//! is `1.0.0`. `schemaProfile: full`, of the file or of a capability, lets schemas use more than the short list. Without `command` it is declared and has no process provider; it is served once an agent on a local
-//! link provides it.
+//! is `1.0.0`. `schemaProfile: full`, of the file or of a capability, lets schemas use more than the short list. Without `command` and `http` it is declared and has no provider of the sidecar's own; it is served once an
+//! agent on a local link provides it.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use capd_proto::capability::{CapabilityId, CapabilityName, Range, Version};
+use capd_proto::message::{self, DescriptorDraft};
 
 mod fields;
 mod permissions;
@@ -77,7 +78,9 @@ pub struct Declared {
     pub schema_profile: SchemaProfile,
     /// `command`: program and arguments; at least the program.
     pub command: Option<Vec<String>>,
-    /// `concurrency`: processes at once.
+    /// `http`: where its calls are posted.
+    pub http: Option<HttpTarget>,
+    /// `concurrency`: processes, or requests, at once.
     pub concurrency: Option<usize>,
     /// `tellStderr`: whether callers are told the last line of stderr of a process that fails; false unless said.
     pub tell_stderr: bool,
@@ -101,6 +104,50 @@ pub struct Declared {
     pub line: usize,
     /// The line of its `command`; that of the capability without one.
     pub command_line: usize,
+}
+
+impl Declared {
+    /// What a descriptor says of it, but for its schemas and hashes.
+    pub fn draft(&self) -> DescriptorDraft {
+        DescriptorDraft {
+            description: self.description.clone(),
+            category: self.category.clone(),
+            since: self.since.clone(),
+            idempotent: Some(self.idempotent),
+            timeout_ms: self.timeout_ms,
+            permissions: self.permissions.clone(),
+            instructions: self.instructions.clone(),
+            deprecated: self.deprecated,
+            supported_ranges: self.supported_ranges.clone(),
+            min_schema_version: self.min_schema_version.clone(),
+            rate_limit: self.rate_limit.as_ref().map(|limit| message::RateLimit {
+                requests: limit.requests,
+                period: limit.period.clone(),
+                burst: limit.burst,
+            }),
+            retry_policy: self.retry_policy.as_ref().map(|policy| message::RetryPolicy {
+                max_attempts: policy.max_attempts.map(u64::from),
+                backoff_multiplier: policy.backoff_multiplier,
+                initial_delay_ms: policy.initial_delay_ms,
+                max_delay_ms: policy.max_delay_ms,
+                retry_on: policy.retry_on.clone(),
+            }),
+            ..DescriptorDraft::new(self.id.clone())
+        }
+    }
+}
+
+/// `http`: a program that listens, to which calls are posted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HttpTarget {
+    /// `url`, as written: `http://HOST:PORT/PATH`, or `unix:/SOCKET:/PATH`.
+    pub url: String,
+    /// `headersFile`: a file of fields that each request has, from the declaration's folder.
+    pub headers_file: Option<PathBuf>,
+    /// `allowRemote`: whether it may be on another machine; false unless said.
+    pub allow_remote: bool,
+    /// The line of its `url`.
+    pub line: usize,
 }
 
 /// One capability that the agent calls, and what it was built against.

@@ -14,8 +14,8 @@ use super::permissions;
 use super::requires;
 use super::yaml::{self, Node, Value, quoted};
 use super::{
-    Declaration, Declared, Mistake, Mistakes, RateLimit, RetryPolicy, SCHEMA_BYTES_MAX, SchemaProfile,
-    SchemaSource,
+    Declaration, Declared, HttpTarget, Mistake, Mistakes, RateLimit, RetryPolicy, SCHEMA_BYTES_MAX,
+    SchemaProfile, SchemaSource,
 };
 
 /// Most capabilities of one file; ours.
@@ -32,6 +32,7 @@ const CAPABILITY_KEYS: &[&str] = &[
     "version",
     "description",
     "command",
+    "http",
     "timeoutMs",
     "idempotent",
     "since",
@@ -53,6 +54,7 @@ pub(super) const RANGE_ACCEPTED: &str = "a range as a text: \">=1.0.0 <2.0.0\"";
 const VERSION_ACCEPTED: &str = "a version as a text: \"1.5.0\", \"2.1\", \"2.0.0-rc.1\"";
 const NAME_ACCEPTED: &str = "a word of A-Z a-z 0-9 and inner dashes, which the namespace precedes, or a whole name of \
                              three such words or more, joined by dots";
+const URL_ACCEPTED: &str = "http://127.0.0.1:PORT/PATH, or unix:/SOCKET:/PATH";
 const AGENT_ACCEPTED: &str = "agent://<id>, <id> of words of A-Z a-z 0-9 and inner dashes, joined by dots";
 
 /// Reads a declaration's text.
@@ -184,6 +186,11 @@ fn capability(node: &Node, at: &str, defaults: &Defaults, report: &mut Report<'_
         }
         parts
     });
+    let http = fields.get("http").and_then(|node| http(node, &fields.path("http"), report));
+    if let (Some(node), Some(_)) = (fields.get("http"), &command) {
+        let accepted = "one of both: a command that is run, or a program that listens";
+        report.mistake(node.line, &fields.path("http"), "it stands beside command", accepted);
+    }
     let supported_ranges = fields
         .items("supportedRanges", WORDS_MAX, report)
         .iter()
@@ -200,6 +207,7 @@ fn capability(node: &Node, at: &str, defaults: &Defaults, report: &mut Report<'_
         output_schema: schema(&fields, "outputSchema", report),
         schema_profile: schema_profile(&fields, report).unwrap_or(defaults.schema_profile),
         command,
+        http,
         concurrency: concurrency.and_then(|count| usize::try_from(count).ok()),
         tell_stderr: fields.truth("tellStderr", report).unwrap_or(false),
         category: fields.text("category", report).map(str::to_owned),
@@ -214,11 +222,24 @@ fn capability(node: &Node, at: &str, defaults: &Defaults, report: &mut Report<'_
         command_line: fields.line_of("command"),
         id: CapabilityId { name: name?, version: version? },
     };
-    if declared.command.is_none() {
+    if declared.command.is_none() && declared.http.is_none() {
         let sentence = format!("{} has no command: not served until a provider for it connects", declared.id);
         report.warning(declared.line, at, &sentence);
     }
     Some(declared)
+}
+
+fn http(node: &Node, at: &str, report: &mut Report<'_>) -> Option<HttpTarget> {
+    let fields = Fields::of(node, at, &["url", "headersFile", "allowRemote"], report)?;
+    if fields.get("url").is_none() {
+        report.mistake(node.line, &fields.path("url"), "missing", URL_ACCEPTED);
+    }
+    Some(HttpTarget {
+        headers_file: fields.text("headersFile", report).map(Into::into),
+        allow_remote: fields.truth("allowRemote", report).unwrap_or(false),
+        line: fields.line_of("url"),
+        url: fields.text("url", report)?.to_owned(),
+    })
 }
 
 pub(super) fn name(

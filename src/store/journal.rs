@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use tokio::sync::mpsc::error::TrySendError;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::{Change, Row, Storage, StoreError, Writer};
 
@@ -16,8 +16,43 @@ pub struct Journal<T> {
     shared: Arc<Shared<T>>,
 }
 
-/// A piece of work and its tag, or `None` for the end: what comes behind it is refused.
-pub(super) type Item<T> = Option<(Work, T)>;
+/// A piece of work and who hears of it, or `None` for the end: what comes behind it is refused.
+pub(super) type Item<T> = Option<(Work, Asker<T>)>;
+
+/// Who hears what became of a piece of work.
+pub(super) enum Asker<T> {
+    /// The journal's owner, by this tag.
+    Owner(T),
+    /// Whoever waits at the other end.
+    Waits(oneshot::Sender<Outcome>),
+}
+
+/// What became of a piece of work: `Some` for [`Work::Read`].
+pub type Outcome = Result<Option<Bytes>, StoreError>;
+
+/// A part of a journal's work that is not its owner's: whoever asks waits for the outcome, and no tag comes back.
+pub trait Desk: Send + Sync {
+    /// Queues `work`; never waits. The receiver has what became of it, unless the writer is gone.
+    ///
+    /// **Errors:** as [`Journal::submit`].
+    fn ask(&self, work: Work) -> Result<oneshot::Receiver<Outcome>, Refused>;
+
+    /// A row that nothing stands in yet.
+    fn next_row(&self) -> Row;
+}
+
+impl<T: Send + 'static> Desk for Journal<T> {
+    fn ask(&self, work: Work) -> Result<oneshot::Receiver<Outcome>, Refused> {
+        let place = self.place()?;
+        let (sender, receiver) = oneshot::channel();
+        place.send(Some((work, Asker::Waits(sender))));
+        Ok(receiver)
+    }
+
+    fn next_row(&self) -> Row {
+        Journal::next_row(self)
+    }
+}
 
 /// What the journal is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -106,15 +141,20 @@ impl<T: Send + 'static> Journal<T> {
     ///
     /// **Errors:** as much work waits as is allowed, or the writer has ended; the work is given back.
     pub fn submit(&self, work: Work, tag: T) -> Result<(), QueueFull<T>> {
-        let reason = match self.queue.try_reserve() {
+        match self.place() {
             Ok(place) => {
-                place.send(Some((work, tag)));
-                return Ok(());
+                place.send(Some((work, Asker::Owner(tag))));
+                Ok(())
             }
-            Err(TrySendError::Full(())) => Refused::Full,
-            Err(TrySendError::Closed(())) => Refused::Closed,
-        };
-        Err(QueueFull { work, tag, reason })
+            Err(reason) => Err(QueueFull { work, tag, reason }),
+        }
+    }
+
+    fn place(&self) -> Result<mpsc::Permit<'_, Item<T>>, Refused> {
+        self.queue.try_reserve().map_err(|error| match error {
+            TrySendError::Full(()) => Refused::Full,
+            TrySendError::Closed(()) => Refused::Closed,
+        })
     }
 
     /// Ends the writer once it has done all that was submitted before; what is submitted later is refused.
@@ -156,8 +196,16 @@ impl<T: Send + 'static> Journal<T> {
 
 impl<T> Shared<T> {
     /// Hands outcomes out, with one wake-up for all of them.
-    pub(super) fn hand_out(&self, outcomes: impl Iterator<Item = Done<T>>) {
-        self.done.lock().unwrap_or_else(PoisonError::into_inner).extend(outcomes);
+    pub(super) fn hand_out(&self, outcomes: impl Iterator<Item = (Asker<T>, Outcome)>) {
+        let owners = outcomes.filter_map(|(asker, outcome)| match asker {
+            Asker::Owner(tag) => Some(Done { tag, outcome }),
+            Asker::Waits(sender) => {
+                // Whoever asked may have stopped waiting.
+                let _gone = sender.send(outcome);
+                None
+            }
+        });
+        self.done.lock().unwrap_or_else(PoisonError::into_inner).extend(owners);
         self.some_done.notify_one();
     }
 

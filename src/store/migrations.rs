@@ -83,6 +83,24 @@ ALTER TABLE given ADD COLUMN journal BLOB;
 ALTER TABLE reserved RENAME COLUMN peer TO peers;
 ALTER TABLE reserved ADD COLUMN journals BLOB NOT NULL DEFAULT x'';
 ",
+    "
+CREATE TABLE keys (
+    row INTEGER PRIMARY KEY,
+    key BLOB NOT NULL,
+    digest BLOB NOT NULL,
+    id BLOB NOT NULL,
+    terms BLOB NOT NULL,
+    expires_at_ms INTEGER NOT NULL,
+    sum INTEGER NOT NULL
+) STRICT;
+CREATE TABLE answers (
+    row INTEGER PRIMARY KEY,
+    answer BLOB NOT NULL,
+    sum INTEGER NOT NULL
+) STRICT;
+ALTER TABLE totals ADD COLUMN keys INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE totals ADD COLUMN answers INTEGER NOT NULL DEFAULT 0;
+",
 ];
 
 #[cfg(test)]
@@ -96,6 +114,7 @@ mod tests {
         "5fafa6a3051b87ede3afa52735fb863a9bacba2d2c0f2eeb2f6887df3050d208",
         "6036d24959f6e90daab6fa78ac293bffe3ebeffb16996a3cdab92f8c5da733ad",
         "284e60b3a0361773d1e5fa71f5c9997fa851c8644a53bd73537f52dd54db87ce",
+        "b3bfa96489a5e449b33b3050cfa4470f581cbd5edda0f97178518d520ce27576",
     ];
 
     #[test]
@@ -116,7 +135,7 @@ mod tests {
             }
             migrate(&connection, from).unwrap();
             let tables = connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0));
-            assert_eq!(tables, Ok(5));
+            assert_eq!(tables, Ok(7));
             assert!(connection.is_autocommit());
         }
     }

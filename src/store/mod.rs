@@ -30,7 +30,7 @@ use capd_proto::identity::Did;
 use capd_proto::ledger::{BodyDigest, JournalId, Key};
 
 pub use error::{StoreError, StoreErrorKind};
-pub use journal::{Counters, Done, Journal, QueueFull, Refused, Work, journal};
+pub use journal::{Counters, Desk, Done, Journal, Outcome, QueueFull, Refused, Work, journal};
 pub use medium::{Folder, Medium};
 pub use recover::{Recovered, recover};
 pub use sqlite::{Options, Sqlite};
@@ -64,9 +64,18 @@ pub enum Change {
         /// The row of one that it takes the place of, in the same transaction.
         replaces: Option<Row>,
     },
+    /// A key that our agent gave to a call, before the call leaves.
+    Key(Keyed),
+    /// How the call of a key ended.
+    Answer {
+        /// The row of its [`Keyed`].
+        row: Row,
+        /// What is to be told whoever gives the key again.
+        answer: Bytes,
+    },
     /// What stands in this row is not needed any more: the admission was withdrawn, or a later row holds the call.
     Forget {
-        /// The row of a [`Begun`], a [`Given`] or a [`Reserved`]; one that is not there is no error.
+        /// The row of a [`Begun`], a [`Given`], a [`Reserved`] or a [`Keyed`]; one that is not there is no error.
         row: Row,
     },
     /// The same, because its time has passed. It is remembered how far that went, since a clock may go back.
@@ -135,6 +144,32 @@ pub struct Reserved {
     pub expires_at_ms: u64,
 }
 
+/// A key of our own agent's, and the call that it stands for. **Source:** AGENT-API 3.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Keyed {
+    /// Its place.
+    pub row: Row,
+    /// The SHA-256 of the key.
+    pub key: [u8; 32],
+    /// The SHA-256 of what is called, and with which params.
+    pub digest: [u8; 32],
+    /// The invoke's id.
+    pub id: MessageId,
+    /// What else the invoke says, so that it can be repeated as it was.
+    pub terms: Bytes,
+    /// The invoke's `ts + ttl`. **Units:** milliseconds since the Unix epoch.
+    pub expires_at_ms: u64,
+}
+
+/// A key as it was left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoadedKey {
+    /// The key.
+    pub keyed: Keyed,
+    /// Whether its call is known to have ended.
+    pub is_answered: bool,
+}
+
 /// All that a journal held when it was opened, in the order of rows; expired rows too.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Loaded {
@@ -144,6 +179,8 @@ pub struct Loaded {
     pub given: Vec<Given>,
     /// Whom calls of our own agent may have been given to besides.
     pub reserved: Vec<Reserved>,
+    /// Keys that our agent gave to calls.
+    pub keys: Vec<LoadedKey>,
     /// The latest `ts + ttl` of [expired](Change::Expire) rows, 0 if there were none. **Units:** milliseconds since the
     /// Unix epoch.
     pub expired_ms: u64,
@@ -174,7 +211,11 @@ impl Change {
             Self::Begin(begun) => begun.row,
             Self::Give(given) => given.row,
             Self::Reserve { reserved, .. } => reserved.row,
-            Self::Finish { row, .. } | Self::Forget { row } | Self::Expire { row, .. } => *row,
+            Self::Key(keyed) => keyed.row,
+            Self::Finish { row, .. }
+            | Self::Answer { row, .. }
+            | Self::Forget { row }
+            | Self::Expire { row, .. } => *row,
         }
     }
 }
@@ -185,7 +226,8 @@ impl Loaded {
         let calls = self.calls.iter().map(|call| call.begun.row);
         let given = self.given.iter().map(|given| given.row);
         let reserved = self.reserved.iter().map(|reserved| reserved.row);
-        Row(calls.chain(given).chain(reserved).max().map_or(1, |Row(last)| last + 1))
+        let keys = self.keys.iter().map(|key| key.keyed.row);
+        Row(calls.chain(given).chain(reserved).chain(keys).max().map_or(1, |Row(last)| last + 1))
     }
 }
 

@@ -4,12 +4,12 @@ use std::collections::HashMap;
 
 use capd_proto::ledger::Key;
 
-use super::{Begun, Given, Loaded, LoadedResult, Reserved, Row};
+use super::{Begun, Given, Loaded, LoadedKey, LoadedResult, Reserved, Row};
 
 /// What was left behind, by what it asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovered {
-    /// Rows to [forget](super::Change::Forget): a later row holds the same call.
+    /// Rows to [forget](super::Change::Forget): a later row holds the same call, or a key's time has passed.
     pub superseded: Vec<Row>,
     /// Rows to let [expire](super::Change::Expire): their `ts + ttl` has passed.
     pub expired: Vec<Row>,
@@ -24,6 +24,8 @@ pub struct Recovered {
     pub given: Vec<Given>,
     /// Whom such calls may have been given to besides, in the order of rows.
     pub reserved: Vec<Reserved>,
+    /// Keys that our agent may give again.
+    pub keys: Vec<LoadedKey>,
 }
 
 /// Sorts what a journal held at `now_ms`.
@@ -61,6 +63,13 @@ pub fn recover(loaded: Loaded, now_ms: u64) -> Recovered {
             recovered.reserved.push(reserved);
         }
     }
+    for key in loaded.keys {
+        if expired(key.keyed.expires_at_ms) {
+            recovered.superseded.push(key.keyed.row);
+        } else {
+            recovered.keys.push(key);
+        }
+    }
     // Consecutive rows are forgotten together.
     recovered.expired.sort_unstable();
     recovered
@@ -77,7 +86,7 @@ impl Recovered {
 mod tests {
     use super::super::Change;
     use super::super::LoadedCall;
-    use super::super::tests::{begin, give, reserve};
+    use super::super::tests::{begin, give, key, reserve};
     use super::*;
 
     fn call(row: u64, finished: bool) -> LoadedCall {
@@ -96,6 +105,11 @@ mod tests {
         reserved
     }
 
+    fn keyed(row: u64) -> LoadedKey {
+        let Change::Key(keyed) = key(row) else { unreachable!() };
+        LoadedKey { keyed, is_answered: row > 1 }
+    }
+
     #[test]
     fn each_row_gets_what_it_asks_for() {
         // Rows expire a thousand milliseconds after their number.
@@ -103,11 +117,13 @@ mod tests {
             calls: vec![call(1, true), call(2, false), call(5, true), call(6, false)],
             given: vec![given(3), given(4), given(7)],
             reserved: vec![reserved(8), reserved(2)],
+            keys: vec![keyed(9), keyed(1)],
             expired_ms: 1_001,
         };
         let recovered = recover(loaded, 1_004);
         assert_eq!((recovered.expired, recovered.expired_ms), (vec![Row(1), Row(2), Row(2), Row(3)], 1_003));
-        assert_eq!(recovered.superseded, []);
+        assert_eq!(recovered.superseded, [Row(1)], "a key whose time has passed");
+        assert_eq!(recovered.keys, [keyed(9)]);
         assert_eq!(recovered.finished.iter().map(|(begun, _)| begun.row).collect::<Vec<_>>(), [Row(5)]);
         assert_eq!(recovered.interrupted.iter().map(|begun| begun.row).collect::<Vec<_>>(), [Row(6)]);
         assert_eq!(recovered.given.iter().map(|given| given.row).collect::<Vec<_>>(), [Row(4), Row(7)]);

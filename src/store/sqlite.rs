@@ -15,7 +15,7 @@ use rusqlite::{CachedStatement, Connection, params};
 
 use capd_proto::ledger::JournalId;
 
-use super::{Begun, Change, Given, Loaded, Reserved, Row, Storage, StoreError, StoreErrorKind};
+use super::{Begun, Change, Given, Keyed, Loaded, Reserved, Row, Storage, StoreError, StoreErrorKind};
 use damage::Damage;
 use last::LastFile;
 use mark::MarkFile;
@@ -114,6 +114,8 @@ impl Sqlite {
                     group.reserve(reserved)?;
                     group.forgotten.extend(replaces.map(|row| row.0));
                 }
+                Change::Key(keyed) => group.key(keyed)?,
+                Change::Answer { row, answer } => group.answer(*row, answer)?,
                 Change::Forget { row } => group.forgotten.push(row.0),
                 Change::Expire { row, expires_at_ms } => {
                     group.forgotten.push(row.0);
@@ -243,6 +245,36 @@ impl<'a> Group<'a> {
         Ok(())
     }
 
+    fn key(&mut self, keyed: &Keyed) -> Result<(), Damage> {
+        let insert = "INSERT INTO keys VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+        self.connection.prepare_cached(insert)?.execute(params![
+            keyed.row.0.cast_signed(),
+            keyed.key,
+            keyed.digest,
+            keyed.id.as_bytes(),
+            keyed.terms.as_ref(),
+            keyed.expires_at_ms.cast_signed(),
+            rows::keyed_sum(keyed),
+        ])?;
+        self.totals.keys += 1;
+        Ok(())
+    }
+
+    fn answer(&mut self, row: Row, answer: &[u8]) -> Result<(), Damage> {
+        let number = row.0.cast_signed();
+        if !self.connection.prepare_cached("SELECT 1 FROM keys WHERE row = ?1")?.exists([number])? {
+            return Err(Damage::Conflict(format!("an answer for row {}, which has no key", row.0)));
+        }
+        let insert = "INSERT INTO answers VALUES (?1, ?2, ?3)";
+        self.connection.prepare_cached(insert)?.execute(params![
+            number,
+            answer,
+            rows::answer_sum(row, answer)
+        ])?;
+        self.totals.answers += 1;
+        Ok(())
+    }
+
     /// Removes what is to be forgotten, and writes the totals.
     fn end(mut self) -> Result<Totals, Damage> {
         self.forgotten.sort_unstable();
@@ -251,6 +283,8 @@ impl<'a> Group<'a> {
             ("DELETE FROM results WHERE row BETWEEN ?1 AND ?2", &mut self.totals.results),
             ("DELETE FROM given WHERE row BETWEEN ?1 AND ?2", &mut self.totals.given),
             ("DELETE FROM reserved WHERE row BETWEEN ?1 AND ?2", &mut self.totals.reserved),
+            ("DELETE FROM keys WHERE row BETWEEN ?1 AND ?2", &mut self.totals.keys),
+            ("DELETE FROM answers WHERE row BETWEEN ?1 AND ?2", &mut self.totals.answers),
         ];
         for (delete, live) in tables {
             if self.forgotten.is_empty() || *live == 0 {
@@ -269,7 +303,7 @@ impl<'a> Group<'a> {
         self.connection
             .prepare_cached(
                 "UPDATE totals SET commits = ?1, calls = ?2, results = ?3, given = ?4, reserved = ?5, expired_ms = ?6, \
-                 journal = ?7, sum = ?8 WHERE row = 1",
+                 journal = ?7, sum = ?8, keys = ?9, answers = ?10 WHERE row = 1",
             )?
             .execute(params![
                 totals.commits.cast_signed(),
@@ -280,6 +314,8 @@ impl<'a> Group<'a> {
                 totals.expired_ms.cast_signed(),
                 totals.journal.map(|JournalId(id)| id),
                 totals.sum(),
+                totals.keys.cast_signed(),
+                totals.answers.cast_signed(),
             ])?;
         Ok(totals)
     }

@@ -34,13 +34,13 @@ impl Storage for Memory {
         }
         for change in batch {
             match change {
-                Change::Begin(_) | Change::Give(_) | Change::Reserve { .. } => {
+                Change::Begin(_) | Change::Give(_) | Change::Reserve { .. } | Change::Key(_) => {
                     if let Change::Reserve { replaces: Some(row), .. } = change {
                         state.loaded.remove(row);
                     }
                     state.loaded.insert(change.row(), (change.clone(), None));
                 }
-                Change::Finish { row, result, .. } => {
+                Change::Finish { row, result, .. } | Change::Answer { row, answer: result } => {
                     state.loaded.get_mut(row).unwrap().1 = Some(result.clone());
                 }
                 Change::Forget { row } | Change::Expire { row, .. } => {
@@ -102,6 +102,22 @@ pub(super) fn reserve(row: u64, replaces: Option<u64>) -> Change {
         expires_at_ms: row + 1_000,
     };
     Change::Reserve { reserved, replaces: replaces.map(Row) }
+}
+
+pub(super) fn key(row: u64) -> Change {
+    let number = u8::try_from(row % 251).unwrap();
+    Change::Key(Keyed {
+        row: Row(row),
+        key: [number; 32],
+        digest: [number + 1; 32],
+        id: MessageId::new(row, [5; 8]),
+        terms: Bytes::from(vec![number; 3]),
+        expires_at_ms: row + 1_000,
+    })
+}
+
+pub(super) fn answer(row: u64) -> Change {
+    Change::Answer { row: Row(row), answer: Bytes::from(format!("the answer of {row}")) }
 }
 
 pub(super) fn forget(row: u64) -> Change {

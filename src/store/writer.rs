@@ -10,8 +10,8 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::journal::{Item, Shared};
-use super::{Change, Done, Row, Storage, StoreError, StoreErrorKind, Work};
+use super::journal::{Asker, Item, Shared};
+use super::{Change, Row, Storage, StoreError, StoreErrorKind, Work};
 use crate::fault::Faults;
 
 /// Takes what has queued up as one group, commits it, hands the outcomes back.
@@ -38,6 +38,7 @@ struct Health {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     New,
+    Key,
     Result,
     Removal,
 }
@@ -75,14 +76,15 @@ impl Kind {
     fn of(change: &Change) -> Self {
         match change {
             Change::Begin(_) | Change::Give(_) | Change::Reserve { .. } => Self::New,
-            Change::Finish { .. } => Self::Result,
+            Change::Key(_) => Self::Key,
+            Change::Finish { .. } | Change::Answer { .. } => Self::Result,
             Change::Forget { .. } | Change::Expire { .. } => Self::Removal,
         }
     }
 }
 
 /// Work that is done together.
-pub struct Batch<T>(Vec<(Work, T)>);
+pub struct Batch<T>(Vec<(Work, Asker<T>)>);
 
 /// The thread of a writer.
 #[must_use = "a thread that is not joined may still be writing when the process ends"]
@@ -172,7 +174,7 @@ impl<T: Send + 'static, S: Storage> Writer<T, S> {
         for (work, tag) in batch.0 {
             let slot = match work {
                 Work::Write(change) => {
-                    if let Change::Finish { row, .. } = &change {
+                    if let Change::Finish { row, .. } | Change::Answer { row, .. } = &change {
                         finished.insert(*row);
                     }
                     changes.push(change);
@@ -193,7 +195,7 @@ impl<T: Send + 'static, S: Storage> Writer<T, S> {
                 Slot::Read(outcome) => outcome.map(Some),
                 Slot::Tidied => storage.tidy().map(|()| None),
             };
-            Done { tag, outcome }
+            (tag, outcome)
         });
         let outcomes: Vec<_> = outcomes.collect();
         self.shared.hand_out(outcomes.into_iter());
@@ -283,7 +285,7 @@ impl<T, S: Storage> Drop for Writer<T, S> {
         let mut left = Vec::new();
         while let Ok(item) = self.queue.try_recv() {
             let Some((_, tag)) = item else { continue };
-            left.push(Done { tag, outcome: Err(error.clone()) });
+            left.push((tag, Err(error.clone())));
         }
         if !left.is_empty() {
             self.shared.hand_out(left.into_iter());
@@ -314,7 +316,9 @@ enum Slot {
 fn parts(changes: Vec<Change>) -> [Vec<(usize, Change)>; 3] {
     let fresh: HashSet<Row> = changes
         .iter()
-        .filter(|change| matches!(change, Change::Begin(_) | Change::Give(_) | Change::Reserve { .. }))
+        .filter(|change| {
+            matches!(change, Change::Begin(_) | Change::Give(_) | Change::Reserve { .. } | Change::Key(_))
+        })
         .map(Change::row)
         .collect();
     let [mut forget, mut finish, mut begin] = [const { Vec::new() }; 3];
@@ -322,8 +326,8 @@ fn parts(changes: Vec<Change>) -> [Vec<(usize, Change)>; 3] {
         let part = match &change {
             _ if fresh.contains(&change.row()) => &mut begin,
             Change::Forget { .. } | Change::Expire { .. } => &mut forget,
-            Change::Finish { .. } => &mut finish,
-            Change::Begin(_) | Change::Give(_) | Change::Reserve { .. } => &mut begin,
+            Change::Finish { .. } | Change::Answer { .. } => &mut finish,
+            Change::Begin(_) | Change::Give(_) | Change::Reserve { .. } | Change::Key(_) => &mut begin,
         };
         part.push((index, change));
     }

@@ -98,10 +98,12 @@ pages! {
     contributing "docs/contributing.md"
     errors "docs/errors.md"
     getting_started "docs/getting-started.md"
+    http "docs/http.md"
     operations "docs/operations.md"
     performance "docs/performance.md"
     proof "docs/proof.md"
     protocol "docs/protocol.md"
     readme "README.md"
+    sdk_matrix "docs/sdk-matrix.md"
     subtype "docs/subtype.md"
 }

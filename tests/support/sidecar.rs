@@ -18,6 +18,7 @@ use super::PATIENCE;
 pub struct Setup {
     capabilities: Option<String>,
     files: Vec<(String, String)>,
+    modes: Vec<(String, u32)>,
     links: Vec<(String, String)>,
     peers: Vec<(String, Vec<String>, Vec<String>)>,
     overrides: Vec<(String, String)>,
@@ -44,6 +45,12 @@ impl Setup {
     /// A file in its directory, beside `capabilities.yaml`.
     pub fn file(mut self, name: &str, text: &str) -> Self {
         self.files.push((name.to_owned(), text.to_owned()));
+        self
+    }
+
+    /// The mode of a file of [`Setup::file`].
+    pub fn mode(mut self, name: &str, mode: u32) -> Self {
+        self.modes.push((name.to_owned(), mode));
         self
     }
 
@@ -161,6 +168,9 @@ impl Setup {
             let path = dir.join(name);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, content).unwrap();
+        }
+        for (name, mode) in &self.modes {
+            std::fs::set_permissions(dir.join(name), std::fs::Permissions::from_mode(*mode)).unwrap();
         }
         for (name, target) in &self.links {
             // After a restart it is there.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use capd_proto::identity::{Did, Identity};
@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::address::{Handshakes, Origin};
 use super::claim::{Claim, Tally};
 use super::half_open::{HalfOpen, Place};
+use super::http::Front;
 use super::meter::{Levels, Limit, Meter};
 use super::quic::ResetKey;
 use super::settings::Settings;
@@ -46,6 +47,8 @@ pub struct Host {
     opening: Arc<Tally<Origin>>,
     /// Links that peers opened, by whose they are.
     opened: Arc<Tally<Did>>,
+    /// What answers the agent's HTTP requests.
+    front: OnceLock<Arc<dyn Front>>,
 }
 
 /// Room for links that others open; peers cannot take the agent's.
@@ -102,6 +105,14 @@ pub(super) struct OpeningPermit {
     pub(super) place: Option<Place>,
 }
 
+impl Permits {
+    /// Set when the connection has to make room while it says nothing.
+    pub(super) fn wait(&self) -> CancellationToken {
+        let place = self.opening.as_ref().and_then(|opening| opening.place.as_ref());
+        place.map_or_else(CancellationToken::new, Place::wait)
+    }
+}
+
 impl Host {
     /// A sidecar's side: its links prove and sign with the identity of `seed`.
     ///
@@ -155,6 +166,7 @@ impl Host {
             peers,
             locals,
             half_open: Arc::default(),
+            front: OnceLock::new(),
         })
     }
 
@@ -179,6 +191,18 @@ impl Host {
         for endpoint in endpoints {
             connection::end(endpoint).await;
         }
+    }
+
+    /// Answers HTTP requests on local listeners with `front` from here on; there is one, the first.
+    ///
+    /// It must not hold this host: that would keep both for ever.
+    pub fn answer_http(&self, front: Arc<dyn Front>) {
+        let _first = self.front.set(front);
+    }
+
+    /// What answers HTTP requests, if anything does.
+    pub(super) fn front(&self) -> Option<Arc<dyn Front>> {
+        self.front.get().cloned()
     }
 
     /// The QUIC sockets, those that listen and those that only dial.

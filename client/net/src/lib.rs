@@ -21,6 +21,7 @@
 pub mod deadlines;
 pub mod dial;
 pub mod fault;
+pub mod http;
 pub mod key_file;
 pub mod kin;
 pub mod local;

@@ -29,7 +29,9 @@ use super::close::{CloseReason, Fault};
 use super::dial::ConnectError;
 use super::driver::{self, Opening};
 use super::greeting::End;
+use super::half_open::CROWDED;
 use super::host::{Host, Permits};
+use super::http;
 use super::link::{Kind, Link};
 use super::meter::Limit;
 use super::socket;
@@ -70,7 +72,7 @@ impl Token {
     }
 
     /// Whether `shown` is this token, in a time that does not tell how much of it is right.
-    pub(super) fn is(&self, shown: &[u8]) -> bool {
+    pub fn is(&self, shown: &[u8]) -> bool {
         // Digests have one length and differ anywhere, so comparing all their bytes tells nothing about the token.
         let (ours, theirs) = (Sha256::digest(&self.0), Sha256::digest(shown));
         let difference = ours.iter().zip(theirs.iter()).fold(0, |difference, (a, b)| difference | (a ^ b));
@@ -132,10 +134,7 @@ pub fn listen_unix(host: &Arc<Host>, path: &Path) -> io::Result<()> {
             let remote =
                 peer.and_then(|peer| peer.pid()).map_or_else(String::new, |pid| format!(" pid {pid}"));
             let end = End::local(Kind::LocalUnix, format!("unix{remote}"));
-            match stream.into_std().and_then(socket::split) {
-                Ok(halves) => serve(&host, opening(Role::Server, end, halves, deadline, Some(permits))),
-                Err(error) => warn!(%error, "an agent's connection cannot be watched"),
-            }
+            http::sort(&host, stream, end, permits, deadline, &turned_away);
         }
     });
     Ok(())
@@ -215,10 +214,7 @@ pub async fn listen_tcp(host: &Arc<Host>, address: SocketAddr, token: Token) -> 
             // The option only saves time; a socket that is already gone shows that when it is read.
             let _unset = stream.set_nodelay(true);
             let end = End::loopback(remote, token.clone());
-            match stream.into_std().and_then(socket::split) {
-                Ok(halves) => serve(&host, opening(Role::Server, end, halves, deadline, Some(permits))),
-                Err(error) => warn!(%error, "an agent's connection cannot be watched"),
-            }
+            http::sort(&host, stream, end, permits, deadline, &turned_away);
         }
     });
     Ok(bound)
@@ -288,7 +284,7 @@ pub async fn connect_tcp(
     Ok(driver::open(host, opening(Role::Client, end, halves, deadline, None)).await?)
 }
 
-fn opening<R, W>(
+pub(super) fn opening<R, W>(
     role: Role,
     end: End,
     (receive, send): (R, W),
@@ -304,7 +300,7 @@ where
 }
 
 /// Tells somebody who connected that there is no place, and why, unless too many are being told.
-fn turn_away<S>(host: &Host, mut stream: S, limit: Limit, turned_away: &Arc<Semaphore>)
+pub(super) fn turn_away<S>(host: &Host, mut stream: S, limit: Limit, turned_away: &Arc<Semaphore>)
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
@@ -312,7 +308,7 @@ where
     let Ok(permit) = Arc::clone(turned_away).try_acquire_owned() else { return };
     let what = match limit {
         Limit::Links => "has reached limits.links_max local links",
-        _ => "has too many half-open local connections",
+        _ => CROWDED,
     };
     let Fault { code, message } = Fault::crowded(what);
     let mut error = Vec::new();
@@ -323,16 +319,17 @@ where
     }
     host.tasks.spawn(async move {
         let _permit = permit;
-        let told = async {
-            stream.write_all(&bytes).await?;
-            // Closed with its HANDSHAKE unread, the connection would be reset before it has read this.
-            stream.read(&mut [0; 1024]).await
-        };
-        let _gone = timeout(TOLD_TIMEOUT, told).await;
+        // Closed with what it said unread, the connection would be reset before it has read this; and what it said tells
+        // whether it speaks HTTP.
+        let mut said = [0; 1024];
+        let read = timeout(TOLD_TIMEOUT, stream.read(&mut said)).await;
+        let is_http = matches!(read, Ok(Ok(_))) && said[0].is_ascii_alphabetic();
+        let told = if is_http { http::crowded(what) } else { bytes };
+        let _gone = timeout(TOLD_TIMEOUT, stream.write_all(&told)).await;
     });
 }
 
-fn serve(host: &Arc<Host>, opening: Opening) {
+pub(super) fn serve(host: &Arc<Host>, opening: Opening) {
     let (host, tasks) = (Arc::clone(host), host.tasks.clone());
     tasks.spawn(async move {
         let remote = opening.end.remote.clone();

@@ -1,5 +1,7 @@
 //! A cursor or an id in, calls as a list shows them out.
 
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
 use std::ops::Bound::{Excluded, Included, Unbounded};
 
 use crate::envelope::{Encoded, MessageId};
@@ -52,11 +54,72 @@ impl<W> Ledger<W> {
         })
     }
 
+    /// Calls, the newest first: by their ids, which begin with a time, and of one id by who made them. `before` is where to
+    /// begin: behind the call of this id and peer, or, without a peer, behind all of this id.
+    ///
+    /// Each step takes the logarithm of how many peers there are.
+    pub fn newest<'a>(
+        &'a self,
+        before: Option<(MessageId, Option<&Did>)>,
+    ) -> impl Iterator<Item = Listed<'a>> + use<'a, W> {
+        let mut peers: Vec<_> = self
+            .peers
+            .iter()
+            .map(|(did, peer)| {
+                let until =
+                    before.map_or(Unbounded, |(id, from)| match from.is_some_and(|from| did < from) {
+                        true => Included(id),
+                        false => Excluded(id),
+                    });
+                (did, peer.calls.range((Unbounded, until)).rev())
+            })
+            .collect();
+        let mut next = BinaryHeap::new();
+        for (place, (did, calls)) in peers.iter_mut().enumerate() {
+            next.extend(calls.next().map(|(id, call)| Newest { id: *id, did, place, call }));
+        }
+        std::iter::from_fn(move || {
+            let Newest { id, did, place, call } = next.pop()?;
+            if let Some((_, calls)) = peers.get_mut(place) {
+                next.extend(calls.next().map(|(id, call)| Newest { id: *id, did, place, call }));
+            }
+            Some(call.listed(did, id))
+        })
+    }
+
     /// The calls of one id, one for each peer that used it: a look at each peer's calls.
     pub fn find(&self, id: MessageId) -> impl Iterator<Item = Listed<'_>> {
         self.peers.iter().filter_map(move |(did, peer)| peer.calls.get(&id).map(|call| call.listed(did, id)))
     }
 }
+
+/// The newest call of a peer that was not given out yet; the greatest of them comes next.
+struct Newest<'a, W> {
+    id: MessageId,
+    did: &'a Did,
+    place: usize,
+    call: &'a Call<W>,
+}
+
+impl<W> Ord for Newest<'_, W> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (self.id, self.did).cmp(&(other.id, other.did))
+    }
+}
+
+impl<W> PartialOrd for Newest<'_, W> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<W> PartialEq for Newest<'_, W> {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl<W> Eq for Newest<'_, W> {}
 
 impl<W> Call<W> {
     fn listed<'a>(&'a self, from: &'a Did, id: MessageId) -> Listed<'a> {

@@ -3,6 +3,7 @@
 //! It is ours, and only for a local link: a peer that asks is told that the operation is not known.
 
 use std::borrow::Cow;
+use std::str::FromStr;
 
 use super::body::{BodyError, MapWriter, read_array, read_bytes, read_map, required, wrong_value};
 use super::result::read_code;
@@ -13,9 +14,11 @@ use crate::{
     limits::MESSAGE_ID_BYTES,
 };
 
-/// A question for calls: for all of them, page by page, or for those of one id.
+/// A question for calls: for all of them, page by page, for some of them, or for those of one id.
 ///
-/// **Shape:** `{"op": "calls", ? "target": bstr .size 16, ? "cursor": bstr, ? "limit": uint}`.
+/// **Shape:** `{"op": "calls", ? "target": bstr .size 16, ? "cursor": bstr, ? "limit": uint, ? "order":
+/// "newest-first", ? "role": "made" / "served", ? "state": call-state / "running", ? "capability": tstr, ? "since_ms":
+/// uint}`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CallsRequest<'a> {
     /// Only calls of this id.
@@ -24,6 +27,91 @@ pub struct CallsRequest<'a> {
     pub cursor: Option<Cow<'a, [u8]>>,
     /// Most calls on the page.
     pub limit: Option<u64>,
+    /// Whether the newest calls of all kinds come first.
+    pub newest_first: bool,
+    /// Only calls that the agent made, or that it serves.
+    pub side: Option<CallSide>,
+    /// Only calls that stand so.
+    pub state: Option<WantedState>,
+    /// Only calls of this capability: its name, or its id.
+    pub capability: Option<Cow<'a, str>>,
+    /// Only calls that were made then or later. **Units:** milliseconds since the Unix epoch.
+    pub since_ms: Option<u64>,
+}
+
+/// Whose calls a list shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CallSide {
+    /// Those of the sidecar's own agent, whoever runs them.
+    Made,
+    /// Those that run here, whoever made them.
+    Served,
+}
+
+/// Where the calls stand that a list shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum WantedState {
+    /// Anywhere but at their end.
+    Running,
+    /// There.
+    In(CallState),
+}
+
+impl CallSide {
+    /// The side as it stands in a REQUEST.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Made => "made",
+            Self::Served => "served",
+        }
+    }
+}
+
+impl FromStr for CallSide {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "made" => Ok(Self::Made),
+            "served" => Ok(Self::Served),
+            _ => Err("expected made or served"),
+        }
+    }
+}
+
+impl WantedState {
+    /// The state as it stands in a REQUEST.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::In(state) => state.as_str(),
+        }
+    }
+
+    /// Whether a call that stands so is meant.
+    pub fn is(self, state: CallState) -> bool {
+        match self {
+            Self::Running => state != CallState::Finished,
+            Self::In(wanted) => state == wanted,
+        }
+    }
+}
+
+impl FromStr for WantedState {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let state = match text {
+            "running" => return Ok(Self::Running),
+            "waiting" => CallState::Waiting,
+            "sent" => CallState::Sent,
+            "accepted" => CallState::Accepted,
+            "executing" => CallState::Executing,
+            "finished" => CallState::Finished,
+            _ => return Err("expected running, waiting, sent, accepted, executing or finished"),
+        };
+        Ok(Self::In(state))
+    }
 }
 
 /// One page of calls.
@@ -190,6 +278,19 @@ impl<'a> CallsRequest<'a> {
                 b"target" => request.target = Some(read_id(reader, "target")?),
                 b"cursor" => request.cursor = Some(reader.bytes()?),
                 b"limit" => request.limit = Some(reader.uint()?),
+                b"order" => request.newest_first = reader.text()? == NEWEST_FIRST,
+                b"role" => {
+                    request.side = Some(
+                        reader.text()?.parse().map_err(|expected| wrong_value(reader, "role", expected))?,
+                    );
+                }
+                b"state" => {
+                    request.state = Some(
+                        reader.text()?.parse().map_err(|expected| wrong_value(reader, "state", expected))?,
+                    );
+                }
+                b"since_ms" => request.since_ms = Some(reader.uint()?),
+                b"capability" => request.capability = Some(reader.text()?),
                 _ => drop(reader.skip()?),
             }
             Ok(())
@@ -199,11 +300,16 @@ impl<'a> CallsRequest<'a> {
 
     pub(super) fn write(&self, map: &mut MapWriter<'_>) {
         map.text("op", OP);
+        map.text_if("role", self.side.map(CallSide::as_str));
         map.uint_if("limit", self.limit);
+        map.text_if("order", self.newest_first.then_some(NEWEST_FIRST));
+        map.text_if("state", self.state.map(WantedState::as_str));
         if let Some(cursor) = &self.cursor {
             map.bytes("cursor", cursor);
         }
         map.bytes_if("target", self.target.as_ref().map(MessageId::as_bytes));
+        map.uint_if("since_ms", self.since_ms);
+        map.text_if("capability", self.capability.as_deref());
     }
 }
 
@@ -375,5 +481,7 @@ fn read_id(reader: &mut Reader<'_>, field: &'static str) -> Result<MessageId, Bo
     read_bytes::<MESSAGE_ID_BYTES>(reader, field, "16 bytes").map(MessageId)
 }
 
+/// The order of a list that is asked for newest first.
+const NEWEST_FIRST: &str = "newest-first";
 /// The operation's name.
 pub(super) const OP: &str = "calls";

@@ -33,7 +33,10 @@ use crate::cbor::Checked;
 
 pub use audit::{AuditPage, AuditPruneRequest, AuditPruned, AuditRequest, AuditRow};
 pub use body::{BodyError, Contradiction, ShapeError};
-pub use calls::{CallState, CallsPage, CallsRequest, JournalCounters, ListedCall, ResultStatus, Role};
+pub use calls::{
+    CallSide, CallState, CallsPage, CallsRequest, JournalCounters, ListedCall, ResultStatus, Role,
+    WantedState,
+};
 pub use cursor::{Cursor, CursorContext, CursorError};
 pub use declare::{Declare, NewerMajor};
 pub use descriptor::{Descriptor, DescriptorDraft, RateLimit, RetryPolicy};

@@ -15,7 +15,8 @@ use serde_json::json;
 use crate::args::{AuditCommand, AuditQueryArgs};
 use crate::failure::{Exit, Failure};
 use crate::{Sidecar, output};
-use source::{Source, now_ms};
+use source::Source;
+pub(crate) use source::now_ms;
 
 /// Runs one of the subcommands.
 pub(crate) async fn run(sidecar: &Sidecar, command: AuditCommand, json: bool) -> Result<(), Failure> {

@@ -4,7 +4,9 @@ use std::io::{IsTerminal as _, Read as _};
 use std::path::Path;
 use std::time::Duration;
 
-use capd::client::{Answer, CallHandle, CallRequest, Client, ClientError, Progress, Target};
+use capd::client::{
+    Answer, CallHandle, CallRequest, Client, ClientError, JsonFault, Progress, Target, value_of_json,
+};
 use capd_proto::capability::{CapabilityName, Range};
 use capd_proto::code::Code;
 use capd_proto::envelope::MessageId;
@@ -132,8 +134,12 @@ pub(crate) fn params(text: &str) -> Result<Value, Failure> {
     } else {
         ("--params".to_owned(), text.as_bytes().to_vec())
     };
-    serde_json::from_slice(&bytes).map_err(|error| {
-        Failure::usage(format!("{source}: not JSON: {error}")).hint("accepted: JSON, @FILE, or - for stdin")
+    value_of_json(&bytes).map_err(|fault| {
+        let failure = Failure::usage(format!("{source}: {fault}"));
+        match fault {
+            JsonFault::Malformed(_) => failure.hint("accepted: JSON, @FILE, or - for stdin"),
+            JsonFault::Integer { .. } => failure,
+        }
     })
 }
 

@@ -2,13 +2,14 @@
 
 use std::fmt::Write as _;
 
-use capd::client::{CallState, ClientError, JournalCounters, ListedCall, ResultStatus, Role};
+use capd::client::{
+    CallFilter, CallState, ClientError, JournalCounters, ListedCall, ResultStatus, Role, call_json,
+};
 use capd_proto::limits::QUERY_LIMIT_MAX;
-use serde_json::{Map, Value, json};
 
 use crate::args::CallsArgs;
 use crate::failure::{Exit, Failure};
-use crate::{Sidecar, output, time};
+use crate::{Sidecar, audit, output, time};
 
 /// Lists the calls of the sidecar, or shows those of one id.
 pub(crate) async fn run(sidecar: &Sidecar, args: CallsArgs, json: bool) -> Result<(), Failure> {
@@ -21,34 +22,44 @@ pub(crate) async fn run(sidecar: &Sidecar, args: CallsArgs, json: bool) -> Resul
             return Err(Failure::usage(message).exit(Exit::Refused).hint(hint));
         }
         for call in &found.calls {
-            if json { output::print_json(&document(call))? } else { output::print(&text(call))? }
+            if json { output::print_json(&call_json(call))? } else { output::print(&text(call))? }
         }
         return Ok(());
     }
+    let now_ms = audit::now_ms();
+    let filter = CallFilter {
+        side: args.role,
+        state: args.state,
+        capability: args.capability,
+        since_ms: args.since.map(|since| since.ms(now_ms)),
+    };
     // There may be a million: each page is printed as it comes.
-    let (mut cursor, mut is_first) = (None, true);
+    let (mut cursor, mut is_first, mut left) = (None, true, args.limit.unwrap_or(u64::MAX));
     loop {
-        let page = client.calls(cursor.as_ref(), Some(QUERY_LIMIT_MAX)).await?;
+        let page = client.calls_where(&filter, cursor.as_ref(), Some(left.min(QUERY_LIMIT_MAX))).await?;
         if page.next_cursor.is_some() && page.next_cursor == cursor {
             return Err(ClientError::Answer("a page whose cursor does not advance".to_owned()).into());
         }
         if json {
             for call in &page.calls {
-                output::print_json(&document(call))?;
+                output::print_json(&call_json(call))?;
             }
         } else if !page.calls.is_empty() {
             output::print(&table(&page.calls, is_first))?;
-        } else if is_first {
+            is_first = false;
+        }
+        left = left.saturating_sub(page.calls.len() as u64);
+        cursor = page.next_cursor;
+        if cursor.is_some() && left > 0 {
+            continue;
+        }
+        if is_first && !json {
             output::note("no calls");
         }
-        is_first = false;
-        cursor = page.next_cursor;
-        if cursor.is_none() {
-            if let (Some(journal), false) = (page.journal, json) {
-                output::note(&of_journal(journal));
-            }
-            return Ok(());
+        if let (Some(journal), false) = (page.journal, json) {
+            output::note(&of_journal(journal));
         }
+        return Ok(());
     }
 }
 
@@ -136,33 +147,6 @@ fn of_journal(journal: JournalCounters) -> String {
     format!("journal: {changes} changes in {commits} commits, {failures} failed")
 }
 
-/// A call as it came over the wire.
-fn document(call: &ListedCall<'_>) -> Value {
-    let mut document = Map::new();
-    let mut put = |key: &str, value: Option<Value>| {
-        if let Some(value) = value {
-            document.insert(key.to_owned(), value);
-        }
-    };
-    put("id", Some(json!(call.id.to_string())));
-    put("from", Some(json!(call.from)));
-    put("role", Some(json!(call.role.as_str())));
-    put("state", Some(json!(call.state.as_str())));
-    put("capability", call.capability.as_deref().map(Value::from));
-    put("peer", call.peer.as_deref().map(Value::from));
-    put("made_at_ms", Some(json!(call.id.ts_ms())));
-    put("started_at_ms", call.started_at_ms.map(Value::from));
-    put("deadline_at_ms", call.deadline_at_ms.map(Value::from));
-    put("finished_at_ms", call.finished_at_ms.map(Value::from));
-    put("expires_at_ms", Some(json!(call.expires_at_ms)));
-    put("status", call.status.map(|status| json!(status.as_str())));
-    put("code", call.code.map(|code| json!(code.0)));
-    put("bytes", call.bytes.map(Value::from));
-    put("waiters", Some(json!(call.waiters)));
-    put("journaled", Some(json!(call.journaled)));
-    Value::Object(document)
-}
-
 #[cfg(test)]
 mod tests {
     use capd_proto::code::Code;
@@ -225,7 +209,7 @@ mod tests {
 
     #[test]
     fn a_call_is_a_json_document_without_what_is_not_known() {
-        let call = document(&finished());
+        let call = call_json(&finished());
         assert_eq!(call["code"], 5003);
         assert_eq!(call["made_at_ms"], MADE_MS);
         assert!(call.get("peer").is_none() && call.get("started_at_ms").is_none(), "{call}");

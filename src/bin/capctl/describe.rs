@@ -2,8 +2,7 @@
 
 use std::fmt::Write as _;
 
-use capd::client::{Description, Offer, SchemaSide};
-use capd::schema::Fingerprint;
+use capd::client::{Description, Offer, SchemaSide, descriptor_hashes, descriptor_json};
 use serde_json::{Value, json};
 
 use crate::args::DescribeArgs;
@@ -15,46 +14,11 @@ pub(crate) async fn run(sidecar: &Sidecar, args: DescribeArgs, json: bool) -> Re
     let client = sidecar.connect().await?;
     let descriptions = client.describe(&args.id).await?;
     if json {
-        let documents: Vec<_> = descriptions.iter().map(document).collect();
+        let documents: Vec<_> = descriptions.iter().map(Description::json).collect();
         return output::print_json(&json!({"id": args.id.to_string(), "providers": documents}));
     }
     let texts: Vec<_> = descriptions.iter().map(text).collect();
     output::print(&texts.join("\n"))
-}
-
-fn document(description: &Description) -> Value {
-    let mut document = json!({
-        "descriptor": list::descriptor(&description.offer),
-        "input": side_document(&description.input),
-        "output": side_document(&description.output),
-    });
-    for (key, _, hash) in hashes(&description.offer) {
-        document[key] = hash.into();
-    }
-    document
-}
-
-/// The hashes that the descriptor says, in the spelling of `capctl hash`: key, name and hash of each.
-fn hashes(offer: &Offer) -> impl Iterator<Item = (&'static str, &'static str, String)> {
-    let descriptor = &offer.descriptor;
-    [("static_hash", "static hash", descriptor.static_hash), ("lineage", "lineage", descriptor.lineage)]
-        .into_iter()
-        .filter_map(|(key, name, hash)| Some((key, name, Fingerprint(hash?).to_string())))
-}
-
-fn side_document(side: &SchemaSide) -> Value {
-    match side {
-        SchemaSide::Checked { hash, document } => {
-            json!({"checked": true, "hash": hash.to_string(), "schema": schema(document)})
-        }
-        SchemaSide::Undeclared => json!({"checked": false, "reason": "no schema is declared"}),
-        SchemaSide::Unknown { uri } => {
-            json!({"checked": false, "reason": "the sidecar has no schema under this URI", "uri": uri})
-        }
-        SchemaSide::Unavailable { hash, reason } => {
-            json!({"checked": true, "hash": hash.to_string(), "unavailable": reason})
-        }
-    }
 }
 
 fn text(description: &Description) -> String {
@@ -70,7 +34,7 @@ fn text(description: &Description) -> String {
 
 /// What the descriptor says besides id and schemas, in the order that matters to a caller.
 fn facts(offer: &Offer) -> Vec<(&'static str, String)> {
-    let descriptor = list::descriptor(offer);
+    let descriptor = descriptor_json(offer);
     let mut facts = vec![("provider", list::provider(offer))];
     if let (true, Some(did)) = (offer.is_local, &offer.provider) {
         facts[0].1 = format!("local, {did}");
@@ -101,14 +65,14 @@ fn facts(offer: &Offer) -> Vec<(&'static str, String)> {
         };
         facts.push((name, format!("{value}{unit}")));
     }
-    facts.extend(hashes(offer).map(|(_, name, hash)| (name, hash)));
+    facts.extend(descriptor_hashes(offer).map(|(_, name, hash)| (name, hash)));
     facts
 }
 
 fn side_text(name: &str, side: &SchemaSide, out: &mut String) {
     let _ = match side {
-        SchemaSide::Checked { hash, document } => {
-            let pretty = output::pretty(&schema(document));
+        SchemaSide::Checked { hash, .. } => {
+            let pretty = output::pretty(&side.json()["schema"]);
             let indented = pretty.lines().map(|line| format!("    {line}\n")).collect::<String>();
             write!(out, "  {name} is checked against {hash}:\n{indented}")
         }
@@ -121,11 +85,6 @@ fn side_text(name: &str, side: &SchemaSide, out: &mut String) {
             writeln!(out, "  {name} cannot be checked against {hash}, so calls are refused: {reason}")
         }
     };
-}
-
-/// A schema document as JSON; one that is not JSON is shown as text.
-fn schema(document: &[u8]) -> Value {
-    serde_json::from_slice(document).unwrap_or_else(|_| String::from_utf8_lossy(document).into_owned().into())
 }
 
 #[cfg(test)]
@@ -148,7 +107,7 @@ mod tests {
             "  input is unchecked: no schema is declared\n  \
              output is unchecked: no schema is known under https://example.org/out.json\n"
         );
-        assert_eq!(side_document(&SchemaSide::Undeclared)["checked"], false);
+        assert_eq!(SchemaSide::Undeclared.json()["checked"], false);
     }
 
     #[test]
@@ -161,6 +120,6 @@ mod tests {
         side_text("input", &side, &mut text);
         assert!(text.starts_with("  input is checked against sha-256:"), "{text}");
         assert!(text.ends_with(":\n    {\n      \"type\": \"object\"\n    }\n"), "{text}");
-        assert_eq!(side_document(&side)["schema"]["type"], "object");
+        assert_eq!(side.json()["schema"]["type"], "object");
     }
 }

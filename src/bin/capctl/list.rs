@@ -1,9 +1,9 @@
 //! `query` and `ls`: a name or pattern in, a table of capabilities or their descriptors as JSON out.
 
-use capd::client::{ClientError, Offer, Order, Query};
+use capd::client::{ClientError, Offer, Order, Query, descriptor_json};
 use capd_proto::capability::CapabilityPattern;
 use capd_proto::code::Code;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::args::{LsArgs, OrderArg, QueryArgs};
 use crate::failure::Failure;
@@ -30,7 +30,7 @@ pub(crate) async fn query(sidecar: &Sidecar, args: QueryArgs, json: bool) -> Res
         (client.query_all(&query).await?, None)
     };
     if json {
-        let offers: Vec<_> = offers.iter().map(descriptor).collect();
+        let offers: Vec<_> = offers.iter().map(descriptor_json).collect();
         let mut document = json!({"capabilities": offers});
         if let Some(cursor) = next_cursor {
             document["next_cursor"] = cursor.into();
@@ -64,7 +64,7 @@ pub(crate) async fn ls(sidecar: &Sidecar, args: LsArgs, json: bool) -> Result<()
     offers.retain(|offer| offer.id().to_string().contains(part));
     if json {
         for offer in &offers {
-            output::print_json(&descriptor(offer))?;
+            output::print_json(&descriptor_json(offer))?;
         }
     } else if offers.is_empty() {
         output::note("no capabilities");
@@ -78,11 +78,6 @@ fn pattern(text: &str) -> Result<CapabilityPattern, Failure> {
     text.parse().map_err(|error| Failure::usage(format!("{text:?}: {error}")))
 }
 
-/// A descriptor as JSON: what came over the wire.
-pub(crate) fn descriptor(offer: &Offer) -> Value {
-    offer.json().unwrap_or_else(|| json!({"id": offer.id().to_string()}))
-}
-
 /// Who provides it, for people.
 pub(crate) fn provider(offer: &Offer) -> String {
     if offer.is_local { "local".to_owned() } else { offer.provider.clone().unwrap_or_default() }
@@ -92,7 +87,7 @@ fn table(offers: &[Offer]) -> String {
     let rows: Vec<_> = offers
         .iter()
         .map(|offer| {
-            let description = descriptor(offer)["description"].as_str().unwrap_or_default().to_owned();
+            let description = descriptor_json(offer)["description"].as_str().unwrap_or_default().to_owned();
             vec![offer.id().name.to_string(), offer.id().version.to_string(), provider(offer), description]
         })
         .collect();

@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use capd::client::{Client, ClientError};
+use capd::client::{Client, ClientError, peer_json};
 use capd_proto::code::Code;
 use capd_proto::identity::Did;
 use capd_proto::message::{ListedPeer, PeerState};
-use serde_json::{Value, json};
 
 use crate::failure::{Exit, Failure};
 use crate::{Sidecar, output};
@@ -15,7 +14,7 @@ use crate::{Sidecar, output};
 pub(crate) async fn ls(sidecar: &Sidecar, json: bool) -> Result<(), Failure> {
     let peers = sidecar.connect().await?.peers().await?;
     if json {
-        return peers.iter().try_for_each(|peer| output::print_json(&document(peer)));
+        return peers.iter().try_for_each(|peer| output::print_json(&peer_json(peer)));
     }
     if peers.is_empty() {
         output::note("no peers");
@@ -59,13 +58,4 @@ pub(crate) fn reason(peer: ListedPeer<'_>) -> Option<String> {
         PeerState::Silent | PeerState::Refused | PeerState::Unreachable => reason,
         PeerState::Waiting => Some("it has not connected".to_owned()),
     }
-}
-
-/// A peer as it came over the wire.
-fn document(peer: &ListedPeer<'_>) -> Value {
-    let mut document = json!({"did": peer.did, "state": peer.state.as_str(), "links": peer.links});
-    if let Some(reason) = &peer.reason {
-        document["reason"] = json!(reason);
-    }
-    document
 }

@@ -161,7 +161,11 @@ impl Caller {
         answer: impl Fn(&Self, &Arc<Link>, &Route),
     ) {
         self.log_relayed(call, end);
-        self.outgoing.remove_call(&call.id);
+        let ended = match end {
+            End::Result(_, ended) => ended,
+            End::Refused(code) => Err(code),
+        };
+        self.outgoing.remove_call(call.past(ended, self.ctx.clock.wall_ms()));
         call.ended.set();
         let (waiters, ids) = {
             let mut progress = lock(&call.progress);

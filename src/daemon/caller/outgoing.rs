@@ -11,6 +11,7 @@ use capd_proto::envelope::{Encoded, Ext, MessageId};
 use capd_proto::identity::Did;
 use capd_proto::message::{Declare, Type};
 
+use super::listing::PastCall;
 use super::{Caller, RelayedCall};
 use crate::daemon::account::meter::CallLimit;
 use crate::daemon::context::requests::{Requests, Slots, Unsent, Waiting};
@@ -24,7 +25,7 @@ pub(in crate::daemon) struct Outgoing {
     /// The agent's calls on their way, by the agent's id.
     calls: Mutex<BTreeMap<MessageId, Arc<RelayedCall>>>,
     /// Ids of calls that have ended, for cancels that come too late; the oldest goes.
-    ended: Mutex<VecDeque<MessageId>>,
+    ended: Mutex<VecDeque<PastCall>>,
     calls_max: usize,
 }
 
@@ -75,14 +76,9 @@ impl Outgoing {
         lock(&self.calls).get(id).cloned()
     }
 
-    /// The agent's calls with ids behind `after`, in their order.
-    pub(super) fn calls_after(&self, after: Option<MessageId>, calls_max: usize) -> Vec<Arc<RelayedCall>> {
-        let start = after.map_or(Bound::Unbounded, Bound::Excluded);
-        lock(&self.calls)
-            .range((start, Bound::Unbounded))
-            .take(calls_max)
-            .map(|(_, call)| Arc::clone(call))
-            .collect()
+    /// The agent's calls with ids in `range`, in their order.
+    pub(super) fn calls_in(&self, range: (Bound<MessageId>, Bound<MessageId>)) -> Vec<Arc<RelayedCall>> {
+        lock(&self.calls).range(range).map(|(_, call)| Arc::clone(call)).collect()
     }
 
     /// The agent's calls that have not ended.
@@ -103,15 +99,21 @@ impl Outgoing {
         Added::New
     }
 
-    pub(super) fn remove_call(&self, id: &MessageId) {
-        if lock(&self.calls).remove(id).is_none() {
+    /// Takes a call out that has ended, and remembers what a list says of it.
+    pub(super) fn remove_call(&self, past: PastCall) {
+        if lock(&self.calls).remove(past.id()).is_none() {
             return;
         }
         let mut ended = lock(&self.ended);
         if ended.len() >= ENDED_MAX {
             ended.pop_front();
         }
-        ended.push_back(*id);
+        ended.push_back(past);
+    }
+
+    /// The agent's calls that have ended not long ago, by their ids; of one that ended twice the last end.
+    pub(super) fn past_calls(&self) -> BTreeMap<MessageId, PastCall> {
+        lock(&self.ended).iter().map(|past| (*past.id(), past.clone())).collect()
     }
 
     /// Takes a call out that has not ended: it begins anew elsewhere.
@@ -121,7 +123,7 @@ impl Outgoing {
 
     /// Whether a call of the agent's with this id has ended not long ago.
     pub(in crate::daemon) fn has_ended(&self, id: &MessageId) -> bool {
-        lock(&self.ended).contains(id)
+        lock(&self.ended).iter().any(|past| past.id() == id)
     }
 }
 

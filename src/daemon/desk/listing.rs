@@ -4,12 +4,16 @@
 //! no secret from the sidecar's own agent, who alone may ask.
 
 use std::borrow::Cow;
+use std::ops::Bound;
 
 use capd_proto::code::Code;
+use capd_proto::envelope::MessageId;
 use capd_proto::identity::Did;
 use capd_proto::ledger::Key;
 use capd_proto::limits::{MESSAGE_ID_BYTES, QUERY_LIMIT_DEFAULT, QUERY_LIMIT_MAX};
-use capd_proto::message::{CallsPage, CallsRequest, JournalCounters, ListedCall, Response, Role, Type};
+use capd_proto::message::{
+    CallSide, CallsPage, CallsRequest, JournalCounters, ListedCall, Response, Role, Type,
+};
 
 use super::Desk;
 use crate::daemon::context::times::Times;
@@ -48,7 +52,7 @@ impl After {
             _ => return None,
         };
         let from = Did::parse(std::str::from_utf8(from).ok()?).ok()?;
-        Some(Self { role, key: Key { from, id: capd_proto::envelope::MessageId(*id) } })
+        Some(Self { role, key: Key { from, id: MessageId(*id) } })
     }
 }
 
@@ -101,21 +105,125 @@ impl Desk {
         };
         let limit = request.limit.unwrap_or(QUERY_LIMIT_DEFAULT).min(QUERY_LIMIT_MAX);
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-        let (is_past_callers, key) = match after {
-            Some(After { role, key }) => (role == Role::Executor, Some(key)),
-            None => (false, None),
+        let scan = match request.newest_first {
+            true => self.newest(request, after.as_ref(), limit, times),
+            false => self.oldest(request, after.as_ref(), limit, times),
         };
-        let mut calls = Vec::new();
-        if !is_past_callers {
-            calls.extend(self.caller.listed_after(key.as_ref().map(|key| key.id), limit, times));
-        }
-        let behind = if is_past_callers { key.as_ref() } else { None };
-        calls.extend(self.executor.table.listed_after(behind, limit - calls.len(), times));
-        let is_full = keep_to(&mut calls, bytes_max) || calls.len() >= limit;
-        // A page that is not full is the last one; a full one may be, and the next one is empty then.
-        let last = if is_full { calls.last().and_then(After::of) } else { None };
+        let Scan { mut calls, last, is_whole, .. } = scan;
+        let is_cut = keep_to(&mut calls, bytes_max);
+        // A page that is not whole is not the last one; a full one may be, and the next one is empty then.
+        let last = if is_cut { calls.last().and_then(After::of) } else { last.filter(|_| !is_whole) };
         let cursor = last.map(|last| Cow::Owned(last.to_cursor()));
         Ok(CallsPage { calls, cursor, journal: None })
+    }
+
+    /// Calls behind `after`: those of the agent, then those that run here, each in the order of their keys.
+    fn oldest(&self, request: &CallsRequest<'_>, after: Option<&After>, limit: usize, times: Times) -> Scan {
+        let mut scan = Scan::new(limit);
+        let is_wanted = |call: &ListedCall<'_>| self.is_wanted(request, call);
+        let is_past_callers = after.is_some_and(|after| after.role == Role::Executor);
+        if !is_past_callers {
+            let start = after.map_or(Bound::Unbounded, |after| Bound::Excluded(after.key.id));
+            let mut all = self.caller.listed_in((start, Bound::Unbounded), times).into_values();
+            if !all.all(|call| scan.take(call, is_wanted)) {
+                return scan;
+            }
+        }
+        let mut behind = after.filter(|_| is_past_callers).map(|after| after.key.clone());
+        loop {
+            let calls = self.executor.table.listed_after(behind.as_ref(), SCAN_STEP, times);
+            let is_last = calls.len() < SCAN_STEP;
+            for call in calls {
+                behind = After::of(&call).map(|after| after.key);
+                if !scan.take(call, is_wanted) {
+                    return scan;
+                }
+            }
+            if is_last {
+                scan.is_whole = true;
+                return scan;
+            }
+        }
+    }
+
+    /// Calls before `after` of both kinds, the newest first; of one id, the one that runs here comes first.
+    fn newest(&self, request: &CallsRequest<'_>, after: Option<&After>, limit: usize, times: Times) -> Scan {
+        let mut scan = Scan::new(limit);
+        let is_wanted = |call: &ListedCall<'_>| self.is_wanted(request, call);
+        let end = after.map_or(Bound::Unbounded, |after| match after.role {
+            Role::Executor => Bound::Included(after.key.id),
+            Role::Caller => Bound::Excluded(after.key.id),
+        });
+        let mut callers =
+            self.caller.listed_in((Bound::Unbounded, end), times).into_values().rev().peekable();
+        // Of one id, what runs here comes before what the agent made.
+        let before = after.map(|after| match after.role {
+            Role::Executor => (after.key.id, Some(&after.key.from)),
+            Role::Caller => (after.key.id, None),
+        });
+        let mut is_full = false;
+        self.executor.table.newest(before, SCANNED_MAX, times, |call| {
+            while let Some(newer) = callers.next_if(|caller| caller.id > call.id) {
+                if !scan.take(newer, is_wanted) {
+                    is_full = true;
+                    return false;
+                }
+            }
+            // What is older than what is asked for is not looked at.
+            let is_old = request.since_ms.is_some_and(|since_ms| call.id.ts_ms() < since_ms);
+            is_full = !is_old && !scan.take(call, is_wanted);
+            !is_full && !is_old
+        });
+        if is_full {
+            return scan;
+        }
+        scan.is_whole = callers.all(|call| scan.take(call, is_wanted)) && scan.scanned < SCANNED_MAX;
+        scan
+    }
+
+    /// Whether a list shows a call.
+    fn is_wanted(&self, request: &CallsRequest<'_>, call: &ListedCall<'_>) -> bool {
+        let is_ours = call.role == Role::Caller || call.from == self.ctx.did().as_str();
+        let is_of_side = match request.side {
+            None => true,
+            Some(CallSide::Made) => is_ours,
+            Some(CallSide::Served) => call.role == Role::Executor,
+        };
+        let names = |wanted: &str| {
+            let found = call.capability.as_deref().unwrap_or_default();
+            found == wanted || found.split(':').next() == Some(wanted)
+        };
+        is_of_side
+            && request.state.is_none_or(|state| state.is(call.state))
+            && request.since_ms.is_none_or(|since_ms| call.id.ts_ms() >= since_ms)
+            && request.capability.as_deref().is_none_or(names)
+    }
+}
+
+/// A page in the making.
+struct Scan {
+    calls: Vec<ListedCall<'static>>,
+    limit: usize,
+    scanned: usize,
+    /// The last call that was looked at.
+    last: Option<After>,
+    /// Whether there is nothing behind it.
+    is_whole: bool,
+}
+
+impl Scan {
+    fn new(limit: usize) -> Self {
+        Self { calls: Vec::new(), limit, scanned: 0, last: None, is_whole: false }
+    }
+
+    /// Looks at a call; `false` when the page is full, or has taken enough work.
+    fn take(&mut self, call: ListedCall<'static>, is_wanted: impl Fn(&ListedCall<'static>) -> bool) -> bool {
+        self.last = After::of(&call);
+        self.scanned += 1;
+        if is_wanted(&call) {
+            self.calls.push(call);
+        }
+        self.calls.len() < self.limit && self.scanned < SCANNED_MAX
     }
 }
 
@@ -133,12 +241,15 @@ fn keep_to(calls: &mut Vec<ListedCall<'_>>, bytes_max: usize) -> bool {
     is_cut
 }
 
+/// Most calls that are looked at for one page: a page of a filter that few calls pass ends early.
+const SCANNED_MAX: usize = 5_000;
+/// Calls of the ledger that are copied out at once.
+const SCAN_STEP: usize = 1_000;
 /// Bytes of a listed call without its texts: its keys are 128 bytes, its numbers at most 9 each.
 const LISTED_BYTES_MAX: usize = 320;
 
 #[cfg(test)]
 mod tests {
-    use capd_proto::envelope::MessageId;
     use capd_proto::message::{CallState, ResultStatus};
 
     use super::*;
@@ -156,15 +267,6 @@ mod tests {
             assert_eq!(After::of_cursor(&[&[2], &cursor[1..]].concat()), None);
             assert_eq!(After::of_cursor(&[&cursor[..], &[0xff]].concat()), None);
         }
-    }
-
-    #[test]
-    fn a_moment_is_told_by_the_time_of_day() {
-        let times = Times { wall_ms: 1_000_000, monotonic_ms: 500 };
-        assert_eq!(
-            (times.wall_ms(700), times.wall_ms(500), times.wall_ms(100)),
-            (1_000_200, 1_000_000, 999_600)
-        );
     }
 
     #[test]

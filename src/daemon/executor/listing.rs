@@ -6,6 +6,7 @@ use std::sync::Arc;
 use capd_proto::capability::CapabilityId;
 use capd_proto::cbor::Reader;
 use capd_proto::envelope::MessageId;
+use capd_proto::identity::Did;
 use capd_proto::ledger::{Facts, Listed, Status};
 use capd_proto::message::{CallState, ListedCall, ResultStatus, Role};
 
@@ -108,6 +109,22 @@ impl Table {
     ) -> Vec<ListedCall<'static>> {
         let calls = lock(&self.calls);
         calls.ledger.list(after, None).take(calls_max).map(|call| calls.listed(&call, times)).collect()
+    }
+
+    /// Shows the newest calls behind `before`, one by one, until `take` wants no more or `scanned_max` were shown.
+    pub(in crate::daemon) fn newest(
+        &self,
+        before: Option<(MessageId, Option<&Did>)>,
+        scanned_max: usize,
+        times: Times,
+        mut take: impl FnMut(ListedCall<'static>) -> bool,
+    ) {
+        let calls = lock(&self.calls);
+        for call in calls.ledger.newest(before).take(scanned_max) {
+            if !take(calls.listed(&call, times)) {
+                return;
+            }
+        }
     }
 
     /// Calls of one id, one for each agent that used it.

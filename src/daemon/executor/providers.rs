@@ -6,14 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use ahash::HashMap;
-use capd_proto::cbor::Writer;
 use capd_proto::code::Code;
 use capd_proto::envelope::{Draft, Encoded, Envelope, Ext, MessageId};
 use capd_proto::identity::Did;
 use capd_proto::limits::EXT_CAPABILITY_ID;
-use capd_proto::message::{
-    self, CapResult, Declare, Descriptor, DescriptorDraft, ErrorBody, RateLimit, Request, RetryPolicy, Type,
-};
+use capd_proto::message::{self, CapResult, Declare, Descriptor, ErrorBody, RateLimit, Request, Type};
 use capd_proto::rate::Rate;
 
 use super::Executor;
@@ -23,8 +20,9 @@ use crate::daemon::context::seal::ANSWER_TTL_MS;
 use crate::daemon::context::wire::{EMPTY_MAP, text, with_fields};
 use crate::daemon::context::{Ctx, Inbound, Outbound, Refusal, lock};
 use crate::daemon::directory::hashes::completed;
-use crate::declaration::{self, Declared};
+use crate::declaration::{self, Declared, HttpTarget};
 use crate::net::{Link, LinkId};
+use crate::provider::http::{self, HttpProvider, HttpSpec};
 use crate::provider::link::{Answered, LinkProvider, Wire};
 use crate::provider::process::confine::{Confinement, Ground, Groups};
 use crate::provider::process::{Confined, ProcessProvider, ProcessSpec};
@@ -152,17 +150,18 @@ impl Providers {
 type Fault<'a> = (Option<&'a declaration::SchemaSource>, String);
 
 impl Executor {
-    /// Serves a declared capability by its command; one without a command is left to an agent that will declare it.
+    /// Serves a declared capability by its command, or by the program that listens for it; one without either is left to an
+    /// agent that will declare it.
     pub(in crate::daemon) fn serve_declared<'a>(
         &self,
         declared: &'a Declared,
         hashes: Option<(Fingerprint, Fingerprint)>,
         place: &Place,
     ) -> Result<(), Fault<'a>> {
-        let Some((program, args)) = declared.command.as_deref().and_then(<[String]>::split_first) else {
+        if declared.command.is_none() && declared.http.is_none() {
             return Ok(());
-        };
-        let mut draft = DescriptorDraft::new(declared.id.clone());
+        }
+        let mut draft = declared.draft();
         let taken = |schema: Option<&'a declaration::SchemaSource>| {
             let taken = |schema: &'a declaration::SchemaSource| {
                 let taken = self.directory.declared_schema(&schema.bytes);
@@ -172,21 +171,34 @@ impl Executor {
         };
         draft.input_schema = taken(declared.input_schema.as_ref())?;
         draft.output_schema = taken(declared.output_schema.as_ref())?;
-        describe(&mut draft, declared);
         draft.static_hash = hashes.map(|(static_hash, _)| static_hash.0);
         draft.lineage = hashes.map(|(_, lineage)| lineage.0);
-        let mut descriptor = draft.finish().map_err(|error| (None, error.to_string()))?;
-        if !declared.instructions.is_empty() {
-            let bytes =
-                with_fields(descriptor.as_bytes(), &[("instructions", &list(&declared.instructions))]);
-            descriptor = Descriptor::decode(&bytes).map_err(|error| (None, error.to_string()))?;
-        }
-        let concurrency = declared.concurrency.unwrap_or(PROCESSES_DEFAULT);
+        let descriptor = draft.finish().map_err(|error| (None, error.to_string()))?;
+        let provider = match (declared.command.as_deref().and_then(<[String]>::split_first), &declared.http) {
+            (Some((program, args)), _) => self.process(declared, program, args, place),
+            (None, Some(target)) => self.listener(declared, target, place)?,
+            (None, None) => return Ok(()),
+        };
+        let id = self.providers.add(provider);
+        self.own.serve(
+            &self.directory.registry,
+            Event::Declared { origin: Origin::Local(id), descriptors: vec![Arc::new(descriptor)] },
+        );
+        Ok(())
+    }
+
+    fn process(
+        &self,
+        declared: &Declared,
+        program: &str,
+        args: &[String],
+        place: &Place,
+    ) -> Arc<dyn Provider> {
         let spec = ProcessSpec {
-            program: program.clone(),
+            program: program.to_owned(),
             args: args.to_vec(),
             dir: place.dir.clone(),
-            concurrency,
+            concurrency: declared.concurrency.unwrap_or(PROCESSES_DEFAULT),
             queue_max: PROCESS_QUEUE_MAX,
             output_bytes_max: self.bounds.message_bytes_max,
             tell_stderr: declared.tell_stderr,
@@ -197,15 +209,31 @@ impl Executor {
             let (network, unix) = (sockets.internet, sockets.unix);
             tracing::info!(capability = %id, %files, network, unix_sockets = unix, "rights of a command");
         }
-        let tasks = self.ctx.tasks.clone();
-        let provider = ProcessProvider::new(spec, Box::new(move |task| tasks.spawn(task)));
-        let id = self.providers.add(Arc::new(provider));
         tracing::info!(capability = %declared.id, command = program, "serving by process");
-        self.own.serve(
-            &self.directory.registry,
-            Event::Declared { origin: Origin::Local(id), descriptors: vec![Arc::new(descriptor)] },
-        );
-        Ok(())
+        let tasks = self.ctx.tasks.clone();
+        Arc::new(ProcessProvider::new(spec, Box::new(move |task| tasks.spawn(task))))
+    }
+
+    fn listener<'a>(
+        &self,
+        declared: &Declared,
+        target: &HttpTarget,
+        place: &Place,
+    ) -> Result<Arc<dyn Provider>, Fault<'a>> {
+        let failed = |error: String| (None, format!("{}: http: {error}", declared.id));
+        let listens = http::Place::parse(&target.url, target.allow_remote);
+        let headers = target.headers_file.as_ref().map(|file| http::load_headers(&place.dir.join(file)));
+        let spec = HttpSpec {
+            place: listens.map_err(|error| failed(error.to_string()))?,
+            headers: headers.transpose().map_err(|error| failed(error.to_string()))?.unwrap_or_default(),
+            idempotent: declared.idempotent,
+            concurrency: declared.concurrency.unwrap_or(REQUESTS_DEFAULT),
+            queue_max: PROCESS_QUEUE_MAX,
+            answer_bytes_max: self.bounds.message_bytes_max,
+        };
+        tracing::info!(capability = %declared.id, url = target.url, "serving by HTTP");
+        let tasks = self.ctx.tasks.clone();
+        Ok(Arc::new(HttpProvider::new(spec, Box::new(move |task| tasks.spawn(task)))))
     }
 
     /// CAP_DECLARE unasked: an agent on a local link says all that it serves. **Source:** PROTOCOL 7.2.
@@ -353,42 +381,9 @@ fn check_rate(descriptor: &Descriptor) -> Result<(), Refusal> {
     })
 }
 
-fn describe(draft: &mut DescriptorDraft, declared: &Declared) {
-    draft.description.clone_from(&declared.description);
-    draft.category.clone_from(&declared.category);
-    draft.since.clone_from(&declared.since);
-    draft.idempotent = Some(declared.idempotent);
-    draft.timeout_ms = declared.timeout_ms;
-    draft.permissions.clone_from(&declared.permissions);
-    draft.deprecated = declared.deprecated;
-    draft.supported_ranges.clone_from(&declared.supported_ranges);
-    draft.min_schema_version.clone_from(&declared.min_schema_version);
-    draft.rate_limit = declared.rate_limit.as_ref().map(|limit| RateLimit {
-        requests: limit.requests,
-        period: limit.period.clone(),
-        burst: limit.burst,
-    });
-    draft.retry_policy = declared.retry_policy.as_ref().map(|policy| RetryPolicy {
-        max_attempts: policy.max_attempts.map(u64::from),
-        backoff_multiplier: policy.backoff_multiplier,
-        initial_delay_ms: policy.initial_delay_ms,
-        max_delay_ms: policy.max_delay_ms,
-        retry_on: policy.retry_on.clone(),
-    });
-}
-
-/// A list of texts.
-fn list(texts: &[String]) -> Vec<u8> {
-    let mut out = Vec::new();
-    let mut writer = Writer::new(&mut out);
-    writer.array(texts.len() as u64);
-    for text in texts {
-        writer.text(text);
-    }
-    out
-}
-
 /// Processes of one capability at once, unless its declaration says otherwise.
 const PROCESSES_DEFAULT: usize = 4;
-/// Calls that wait for a process of one capability.
+/// Requests of one capability at once, unless its declaration says otherwise.
+const REQUESTS_DEFAULT: usize = 64;
+/// Calls that wait for a process, or for a request, of one capability.
 const PROCESS_QUEUE_MAX: usize = 1_024;

@@ -15,7 +15,8 @@ use crate::daemon::account::audit;
 use crate::net::System;
 use crate::store::audit::Audit;
 use crate::store::{
-    self, Begun, Change, Given, Journal, Medium, Reserved, Row, Storage, StoreError, Writer, journal,
+    self, Begun, Change, Given, Journal, LoadedKey, Medium, Reserved, Row, Storage, StoreError, Writer,
+    journal,
 };
 
 /// What a sidecar knows of its former process's calls, and the journal that it goes on with.
@@ -26,6 +27,8 @@ pub(in crate::daemon) struct Recovered<T, S: Storage> {
     pub(in crate::daemon) given: Vec<Given>,
     /// Whom they may have been given to besides.
     pub(in crate::daemon) reserved: Vec<Reserved>,
+    /// Keys that it gave to calls.
+    pub(in crate::daemon) keys: Vec<LoadedKey>,
     /// The latest `ts + ttl` that has expired. **Units:** milliseconds since the Unix epoch.
     pub(in crate::daemon) expired_ms: u64,
     /// What names the journal to peers.
@@ -77,8 +80,8 @@ pub(in crate::daemon) fn recover<T: Send + 'static, M: Medium>(
     }
     let journal_id = storage.journal_id();
     let (journal, writer) = journal(storage, next_row, queue_max);
-    let store::Recovered { given, reserved, expired_ms, .. } = left;
-    Ok(Recovered { ledger, given, reserved, expired_ms, journal_id, journal, writer })
+    let store::Recovered { given, reserved, keys, expired_ms, .. } = left;
+    Ok(Recovered { ledger, given, reserved, keys, expired_ms, journal_id, journal, writer })
 }
 
 /// What a list says of a call that the journal kept.

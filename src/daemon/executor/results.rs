@@ -4,10 +4,11 @@ use std::sync::{Arc, MutexGuard};
 
 use bytes::Bytes;
 use capd_proto::call::executor::{self, Input, Surplus};
+use capd_proto::cbor::Writer;
 use capd_proto::code::Code;
 use capd_proto::envelope::Ext;
 use capd_proto::ledger::{Answerer, Kept};
-use capd_proto::limits::MSG_SIZE_BYTES_FLOOR;
+use capd_proto::limits::{EXT_CAPABILITY_ID, MSG_SIZE_BYTES_FLOOR};
 use capd_proto::message::{CallError, CapResult, SchemaSide, Type};
 
 use super::Executor;
@@ -211,6 +212,7 @@ impl Executor {
         ended: Result<(), Code>,
     ) -> Concluded {
         let now_ms = self.ctx.clock.wall_ms();
+        let chosen = chosen_ext(running);
         let message = Outbound {
             id: self.ctx.fresh_id(now_ms),
             typ: Type::CapResult,
@@ -220,7 +222,10 @@ impl Executor {
             // PROTOCOL 8: it is good for as long as the invoke is.
             ttl_ms: running.moments.expires_at_ms.saturating_sub(now_ms),
             body: &[],
-            ext: Ext::Fields { traceparent: None, deprecated: running.is_deprecated },
+            ext: match &chosen {
+                Some(chosen) => Ext::Raw(chosen),
+                None => Ext::Fields { traceparent: None, deprecated: running.is_deprecated },
+            },
         };
         let (envelope, _) = self.ctx.pass_on(message.draft(self.ctx.did()), body, running.signed);
         Concluded { envelope, finished_at_ms: now_ms, ended }
@@ -245,6 +250,21 @@ impl Executor {
     fn execution_time_ms(&self, running: &Running) -> u64 {
         self.ctx.clock.monotonic_ms().saturating_sub(running.moments.started_ms)
     }
+}
+
+/// The `ext` of a call's result that tells which capability was chosen, where the call left that open.
+fn chosen_ext(running: &Running) -> Option<Vec<u8>> {
+    if running.invocation.names_id {
+        return None;
+    }
+    let mut out = Vec::new();
+    let mut writer = Writer::new(&mut out);
+    writer.map(1 + u64::from(running.is_deprecated));
+    if running.is_deprecated {
+        writer.text("deprecated").bool(true);
+    }
+    writer.text(EXT_CAPABILITY_ID).text(&running.invocation.capability.to_string());
+    Some(out)
 }
 
 /// What a machine's output may speak of.

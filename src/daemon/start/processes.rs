@@ -11,7 +11,8 @@ use super::{StartError, schema_error};
 use crate::config::Config;
 use crate::daemon::executor::Place;
 use crate::daemon::sidecar::Sidecar;
-use crate::declaration::{Declaration, Mistake, Mistakes};
+use crate::declaration::{Declaration, HttpTarget, Mistake, Mistakes};
+use crate::provider::http;
 use crate::provider::process::confine::{
     Enforced, Ground, GroupBounds, Groups, OF_ROOT, ResourceLimits, SYSTEM, User,
 };
@@ -61,13 +62,25 @@ fn folder(config: &Config) -> Result<PathBuf, StartError> {
         .map_err(|error| StartError::File { path: dir.to_owned(), error })
 }
 
-/// Looks for each command's program, where its provider will.
+/// Looks for each command's program, where its provider will, and reads what each program that listens is asked with.
 ///
-/// **Errors:** [`StartError::Declaration`] with every one that cannot be started.
+/// **Errors:** [`StartError::Declaration`] with every one that cannot be started, or posted to.
 pub(super) fn check_commands(config: &Config, declaration: &Declaration) -> Result<(), StartError> {
     let dir = folder(config)?;
     let mut mistakes = Vec::new();
     for (index, declared) in declaration.capabilities.iter().enumerate() {
+        if let Some(target) = &declared.http
+            && let Some(problem) = unusable(target, &dir)
+        {
+            mistakes.push(Mistake {
+                file: config.agent.capabilities.clone().unwrap_or_default(),
+                line: target.line,
+                at: format!("capabilities[{index}].http"),
+                problem,
+                accepted: "http://127.0.0.1:PORT/PATH or unix:/SOCKET:/PATH, and a headersFile that only its owner reads"
+                    .to_owned(),
+            });
+        }
         let Some(name) = declared.command.as_ref().and_then(|words| words.first()) else { continue };
         if let Err(error) = program::find(name, &dir) {
             mistakes.push(Mistake {
@@ -83,6 +96,14 @@ pub(super) fn check_commands(config: &Config, declaration: &Declaration) -> Resu
         }
     }
     if mistakes.is_empty() { Ok(()) } else { Err(StartError::Declaration(Mistakes(mistakes))) }
+}
+
+/// Why calls cannot be posted there; none where they can.
+fn unusable(target: &HttpTarget, dir: &Path) -> Option<String> {
+    let place = http::Place::parse(&target.url, target.allow_remote);
+    let wrong = place.err().map(|error| error.to_string());
+    let headers = || Some(http::load_headers(&dir.join(target.headers_file.as_ref()?)).err()?.to_string());
+    wrong.or_else(headers)
 }
 
 /// Takes in what commands leave behind, for as long as the sidecar runs.

@@ -29,10 +29,10 @@ use crate::policy::Decisions;
 use crate::policy::rate::{PeerRates, Rates};
 use crate::schema::Artifacts;
 use crate::store::audit::Audit;
-use crate::store::{Medium, Writer};
+use crate::store::{LoadedKey, Medium, Writer};
 
 /// A sidecar, and what writes its journal.
-type Made<S> = (Arc<Sidecar>, Writer<Written, S>);
+type Made<S> = (Arc<Sidecar>, Writer<Written, S>, Vec<LoadedKey>);
 
 /// The rooms of a sidecar, from the lowest up, and what must run before its journal does anything.
 pub(super) fn rooms<M: Medium>(
@@ -61,7 +61,7 @@ pub(super) fn rooms<M: Medium>(
     let (identity, artifacts) = (seed.identity(), Artifacts::default());
     let in_flight_max = limits.calls_in_flight_max;
     let queue_max = in_flight_max.saturating_mul(JOURNAL_WORK_PER_CALL);
-    let Recovered { ledger, given, reserved, expired_ms, journal_id, journal, writer } =
+    let Recovered { ledger, given, reserved, keys, expired_ms, journal_id, journal, writer } =
         recover(medium, bounds, queue_max, &identity, &system, &audit)?;
     let peer_rates = PeerRates {
         each: limits.call_rate_per_peer,
@@ -156,7 +156,7 @@ pub(super) fn rooms<M: Medium>(
         }
     });
     peers::take(&sidecar, &configured);
-    Ok((sidecar, writer))
+    Ok((sidecar, writer, keys))
 }
 
 /// The configuration's rules; what is odd about them is told to the log.

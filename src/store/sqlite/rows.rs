@@ -11,7 +11,9 @@ use capd_proto::identity::Did;
 use capd_proto::ledger::{BodyDigest, JournalId, Key};
 use capd_proto::limits::JOURNAL_ID_BYTES;
 
-use super::super::{Begun, Given, Loaded, LoadedCall, LoadedResult, Replica, Reserved, Row};
+use super::super::{
+    Begun, Given, Keyed, Loaded, LoadedCall, LoadedKey, LoadedResult, Replica, Reserved, Row,
+};
 use super::Damage;
 
 /// What the `totals` row says: how many commits there were, how many rows each table has, what has expired, and which
@@ -23,6 +25,8 @@ pub(super) struct Totals {
     pub(super) results: u64,
     pub(super) given: u64,
     pub(super) reserved: u64,
+    pub(super) keys: u64,
+    pub(super) answers: u64,
     pub(super) expired_ms: u64,
     pub(super) journal: Option<JournalId>,
 }
@@ -36,6 +40,9 @@ impl Totals {
         if self.reserved > 0 {
             sum.number(self.reserved);
         }
+        if self.keys > 0 || self.answers > 0 {
+            sum.bytes(b"keys").number(self.keys).number(self.answers);
+        }
         if let Some(JournalId(id)) = &self.journal {
             sum.bytes(id);
         }
@@ -45,7 +52,8 @@ impl Totals {
     /// Reads and checks the row.
     pub(super) fn load(connection: &Connection) -> Result<Self, Damage> {
         let mut statement = connection.prepare(
-            "SELECT commits, calls, results, given, reserved, expired_ms, sum, journal FROM totals WHERE row = 1",
+            "SELECT commits, calls, results, given, reserved, expired_ms, sum, journal, keys, answers FROM totals \
+             WHERE row = 1",
         )?;
         let mut rows = statement.query([])?;
         let Some(row) = rows.next()? else { return Err(Damage::found("its totals are missing")) };
@@ -57,6 +65,8 @@ impl Totals {
             reserved: number(row, 4)?,
             expired_ms: number(row, 5)?,
             journal: row.get::<_, Option<_>>(7)?.map(JournalId),
+            keys: number(row, 8)?,
+            answers: number(row, 9)?,
         };
         if row.get::<_, i64>(6)? != totals.sum() {
             return Err(Damage::found("its totals are damaged"));
@@ -98,6 +108,19 @@ pub(super) fn reserved_sum(reserved: &Reserved) -> i64 {
     sum.finish()
 }
 
+pub(super) fn keyed_sum(keyed: &Keyed) -> i64 {
+    let mut sum = Sum::new("keys", keyed.row);
+    sum.bytes(&keyed.key).bytes(&keyed.digest).bytes(keyed.id.as_bytes()).bytes(&keyed.terms);
+    sum.number(keyed.expires_at_ms);
+    sum.finish()
+}
+
+pub(super) fn answer_sum(row: Row, answer: &[u8]) -> i64 {
+    let mut sum = Sum::new("answers", row);
+    sum.number(answer.len() as u64);
+    sum.finish_with(answer)
+}
+
 /// The DIDs of several replicas in one column. **Shape:** with a space between two.
 pub(super) fn peers(replicas: &[Replica]) -> String {
     replicas.iter().map(|replica| replica.peer.as_str()).collect::<Vec<_>>().join(" ")
@@ -135,6 +158,12 @@ pub(super) fn load(connection: &Connection, totals: &Totals) -> Result<Loaded, D
     let calls = load_calls(connection, &results)?;
     let given = load_given(connection)?;
     let reserved = load_reserved(connection)?;
+    let answers = load_answers(connection)?;
+    let keys = load_keys(connection, &answers)?;
+    let answered = keys.iter().filter(|key| key.is_answered).count();
+    if answered != answers.len() {
+        return Err(Damage::found(format_args!("{} answers have no key", answers.len() - answered)));
+    }
     let finished = calls.iter().filter(|call| call.finished.is_some()).count();
     if finished != results.len() {
         return Err(Damage::found(format_args!("{} results have no call", results.len() - finished)));
@@ -144,6 +173,8 @@ pub(super) fn load(connection: &Connection, totals: &Totals) -> Result<Loaded, D
         ("results", totals.results, results.len()),
         ("given", totals.given, given.len()),
         ("reserved", totals.reserved, reserved.len()),
+        ("keys", totals.keys, keys.len()),
+        ("answers", totals.answers, answers.len()),
     ];
     for (table, expected, found) in counts {
         if found as u64 != expected {
@@ -152,7 +183,7 @@ pub(super) fn load(connection: &Connection, totals: &Totals) -> Result<Loaded, D
             )));
         }
     }
-    Ok(Loaded { calls, given, reserved, expired_ms: totals.expired_ms })
+    Ok(Loaded { calls, given, reserved, keys, expired_ms: totals.expired_ms })
 }
 
 /// Reads one result and checks it; `None` when there is none.
@@ -160,9 +191,62 @@ pub(super) fn read_result(connection: &Connection, row: Row) -> Result<Option<Ve
     let mut statement =
         connection.prepare_cached("SELECT row, finished_at_ms, result, sum FROM results WHERE row = ?1")?;
     let mut rows = statement.query([row.0.cast_signed()])?;
-    let Some(found) = rows.next()? else { return Ok(None) };
+    let Some(found) = rows.next()? else { return read_answer(connection, row) };
     let (_, _, result) = checked_result(found)?;
     Ok(Some(result.to_vec()))
+}
+
+/// Reads one answer and checks it; `None` when there is none.
+fn read_answer(connection: &Connection, row: Row) -> Result<Option<Vec<u8>>, Damage> {
+    let mut statement = connection.prepare_cached("SELECT row, answer, sum FROM answers WHERE row = ?1")?;
+    let mut rows = statement.query([row.0.cast_signed()])?;
+    let Some(found) = rows.next()? else { return Ok(None) };
+    let (_, answer) = checked_answer(found)?;
+    Ok(Some(answer.to_vec()))
+}
+
+fn checked_answer<'a>(found: &'a SqlRow<'_>) -> Result<(Row, &'a [u8]), Damage> {
+    let row = Row(number(found, 0)?);
+    let answer = found.get_ref(1)?.as_blob().map_err(|_| Damage::row("answers", row))?;
+    if found.get::<_, i64>(2)? != answer_sum(row, answer) {
+        return Err(Damage::row("answers", row));
+    }
+    Ok((row, answer))
+}
+
+fn load_answers(connection: &Connection) -> Result<Vec<Row>, Damage> {
+    let mut statement = connection.prepare("SELECT row, answer, sum FROM answers ORDER BY row")?;
+    let mut rows = statement.query([])?;
+    let mut answers = Vec::new();
+    while let Some(found) = rows.next()? {
+        answers.push(checked_answer(found)?.0);
+    }
+    Ok(answers)
+}
+
+/// Reads every key; `answers` are the rows that have one, in order.
+fn load_keys(connection: &Connection, answers: &[Row]) -> Result<Vec<LoadedKey>, Damage> {
+    let mut statement = connection
+        .prepare("SELECT row, key, digest, id, terms, expires_at_ms, sum FROM keys ORDER BY row")?;
+    let mut rows = statement.query([])?;
+    let mut all = Vec::new();
+    while let Some(found) = rows.next()? {
+        let row = Row(number(found, 0)?);
+        let damaged = || Damage::row("keys", row);
+        let keyed = Keyed {
+            row,
+            key: found.get(1)?,
+            digest: found.get(2)?,
+            id: id(found, 3).ok_or_else(damaged)?,
+            terms: found.get::<_, Vec<u8>>(4)?.into(),
+            expires_at_ms: number(found, 5)?,
+        };
+        if found.get::<_, i64>(6)? != keyed_sum(&keyed) {
+            return Err(damaged());
+        }
+        all.push(LoadedKey { keyed, is_answered: answers.binary_search(&row).is_ok() });
+    }
+    Ok(all)
 }
 
 fn load_results(connection: &Connection) -> Result<Vec<(Row, LoadedResult)>, Damage> {

@@ -7,8 +7,8 @@ use std::path::Path;
 use proptest::prelude::*;
 
 use super::super::migrations::MIGRATIONS;
-use super::super::tests::{begin, finish, forget, give, reserve};
-use super::super::{LoadedCall, LoadedResult, Replica};
+use super::super::tests::{answer, begin, finish, forget, give, key, reserve};
+use super::super::{LoadedCall, LoadedKey, LoadedResult, Replica};
 use super::mark::Mark;
 use super::*;
 
@@ -74,6 +74,28 @@ fn what_was_written_is_there_after_closing() {
 }
 
 #[test]
+fn a_key_and_its_answer_are_there_until_they_are_forgotten() {
+    let dir = written(&[key(1), begin(2), key(3), answer(1), finish(2)]);
+    let mut journal = open(dir.path()).unwrap();
+    let left = |row: u64, is_answered: bool| {
+        let Change::Key(keyed) = key(row) else { unreachable!() };
+        LoadedKey { keyed, is_answered }
+    };
+    assert_eq!(journal.load().unwrap().keys, [left(1, true), left(3, false)]);
+    assert_eq!(journal.load().unwrap().next_row(), Row(4));
+    assert_eq!(journal.read(Row(1)).unwrap(), "the answer of 1");
+    assert_eq!(journal.read(Row(3)).unwrap_err().kind(), StoreErrorKind::Missing);
+    for odd in [answer(1), answer(2), key(3)] {
+        assert_eq!(journal.commit(&[odd]).unwrap_err().kind(), StoreErrorKind::Conflict);
+    }
+    journal.commit(&[forget(1)]).unwrap();
+    drop(journal);
+    let mut journal = open(dir.path()).unwrap();
+    assert_eq!(journal.load().unwrap().keys, [left(3, false)]);
+    assert_eq!(journal.read(Row(1)).unwrap_err().kind(), StoreErrorKind::Missing);
+}
+
+#[test]
 fn what_is_forgotten_is_in_no_file_once_it_is_tidied() {
     let dir = tempfile::tempdir().unwrap();
     let mut journal = open(dir.path()).unwrap();
@@ -125,6 +147,7 @@ fn a_journal_of_the_first_version_is_brought_up_to_date() {
             "CREATE TEMP TABLE c AS SELECT * FROM calls; CREATE TEMP TABLE r AS SELECT * FROM results;
              CREATE TEMP TABLE g AS SELECT * FROM given;
              DROP TABLE calls; DROP TABLE results; DROP TABLE given; DROP TABLE totals; DROP TABLE reserved;
+             DROP TABLE keys; DROP TABLE answers;
              {} INSERT INTO calls SELECT * FROM c; INSERT INTO results SELECT * FROM r;
              INSERT INTO given SELECT row, id, peer, expires_at_ms, {sum} FROM g;
              INSERT INTO totals VALUES (1, 1, 2, 1, 1, 0, {});
@@ -160,7 +183,8 @@ fn a_reservation_of_the_second_version_is_brought_up_to_date() {
     meddle(
         dir.path(),
         &format!(
-            "DROP TABLE calls; DROP TABLE results; DROP TABLE given; DROP TABLE totals; DROP TABLE reserved; {} {}
+            "DROP TABLE calls; DROP TABLE results; DROP TABLE given; DROP TABLE totals; DROP TABLE reserved;
+             DROP TABLE keys; DROP TABLE answers; {} {}
              INSERT INTO reserved VALUES (4, '{capability}', 4, 14, '{peer}', 1004, {sum});
              INSERT INTO totals VALUES (1, 1, 0, 0, 0, 0, {}, 1); PRAGMA user_version = 2",
             MIGRATIONS[0],
@@ -353,7 +377,7 @@ fn another_file_is_no_journal_and_is_left_alone() {
 
 #[test]
 fn content_that_somebody_changed_is_corrupt() {
-    let changes = [begin(1), finish(1), begin(2), give(3), reserve(4, None)];
+    let changes = [begin(1), finish(1), begin(2), give(3), reserve(4, None), key(5), answer(5)];
     let Change::Reserve { reserved, .. } = &changes[4] else { unreachable!() };
     assert!(
         reserved.replicas.len() > 1 && given(3).replica.journal.is_some(),
@@ -379,6 +403,13 @@ fn content_that_somebody_changed_is_corrupt() {
         "DELETE FROM given",
         "UPDATE reserved SET until_ms = until_ms + 1",
         "DELETE FROM reserved",
+        "UPDATE keys SET key = digest",
+        "UPDATE keys SET terms = x''",
+        "UPDATE keys SET expires_at_ms = expires_at_ms + 1",
+        "UPDATE answers SET answer = x'00'",
+        "UPDATE answers SET row = 4",
+        "DELETE FROM keys",
+        "DELETE FROM answers",
         "DELETE FROM totals",
         "DROP TABLE given",
         "CREATE TABLE more (x)",

@@ -10,8 +10,8 @@ use capd::net::Spawn;
 use capd::store::audit::chain::{Entry, Head};
 use capd::store::audit::{AuditOptions, AuditStorage, AuditWriter};
 use capd::store::{
-    Begun, Change, Given, Loaded, LoadedCall, LoadedResult, Medium, Reserved, Row, Storage, StoreError,
-    StoreErrorKind, Thread, Writer,
+    Begun, Change, Given, Keyed, Loaded, LoadedCall, LoadedKey, LoadedResult, Medium, Reserved, Row, Storage,
+    StoreError, StoreErrorKind, Thread, Writer,
 };
 use capd_proto::ledger::JournalId;
 use tokio::time::sleep;
@@ -69,6 +69,7 @@ struct State {
     calls: BTreeMap<Row, (Begun, Option<(Bytes, u64)>)>,
     given: BTreeMap<Row, Given>,
     reserved: BTreeMap<Row, Reserved>,
+    keys: BTreeMap<Row, (Keyed, Option<Bytes>)>,
     expired_ms: u64,
     /// Begun calls that were acknowledged and not kept.
     unkept: BTreeMap<Row, Begun>,
@@ -91,6 +92,7 @@ impl Disk {
             calls: BTreeMap::new(),
             given: BTreeMap::new(),
             reserved: BTreeMap::new(),
+            keys: BTreeMap::new(),
             expired_ms: 0,
             unkept: BTreeMap::new(),
             dice,
@@ -111,6 +113,7 @@ impl Disk {
         state.calls.clear();
         state.given.clear();
         state.reserved.clear();
+        state.keys.clear();
         state.unkept.clear();
         state.expired_ms = 0;
         if !keeps_name {
@@ -172,6 +175,7 @@ impl State {
         self.calls.remove(&row);
         self.given.remove(&row);
         self.reserved.remove(&row);
+        self.keys.remove(&row);
     }
 
     fn apply(&mut self, change: &Change, forgets_begun: bool) -> Result<(), StoreError> {
@@ -202,6 +206,13 @@ impl State {
                     self.forget(*row);
                 }
             }
+            Change::Key(keyed) => {
+                self.keys.insert(keyed.row, (keyed.clone(), None));
+            }
+            Change::Answer { row, answer } => match self.keys.get_mut(row) {
+                Some((_, answered @ None)) => *answered = Some(answer.clone()),
+                Some((_, Some(_))) | None => return Err(failure(StoreErrorKind::Conflict)),
+            },
             Change::Forget { row } => self.forget(*row),
             Change::Expire { row, expires_at_ms } => {
                 self.forget(*row);
@@ -226,7 +237,12 @@ impl Storage for Mounted {
                 finished_at_ms: *finished_at_ms,
             }),
         });
+        let keys = state
+            .keys
+            .values()
+            .map(|(keyed, answer)| LoadedKey { keyed: keyed.clone(), is_answered: answer.is_some() });
         Ok(Loaded {
+            keys: keys.collect(),
             calls: calls.collect(),
             given: state.given.values().cloned().collect(),
             reserved: state.reserved.values().cloned().collect(),
@@ -241,8 +257,9 @@ impl Storage for Mounted {
         let shared = &self.disk.0;
         let is_full = self.disk.is_full();
         let mut state = self.disk.state();
-        let takes_room =
-            |change: &Change| matches!(change, Change::Begin(_) | Change::Give(_) | Change::Reserve { .. });
+        let takes_room = |change: &Change| {
+            matches!(change, Change::Begin(_) | Change::Give(_) | Change::Reserve { .. } | Change::Key(_))
+        };
         let takes_room = batch.iter().any(takes_room);
         // What only replaces or frees rows sometimes still fits.
         if is_full && (takes_room || state.dice.chance(500)) {
@@ -270,7 +287,11 @@ impl Storage for Mounted {
     fn read(&mut self, row: Row) -> Result<Bytes, StoreError> {
         let state = self.disk.state();
         let result = state.calls.get(&row).and_then(|(_, finished)| finished.as_ref());
-        result.map(|(result, _)| result.clone()).ok_or_else(|| failure(StoreErrorKind::Missing))
+        let answer = || state.keys.get(&row).and_then(|(_, answer)| answer.clone());
+        result
+            .map(|(result, _)| result.clone())
+            .or_else(answer)
+            .ok_or_else(|| failure(StoreErrorKind::Missing))
     }
 }
 

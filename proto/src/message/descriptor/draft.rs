@@ -30,6 +30,7 @@ pub struct DescriptorDraft {
     pub idempotent: Option<bool>,
     pub timeout_ms: Option<u64>,
     pub permissions: Vec<String>,
+    pub instructions: Vec<String>,
     pub rate_limit: Option<RateLimit>,
     pub retry_policy: Option<RetryPolicy>,
     pub static_hash: Option<[u8; 32]>,
@@ -57,6 +58,7 @@ impl DescriptorDraft {
             idempotent: None,
             timeout_ms: None,
             permissions: Vec::new(),
+            instructions: Vec::new(),
             rate_limit: None,
             retry_policy: None,
             static_hash: None,
@@ -99,6 +101,7 @@ impl DescriptorDraft {
         if let Some(schema) = &self.input_schema {
             schema.encode(map.key_then("input_schema"));
         }
+        map.texts_if("instructions", &self.instructions);
         if let Some(policy) = &self.retry_policy {
             policy.encode(map.key_then("retry_policy"));
         }

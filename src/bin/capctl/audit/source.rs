@@ -87,7 +87,7 @@ impl Source {
 }
 
 /// The time of day. **Units:** milliseconds since the Unix epoch.
-pub(super) fn now_ms() -> u64 {
+pub(crate) fn now_ms() -> u64 {
     System::real().clock.wall_ms()
 }
 

@@ -1,0 +1,103 @@
+//! What the sidecar lists and describes in; the same as JSON, as `capctl --json` and the HTTP API show it, out.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use capd_proto::message::{ListedCall, ListedPeer};
+use serde_json::{Map, Value, json};
+
+use super::{Description, Offer, SchemaSide};
+
+/// A descriptor as JSON: what came over the wire.
+pub fn descriptor_json(offer: &Offer) -> Value {
+    offer.json().unwrap_or_else(|| json!({"id": offer.id().to_string()}))
+}
+
+/// The hashes that a descriptor says, in the spelling of `capctl hash`: key, name for people, and hash of each.
+pub fn descriptor_hashes(offer: &Offer) -> impl Iterator<Item = (&'static str, &'static str, String)> {
+    let descriptor = &offer.descriptor;
+    [("static_hash", "static hash", descriptor.static_hash), ("lineage", "lineage", descriptor.lineage)]
+        .into_iter()
+        .filter_map(|(key, name, hash)| Some((key, name, URL_SAFE_NO_PAD.encode(hash?))))
+}
+
+/// A peer as it came over the wire.
+pub fn peer_json(peer: &ListedPeer<'_>) -> Value {
+    let mut document = json!({"did": peer.did, "state": peer.state.as_str(), "links": peer.links});
+    if let Some(reason) = &peer.reason {
+        document["reason"] = json!(reason);
+    }
+    document
+}
+
+/// A call as it came over the wire.
+pub fn call_json(call: &ListedCall<'_>) -> Value {
+    let mut document = Map::new();
+    let mut put = |key: &str, value: Option<Value>| {
+        if let Some(value) = value {
+            document.insert(key.to_owned(), value);
+        }
+    };
+    put("id", Some(json!(call.id.to_string())));
+    put("from", Some(json!(call.from)));
+    put("role", Some(json!(call.role.as_str())));
+    put("state", Some(json!(call.state.as_str())));
+    put("capability", call.capability.as_deref().map(Value::from));
+    put("peer", call.peer.as_deref().map(Value::from));
+    put("made_at_ms", Some(json!(call.id.ts_ms())));
+    put("started_at_ms", call.started_at_ms.map(Value::from));
+    put("deadline_at_ms", call.deadline_at_ms.map(Value::from));
+    put("finished_at_ms", call.finished_at_ms.map(Value::from));
+    put("expires_at_ms", Some(json!(call.expires_at_ms)));
+    put("status", call.status.map(|status| json!(status.as_str())));
+    put("code", call.code.map(|code| json!(code.0)));
+    put("bytes", call.bytes.map(Value::from));
+    put("waiters", Some(json!(call.waiters)));
+    put("journaled", Some(json!(call.journaled)));
+    Value::Object(document)
+}
+
+impl Description {
+    /// What one agent declares, with both schemas and the hashes.
+    pub fn json(&self) -> Value {
+        let mut document = json!({
+            "descriptor": descriptor_json(&self.offer),
+            "input": self.input.json(),
+            "output": self.output.json(),
+        });
+        for (key, _, hash) in descriptor_hashes(&self.offer) {
+            document[key] = hash.into();
+        }
+        document
+    }
+}
+
+impl SchemaSide {
+    /// Whether payloads are checked, against what, or why not.
+    pub fn json(&self) -> Value {
+        match self {
+            Self::Checked { hash, document } => {
+                json!({"checked": true, "hash": hash.to_string(), "schema": schema(document)})
+            }
+            Self::Undeclared => json!({"checked": false, "reason": "no schema is declared"}),
+            Self::Unknown { uri } => {
+                json!({"checked": false, "reason": "the sidecar has no schema under this URI", "uri": uri})
+            }
+            Self::Unavailable { hash, reason } => {
+                json!({"checked": true, "hash": hash.to_string(), "unavailable": reason})
+            }
+        }
+    }
+
+    /// The schema itself, if its document is there and is JSON.
+    pub fn schema(&self) -> Option<Value> {
+        match self {
+            Self::Checked { document, .. } => serde_json::from_slice(document).ok(),
+            Self::Undeclared | Self::Unknown { .. } | Self::Unavailable { .. } => None,
+        }
+    }
+}
+
+/// A schema document as JSON; one that is not JSON is shown as text.
+fn schema(document: &[u8]) -> Value {
+    serde_json::from_slice(document).unwrap_or_else(|_| String::from_utf8_lossy(document).into_owned().into())
+}

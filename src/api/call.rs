@@ -1,0 +1,246 @@
+//! `POST /v1/call/{name}`: params in, one result or error out, at once, as events, or later.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
+use axum::response::{IntoResponse as _, Response};
+use bytes::Bytes;
+use capd_proto::envelope::MessageId;
+use capd_proto::limits::TTL_MS_MAX;
+use capd_proto::message::ContentHash;
+use serde_json::{Value, json};
+
+use super::body::{self, Json};
+use super::calls::{Call, Ended, Events};
+use super::keys::{self, Key};
+use super::problem::Problem;
+use super::query::{self, Query};
+use super::terms::Terms;
+use super::{Api, record, schemas, sse};
+use crate::client::{Answer, CallRequest, Trace};
+
+pub(super) async fn call(
+    State(api): State<Arc<Api>>,
+    Path(target): Path<String>,
+    uri: Uri,
+    head: HeaderMap,
+    body: Body,
+) -> Result<Response, Problem> {
+    let mut asked = Asked::read(&target, &uri, &head)?;
+    let params = body::payload(&api.read(&head, body).await?)?.into();
+    if let Some(built) = asked.built {
+        api.prove(&api.client().await?, built, &mut asked.terms).await?;
+    }
+    let call = api.make(&asked, params).await?;
+    Ok(match asked.wants {
+        Wants::Later => later(&call),
+        Wants::Events => sse::response(Events { call, after: 0 }),
+        Wants::Result { cbor } => {
+            let ended = call.ended().await;
+            answered(&call, &ended, cbor)
+        }
+    })
+}
+
+/// What a request asks for.
+struct Asked {
+    terms: Terms,
+    ttl: Option<Duration>,
+    trace: Trace,
+    key: Option<String>,
+    /// Both schemas that the caller's code was built against.
+    built: Option<[Option<ContentHash>; 2]>,
+    wants: Wants,
+}
+
+/// How the answer is to come.
+#[derive(Clone, Copy)]
+enum Wants {
+    Result { cbor: bool },
+    Events,
+    Later,
+}
+
+impl Asked {
+    fn read(target: &str, uri: &Uri, head: &HeaderMap) -> Result<Self, Problem> {
+        let query = Query::read(uri.query(), &["version", "timeout", "to"])?;
+        let text = |name: &HeaderName| Ok(text(head, name)?.map(str::to_owned));
+        let timeout = query.duration("timeout")?;
+        let timeout_ms = timeout.map(|timeout| u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX));
+        let ttl = text(&TTL)?.map(|text| {
+            let accepted = "a whole number and ms, s, m, h or d, of at most 30 days";
+            query::duration(&text)
+                .filter(|ttl| *ttl <= Duration::from_millis(TTL_MS_MAX))
+                .ok_or_else(|| Problem::bad(format!("Capd-Ttl: {text:?}; accepted: {accepted}")))
+        });
+        let terms = Terms {
+            capability: target.to_owned(),
+            version: query.text("version").map(str::to_owned),
+            timeout_ms,
+            to: query.text("to").map(str::to_owned),
+            thread: text(&THREAD)?,
+        };
+        // What is wrong with them is told before a key is kept for them.
+        terms.request(Bytes::new())?;
+        Ok(Self {
+            terms,
+            ttl: ttl.transpose()?,
+            trace: Trace { parent: text(&TRACEPARENT)?, state: text(&TRACESTATE)? },
+            key: text(&KEY)?,
+            built: text(&BUILT_AGAINST)?.map(|text| schemas::built_against(&text)).transpose()?,
+            wants: Wants::of(head),
+        })
+    }
+}
+
+impl Wants {
+    fn of(head: &HeaderMap) -> Self {
+        let lists = |name: HeaderName, wanted: &str| {
+            head.get_all(name)
+                .iter()
+                .filter_map(|value| value.to_str().ok())
+                .flat_map(|value| value.split(','))
+                .any(|item| item.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case(wanted))
+        };
+        if lists(header::ACCEPT, "text/event-stream") {
+            Self::Events
+        } else if lists(PREFER, "respond-async") {
+            Self::Later
+        } else {
+            Self::Result { cbor: lists(header::ACCEPT, CBOR) }
+        }
+    }
+}
+
+impl Api {
+    /// Makes a call, and follows it; one whose key is known is found again.
+    async fn make(self: &Arc<Self>, asked: &Asked, params: Bytes) -> Result<Arc<Call>, Problem> {
+        let Some(text) = &asked.key else {
+            let request = asked.terms.request(params)?.trace(asked.trace.clone());
+            let request = match asked.ttl {
+                Some(ttl) => request.ttl(ttl),
+                None => request,
+            };
+            return self.send(request, asked.terms.capability.clone(), None).await;
+        };
+        let ttl = asked.ttl.unwrap_or(keys::TTL_DEFAULT);
+        let key = self.keys.claim(text, &asked.terms, &params, ttl).await?;
+        let _turn = key.turn.lock().await;
+        let capability = key.terms.capability.clone();
+        if let Some(call) = self.calls.get(&key.id) {
+            match call.is_ended() {
+                None => return Ok(call),
+                Some(ended) if record::written(&ended.outcome).is_some() => {
+                    let outcome = ended.outcome.clone();
+                    return self.replay(key.id, capability, Ended { outcome, replayed: true });
+                }
+                // It may be known by now how it ended.
+                Some(_) => {}
+            }
+        }
+        if let Some(ended) = self.keys.recorded(&key).await {
+            return self.replay(key.id, capability, ended);
+        }
+        let request = key.terms.request(params)?.id(key.id).ttl(key.ttl()).trace(asked.trace.clone());
+        self.send(request, capability, Some(&key)).await
+    }
+
+    async fn send(
+        self: &Arc<Self>,
+        request: CallRequest,
+        capability: String,
+        key: Option<&Arc<Key>>,
+    ) -> Result<Arc<Call>, Problem> {
+        let client = self.client().await?;
+        let handle = client.call(request).map_err(|error| Problem::of_request(&error))?;
+        self.follow(handle, capability, key)
+    }
+}
+
+/// A field of a request's head that is text. **Errors:** 400 for one that is not.
+pub(super) fn text<'a>(head: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, Problem> {
+    let text = |value: &'a HeaderValue| {
+        std::str::from_utf8(value.as_bytes())
+            .map_err(|_| Problem::bad(format!("the header {name} is not UTF-8")))
+    };
+    head.get(name).map(text).transpose()
+}
+
+/// The capability that served a call, as far as that is known.
+pub(super) fn chosen(call: &Call, answer: &Answer) -> String {
+    answer.capability.clone().unwrap_or_else(|| call.capability.clone())
+}
+
+/// A result that JSON has no place for.
+pub(super) fn not_json(call: MessageId) -> Problem {
+    let detail = "the call succeeded, and its result has no form in JSON; ask for it with \"Accept: application/cbor\"";
+    Problem::bad(detail).status(StatusCode::NOT_ACCEPTABLE).failed().about(call)
+}
+
+/// The answer to a call that has ended.
+pub(super) fn answered(call: &Call, ended: &Ended, cbor: bool) -> Response {
+    let mut response = match &ended.outcome {
+        Err(error) => Problem::of_call(error, call.id).into_response(),
+        Ok(answer) if cbor => {
+            let kind = [(header::CONTENT_TYPE, HeaderValue::from_static(CBOR))];
+            (kind, answer.result.clone()).into_response()
+        }
+        Ok(answer) => match answer.json() {
+            Some(result) => Json(result).into_response(),
+            None => not_json(call.id).into_response(),
+        },
+    };
+    let fields = response.headers_mut();
+    put(fields, CALL, &call.id.to_string());
+    if let Ok(answer) = &ended.outcome {
+        put(fields, CAPABILITY, &chosen(call, answer));
+        if let Some(ms) = answer.execution_time_ms {
+            fields.insert(EXECUTION_MS, ms.into());
+        }
+        if answer.is_deprecated {
+            fields.insert(DEPRECATION, HeaderValue::from_static("true"));
+        }
+    }
+    if ended.replayed {
+        fields.insert(REPLAYED, HeaderValue::from_static("true"));
+    }
+    response
+}
+
+/// The answer to a call that is asked about later.
+fn later(call: &Call) -> Response {
+    let place = format!("/v1/calls/{}", call.id);
+    let document: Value = json!({"call": call.id.to_string(), "location": place});
+    let mut response = (StatusCode::ACCEPTED, Json(document)).into_response();
+    let fields = response.headers_mut();
+    put(fields, header::LOCATION, &place);
+    put(fields, CALL, &call.id.to_string());
+    fields.insert(PREFERENCE_APPLIED, HeaderValue::from_static("respond-async"));
+    response
+}
+
+/// A field that consists of what a header may hold; any other is left out.
+fn put(fields: &mut HeaderMap, name: HeaderName, text: &str) {
+    if let Ok(value) = HeaderValue::from_str(text) {
+        fields.insert(name, value);
+    }
+}
+
+pub(super) const CALL: HeaderName = HeaderName::from_static("capd-call");
+const CAPABILITY: HeaderName = HeaderName::from_static("capd-capability");
+const EXECUTION_MS: HeaderName = HeaderName::from_static("capd-execution-ms");
+const REPLAYED: HeaderName = HeaderName::from_static("capd-replayed");
+const BUILT_AGAINST: HeaderName = HeaderName::from_static("capd-built-against");
+const KEY: HeaderName = HeaderName::from_static("idempotency-key");
+const THREAD: HeaderName = HeaderName::from_static("capd-thread");
+const TTL: HeaderName = HeaderName::from_static("capd-ttl");
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
+const DEPRECATION: HeaderName = HeaderName::from_static("deprecation");
+const PREFER: HeaderName = HeaderName::from_static("prefer");
+const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
+/// The media type of a result as it came.
+const CBOR: &str = "application/cbor";

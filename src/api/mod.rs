@@ -1,0 +1,121 @@
+//! HTTP requests of the agent's in; calls, lists and streams of its sidecar's out.
+//!
+//! The door for every language that is not Rust: the same socket, spoken to in HTTP/1.1. It is one more agent, and no
+//! second path: every request is served over a local link within this process, by a [`Client`] at its other end, so
+//! that what a link's calls and providers are held to holds here as well.
+//!
+//! Read in this order: `serve` takes connections, `door` says who may come in, `problem` is what an error looks like,
+//! `body` reads what is sent. `link` is the way to the sidecar. Then one file for each group of routes: `capabilities`,
+//! `about`, `call`, which `calls` remembers and `keys` keeps on disk, `history`, and `provide`; `schemas` proves calls before they
+//! are sent, `tools` and `openapi` describe what there is to others.
+
+mod about;
+mod body;
+mod call;
+mod calls;
+mod capabilities;
+mod door;
+mod history;
+mod keys;
+mod link;
+mod openapi;
+mod problem;
+mod provide;
+mod query;
+mod record;
+mod schemas;
+mod serve;
+mod sse;
+mod terms;
+mod tools;
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use axum::Router;
+use axum::routing::{get, post, put};
+
+use crate::client::Client;
+use crate::net::{Host, System};
+use crate::store::{Desk, LoadedKey};
+use problem::Problem;
+
+/// What the owner chose about HTTP.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The agent's name.
+    pub agent_name: String,
+    /// Largest body of a request. **Units:** bytes.
+    pub body_bytes_max: usize,
+    /// Time for the head of a request, and again for its body.
+    pub request_timeout: Duration,
+    /// Time for requests in flight to end when the sidecar stops.
+    pub drain_timeout: Duration,
+    /// Most calls that one stream of providing may be given at once.
+    pub provider_calls_max: usize,
+    /// Most calls that wait at once.
+    pub calls_max: usize,
+    /// Most keys that are kept.
+    pub keys_max: usize,
+    /// Time of a call that names none.
+    pub call_timeout: Duration,
+}
+
+/// The HTTP side of a sidecar.
+pub(crate) struct Api {
+    host: Weak<Host>,
+    system: System,
+    options: Options,
+    /// The link over which requests are served; opened by the first.
+    link: tokio::sync::Mutex<Option<Client>>,
+    calls: calls::Calls,
+    keys: keys::Keys,
+    schemas: schemas::Schemas,
+    providers: provide::Providers,
+}
+
+/// Answers HTTP on the local listeners of `host` from here on. `desk` writes keys down, and `keys` are those that a former
+/// process left.
+pub fn start(host: &Arc<Host>, system: System, options: Options, desk: Arc<dyn Desk>, keys: Vec<LoadedKey>) {
+    let api = Arc::new(Api {
+        host: Arc::downgrade(host),
+        calls: calls::Calls::new(options.calls_max),
+        keys: keys::Keys::new(desk, system.clone(), options.keys_max, keys),
+        schemas: schemas::Schemas::default(),
+        system,
+        options,
+        link: tokio::sync::Mutex::default(),
+        providers: provide::Providers::default(),
+    });
+    host.answer_http(Arc::new(serve::HttpFront::new(api)));
+}
+
+/// The routes.
+fn router(api: Arc<Api>) -> Router {
+    Router::new()
+        .route("/openapi.json", get(openapi::document))
+        .route("/v1/self", get(about::about))
+        .route("/v1/schemas/{hash}", put(schemas::put))
+        .route("/v1/tools", get(tools::list))
+        .route("/v1/capabilities", get(capabilities::list))
+        .route("/v1/capabilities/{id}", get(capabilities::describe))
+        .route("/v1/call/{target}", post(call::call))
+        .route("/v1/calls", get(history::list))
+        .route("/v1/calls/{id}", get(history::one).delete(history::cancel))
+        .route("/v1/calls/{id}/events", get(history::events))
+        .route("/v1/provide", post(provide::provide))
+        .route("/v1/provide/{session}/calls/{id}/progress", post(provide::progress))
+        .route("/v1/provide/{session}/calls/{id}/input", post(provide::input))
+        .route("/v1/provide/{session}/calls/{id}/result", post(provide::result))
+        .fallback(no_route)
+        .method_not_allowed_fallback(no_method)
+        .with_state(api)
+}
+
+async fn no_route(uri: axum::http::Uri) -> Problem {
+    Problem::no_route(uri.path())
+}
+
+async fn no_method(method: axum::http::Method, uri: axum::http::Uri) -> Problem {
+    Problem::no_method(&method, uri.path())
+}

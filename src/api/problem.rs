@@ -1,0 +1,322 @@
+//! What went wrong in; the `application/problem+json` that says what it means for the caller out.
+//!
+//! **Source:** RFC 9457; AGENT-API 2.
+
+use std::borrow::Cow;
+
+use axum::body::Body;
+use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use capd_proto::code::{Code, Retry};
+use capd_proto::envelope::MessageId;
+use serde_json::{Value, json};
+
+use crate::client::{ClientError, WireError};
+
+/// What a caller must know before it does anything else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// Nothing was executed.
+    Refused,
+    /// It ran, and this is its one result.
+    Failed,
+    /// Nobody knows whether it took effect.
+    Unknown,
+    /// It may still run.
+    Pending,
+}
+
+impl Outcome {
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Refused => "refused",
+            Self::Failed => "failed",
+            Self::Unknown => "unknown",
+            Self::Pending => "pending",
+        }
+    }
+}
+
+/// An error, as it is answered.
+#[derive(Clone, Debug)]
+pub(super) struct Problem {
+    status: StatusCode,
+    code: Code,
+    outcome: Outcome,
+    detail: Cow<'static, str>,
+    call: Option<MessageId>,
+    details: Option<Value>,
+    /// A further field of the answer's head.
+    field: Option<(HeaderName, HeaderValue)>,
+    /// Whether the connection ends with it.
+    closes: bool,
+}
+
+impl Problem {
+    /// A refusal with the status of its code.
+    pub(super) fn refused(code: Code, detail: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(code, Outcome::Refused, detail)
+    }
+
+    fn new(code: Code, outcome: Outcome, detail: impl Into<Cow<'static, str>>) -> Self {
+        let (detail, status) = (detail.into(), status_of(code, outcome));
+        Self { status, code, outcome, detail, call: None, details: None, field: None, closes: false }
+    }
+
+    pub(super) fn status(self, status: StatusCode) -> Self {
+        Self { status, ..self }
+    }
+
+    pub(super) fn field(self, name: HeaderName, value: &'static str) -> Self {
+        Self { field: Some((name, HeaderValue::from_static(value))), ..self }
+    }
+
+    pub(super) fn details(self, details: Value) -> Self {
+        Self { details: Some(details), ..self }
+    }
+
+    /// The call that it is about.
+    pub(super) fn about(self, call: MessageId) -> Self {
+        Self { call: Some(call), ..self }
+    }
+
+    /// It ran all the same.
+    pub(super) fn failed(self) -> Self {
+        Self { outcome: Outcome::Failed, ..self }
+    }
+
+    pub(super) fn closes(self) -> Self {
+        Self { closes: true, ..self }
+    }
+
+    /// A request that no route takes.
+    pub(super) fn no_route(path: &str) -> Self {
+        let detail = format!("there is no {path:?} here; the routes are listed in /openapi.json");
+        Self::refused(Code::BAD_REQUEST, detail).status(StatusCode::NOT_FOUND)
+    }
+
+    /// A route that takes another method.
+    pub(super) fn no_method(method: &Method, path: &str) -> Self {
+        let detail = format!("{path} takes no {method}; the header Allow lists the methods it takes");
+        Self::refused(Code::BAD_REQUEST, detail).status(StatusCode::METHOD_NOT_ALLOWED)
+    }
+
+    /// A request that says something else than it may, such as a parameter without a meaning.
+    pub(super) fn bad(detail: impl Into<Cow<'static, str>>) -> Self {
+        Self::refused(Code::BAD_REQUEST, detail)
+    }
+
+    /// Why a request other than a call, or a call before it was sent, has no answer.
+    pub(super) fn of_request(error: &ClientError) -> Self {
+        match error {
+            ClientError::Refused(error) | ClientError::Result(error) => {
+                Self::of_wire(error, Outcome::Refused)
+            }
+            ClientError::Connect { .. } | ClientError::Owner { .. } | ClientError::Closed(_) => {
+                Self::refused(Code::UNAVAILABLE, "the sidecar is stopping; try again when it is back")
+            }
+            ClientError::Unsent(why) => Self::refused(Code::OVERLOADED, format!("not sent: {why}")),
+            ClientError::Timeout { after, .. } => {
+                Self::refused(Code::TIMEOUT, format!("the sidecar did not answer within {after:?}"))
+            }
+            ClientError::Invalid(why) => Self::bad(why.clone()),
+            ClientError::Answer(why) => {
+                Self::refused(Code::INTERNAL_ERROR, format!("the sidecar's answer cannot be used: {why}"))
+            }
+        }
+    }
+
+    /// Why a call that was sent has no result.
+    pub(super) fn of_call(error: &ClientError, call: MessageId) -> Self {
+        match error {
+            ClientError::Refused(error) => Self::of_wire(error, Outcome::Refused),
+            ClientError::Result(error) => Self::of_wire(error, outcome_of(error)),
+            ClientError::Timeout { after, .. } => {
+                let detail = format!("no answer within {after:?}; the call may still run");
+                Self::new(Code::TIMEOUT, Outcome::Pending, detail)
+            }
+            ClientError::Closed(_) | ClientError::Connect { .. } | ClientError::Owner { .. } => {
+                let detail =
+                    "contact was lost while the call was on its way; whether it took effect is unknown";
+                Self::new(Code::INTERRUPTED, Outcome::Unknown, detail)
+            }
+            ClientError::Answer(why) => {
+                let detail =
+                    format!("the answer cannot be used, so whether the call took effect is unknown: {why}");
+                Self::new(Code::INTERNAL_ERROR, Outcome::Unknown, detail)
+            }
+            ClientError::Unsent(_) | ClientError::Invalid(_) => Self::of_request(error),
+        }
+        .about(call)
+    }
+
+    fn of_wire(error: &WireError, outcome: Outcome) -> Self {
+        let problem = Self::new(error.code, outcome, error.message.clone());
+        Self { details: error.details_json(), ..problem }
+    }
+
+    /// The document.
+    pub(super) fn json(&self) -> Value {
+        let title = self.code.name().unwrap_or("UNKNOWN_CODE");
+        let mut document = json!({
+            "type": format!("urn:capd:error:{}", self.code.0),
+            "title": title,
+            "status": self.status.as_u16(),
+            "detail": self.detail,
+            "code": self.code.0,
+            "retry": match self.code.retry() {
+                Retry::No => "no",
+                Retry::Yes => "yes",
+                Retry::Backoff => "backoff",
+            },
+            "outcome": self.outcome.as_str(),
+        });
+        if let Some(call) = self.call {
+            document["call"] = call.to_string().into();
+        }
+        if let Some(details) = &self.details {
+            document["details"] = details.clone();
+        }
+        document
+    }
+
+    fn retry_after(&self) -> Option<u64> {
+        let waits = matches!(self.status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
+        let seconds = self.details.as_ref().and_then(|details| details["retry_after_seconds"].as_f64());
+        waits.then(|| seconds.map_or(1, |seconds| seconds.ceil() as u64).max(1))
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let mut response = Response::new(Body::from(self.json().to_string()));
+        *response.status_mut() = self.status;
+        let fields = response.headers_mut();
+        fields.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if let Some(seconds) = self.retry_after() {
+            fields.insert(header::RETRY_AFTER, seconds.into());
+        }
+        if let Some(call) = self.call
+            && let Ok(call) = HeaderValue::try_from(call.to_string())
+        {
+            fields.insert(super::call::CALL, call);
+        }
+        if let Some((name, value)) = self.field {
+            fields.insert(name, value);
+        }
+        if self.closes {
+            fields.insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        response
+    }
+}
+
+/// What an error result means for the caller.
+fn outcome_of(error: &WireError) -> Outcome {
+    match (error.code, error.is_final()) {
+        (Code::INTERRUPTED, _) => Outcome::Unknown,
+        (_, false) => Outcome::Pending,
+        (_, true) => Outcome::Failed,
+    }
+}
+
+/// **Source:** AGENT-API 2.
+fn status_of(code: Code, outcome: Outcome) -> StatusCode {
+    if outcome == Outcome::Pending {
+        return StatusCode::GATEWAY_TIMEOUT;
+    }
+    match code {
+        Code::INVALID_MESSAGE
+        | Code::INVALID_SIGNATURE
+        | Code::INVALID_TIMESTAMP
+        | Code::UNSUPPORTED_VERSION
+        | Code::UNKNOWN_TYPE
+        | Code::BAD_REQUEST => StatusCode::BAD_REQUEST,
+        Code::UNAUTHORIZED | Code::DELEGATION_INVALID => StatusCode::FORBIDDEN,
+        Code::CAPABILITY_NOT_FOUND => StatusCode::NOT_FOUND,
+        Code::VERSION_MISMATCH | Code::CANCELLED => StatusCode::CONFLICT,
+        Code::SCHEMA_VIOLATION | Code::REPAIR_EXHAUSTED => StatusCode::UNPROCESSABLE_ENTITY,
+        Code::SCHEMA_DRIFT | Code::UNSUPPORTED_SCHEMA | Code::CONTRACT_ERROR => StatusCode::FAILED_DEPENDENCY,
+        Code::RATE_LIMITED => StatusCode::TOO_MANY_REQUESTS,
+        Code::RECIPIENT_NOT_FOUND | Code::ENDPOINT_UNREACHABLE | Code::RESULT_SCHEMA_VIOLATION => {
+            StatusCode::BAD_GATEWAY
+        }
+        Code::UNAVAILABLE | Code::OVERLOADED => StatusCode::SERVICE_UNAVAILABLE,
+        Code::TIMEOUT => StatusCode::GATEWAY_TIMEOUT,
+        // A provider's own codes among them.
+        _ => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn wire(code: Code, details: Option<Value>) -> WireError {
+        let details = details.map(|details| {
+            let mut bytes = Vec::new();
+            capd_proto::cbor::json::from_json(&details, &mut bytes);
+            bytes.into()
+        });
+        WireError { code, message: "m".to_owned(), details }
+    }
+
+    #[test]
+    fn an_outcome_says_what_is_known_of_the_effect() {
+        let id = MessageId([1; 16]);
+        let not_final = json!({"final": false});
+        for (error, outcome, status) in [
+            (ClientError::Refused(wire(Code::SCHEMA_VIOLATION, None)), "refused", 422),
+            (ClientError::Result(wire(Code::TIMEOUT, None)), "failed", 504),
+            (ClientError::Result(wire(Code::TIMEOUT, Some(not_final.clone()))), "pending", 504),
+            (ClientError::Result(wire(Code::INTERRUPTED, None)), "unknown", 500),
+            (ClientError::Result(wire(Code::INTERRUPTED, Some(not_final))), "unknown", 500),
+            (ClientError::Result(wire(Code(77), None)), "failed", 500),
+            (ClientError::Closed("x".to_owned()), "unknown", 500),
+            (ClientError::Timeout { id, after: Duration::from_secs(1) }, "pending", 504),
+        ] {
+            let problem = Problem::of_call(&error, id).json();
+            assert_eq!(
+                (problem["outcome"].as_str(), problem["status"].as_u64()),
+                (Some(outcome), Some(status))
+            );
+            assert_eq!(problem["call"], id.to_string());
+        }
+    }
+
+    #[test]
+    fn every_code_has_the_status_of_the_table() {
+        let statuses: Vec<_> =
+            Code::ALL.iter().map(|code| (code.0, status_of(*code, Outcome::Refused).as_u16())).collect();
+        let table = [
+            (1001, 400),
+            (1002, 400),
+            (1003, 400),
+            (1004, 400),
+            (1005, 400),
+            (2001, 502),
+            (2002, 502),
+            (3001, 403),
+            (3004, 403),
+            (3005, 429),
+            (4001, 400),
+            (4002, 404),
+            (4003, 409),
+            (4004, 422),
+            (4901, 409),
+            (4902, 424),
+            (4903, 424),
+            (4904, 422),
+            (4905, 424),
+            (5001, 500),
+            (5002, 503),
+            (5003, 504),
+            (5004, 503),
+            (5901, 502),
+            (5902, 500),
+        ];
+        assert_eq!(statuses, table);
+    }
+}

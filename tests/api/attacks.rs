@@ -1,0 +1,103 @@
+//! Heads, bodies and connections that want too much, or lie; the status that each meets, and others served meanwhile.
+
+use std::time::Instant;
+
+use crate::call::with_commands;
+use crate::http::{Http, request};
+use crate::support::{PATIENCE, Setup, Sidecar};
+
+fn hurried() -> Sidecar {
+    let yaml = "version: 1\nnamespace: org.example\ncapabilities:\n  - name: echo\n    idempotent: true\n    command: [cat]\n";
+    Setup::new()
+        .capabilities(yaml)
+        .set("timeouts.frame_ms", "400")
+        .set("limits.links_opening_max", "8")
+        .start()
+}
+
+#[test]
+fn a_head_beyond_16_kib_is_431() {
+    let sidecar = with_commands();
+    let mut http = Http::unix(&sidecar.socket);
+    let value = "x".repeat(17 * 1024);
+    let _may_break_off = http.send(&request("GET", "/v1/self", &[("Capd-Thread", &value)], None));
+    assert_eq!(http.answer().status, 431);
+    let mut http = Http::unix(&sidecar.socket);
+    let many: Vec<_> = (0..2_000).map(|number| (format!("x-{number}"), "1")).collect();
+    let many: Vec<_> = many.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+    let _may_break_off = http.send(&request("GET", "/v1/self", &many, None));
+    assert_eq!(http.answer().status, 431);
+    let mut http = Http::unix(&sidecar.socket);
+    http.ask("GET", "/v1/self", &[("Capd-Thread", &"x".repeat(8 * 1024))], None);
+    assert_eq!(http.answer().status, 200);
+}
+
+#[test]
+fn a_body_over_the_limit_is_413_whether_or_not_it_says_so() {
+    let sidecar = Setup::new().set("limits.msg_size_bytes_max", "1048576").start();
+    let mut http = Http::unix(&sidecar.socket);
+    http.send(b"POST /v1/call/a.b.c HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 99999999999\r\n\r\n")
+        .unwrap();
+    http.answer().problem(413, "refused");
+    let mut http = Http::unix(&sidecar.socket);
+    http.send(b"POST /v1/call/a.b.c HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n")
+        .unwrap();
+    let chunk = [b"10000\r\n".as_slice(), &[b' '; 0x10000], b"\r\n"].concat();
+    for _ in 0..20 {
+        // It may have been told before the last.
+        if http.send(&chunk).is_err() {
+            break;
+        }
+    }
+    http.answer().problem(413, "refused");
+}
+
+#[test]
+fn a_body_that_is_shorter_than_it_says_or_slow_is_given_up() {
+    let sidecar = hurried();
+    let begin = Instant::now();
+    let mut http = Http::unix(&sidecar.socket);
+    http.send(b"POST /v1/call/a.b.c HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 10\r\n\r\n{")
+        .unwrap();
+    http.answer().problem(408, "refused");
+    assert!(http.is_closed());
+    // Two lengths are none.
+    let mut http = Http::unix(&sidecar.socket);
+    http.send(b"POST /v1/call/a.b.c HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n{}")
+        .unwrap();
+    assert_eq!(http.answer().status, 400);
+    assert!(begin.elapsed() < PATIENCE);
+}
+
+#[test]
+fn slow_heads_are_closed_and_hold_nobody_up() {
+    let sidecar = hurried();
+    // Three times as many as may be half open: the oldest make room.
+    let mut slow: Vec<_> = (0..24)
+        .map(|_| {
+            let mut http = Http::unix(&sidecar.socket);
+            http.send(b"GET /v1/self HTTP/1.1\r\nHost: x\r\nX-").unwrap();
+            http
+        })
+        .collect();
+    let mut http = Http::unix(&sidecar.socket);
+    assert_eq!(http.post("/v1/call/org.example.echo", "1").status, 200);
+    for http in &mut slow {
+        // A 408 or nothing, and then the end.
+        while !http.is_closed() {
+            http.answer();
+        }
+    }
+    assert_eq!(Http::unix(&sidecar.socket).get("/v1/self").status, 200);
+}
+
+#[test]
+fn what_is_no_request_is_400_and_the_end() {
+    let sidecar = hurried();
+    for text in ["GET\r\n\r\n", "GET / HTTP/9.9\r\n\r\n", "Q\0Q / HTTP/1.1\r\n\r\n"] {
+        let mut http = Http::unix(&sidecar.socket);
+        http.send(text.as_bytes()).unwrap();
+        assert_eq!(http.answer().status, 400, "{text:?}");
+        assert!(http.is_closed(), "{text:?}");
+    }
+}
