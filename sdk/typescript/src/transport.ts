@@ -219,7 +219,8 @@ export class Transport {
           resolve({ response: new Response(message.statusCode ?? 0, message.headers, body), stream: undefined });
         });
       });
-      sent.end(request.body, () => {
+      // As bytes: node:http writes headers in the encoding of a body that is a text.
+      sent.end(request.body === undefined ? undefined : Buffer.from(request.body, "utf8"), () => {
         request.written = true;
       });
       stops.push(limited(limits, fail));
