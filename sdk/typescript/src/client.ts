@@ -1,9 +1,10 @@
 /** Calls capabilities through the sidecar beside this agent. */
 
 import { find } from "./address.js";
-import { Call, type CallOptions, path } from "./call.js";
+import { Call, path } from "./call.js";
 import type { CallEvent } from "./events.js";
 import * as flows from "./flows.js";
+import type { Answer, CallOptions } from "./options.js";
 import { WAIT_MS } from "./patience.js";
 import { type ToolFormat, Tools, paramsOf, toolsOf } from "./tools.js";
 import { Transport } from "./transport.js";
@@ -83,10 +84,10 @@ export class Client {
   }
 
   /** Like `call`; returns the result with the call's id, the chosen version, and whether it was recorded before. */
-  async answer<Result = unknown>(name: string, params?: unknown, options: CallOptions = {}): Promise<flows.Answer<Result>> {
+  async answer<Result = unknown>(name: string, params?: unknown, options: CallOptions = {}): Promise<Answer<Result>> {
     const made = new Call(name, params, options);
     try {
-      return (await flows.call(made, this.#means)) as flows.Answer<Result>;
+      return (await flows.call(made, this.#means)) as Answer<Result>;
     } catch (error) {
       await abandonIfAborted(options.signal, made, this.#means);
       throw error;

@@ -1,27 +1,13 @@
 /** The requests of a client: what is sent, what is sent again, and what comes of it. */
 
-import { Call, path, target, type Schema } from "./call.js";
+import { type Call, path, target } from "./call.js";
 import { OutcomeUnknown } from "./errors.js";
 import type { CallEvent } from "./events.js";
 import { parse } from "./json.js";
+import type { Answer, Schema } from "./options.js";
 import { Backoff, Patience } from "./patience.js";
 import { isRecord, ofProblem, ofResponse } from "./problem.js";
 import { Broken, type EventStream, type Limits, type Request, type Response, type Transport, TransportError, Unreadable, pause } from "./transport.js";
-
-/** A result with what the sidecar says about it. */
-export interface Answer<Result = unknown> {
-  readonly value: Result;
-  /** The call's id. */
-  readonly call: string | undefined;
-  /** The capability id that was chosen. */
-  readonly capability: string | undefined;
-  /** How many milliseconds the provider took. */
-  readonly executionMs: number | undefined;
-  /** Whether the recorded result of an earlier call with the same key was given. */
-  readonly replayed: boolean;
-  /** Whether the chosen version is deprecated. */
-  readonly deprecated: boolean;
-}
 
 /** What a flow works with: the connections, and how long it waits for a sidecar that cannot be reached. */
 export interface Means {

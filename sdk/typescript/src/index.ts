@@ -7,14 +7,13 @@
  */
 
 export { Agent, type AgentOptions } from "./agent.js";
-export type { BuiltAgainst, CallOptions, Schema } from "./call.js";
 export type { CapabilityOptions, Declaration, Handler } from "./capability.js";
-export { CallStream, Client, type CallsFilter, type CapabilitiesFilter, type ClientOptions, type RequestOptions } from "./client.js";
-export { CallContext, type CallFacts } from "./context.js";
+export { type CallStream, Client, type CallsFilter, type CapabilitiesFilter, type ClientOptions, type RequestOptions } from "./client.js";
+export type { CallContext, CallFacts } from "./context.js";
 export { CallError, CapdError, type ErrorFacts, Failed, type Outcome, OutcomeUnknown, Pending, Refused, type Retry, SchemaError } from "./errors.js";
 export type { CallEvent } from "./events.js";
-export type { Answer } from "./flows.js";
 export { LosslessNumber } from "./json.js";
 export type { Logger } from "./log.js";
+export type { Answer, BuiltAgainst, CallOptions, Schema } from "./options.js";
 export type { AnySchema, JsonSchema, ParamsOf, ResultOf, StandardIssue, StandardResult, StandardSchema } from "./schema.js";
 export { type ToolFormat, Tools } from "./tools.js";

@@ -2,7 +2,8 @@ import assert from "node:assert/strict";
 import type { ServerResponse } from "node:http";
 import { type TestContext, test } from "node:test";
 
-import { Agent, CallContext, CallError, type Logger, SchemaError, type StandardSchema } from "../src/index.js";
+import { CallContext } from "../src/context.js";
+import { Agent, CallError, type Logger, SchemaError, type StandardSchema } from "../src/index.js";
 import { type Reply, type Sidecar, events, send, sidecar } from "./sidecar.js";
 
 const NAME = "com.acme.f";
