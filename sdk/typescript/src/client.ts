@@ -6,7 +6,7 @@ import type { CallEvent } from "./events.js";
 import * as flows from "./flows.js";
 import type { Answer, CallOptions } from "./options.js";
 import { WAIT_MS } from "./patience.js";
-import { type ToolFormat, Tools, paramsOf, toolsOf } from "./tools.js";
+import { type ToolFormat, type Tools, toolsOf } from "./tools.js";
 import { Transport } from "./transport.js";
 
 /** Where the sidecar is, and how long to wait for it. */
@@ -164,7 +164,7 @@ export class Client {
    * @throws Refused with code 4002 for a name that `tools` does not have; nothing is sent
    */
   async callTool<Result = unknown>(tools: Tools, name: string, given?: unknown, options: CallOptions = {}): Promise<Result> {
-    return this.call<Result>(tools.capability(name), paramsOf(given), options);
+    return this.call<Result>(tools.capability(name), tools.params(name, given), options);
   }
 }
 

@@ -175,7 +175,7 @@ async function* resume(made: Resumable, patience: Patience, means: Means): Async
       return undefined;
     }
     if (opened.stream === undefined) {
-      await pause(patience.afterRefusal(opened.response, ofResponse(opened.response, made.key)), made.signal);
+      await pause(patience.afterRefusal(opened.response, ofResponse(opened.response, made.key, made.id)), made.signal);
       continue;
     }
     const last = yield* read(opened.stream, made, patience);
@@ -262,7 +262,7 @@ async function answer(made: Call, patience: Patience, means: Means, send: (limit
       await putSchemas(made, patience, means);
       continue;
     }
-    await pause(patience.afterRefusal(response, ofResponse(response, made.key)), made.signal);
+    await pause(patience.afterRefusal(response, ofResponse(response, made.key, made.id)), made.signal);
   }
 }
 
@@ -283,7 +283,7 @@ async function putSchemas(made: Call, patience: Patience, means: Means): Promise
       if (response.status < 300) {
         break;
       }
-      await pause(patience.afterRefusal(response, ofResponse(response, made.key)), made.signal);
+      await pause(patience.afterRefusal(response, ofResponse(response, made.key, made.id)), made.signal);
     }
   }
 }

@@ -16,4 +16,4 @@ export { LosslessNumber } from "./json.js";
 export type { Logger } from "./log.js";
 export type { Answer, BuiltAgainst, CallOptions, Schema } from "./options.js";
 export type { AnySchema, JsonSchema, ParamsOf, ResultOf, StandardIssue, StandardResult, StandardSchema } from "./schema.js";
-export { type ToolFormat, Tools } from "./tools.js";
+export type { ToolFormat, Tools } from "./tools.js";

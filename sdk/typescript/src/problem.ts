@@ -5,8 +5,8 @@ import { parse, stringify } from "./json.js";
 import type { Response } from "./transport.js";
 
 /** The error that a response with a status of 300 or above stands for. */
-export function ofResponse(response: Response, key?: string): CapdError {
-  return ofProblem(problemOf(response), response.status, response.header("capd-call"), key);
+export function ofResponse(response: Response, key?: string, call?: string): CapdError {
+  return ofProblem(problemOf(response), response.status, response.header("capd-call") ?? call, key);
 }
 
 /** The error of a problem document. */

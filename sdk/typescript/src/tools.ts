@@ -13,10 +13,13 @@ export class Tools {
   readonly definitions: any[];
   /** The capability id behind each tool name. */
   readonly names: ReadonlyMap<string, string>;
+  readonly #wrapped: ReadonlySet<unknown>;
 
-  constructor(definitions: unknown[], names: Iterable<readonly [string, string]>) {
+  /** @internal */
+  constructor(definitions: unknown[], names: Record<string, unknown>, wrapped: unknown[]) {
     this.definitions = [...definitions];
-    this.names = new Map(names);
+    this.names = new Map(Object.entries(names).map(([name, id]) => [name, String(id)]));
+    this.#wrapped = new Set(wrapped);
   }
 
   /**
@@ -32,6 +35,23 @@ export class Tools {
     }
     return id;
   }
+  /**
+   * The params that a model's arguments are.
+   *
+   * @param given the arguments as the model gave them: an object, or its JSON text
+   * @throws Refused with code 4001 for arguments that are none
+   */
+  params(tool: string, given: unknown): unknown {
+    const value = typeof given === "string" ? parsed(given) : (given ?? {});
+    if (!this.#wrapped.has(tool)) {
+      return value;
+    }
+    // A tool's arguments are always an object; params that are none are a member of it.
+    if (!isRecord(value) || !("value" in value)) {
+      throw new Refused(`the arguments of ${tool} have no member "value"`, { code: 4001, title: "BAD_REQUEST" });
+    }
+    return value["value"];
+  }
 }
 
 /** The tools of the sidecar's document. */
@@ -39,16 +59,12 @@ export function toolsOf(document: unknown): Tools {
   if (!isRecord(document) || !Array.isArray(document["tools"]) || !isRecord(document["names"])) {
     throw new TypeError("the sidecar's answer has no tools and names");
   }
-  return new Tools(document["tools"], Object.entries(document["names"]).map(([name, id]) => [name, String(id)] as const));
+  return new Tools(document["tools"], document["names"], Array.isArray(document["wrapped"]) ? document["wrapped"] : []);
 }
 
-/** The params that a model's arguments are: an object, or its JSON text. */
-export function paramsOf(given: unknown): unknown {
-  if (typeof given !== "string") {
-    return given ?? {};
-  }
+function parsed(text: string): unknown {
   try {
-    return given === "" ? {} : parse(given);
+    return text === "" ? {} : parse(text);
   } catch (error) {
     throw new Refused(`the arguments are not JSON: ${error instanceof Error ? error.message : error}`, { code: 4001, title: "BAD_REQUEST" });
   }

@@ -190,3 +190,14 @@ test("generated code compiles against the contract", () => {
     client.call<{ text: string }>("com.acme.translate", request, { version: ">=1.0.0", ...options, builtAgainst });
   assert.equal(typeof translate, "function");
 });
+
+test("a model's arguments are the params, or hold them", async (t) => {
+  const { address } = await sidecar(t, (_, response) => send(response, { tools: [], names: { f: "com.acme.f:1.0.0", w: "com.acme.w:1.0.0" }, wrapped: ["w"] }));
+  const tools = await new Client({ address }).tools("mcp");
+  assert.deepEqual([tools.params("f", { a: 1 }), tools.params("f", ""), tools.params("f", undefined), tools.params("f", '{"n":9007199254740993}')], [{ a: 1 }, {}, {}, { n: 9007199254740993n }]);
+  assert.deepEqual([tools.params("w", { value: "x" }), tools.params("w", '{"value":null}')], ["x", null]);
+  for (const given of ["{", "[1]", { val: 1 }]) {
+    assert.throws(() => tools.params("w", given), (error) => error instanceof Refused && error.code === 4001);
+  }
+  assert.throws(() => tools.capability("made_up"), (error) => error instanceof Refused && error.code === 4002 && error.message.includes("f, w"));
+});
