@@ -2,6 +2,7 @@
 
 import process from "node:process";
 
+import { onAbort } from "./abort.js";
 import { type Address, find } from "./address.js";
 import { Capability, type CapabilityOptions, type Declaration, type Handler } from "./capability.js";
 import { type CapdError, Refused } from "./errors.js";
@@ -124,8 +125,7 @@ export class Agent {
       this.#readiness.end();
       return;
     }
-    const stop = (): void => this.#stopping.abort();
-    signal?.addEventListener("abort", stop, { once: true });
+    const ignoreSignal = onAbort(signal, () => this.#stopping.abort());
     const ending = new AbortController();
     const transport = new Transport(this.#address);
     const serving = this.#serve(transport, ending.signal);
@@ -135,7 +135,7 @@ export class Agent {
       ending.abort();
       await serving;
     } finally {
-      signal?.removeEventListener("abort", stop);
+      ignoreSignal();
       this.#readiness.end();
       transport.close();
     }

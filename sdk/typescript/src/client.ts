@@ -1,5 +1,6 @@
 /** Calls capabilities through the sidecar beside this agent. */
 
+import { onAbort } from "./abort.js";
 import { find } from "./address.js";
 import { Call, path } from "./call.js";
 import type { CallEvent } from "./events.js";
@@ -32,8 +33,11 @@ export interface RequestOptions {
 export interface CallsFilter extends RequestOptions {
   /** Those that this agent made, or those that it served. */
   role?: "made" | "served" | undefined;
+  /** Those in a state, such as `running` or `finished`. */
   state?: string | undefined;
+  /** Those of a capability, by its name. */
   capability?: string | undefined;
+  /** Those since then: how long ago, such as `24h`, or a time, such as `2026-11-21T12:00:00Z`. */
   since?: string | undefined;
   /** The most that are listed; all unless set. */
   limit?: number | undefined;
@@ -175,7 +179,7 @@ export class CallStream<Result = unknown> implements AsyncIterable<CallEvent> {
   readonly #signal: AbortSignal | undefined;
   readonly #reading = new AbortController();
   readonly #events: AsyncGenerator<CallEvent, unknown, undefined>;
-  readonly #abort = (): void => this.#reading.abort(this.#signal?.reason);
+  readonly #ignoreSignal: () => void;
   #end: { readonly value: unknown } | { readonly error: unknown } | undefined;
   #isClosed = false;
 
@@ -185,10 +189,10 @@ export class CallStream<Result = unknown> implements AsyncIterable<CallEvent> {
     this.#signal = options.signal;
     this.#made = new Call(name, params, { ...options, signal: this.#reading.signal });
     this.#events = flows.stream(this.#made, means);
+    const abort = (): void => this.#reading.abort(this.#signal?.reason);
+    this.#ignoreSignal = onAbort(this.#signal, abort);
     if (this.#signal?.aborted === true) {
-      this.#abort();
-    } else {
-      this.#signal?.addEventListener("abort", this.#abort, { once: true });
+      abort();
     }
   }
 
@@ -233,7 +237,7 @@ export class CallStream<Result = unknown> implements AsyncIterable<CallEvent> {
   /** Closes the stream. The call goes on. */
   async close(): Promise<void> {
     this.#isClosed = true;
-    this.#signal?.removeEventListener("abort", this.#abort);
+    this.#ignoreSignal();
     this.#reading.abort();
     await this.#events.return(undefined);
   }
@@ -259,7 +263,7 @@ export class CallStream<Result = unknown> implements AsyncIterable<CallEvent> {
 
   #finish(end: { readonly value: unknown } | { readonly error: unknown }): void {
     this.#end ??= end;
-    this.#signal?.removeEventListener("abort", this.#abort);
+    this.#ignoreSignal();
   }
 }
 

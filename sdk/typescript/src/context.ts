@@ -1,6 +1,6 @@
 /** What a handler knows of its call, and how it speaks to its caller. */
 
-/** What the sidecar says about a call. */
+/** What the sidecar says about a call; the members are described at `CallContext`. */
 export interface CallFacts {
   readonly id: string;
   readonly capability: string;

@@ -10,7 +10,7 @@ export type Outcome = "refused" | "failed" | "unknown" | "pending";
 /** Whether the same request may succeed later. */
 export type Retry = "no" | "yes" | "backoff" | (string & {});
 
-/** What an error knows beside its message. */
+/** What an error knows beside its message; the members are those of `CapdError`. */
 export interface ErrorFacts {
   code?: number | undefined;
   title?: string | undefined;

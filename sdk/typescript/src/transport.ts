@@ -3,6 +3,7 @@
 import { Buffer } from "node:buffer";
 import { Agent, type IncomingMessage, type RequestOptions, request as open } from "node:http";
 
+import { onAbort } from "./abort.js";
 import { type Address, authority, shown } from "./address.js";
 import { type CallEvent, EventParser } from "./events.js";
 
@@ -263,14 +264,13 @@ export async function pause(milliseconds: number, signal?: AbortSignal): Promise
   signal?.throwIfAborted();
   await new Promise<void>((resolve, reject) => {
     const timer = setTimeout(() => {
-      signal?.removeEventListener("abort", abort);
+      stop();
       resolve();
     }, milliseconds);
-    const abort = (): void => {
+    const stop = onAbort(signal, () => {
       clearTimeout(timer);
       reject(signal?.reason);
-    };
-    signal?.addEventListener("abort", abort, { once: true });
+    });
   });
 }
 
@@ -294,13 +294,13 @@ function collect(message: IncomingMessage, fail: (error: Error) => void, done: (
 function limited(limits: Limits, over: (error: unknown) => void): () => void {
   const { deadline, signal } = limits;
   let timer: ReturnType<typeof setTimeout> | undefined;
+  const ignore = onAbort(signal, () => {
+    clearTimeout(timer);
+    over(signal?.reason);
+  });
   const stop = (): void => {
     clearTimeout(timer);
-    signal?.removeEventListener("abort", abort);
-  };
-  const abort = (): void => {
-    stop();
-    over(signal?.reason);
+    ignore();
   };
   const look = (): void => {
     const left = (deadline ?? Infinity) - performance.now();
@@ -312,7 +312,6 @@ function limited(limits: Limits, over: (error: unknown) => void): () => void {
       timer = setTimeout(look, Math.min(left, TIMER_MS_MAX));
     }
   };
-  signal?.addEventListener("abort", abort, { once: true });
   look();
   return stop;
 }

@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { getEventListeners } from "node:events";
 import { test } from "node:test";
 
 import { type BuiltAgainst, type CallOptions, Client, OutcomeUnknown, Pending, Refused, type Schema } from "../src/index.js";
@@ -200,4 +201,18 @@ test("a model's arguments are the params, or hold them", async (t) => {
     assert.throws(() => tools.params("w", given), (error) => error instanceof Refused && error.code === 4001);
   }
   assert.throws(() => tools.capability("made_up"), (error) => error instanceof Refused && error.code === 4002 && error.message.includes("f, w"));
+});
+
+test("many calls share one signal without a warning, and leave no listener behind", async (t) => {
+  const warnings: string[] = [];
+  const note = (warning: Error): number => warnings.push(warning.name);
+  process.on("warning", note);
+  t.after(() => process.off("warning", note));
+  const { address } = await sidecar(t, (_, response) => send(response, 1));
+  const client = new Client({ address });
+  const { signal } = new AbortController();
+  await Promise.all(Array.from({ length: 50 }, () => client.call("com.acme.f", 1, { signal })));
+  await Promise.all(Array.from({ length: 50 }, () => client.stream("com.acme.f", 1, { signal }).result()));
+  assert.equal(getEventListeners(signal, "abort").length, 0);
+  assert.deepEqual(warnings, []);
 });
