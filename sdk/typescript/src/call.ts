@@ -25,12 +25,12 @@ export class Call {
     this.timeout = options.timeout;
     this.builtAgainst = options.builtAgainst;
     this.signal = options.signal;
-    this.#headers = headersOf(this.key, options);
     this.#target = target(path("/v1/call", name), {
       version: options.version,
       timeout: options.timeout === undefined ? undefined : milliseconds("timeout", options.timeout),
       to: options.to,
     });
+    this.#headers = headersOf(this.key, options);
     this.#body = stringify(params);
   }
 
@@ -73,10 +73,16 @@ function headersOf(key: string, options: CallOptions): Record<string, string> {
   if (options.builtAgainst?.input !== undefined || options.builtAgainst?.output !== undefined) {
     headers["Capd-Built-Against"] = `${options.builtAgainst.input?.sha256 ?? "-"}, ${options.builtAgainst.output?.sha256 ?? "-"}`;
   }
-  if (options.ttl !== undefined) {
-    headers["Capd-Ttl"] = milliseconds("ttl", options.ttl);
+  const ttl = options.ttl ?? (options.key === undefined ? ownKeyTtl(options.timeout) : undefined);
+  if (ttl !== undefined) {
+    headers["Capd-Ttl"] = milliseconds("ttl", ttl);
   }
   return headers;
+}
+
+/** How long a key that the SDK has made is kept. Nobody else knows it, and both sidecars keep each one: no longer than it can be of use. */
+function ownKeyTtl(timeout: number | undefined): number {
+  return timeout === undefined ? OWN_KEY_MS : timeout + OWN_KEY_MARGIN_MS;
 }
 
 function milliseconds(name: string, value: number): string {
@@ -94,3 +100,6 @@ function header(name: string, value: string): string {
 }
 
 const KEY_BYTES_MAX = 255;
+/** As long as the sidecar remembers a call without a key. It bounds the call's time as well. */
+const OWN_KEY_MS = 3_600_000;
+const OWN_KEY_MARGIN_MS = 300_000;

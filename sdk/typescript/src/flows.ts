@@ -81,8 +81,9 @@ export async function waitFor(id: string, means: Means, signal: AbortSignal | un
     if (isRecord(known) && "error" in known) {
       throw ofProblem(known["error"], undefined, id);
     }
-    if (isRecord(known) && known["state"] === "finished") {
-      throw new OutcomeUnknown("the call has ended, and its answer is not recorded here", { code: 5902, title: "INTERRUPTED", call: id });
+    if (isRecord(known) && (known["state"] === "finished" || known["state"] === "unknown")) {
+      const message = "the sidecar has no record of the call's answer; ask again with the call's key";
+      throw new OutcomeUnknown(message, { code: 5902, title: "INTERRUPTED", call: id });
     }
     await pause(backoff.pause(), signal);
   }

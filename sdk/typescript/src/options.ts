@@ -31,7 +31,10 @@ export interface CallOptions {
   signal?: AbortSignal | undefined;
   /** The provider's DID, where only that one will do. */
   to?: string | undefined;
-  /** How many milliseconds the sidecars remember the call and its key; a day unless set. */
+  /**
+   * How many milliseconds the sidecars remember the call and its key, which bounds the call's time too. Unless set a day for
+   * your key, an hour without one.
+   */
   ttl?: number | undefined;
   /** The W3C trace that the call belongs to. */
   traceparent?: string | undefined;
