@@ -23,7 +23,7 @@ const CRATES: [(&str, &str, &str); 5] = [
 /// Crates and modules that the table has module by module.
 const OPEN: [&str; 2] = ["proto", "daemon"];
 
-const LAYERS: [&[&str]; 22] = [
+const LAYERS: [&[&str]; 23] = [
     // The protocol without I/O.
     &["proto/limits", "proto/code"],
     &["proto/frame", "proto/cbor", "proto/capability", "proto/identity", "proto/rate"],
@@ -39,6 +39,8 @@ const LAYERS: [&[&str]; 22] = [
     &["log"],
     // The parts, which meet in the daemon alone.
     &["admin", "client", "config", "declaration", "net", "policy", "provider", "registry", "router", "store"],
+    // What is made of a declaration.
+    &["codegen"],
     // The daemon's rooms.
     &["daemon/context"],
     &["daemon/journal", "daemon/account", "daemon/asks"],
