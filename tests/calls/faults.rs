@@ -10,5 +10,5 @@ fn a_task_that_panics_ends_the_sidecar_with_70_and_the_last_line_names_it() {
     let last = log.lines().last().unwrap_or_default();
     assert!(last.contains(" ERROR "), "{log}");
     assert!(last.contains("exit_code=70") && last.contains("panic=\"as the test asked\""), "{log}");
-    assert!(last.contains("location=\"src/daemon/sidecar/hooks.rs:"), "{log}");
+    assert!(last.contains("location=\"src/daemon/hooks.rs:"), "{log}");
 }
