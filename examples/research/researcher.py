@@ -1,7 +1,7 @@
 """An agent that answers a question with a report, and lets another agent review its numbers first.
 
 A language model would write the draft and decide when to have it reviewed. Here a scripted stand-in does, so that the
-example needs no network. docs/sdk.md shows the same loop with the SDK of a real model.
+example needs no network. docs/agents.md shows the same loop with the SDK of a real model.
 """
 
 import json

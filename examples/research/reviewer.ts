@@ -13,6 +13,9 @@ interface Finding {
   computed: string;
 }
 
+/** A code of the calculator's own. */
+const NOT_ARITHMETIC = 6000;
+
 const text = (maxLength: number) => ({ type: "string", minLength: 1, maxLength });
 
 const inputSchema = {
@@ -53,3 +56,39 @@ const outputSchema = {
 
 const client = new Client();
 const agent = new Agent();
+
+// Literal schemas, so the params are of any type here: the sidecar has checked them against the input schema.
+agent.provide(
+  "com.example.review",
+  {
+    version: "1.0.0",
+    description: "Computes each claim of a report, and says which of them hold.",
+    idempotent: true,
+    input: inputSchema,
+    output: outputSchema,
+  },
+  async (params, call) => {
+    const { claims } = params as { claims: Claim[] };
+    const findings: Finding[] = [];
+    for (const claim of claims) {
+      findings.push(await review(claim, call.signal));
+      call.progress(Math.round((100 * findings.length) / claims.length));
+    }
+    return { findings };
+  },
+);
+
+async function review({ expression, value }: Claim, signal: AbortSignal): Promise<Finding> {
+  try {
+    const result = await client.call<{ value: string }>("com.example.calculate", { expression }, { signal });
+    return { holds: result.value === value, computed: result.value };
+  } catch (error) {
+    // The calculator ran and says that this is no arithmetic. Whatever else is wrong is not a finding about the claim.
+    if (error instanceof Failed && error.code === NOT_ARITHMETIC) {
+      return { holds: false, computed: error.message };
+    }
+    throw error;
+  }
+}
+
+await agent.run();

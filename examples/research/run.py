@@ -21,6 +21,8 @@ from typing import Any, Dict, Iterator, List
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 END_SECONDS_MAX = 10
+# capd reads its configuration from variables that begin with CAPD_, and every sidecar here has a file of its own.
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("CAPD_")}
 
 
 def find_capd() -> str:
@@ -39,18 +41,16 @@ def build_calculator(folder: Path) -> List[str]:
 
 
 def build_reviewer(folder: Path) -> List[str]:
-    """Compiles the SDK and the reviewer into a folder where `capd` is a package."""
-    sdk, built = ROOT / "sdk/typescript", folder / "reviewer"
+    """Compiles the SDK and the reviewer in a folder where `capd` is a package."""
+    built = folder / "reviewer"
     package = built / "node_modules/capd"
-    package.mkdir(parents=True)
-    if not (sdk / "node_modules").is_dir():
-        subprocess.run(["npm", "ci", "--silent", "--no-audit", "--no-fund"], cwd=sdk, check=True)
-    tsc = str(sdk / "node_modules/.bin/tsc")
-    subprocess.run([tsc, "-p", str(sdk), "--outDir", str(package / "dist")], check=True)
-    shutil.copy(sdk / "package.json", package)
+    shutil.copytree(ROOT / "sdk/typescript", package, ignore=shutil.ignore_patterns("node_modules", "dist", "test"))
+    subprocess.run(["npm", "ci", "--silent", "--no-audit", "--no-fund"], cwd=package, check=True)
+    subprocess.run(["npm", "run", "--silent", "build"], cwd=package, check=True)
     shutil.copy(HERE / "reviewer.ts", built)
     (built / "package.json").write_text('{"type": "module"}')
-    options = ["--strict", "--target", "es2022", "--module", "nodenext", "--typeRoots", str(sdk / "node_modules/@types"), "--types", "node"]
+    tsc, types = str(package / "node_modules/.bin/tsc"), str(package / "node_modules/@types")
+    options = ["--strict", "--target", "es2022", "--module", "nodenext", "--typeRoots", types, "--types", "node"]
     subprocess.run([tsc, *options, "reviewer.ts"], cwd=built, check=True)
     return ["node", str(built / "reviewer.js")]
 
@@ -65,7 +65,7 @@ class Sidecar:
         self.peers: List[str] = []
         self.allow: List[str] = []
         self.write()
-        self.did = subprocess.run([capd, "id", "--config", str(self.config)], check=True, capture_output=True, text=True).stdout.strip()
+        self.did = subprocess.run([capd, "id", "--config", str(self.config)], check=True, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT).stdout.strip()
         self.address = ""
 
     def write(self) -> None:
@@ -84,7 +84,7 @@ class Sidecar:
 
     def start(self, processes: "Processes") -> None:
         self.write()
-        process = processes.start([self.capd, "run", "--announce", "--stop-with-stdin", "--config", str(self.config)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        process = processes.start([self.capd, "run", "--announce", "--stop-with-stdin", "--config", str(self.config)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT)
         assert process.stdout is not None
         announcement = process.stdout.readline()
         if not announcement:
@@ -93,7 +93,7 @@ class Sidecar:
 
     @property
     def environment(self) -> Dict[str, str]:
-        return {**os.environ, "CAPD_SOCKET": str(self.folder / "state/capd.sock"), "PYTHONPATH": str(ROOT / "sdk/python/src")}
+        return {**ENVIRONMENT, "CAPD_SOCKET": str(self.folder / "state/capd.sock"), "PYTHONPATH": str(ROOT / "sdk/python/src")}
 
 
 class Processes:

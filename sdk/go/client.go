@@ -12,6 +12,13 @@ import (
 	"time"
 )
 
+const (
+	// ownKeyTTL is how long a key that the package has made is kept: as long as a call without a key is remembered.
+	ownKeyTTL = time.Hour
+	// ownKeyMargin is the same of a call with a timeout, on top of that.
+	ownKeyMargin = 5 * time.Minute
+)
+
 // cancelTime is how long the user's code waits at most for a cancellation to reach the sidecar.
 const cancelTime = 4 * time.Second
 
@@ -130,6 +137,17 @@ func makeCall(ctx context.Context, name string, params any, options []CallOption
 	if !chosen.hasKey {
 		chosen.key = newKey()
 	}
+	deadline, hasDeadline := ctx.Deadline()
+	if hasDeadline && chosen.timeout == 0 {
+		chosen.timeout = max(time.Until(deadline), time.Millisecond)
+	}
+	if !chosen.hasKey && chosen.ttl == 0 {
+		// Nobody else knows this key, and both sidecars keep each one: no longer than it can be of use.
+		chosen.ttl = ownKeyTTL
+		if chosen.timeout > 0 {
+			chosen.ttl = chosen.timeout + ownKeyMargin
+		}
+	}
 	if n := len(chosen.key); n < 1 || n > 255 {
 		return nil, fmt.Errorf("capd: the idempotency key has %d bytes; accepted: 1 to 255", n)
 	}
@@ -155,9 +173,6 @@ func makeCall(ctx context.Context, name string, params any, options []CallOption
 	}
 	if chosen.builtAgainst != [2]*Schema{} {
 		call.header["Capd-Built-Against"] = hashOf(chosen.builtAgainst[0]) + ", " + hashOf(chosen.builtAgainst[1])
-	}
-	if deadline, ok := ctx.Deadline(); ok && call.timeout == 0 {
-		call.timeout = max(time.Until(deadline), time.Millisecond)
 	}
 	if call.timeout < 0 {
 		return nil, fmt.Errorf("capd: the timeout %v is not above 0", call.timeout)

@@ -144,7 +144,7 @@ func (s *Stream) resume() error {
 	}
 	switch {
 	case got.status == 404 && s.isSilent:
-		return &Refused{Problem{Code: 4001, Name: "BAD_REQUEST", Message: "the sidecar knows no call " + s.call.id, CallID: s.call.id, Status: 404, Retry: "no"}}
+		return s.lookUp()
 	case got.status == 404:
 		s.stage = posting
 		return nil
@@ -155,6 +155,42 @@ func (s *Stream) resume() error {
 	}
 	s.open, s.stage = got.stream, reading
 	return nil
+}
+
+// lookUp asks for the answer of a call whose events the sidecar does not have: one that has restarted may still know how the
+// call ended.
+func (s *Stream) lookUp() error {
+	var pauses backoff
+	for {
+		known, err := s.client.Get(s.ctx, s.call.id)
+		if err != nil {
+			return err
+		}
+		var call struct {
+			State  string          `json:"state"`
+			Result json.RawMessage `json:"result"`
+			Error  json.RawMessage `json:"error"`
+		}
+		if err := json.Unmarshal(known, &call); err != nil {
+			return &OutcomeUnknown{Problem{Code: 1001, Message: "what the sidecar knows of the call is not readable: " + err.Error(), Retry: "no"}}
+		}
+		switch {
+		case call.Result != nil:
+			s.stage, s.result = ended, call.Result
+			return nil
+		case call.Error != nil:
+			if err := problemIn(call.Error, 0, s.call.id, ""); err != nil {
+				return err
+			}
+			return &OutcomeUnknown{Problem{Message: "an error that is no problem document", Retry: "no"}}
+		case call.State == "finished" || call.State == "unknown":
+			return &OutcomeUnknown{Problem{Code: 5902, Name: "INTERRUPTED", Retry: "no",
+				Message: "the sidecar has no record of the call's answer; ask again with the call's key"}}
+		}
+		if err := s.patience.sleep(s.ctx, pauses.pause()); err != nil {
+			return err
+		}
+	}
 }
 
 func (s *Stream) read() (*Event, error) {

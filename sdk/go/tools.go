@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"sort"
 	"strings"
 )
@@ -14,6 +15,8 @@ type Tools struct {
 	Definitions []json.RawMessage `json:"tools"`
 	// Names has the capability id of each tool name.
 	Names map[string]string `json:"names"`
+	// Wrapped names the tools whose params are no object: they are the member value of the tool's arguments.
+	Wrapped []string `json:"wrapped"`
 }
 
 // Tools gives what may be called as tools of a language model. format is "openai", "anthropic" or "mcp"; an empty
@@ -60,9 +63,26 @@ func (c *Client) CallTool(ctx context.Context, tools *Tools, tool string, argume
 		}
 		arguments = json.RawMessage(text)
 	}
+	if slices.Contains(tools.Wrapped, tool) {
+		if arguments, err = unwrapped(tool, arguments); err != nil {
+			return nil, err
+		}
+	}
 	answer, err := c.Call(ctx, id, arguments, options...)
 	if err != nil {
 		return nil, err
 	}
 	return answer.Value, nil
+}
+
+func unwrapped(tool string, arguments any) (any, error) {
+	text, err := marshal(arguments)
+	if err != nil {
+		return nil, fmt.Errorf("capd: arguments of %s: %w", tool, err)
+	}
+	var members map[string]json.RawMessage
+	if json.Unmarshal(text, &members) != nil || members["value"] == nil {
+		return nil, &Refused{Problem{Code: 4001, Name: "BAD_REQUEST", Message: "the arguments of " + tool + " have no member \"value\"", Retry: "no"}}
+	}
+	return members["value"], nil
 }

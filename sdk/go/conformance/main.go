@@ -140,7 +140,11 @@ func (d *driver) perform(ctx context.Context, step step, said line) (err error) 
 		d.provider = provide(step, said["step"].(int))
 		return nil
 	case "close":
-		print(d.provider.close())
+		d.provider.stop()
+		print(d.provider.ended())
+		return nil
+	case "ended":
+		print(d.provider.ended())
 		return nil
 	case "wait":
 		waitSignal(step.File)
@@ -227,7 +231,7 @@ func errorLine(err error) line {
 type provider struct {
 	step    int
 	stop    context.CancelFunc
-	ended   chan error
+	served  chan error
 	mutex   sync.Mutex
 	handled []line
 }
@@ -237,7 +241,7 @@ func provide(step step, index int) *provider {
 	check(err)
 	agent.Concurrency = step.Concurrency
 	ctx, stop := context.WithCancel(context.Background())
-	p := &provider{step: index, stop: stop, ended: make(chan error, 1), handled: []line{}}
+	p := &provider{step: index, stop: stop, served: make(chan error, 1), handled: []line{}}
 	for _, served := range step.Capabilities {
 		options := []capd.CapabilityOption{}
 		if served.Description != "" {
@@ -254,13 +258,13 @@ func provide(step step, index int) *provider {
 		}
 		check(agent.Add(capd.Raw(served.Name, served.Version, p.handler(served.Handler), options...)))
 	}
-	go func() { p.ended <- agent.Serve(ctx) }()
+	go func() { p.served <- agent.Serve(ctx) }()
 	return p
 }
 
-func (p *provider) close() line {
-	p.stop()
-	err := <-p.ended
+// ended waits for the agent's end.
+func (p *provider) ended() line {
+	err := <-p.served
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
 	said := line{"step": p.step, "handled": p.handled}
