@@ -153,11 +153,11 @@ impl Node {
         answer: impl Fn(&Self, &Arc<Link>, &Route),
     ) {
         self.log_relayed(call, end);
-        let ended = match end {
-            End::Result(_, ended) => ended,
-            End::Refused(code) => Err(code),
+        let (ended, is_refused) = match end {
+            End::Result(_, ended) => (ended, false),
+            End::Refused(code) => (Err(code), true),
         };
-        self.relay.remove_call(call.past(ended, self.clock.wall_ms()));
+        self.relay.remove_call(call.past(ended, is_refused, self.clock.wall_ms()));
         call.ended.set();
         let (waiters, ids) = {
             let mut progress = lock(&call.progress);

@@ -21,6 +21,8 @@ pub(in crate::daemon) struct PastCall {
     expires_at_ms: u64,
     finished_at_ms: u64,
     ended: Result<(), Code>,
+    /// Whether nothing was executed, so that there is no result.
+    is_refused: bool,
 }
 
 impl PastCall {
@@ -35,7 +37,10 @@ impl PastCall {
             capability: Some(capability.unwrap_or_else(|| self.name.clone()).into()),
             peer: self.peer.as_ref().map(|peer| peer.to_string().into()),
             finished_at_ms: Some(self.finished_at_ms),
-            status: Some(self.ended.map_or(ResultStatus::Error, |()| ResultStatus::Success)),
+            status: (!self.is_refused).then(|| match self.ended {
+                Ok(()) => ResultStatus::Success,
+                Err(_) => ResultStatus::Error,
+            }),
             code: self.ended.err(),
             ..ListedCall::new(
                 self.id,
@@ -50,7 +55,7 @@ impl PastCall {
 
 impl RelayedCall {
     /// The same call once it has ended. **Units:** milliseconds since the Unix epoch.
-    pub(super) fn past(&self, ended: Result<(), Code>, finished_at_ms: u64) -> PastCall {
+    pub(super) fn past(&self, ended: Result<(), Code>, is_refused: bool, finished_at_ms: u64) -> PastCall {
         let progress = lock(&self.progress);
         let chosen = progress.chosen.as_ref();
         PastCall {
@@ -61,6 +66,7 @@ impl RelayedCall {
             expires_at_ms: self.expires_at_ms,
             finished_at_ms,
             ended,
+            is_refused,
         }
     }
 
