@@ -264,6 +264,9 @@ fn keyring(config: &Config) -> Result<Keyring, StartError> {
     Ok(keyring)
 }
 
+/// The parts, what must run before the journal does anything, and the keys that it kept.
+type Made<S> = (Parts, Writer<Written, S>, Vec<LoadedKey>);
+
 fn parts<M: Medium>(
     config: &Config,
     seed: &Seed,
@@ -271,7 +274,7 @@ fn parts<M: Medium>(
     system: System,
     medium: &M,
     audit: Audit,
-) -> Result<(Parts, Writer<Written, M::Storage>, Vec<LoadedKey>), StartError> {
+) -> Result<Made<M::Storage>, StartError> {
     let mut listed = BTreeSet::new();
     let mut expected = BTreeSet::new();
     let mut serves = BTreeMap::new();

@@ -37,10 +37,11 @@ impl PastCall {
             capability: Some(capability.unwrap_or_else(|| self.name.clone()).into()),
             peer: self.peer.as_ref().map(|peer| peer.to_string().into()),
             finished_at_ms: Some(self.finished_at_ms),
-            status: (!self.is_refused).then(|| match self.ended {
-                Ok(()) => ResultStatus::Success,
-                Err(_) => ResultStatus::Error,
-            }),
+            status: match self.ended {
+                _ if self.is_refused => None,
+                Ok(()) => Some(ResultStatus::Success),
+                Err(_) => Some(ResultStatus::Error),
+            },
             code: self.ended.err(),
             ..ListedCall::new(
                 self.id,
