@@ -256,7 +256,7 @@ impl Acknowledged {
                     self.loaded.reserved.push(reserved.clone());
                 }
                 Change::Key(keyed) => {
-                    self.loaded.keys.push(LoadedKey { keyed: keyed.clone(), is_answered: false });
+                    self.loaded.keys.push(LoadedKey { keyed: Keyed::clone(keyed), is_answered: false });
                 }
                 Change::Answer { row, answer } => {
                     let key = self.loaded.keys.iter_mut().find(|key| key.keyed.row == *row).unwrap();
@@ -369,14 +369,14 @@ fn reserve(row: u64, replaces: Option<u64>) -> Change {
 fn key(row: u64) -> Change {
     let id = MessageId::new(row, scatter(row as usize).to_be_bytes());
     let (key, digest) = ([row as u8; 32], [row as u8 + 1; 32]);
-    Change::Key(Keyed {
+    Change::Key(Box::new(Keyed {
         row: Row(row),
         key,
         digest,
         id,
         terms: vec![1, 2, 3].into(),
         expires_at_ms: row + 1_000,
-    })
+    }))
 }
 
 fn answer(row: u64) -> Change {

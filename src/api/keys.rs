@@ -169,7 +169,7 @@ impl Keys {
         }
         let row = self.desk.next_row();
         let keyed = Keyed { row, key: hash, digest, id, terms: terms.written(), expires_at_ms };
-        let asked = self.desk.ask(Work::Write(Change::Key(keyed)));
+        let asked = self.desk.ask(Work::Write(Change::Key(Box::new(keyed))));
         let asked = asked.map_err(|_| Problem::refused(Code::OVERLOADED, "the journal's queue is full"))?;
         let key = Arc::new(Key {
             hash,

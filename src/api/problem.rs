@@ -37,9 +37,12 @@ impl Outcome {
     }
 }
 
-/// An error, as it is answered.
+/// An error, as it is answered. It is large, and mostly there is none.
 #[derive(Clone, Debug)]
-pub(super) struct Problem {
+pub(super) struct Problem(Box<Told>);
+
+#[derive(Clone, Debug)]
+struct Told {
     status: StatusCode,
     code: Code,
     outcome: Outcome,
@@ -60,33 +63,40 @@ impl Problem {
 
     fn new(code: Code, outcome: Outcome, detail: impl Into<Cow<'static, str>>) -> Self {
         let (detail, status) = (detail.into(), status_of(code, outcome));
-        Self { status, code, outcome, detail, call: None, details: None, field: None, closes: false }
+        let (call, details, field, closes) = (None, None, None, false);
+        Self(Box::new(Told { status, code, outcome, detail, call, details, field, closes }))
     }
 
-    pub(super) fn status(self, status: StatusCode) -> Self {
-        Self { status, ..self }
+    pub(super) fn status(mut self, status: StatusCode) -> Self {
+        self.0.status = status;
+        self
     }
 
-    pub(super) fn field(self, name: HeaderName, value: &'static str) -> Self {
-        Self { field: Some((name, HeaderValue::from_static(value))), ..self }
+    pub(super) fn field(mut self, name: HeaderName, value: &'static str) -> Self {
+        self.0.field = Some((name, HeaderValue::from_static(value)));
+        self
     }
 
-    pub(super) fn details(self, details: Value) -> Self {
-        Self { details: Some(details), ..self }
+    pub(super) fn details(mut self, details: Value) -> Self {
+        self.0.details = Some(details);
+        self
     }
 
     /// The call that it is about.
-    pub(super) fn about(self, call: MessageId) -> Self {
-        Self { call: Some(call), ..self }
+    pub(super) fn about(mut self, call: MessageId) -> Self {
+        self.0.call = Some(call);
+        self
     }
 
     /// It ran all the same.
-    pub(super) fn failed(self) -> Self {
-        Self { outcome: Outcome::Failed, ..self }
+    pub(super) fn failed(mut self) -> Self {
+        self.0.outcome = Outcome::Failed;
+        self
     }
 
-    pub(super) fn closes(self) -> Self {
-        Self { closes: true, ..self }
+    pub(super) fn closes(mut self) -> Self {
+        self.0.closes = true;
+        self
     }
 
     /// A request that no route takes.
@@ -151,38 +161,39 @@ impl Problem {
     }
 
     fn of_wire(error: &WireError, outcome: Outcome) -> Self {
-        let problem = Self::new(error.code, outcome, error.message.clone());
-        Self { details: error.details_json(), ..problem }
+        let mut problem = Self::new(error.code, outcome, error.message.clone());
+        problem.0.details = error.details_json();
+        problem
     }
 
     /// The document.
     pub(super) fn json(&self) -> Value {
-        let title = self.code.name().unwrap_or("UNKNOWN_CODE");
+        let title = self.0.code.name().unwrap_or("UNKNOWN_CODE");
         let mut document = json!({
-            "type": format!("urn:capd:error:{}", self.code.0),
+            "type": format!("urn:capd:error:{}", self.0.code.0),
             "title": title,
-            "status": self.status.as_u16(),
-            "detail": self.detail,
-            "code": self.code.0,
-            "retry": match self.code.retry() {
+            "status": self.0.status.as_u16(),
+            "detail": self.0.detail,
+            "code": self.0.code.0,
+            "retry": match self.0.code.retry() {
                 Retry::No => "no",
                 Retry::Yes => "yes",
                 Retry::Backoff => "backoff",
             },
-            "outcome": self.outcome.as_str(),
+            "outcome": self.0.outcome.as_str(),
         });
-        if let Some(call) = self.call {
+        if let Some(call) = self.0.call {
             document["call"] = call.to_string().into();
         }
-        if let Some(details) = &self.details {
+        if let Some(details) = &self.0.details {
             document["details"] = details.clone();
         }
         document
     }
 
     fn retry_after(&self) -> Option<u64> {
-        let waits = matches!(self.status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
-        let seconds = self.details.as_ref().and_then(|details| details["retry_after_seconds"].as_f64());
+        let waits = matches!(self.0.status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
+        let seconds = self.0.details.as_ref().and_then(|details| details["retry_after_seconds"].as_f64());
         waits.then(|| seconds.map_or(1, |seconds| seconds.ceil() as u64).max(1))
     }
 }
@@ -190,21 +201,21 @@ impl Problem {
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let mut response = Response::new(Body::from(self.json().to_string()));
-        *response.status_mut() = self.status;
+        *response.status_mut() = self.0.status;
         let fields = response.headers_mut();
         fields.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if let Some(seconds) = self.retry_after() {
             fields.insert(header::RETRY_AFTER, seconds.into());
         }
-        if let Some(call) = self.call
+        if let Some(call) = self.0.call
             && let Ok(call) = HeaderValue::try_from(call.to_string())
         {
             fields.insert(super::call::CALL, call);
         }
-        if let Some((name, value)) = self.field {
+        if let Some((name, value)) = self.0.field {
             fields.insert(name, value);
         }
-        if self.closes {
+        if self.0.closes {
             fields.insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         response

@@ -65,7 +65,7 @@ pub enum Change {
         replaces: Option<Row>,
     },
     /// A key that our agent gave to a call, before the call leaves.
-    Key(Keyed),
+    Key(Box<Keyed>),
     /// How the call of a key ended.
     Answer {
         /// The row of its [`Keyed`].

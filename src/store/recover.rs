@@ -107,7 +107,7 @@ mod tests {
 
     fn keyed(row: u64) -> LoadedKey {
         let Change::Key(keyed) = key(row) else { unreachable!() };
-        LoadedKey { keyed, is_answered: row > 1 }
+        LoadedKey { keyed: *keyed, is_answered: row > 1 }
     }
 
     #[test]

@@ -106,14 +106,14 @@ pub(super) fn reserve(row: u64, replaces: Option<u64>) -> Change {
 
 pub(super) fn key(row: u64) -> Change {
     let number = u8::try_from(row % 251).unwrap();
-    Change::Key(Keyed {
+    Change::Key(Box::new(Keyed {
         row: Row(row),
         key: [number; 32],
         digest: [number + 1; 32],
         id: MessageId::new(row, [5; 8]),
         terms: Bytes::from(vec![number; 3]),
         expires_at_ms: row + 1_000,
-    })
+    }))
 }
 
 pub(super) fn answer(row: u64) -> Change {

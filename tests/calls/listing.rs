@@ -94,7 +94,11 @@ fn a_call_is_listed_on_both_sides_while_it_runs_and_by_its_executor_afterwards()
 
         provider.succeed(&call, "done".into());
         success(&caller.result(&id));
-        assert_eq!(of(&mut caller, &id), [], "the caller's sidecar remembers no results");
+        let made = one(&mut caller, &id);
+        says(&made, &[("role", "caller"), ("state", "finished"), ("status", "success"), ("peer", &b.did)]);
+        says(&made, &[("from", &a.did), ("capability", capability)]);
+        assert!(number(&made, "finished_at_ms") + 1_000 >= made_ms(&id), "{made:?}");
+        assert_eq!((number(&made, "waiters"), field(&made, "bytes")), (0, None));
         let finished = one(&mut owner, &id);
         says(
             &finished,
@@ -109,7 +113,7 @@ fn a_call_is_listed_on_both_sides_while_it_runs_and_by_its_executor_afterwards()
 }
 
 #[test]
-fn an_error_result_is_listed_with_its_code_and_a_refused_call_not_at_all() {
+fn an_error_result_is_listed_with_its_code_and_a_refused_call_with_no_status() {
     let b = Sidecar::start();
     let mut provider = Provider::of(&b, vec![loose(ECHO)]);
     let mut caller = Caller::of(&b);
@@ -122,7 +126,9 @@ fn an_error_result_is_listed_with_its_code_and_a_refused_call_not_at_all() {
     assert_eq!(number(&finished, "code"), 90_210);
     let refused = caller.invoke(by_id("org.example.none:1.0.0", Value::Null));
     assert_eq!(caller.error(&refused).code(), Some(4002));
-    assert_eq!(of(&mut caller, &refused), []);
+    let listed = one(&mut caller, &refused);
+    says(&listed, &[("role", "caller"), ("state", "finished")]);
+    assert_eq!((number(&listed, "code"), field(&listed, "status")), (4002, None));
 }
 
 #[test]

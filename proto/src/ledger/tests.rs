@@ -218,6 +218,29 @@ fn list_pages_through_calls_in_the_order_of_their_keys() {
 }
 
 #[test]
+fn newest_pages_through_calls_by_their_ids_whoever_made_them() {
+    let mut ledger = Ledger::new(Limits::default());
+    let mut expected = Vec::new();
+    for (id, peer) in (0..5).flat_map(|id| (1..4).map(move |peer| (id, peer))) {
+        expected.push(key(peer, id));
+        let _ = ledger.admit(Invoke { key: key(peer, id), ..invoke(1, 1, false) }, 0);
+    }
+    expected.sort_by(|a, b| (b.id, &b.from).cmp(&(a.id, &a.from)));
+    let keys = |before: Option<(MessageId, Option<&Did>)>| -> Vec<Key> {
+        let page = ledger.newest(before).take(4);
+        page.map(|call| Key { from: call.from.clone(), id: call.id }).collect()
+    };
+    let (mut paged, mut page) = (Vec::new(), keys(None));
+    while let Some(last) = page.last().cloned() {
+        paged.append(&mut page);
+        page = keys(Some((last.id, Some(&last.from))));
+    }
+    assert_eq!(paged, expected);
+    // Behind all of one id.
+    assert_eq!(keys(Some((key(1, 3).id, None))), expected[6..10]);
+}
+
+#[test]
 fn facts_are_those_of_the_call_that_was_new() {
     let mut ledger = ledger();
     let facts = |finished_at_ms| Facts { finished_at_ms: Some(finished_at_ms), ..Facts::default() };

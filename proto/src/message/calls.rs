@@ -154,7 +154,7 @@ pub struct ListedCall<'a> {
     pub expires_at_ms: u64,
     /// What kind of result it ended with, if that is known.
     pub status: Option<ResultStatus>,
-    /// The code of the error that is its result.
+    /// The code of the error that is its result, or, without a `status`, of its refusal.
     pub code: Option<Code>,
     /// The recorded CAP_RESULT envelope's length. **Units:** bytes.
     pub bytes: Option<u64>,
@@ -278,7 +278,8 @@ impl<'a> CallsRequest<'a> {
                 b"target" => request.target = Some(read_id(reader, "target")?),
                 b"cursor" => request.cursor = Some(reader.bytes()?),
                 b"limit" => request.limit = Some(reader.uint()?),
-                b"order" => request.newest_first = reader.text()? == NEWEST_FIRST,
+                b"order" if reader.text()? == NEWEST_FIRST => request.newest_first = true,
+                b"order" => return Err(wrong_value(reader, "order", NEWEST_FIRST)),
                 b"role" => {
                     request.side = Some(
                         reader.text()?.parse().map_err(|expected| wrong_value(reader, "role", expected))?,

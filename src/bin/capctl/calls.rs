@@ -100,7 +100,8 @@ fn outcome(call: &ListedCall<'_>) -> String {
         (Some(ResultStatus::Success), _) => "success".to_owned(),
         (Some(ResultStatus::Error), Some(code)) => code.to_string(),
         (Some(ResultStatus::Error), None) => "error".to_owned(),
-        (None, _) => String::new(),
+        (None, Some(code)) => format!("refused, {code}"),
+        (None, None) => String::new(),
     }
 }
 

@@ -161,11 +161,11 @@ impl Caller {
         answer: impl Fn(&Self, &Arc<Link>, &Route),
     ) {
         self.log_relayed(call, end);
-        let ended = match end {
-            End::Result(_, ended) => ended,
-            End::Refused(code) => Err(code),
+        let (ended, is_refused) = match end {
+            End::Result(_, ended) => (ended, false),
+            End::Refused(code) => (Err(code), true),
         };
-        self.outgoing.remove_call(call.past(ended, self.ctx.clock.wall_ms()));
+        self.outgoing.remove_call(call.past(ended, is_refused, self.ctx.clock.wall_ms()));
         call.ended.set();
         let (waiters, ids) = {
             let mut progress = lock(&call.progress);

@@ -55,6 +55,8 @@ pub(super) struct PastCall {
     expires_at_ms: u64,
     finished_at_ms: u64,
     ended: Result<(), Code>,
+    /// Whether nothing was executed, so that there is no result.
+    is_refused: bool,
 }
 
 impl PastCall {
@@ -69,7 +71,11 @@ impl PastCall {
             capability: Some(capability.unwrap_or_else(|| self.name.clone()).into()),
             peer: self.peer.as_ref().map(|peer| peer.to_string().into()),
             finished_at_ms: Some(self.finished_at_ms),
-            status: Some(self.ended.map_or(ResultStatus::Error, |()| ResultStatus::Success)),
+            status: match self.ended {
+                _ if self.is_refused => None,
+                Ok(()) => Some(ResultStatus::Success),
+                Err(_) => Some(ResultStatus::Error),
+            },
             code: self.ended.err(),
             ..ListedCall::new(
                 self.id,
@@ -84,7 +90,7 @@ impl PastCall {
 
 impl RelayedCall {
     /// The same call once it has ended. **Units:** milliseconds since the Unix epoch.
-    pub(super) fn past(&self, ended: Result<(), Code>, finished_at_ms: u64) -> PastCall {
+    pub(super) fn past(&self, ended: Result<(), Code>, is_refused: bool, finished_at_ms: u64) -> PastCall {
         let progress = lock(&self.progress);
         let chosen = progress.chosen.as_ref();
         PastCall {
@@ -95,6 +101,7 @@ impl RelayedCall {
             expires_at_ms: self.moments.expires_at_ms,
             finished_at_ms,
             ended,
+            is_refused,
         }
     }
 

@@ -79,7 +79,7 @@ fn a_key_and_its_answer_are_there_until_they_are_forgotten() {
     let mut journal = open(dir.path()).unwrap();
     let left = |row: u64, is_answered: bool| {
         let Change::Key(keyed) = key(row) else { unreachable!() };
-        LoadedKey { keyed, is_answered }
+        LoadedKey { keyed: *keyed, is_answered }
     };
     assert_eq!(journal.load().unwrap().keys, [left(1, true), left(3, false)]);
     assert_eq!(journal.load().unwrap().next_row(), Row(4));

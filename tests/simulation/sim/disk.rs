@@ -207,7 +207,7 @@ impl State {
                 }
             }
             Change::Key(keyed) => {
-                self.keys.insert(keyed.row, (keyed.clone(), None));
+                self.keys.insert(keyed.row, (Keyed::clone(keyed), None));
             }
             Change::Answer { row, answer } => match self.keys.get_mut(row) {
                 Some((_, answered @ None)) => *answered = Some(answer.clone()),

@@ -72,6 +72,11 @@ pub(super) const GOOD: &[Vector] = &[
         "a3626f706563616c6c73656c696d6974183266637572736f724101",
         r#"{"op": "calls", "cursor": h'01', "limit": 50}"#,
     ),
+    (
+        Type::Request,
+        "a6626f706563616c6c7364726f6c65646d616465656f726465726c6e65776573742d66697273746573746174656772756e6e696e676873696e63655f6d73076a6361706162696c69747965612e622e63",
+        r#"{"op": "calls", "role": "made", "order": "newest-first", "state": "running", "since_ms": 7, "capability": "a.b.c"}"#,
+    ),
     (Type::Request, "a1626f70656175646974", r#"{"op": "audit"}"#),
     (
         Type::Request,
@@ -404,6 +409,10 @@ pub(super) const MISSHAPEN: &[Vector] = &[
         "a2626f706563616c6c73667461726765744f1112131415161718191a1b1c1d1e1f",
         r#"{"op": "calls", "target": h'1112…15 bytes'}"#,
     ),
+    (Type::Request, "a2626f706563616c6c7364726f6c656178", r#"{"op": "calls", "role": "x"}"#),
+    (Type::Request, "a2626f706563616c6c736573746174656178", r#"{"op": "calls", "state": "x"}"#),
+    (Type::Request, "a2626f706563616c6c73656f726465726178", r#"{"op": "calls", "order": "x"}"#),
+    (Type::Request, "a2626f706563616c6c736873696e63655f6d736178", r#"{"op": "calls", "since_ms": "x"}"#),
     (Type::Request, "a2626f706563616c6c73656c696d697420", r#"{"op": "calls", "limit": -1}"#),
     (Type::Request, "a2626f706563616c6c7366637572736f726178", r#"{"op": "calls", "cursor": "x"}"#),
     (Type::Response, "a1626f70676d657472696373", r#"{"op": "metrics"}"#),
