@@ -90,6 +90,7 @@ macro_rules! pages {
 }
 
 pages! {
+    agents "docs/agents.md"
     capabilities "docs/capabilities.md"
     capctl "docs/capctl.md"
     codegen "docs/codegen.md"
