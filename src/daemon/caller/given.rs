@@ -200,8 +200,10 @@ impl Gifts {
         Ok((row, Asks { first, forget }))
     }
 
-    /// Takes out what has expired, as rows of the journal, and the latest `ts + ttl` of it all.
-    fn take_expired(&self, now_ms: u64) -> (Vec<Row>, u64) {
+    /// Takes out what has expired, as rows of the journal, and the latest `ts + ttl` of it all. `in_flight_ms` is the
+    /// earliest of calls that have not ended: a clock may leap ahead, and what they rely on is remembered until then.
+    fn take_expired(&self, now_ms: u64, in_flight_ms: Option<u64>) -> (Vec<Row>, u64) {
+        let now_ms = now_ms.min(in_flight_ms.unwrap_or(u64::MAX));
         let mut state = lock(&self.state);
         let (mut rows, expired_ms) = state.reservations.take_expired(now_ms);
         state.expired_ms = state.expired_ms.max(expired_ms);
@@ -338,7 +340,8 @@ impl Caller {
     /// Forgets whom expired calls were given to, until shutdown.
     pub(in crate::daemon) async fn forget_gifts(&self) {
         loop {
-            let (rows, expired_ms) = self.gifts.take_expired(self.ctx.clock.wall_ms());
+            let in_flight_ms = self.outgoing.earliest_expiry_ms();
+            let (rows, expired_ms) = self.gifts.take_expired(self.ctx.clock.wall_ms(), in_flight_ms);
             self.scribe.expire(rows, expired_ms);
             tokio::time::sleep(SWEEP_INTERVAL).await;
         }
@@ -347,3 +350,23 @@ impl Caller {
 
 /// Pause between two looks for what may be forgotten.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use capd_proto::identity::Identity;
+
+    use super::*;
+
+    #[test]
+    fn what_a_call_in_flight_relies_on_is_remembered_though_its_time_has_passed() {
+        let peer = Identity::from_seed([1; 32]).did().clone();
+        let id = MessageId([1; 16]);
+        let replica = Replica { peer, journal: None };
+        let given = Given { row: Row(7), id, replica, expires_at_ms: 1_000 };
+        let gifts = Gifts::new((vec![given], Vec::new()), 0, 16);
+        assert_eq!(gifts.take_expired(9_000, Some(1_000)), (Vec::new(), 0));
+        assert!(gifts.may_have_run(&id, "org.example.once"));
+        assert_eq!(gifts.take_expired(9_000, None), (vec![Row(7)], 1_000));
+        assert!(!gifts.may_have_run(&id, "org.example.once"));
+    }
+}

@@ -81,6 +81,11 @@ impl Outgoing {
         lock(&self.calls).range(range).map(|(_, call)| Arc::clone(call)).collect()
     }
 
+    /// The earliest `ts + ttl` of a call that has not ended. **Units:** milliseconds since the Unix epoch.
+    pub(super) fn earliest_expiry_ms(&self) -> Option<u64> {
+        lock(&self.calls).values().map(|call| call.moments.expires_at_ms).min()
+    }
+
     /// The agent's calls that have not ended.
     pub(in crate::daemon) fn calls_in_flight(&self) -> usize {
         lock(&self.calls).len()
