@@ -67,7 +67,7 @@ fn an_answer_comes_once_and_in_time() {
     assert_eq!(call.join().unwrap().json(), json!(1));
     let again = agent.say(&id, "result", &json!({"result": 2})).problem(409, "refused");
     assert_eq!(again["details"]["reason"], "answered");
-    let late = calling(&sidecar, "org.example.once?timeout=300ms", &json!(null));
+    let late = calling(&sidecar, "org.example.once?timeout=1500ms", &json!(null));
     let id = agent.call().data["id"].clone();
     let cancel = agent.events.expect("cancel");
     assert_eq!((&cancel.data["id"], &cancel.data["reason"]), (&id, &json!("late")));
