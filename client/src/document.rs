@@ -1,7 +1,5 @@
 //! What the sidecar lists and describes in; the same as JSON, as `capctl --json` and the HTTP API show it, out.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use capd_proto::message::{ListedCall, ListedPeer};
 use serde_json::{Map, Value, json};
 
@@ -17,7 +15,7 @@ pub fn descriptor_hashes(offer: &Offer) -> impl Iterator<Item = (&'static str, &
     let descriptor = &offer.descriptor;
     [("static_hash", "static hash", descriptor.static_hash), ("lineage", "lineage", descriptor.lineage)]
         .into_iter()
-        .filter_map(|(key, name, hash)| Some((key, name, URL_SAFE_NO_PAD.encode(hash?))))
+        .filter_map(|(key, name, hash)| Some((key, name, hex(&hash?))))
 }
 
 /// A peer as it came over the wire.
@@ -100,4 +98,9 @@ impl SchemaSide {
 /// A schema document as JSON; one that is not JSON is shown as text.
 fn schema(document: &[u8]) -> Value {
     serde_json::from_slice(document).unwrap_or_else(|_| String::from_utf8_lossy(document).into_owned().into())
+}
+
+/// A hash as `capctl hash` spells it.
+fn hex(hash: &[u8]) -> String {
+    hash.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -13,7 +13,8 @@ fn rows() -> Vec<(&'static str, Vec<&'static str>)> {
             heading = text;
         }
         let cells: Vec<&str> = line.trim_matches('|').split(" | ").map(str::trim).collect();
-        if line.starts_with('|') && cells[0].chars().all(|c| c.is_ascii_digit()) {
+        // A number of three digits is an HTTP status.
+        if line.starts_with('|') && cells[0].len() == 4 && cells[0].chars().all(|c| c.is_ascii_digit()) {
             rows.push((heading, cells));
         }
     }

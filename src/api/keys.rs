@@ -129,6 +129,11 @@ impl Keys {
         Ok(key)
     }
 
+    /// Whether a key stands for a call that was made.
+    pub(super) fn is_known(&self, text: &str) -> bool {
+        self.find(&Sha256::digest(text).into()).is_some()
+    }
+
     fn find(&self, hash: &KeyHash) -> Option<Arc<Key>> {
         let now_ms = self.system.clock.wall_ms();
         let mut table = self.table();

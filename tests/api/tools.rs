@@ -139,6 +139,14 @@ fn a_call_is_proven_against_what_its_code_was_built_on_before_it_is_sent() {
     http.answer().problem(400, "refused");
     http.ask("PUT", "/v1/schemas/xyz", &[], Some("{}"));
     http.answer().problem(400, "refused");
+    // A key whose call has run is not refused, whoever has drifted since: that would say that nothing was executed.
+    let keyed = |built: &str| {
+        let fields = [("Idempotency-Key", "once"), ("Capd-Built-Against", built)];
+        Http::unix(&a.socket).post_with("/v1/call/org.example.typed", &fields, r#"{"word": "x"}"#)
+    };
+    assert_eq!(keyed(&same).status, 200);
+    let again = keyed(&format!("{}, -", hash(older)));
+    assert_eq!((again.status, again.field("capd-replayed")), (200, Some("true")));
     for odd in ["x", "-", "-, -, -"] {
         call(&a, odd, "{}").problem(400, "refused");
     }

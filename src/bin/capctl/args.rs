@@ -412,7 +412,7 @@ else the current context of $XDG_CONFIG_HOME/capd/contexts.toml.
 
 Exit codes:
   0    done
-  1    something unexpected; what gen --check finds out of date
+  1    something unexpected; a file that gen --check finds out of date
   2    usage: the command line, a file it names, or contexts.toml
   3    refused, for a reason that has no code below
   4    a schema violation: params (4004, 4904) or result (5901); a finding of check, subtype or policy test; a broken audit chain
