@@ -1,33 +1,33 @@
-//! Runs a sidecar: a configuration in, a running [`Daemon`] out.
+//! Runs a sidecar: a configuration in, a running `Daemon` out.
 //!
 //! The daemon is a house of rooms. A room is a folder with one struct that owns its state and names, in its fields,
 //! everything that it uses; a room imports only rooms above it in this table. `tests/rooms.rs` holds them to it.
 //!
 //! | layer | room | owns |
 //! |---|---|---|
-//! | 0 | [`context`] | identity, clock, random, tasks, shutdown; how it seals, answers, refuses |
-//! | 1 | [`journal`] | what a room wants on disk, under a tag of that room's own |
-//! | 1 | [`account`] | audit records, access lines, counters, what was warned of once |
-//! | 1 | [`asks`] | our own questions to peers, and their answers |
-//! | 2 | [`directory`] | peers, registry, schemas: who serves what, where |
-//! | 3 | [`door`] | admission, signatures, permissions, policy; yields a [`Permit`](door::permit::Permit) |
-//! | 4 | [`executor`] | calls that run here: ledger, providers, rates, sessions that we accepted |
-//! | 4 | [`caller`] | calls of our agent: choice, drift, whom each was given to, pins, what is out |
-//! | 5 | [`desk`] | read-only answers: metrics, calls, audit pages, what the policy decides, lists |
-//! | 6 | [`sidecar`] | dispatch, what links see, workers |
+//! | 0 | `context` | identity, clock, random, tasks, shutdown; how it seals, answers, refuses |
+//! | 1 | `journal` | what a room wants on disk, under a tag of that room's own |
+//! | 1 | `account` | audit records, access lines, counters, what was warned of once |
+//! | 1 | `asks` | our own questions to peers, and their answers |
+//! | 2 | `directory` | peers, registry, schemas: who serves what, where |
+//! | 3 | `door` | admission, signatures, permissions, policy; yields a `Permit` |
+//! | 4 | `executor` | calls that run here: ledger, providers, rates, sessions that we accepted |
+//! | 4 | `caller` | calls of our agent: choice, drift, whom each was given to, pins, what is out |
+//! | 5 | `desk` | read-only answers: metrics, calls, audit pages, what the policy decides, lists |
+//! | 6 | `sidecar` | dispatch, what links see, workers |
 //!
-//! [`start`] stands on top of them. It brings the parts up in this order: key, declaration and schemas, rooms, listeners,
+//! `start` stands on top of them. It brings the parts up in this order: key, declaration and schemas, rooms, listeners,
 //! dialling. The order down is the reverse: take no new work, let calls end, close links, leave.
 //!
-//! A call of a peer's goes one way through the house: [`sidecar`] takes its bytes, [`door`] checks envelope and signature
-//! and permits it, [`executor`] runs it and sends its one result. A call of the agent's comes through the same door;
-//! [`caller`] chooses its peer, and gives the agent its one answer. What is for a room further up goes there as a return
-//! value ([`Taken::Again`](context::Taken)), through an argument, or through a trait that the lower room owns
-//! ([`Here`](caller::here::Here)).
+//! A call of a peer's goes one way through the house: `sidecar` takes its bytes, `door` checks envelope and signature
+//! and permits it, `executor` runs it and sends its one result. A call of the agent's comes through the same door;
+//! `caller` chooses its peer, and gives the agent its one answer. What is for a room further up goes there as a return
+//! value (`Taken::Again`), through an argument, or through a trait that the lower room owns
+//! (`Here`).
 //!
 //! All rooms run on one thread, and sequences of check and act rely on little besides: each is one critical section of its
 //! room's lock, so that links which more threads drive would meet the same rooms. A panic of any task
-//! ends the process (see [`fault`]).
+//! ends the process (see `fault`).
 
 mod account;
 mod asks;

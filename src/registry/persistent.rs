@@ -282,7 +282,7 @@ mod tests {
         }
         let mut after = before.clone();
         after.insert(5_000, 1);
-        fn leaves<'a>(node: &'a Arc<Node<u16, u32>>, into: &mut Vec<*const Node<u16, u32>>) {
+        fn leaves(node: &Arc<Node<u16, u32>>, into: &mut Vec<*const Node<u16, u32>>) {
             match &**node {
                 Node::Leaf(_) => into.push(Arc::as_ptr(node)),
                 Node::Inner(children) => children.iter().for_each(|(_, child)| leaves(child, into)),
