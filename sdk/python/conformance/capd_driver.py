@@ -239,6 +239,8 @@ async def main(is_async: bool, file: str) -> None:
 
 
 if __name__ == "__main__":
+    # Whatever started this in the background may have had it ignore Ctrl-C, which is one of the steps.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if sys.argv[1] == "--async":
         asyncio.run(main(True, sys.argv[2]))
     else:
