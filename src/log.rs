@@ -1,7 +1,7 @@
-//! Writes log lines: events in; lines out, in which foreign text cannot begin a line, steer a terminal, or hide.
+//! Writes log lines in which foreign text cannot begin a line, control a terminal, or hide.
 //!
-//! Every event passes here, so no place that logs can forget the escapes. [`Fields`] writes lines for people, [`Json`]
-//! writes lines for programs. [`Lines`] is a writer that never waits for the reader of the log.
+//! Every event passes here, so no caller can forget the escapes. [`Fields`] writes lines for people, [`Json`] writes
+//! lines for programs. [`Lines`] is a writer that never waits for the reader of the log.
 
 mod lines;
 

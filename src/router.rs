@@ -1,4 +1,4 @@
-//! A name, what is wanted of it, and a registry snapshot in; who serves the call, or why nobody does, out: pure.
+//! Routes a call: a name, its requirements and a registry snapshot in; who serves it, or why nobody does, out. Pure.
 
 use capd_proto::capability::Version;
 use capd_proto::identity::Did;

@@ -1,8 +1,8 @@
-//! Escapes foreign text: the same text out, in visible characters that steer no terminal.
+//! Escapes foreign text: the same text out, in visible characters that control no terminal.
 //!
-//! A terminal obeys control characters, and people read what is shown: text that turns around, or that has parts which
-//! nobody sees, says one thing to a program and another to its reader. Whatever of this kind comes from a peer, an agent or
-//! a command is escaped before it is shown: by [`shown`] and [`line()`] for people, by [`json`] in JSON.
+//! A terminal obeys control characters, and people trust what they see. Text with reversed or invisible parts says one
+//! thing to a program and another to its reader. Such text from a peer, an agent or a command is escaped before it is
+//! shown: by [`shown`] and [`line()`] for people, by [`json`] in JSON.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;

@@ -1,4 +1,4 @@
-//! A question in, a page of the sidecar's audit log out; old records of it removed.
+//! Reads pages of the sidecar's audit log, and prunes it.
 
 use capd_proto::message::{AuditPage, AuditPruneRequest, AuditPruned, AuditRequest, Type};
 

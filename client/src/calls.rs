@@ -1,4 +1,4 @@
-//! A cursor or an id in, the calls that the sidecar runs, relays and remembers out.
+//! Lists the calls that the sidecar runs, relays and remembers.
 
 use bytes::Bytes;
 use capd_proto::envelope::MessageId;

@@ -1,4 +1,4 @@
-//! What the sidecar lists and describes in; the same as JSON, as `capctl --json` and the HTTP API show it, out.
+//! Converts the sidecar's lists and descriptions to the JSON of `capctl --json` and the HTTP API.
 
 use capd_proto::message::{ListedCall, ListedPeer};
 use serde_json::{Map, Value, json};

@@ -1,4 +1,4 @@
-//! JSON text in; the CBOR item that it stands for, with every digit of its integers, out.
+//! Converts JSON text to the CBOR item that it means, with every digit of its integers.
 
 use capd_proto::cbor::json::from_json;
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! Nothing in, what the sidecar has counted and which peers it has out.
+//! Reads the sidecar's counters and its list of peers.
 
 use capd_proto::message::{ListedPeer, MetricFamily, Type};
 

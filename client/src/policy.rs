@@ -1,4 +1,4 @@
-//! A caller and a capability in, what the sidecar's policy decides of them out; the policy read anew.
+//! Asks the sidecar's policy for a decision about a caller and a capability, and makes it reload its rules.
 
 use capd_proto::capability::CapabilityName;
 use capd_proto::identity::Did;

@@ -1,4 +1,4 @@
-//! A [`Query`] in, pages of [`Offer`]s out.
+//! Queries capabilities: a [`Query`] in, pages of [`Offer`]s out.
 
 use capd_proto::capability::{CapabilityId, CapabilityPattern, Range};
 use capd_proto::cbor::json::to_json;

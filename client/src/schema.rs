@@ -1,4 +1,4 @@
-//! A capability's id in; what its providers declare, with schemas fetched by hash and verified, out.
+//! Describes a capability: its id in; its providers' declarations, with schemas fetched by hash and verified, out.
 
 use bytes::Bytes;
 use capd_proto::capability::CapabilityId;

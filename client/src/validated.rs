@@ -1,7 +1,8 @@
-//! An agent's own validators in; a handler that is reached only by params they take, and whose results they take, out.
+//! Wraps a handler with an agent's own validators: only params that they accept reach it, only results that they accept
+//! leave.
 //!
-//! Whoever has a schema library of their own brings it as a [`Validator`], which has the shape of a Standard Schema:
-//! vendor, version, validate, and a JSON Schema where the library can write one.
+//! To use your own schema library, implement [`Validator`]. It has the shape of a Standard Schema: vendor, version,
+//! validate, and a JSON Schema if the library can write one.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;

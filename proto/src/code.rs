@@ -1,4 +1,4 @@
-//! The wire codes, one row each: number, name, category, and whether the same request may be tried again.
+//! Lists the wire codes: number, name, category, and whether the same request may be retried.
 
 use std::fmt;
 

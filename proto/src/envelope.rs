@@ -1,9 +1,9 @@
-//! Frame payloads in, checked envelopes out; drafts in, sealed envelopes out (PROTOCOL 5).
+//! Decodes frame payloads into checked envelopes, and seals drafts into envelopes (PROTOCOL 5).
 //!
-//! [`Envelope::decode`] checks every byte once and borrows from them. What it cannot know is asked afterwards, in
-//! this order: [`check_time`](Envelope::check_time), [`check_recipient`](Envelope::check_recipient),
-//! [`open`](Envelope::open) if the body is encrypted, [`verify`](Envelope::verify). Whether `typ` is spoken is the
-//! message layer's question. [`Draft::seal`] is the way back.
+//! [`Envelope::decode`] checks every byte once and borrows from the payload. The checks that need more than the bytes
+//! follow, in this order: [`check_time`](Envelope::check_time), [`check_recipient`](Envelope::check_recipient),
+//! [`open`](Envelope::open) if the body is encrypted, [`verify`](Envelope::verify). The message layer decides whether
+//! it supports `typ`. [`Draft::seal`] is the reverse.
 
 mod decode;
 mod encoded;

@@ -1,4 +1,4 @@
-//! The error of any stage in; its wire code and what it ends out: the one exhaustive map.
+//! Maps errors of all stages to their wire code and to what they end: the only such map, and an exhaustive one.
 
 use thiserror::Error;
 

@@ -1,4 +1,4 @@
-//! Bytes in, frames out, and back: `length: u32 big-endian | type: u8 | payload` (PROTOCOL 3).
+//! Decodes and encodes frames: `length: u32 big-endian | type: u8 | payload` (PROTOCOL 3).
 
 mod payload;
 

@@ -1,12 +1,12 @@
-//! Invokes and their results in, a verdict on each out: which call is new, which runs, which was answered (PROTOCOL 8).
+//! Decides about invokes and results: which call is new, which runs, which has been answered (PROTOCOL 8).
 //!
-//! The ledger is the executor side's memory of (`from`, `id`). It holds every call from its admission until its
-//! `ts + ttl`, so that the same invoke is never run twice and its result never changes. Results of idempotent calls
-//! are held here, within a byte budget; those of the others stand in a journal, and the ledger keeps the row to read
-//! them by. It does no I/O and sends nothing: whoever asks gets told what to do.
+//! The ledger is the executor's memory of (`from`, `id`). It holds every call from its admission until its `ts + ttl`,
+//! so an invoke never runs twice and its result never changes. The ledger holds the results of idempotent calls, within
+//! a byte budget. Results of the others are in a journal, and the ledger holds the number of their row. The ledger does
+//! no I/O and sends nothing: each question is answered with what to do.
 //!
 //! ```text
-//!            admit                 finish                  sweep past ts + ttl, or, if idempotent, no room
+//!            admit                 finish                  sweep past ts + ttl, or, if idempotent, no space
 //! (unknown) ───────► Executing ─────────────► Finished ───────────────────────────────────────────────► (unknown)
 //!   ▲   │               │  ▲ │ admit: Attached  ▲ ▲ │ admit: Replay; finish: Late or Second
 //!   │   │               │  └─┘                  │ └─┘
@@ -14,8 +14,8 @@
 //!   └───── withdraw ────┘
 //! ```
 //!
-//! An id that meets another body than its first is an [`Admission::Conflict`] in either state. A call that is not
-//! idempotent and so old that it may be one of those forgotten is an [`Admission::Forgotten`].
+//! In either state, the same id with another body is an [`Admission::Conflict`]. A non-idempotent call that is old
+//! enough to be among the forgotten ones is an [`Admission::Forgotten`].
 
 mod aged;
 mod facts;

@@ -1,4 +1,4 @@
-//! Every bound of the wire: its unit, its source, and why it stands where it does.
+//! Lists every bound of the wire, with its unit, its source and its reason.
 
 /// Bytes of a frame's length field. **Source:** PROTOCOL 3.
 pub const FRAME_LENGTH_BYTES: usize = 4;

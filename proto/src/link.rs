@@ -1,9 +1,9 @@
-//! Decoded frames, the daemon's wishes and the time in; frames to send, events and a deadline out (PROTOCOL 4).
+//! Runs one link: decoded frames, the daemon's requests and the time in; frames, events and a deadline out (PROTOCOL
+//! 4).
 //!
-//! One [`Link`] stands for one connection, in one of its two [`Role`]s. It encodes nothing and knows no socket: the
-//! driver decodes a frame, says what it was ([`Link::handle`]), and then does what [`Link::poll_output`] tells it until
-//! that yields nothing; [`Link::poll_timeout`] says when to come back with [`Input::Timeout`]. After
-//! [`Output::Close`] nothing more comes out.
+//! One [`Link`] is one connection, in one of two [`Role`]s. It encodes nothing and knows no socket. The driver decodes
+//! a frame, reports it ([`Link::handle`]), and does what [`Link::poll_output`] says until that yields nothing.
+//! [`Link::poll_timeout`] says when to return with [`Input::Timeout`]. Nothing follows [`Output::Close`].
 
 mod life;
 mod state;

@@ -1,7 +1,7 @@
-//! What a request wants and what is served in, one descriptor or the refusal out.
+//! Chooses a version: a request and the served descriptors in, one descriptor or a refusal out.
 //!
-//! The choice is a pure function of its inputs: the same request and the same descriptors, in whatever order they
-//! stand, give the same version. **Source:** PROTOCOL 7.5, AMP 004 6.3.
+//! The choice is a pure function: the same request and the same descriptors, in any order, give the same version.
+//! **Source:** PROTOCOL 7.5, AMP 004 6.3.
 
 use std::borrow::Borrow;
 use std::cmp::{Ordering, Reverse};

@@ -1,4 +1,4 @@
-//! The words of a rate limit in; calls, period and burst within their bounds out.
+//! Reads a rate limit: calls, period and burst within their bounds.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,4 +1,4 @@
-//! Schema documents in, verified; the same documents by content hash out, each compiled at most once.
+//! Keeps schema documents: verifies each against its content hash, and compiles each at most once.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 

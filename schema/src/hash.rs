@@ -1,7 +1,7 @@
 //! Hashes a capability's promise: a declaration in; hashes that change only with the promise, out.
 //!
-//! A contract is written as one JSON object, brought into the one form that RFC 8785 (JCS) gives it, and hashed. Key
-//! order and white space never count, and whatever else changes does.
+//! The hash covers the contract as one JSON object in the canonical form of RFC 8785 (JCS). Key order and white space
+//! do not count; everything else does.
 
 use std::fmt;
 

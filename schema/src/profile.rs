@@ -1,7 +1,7 @@
-//! A schema document's tree in; the first part of it that no check would enforce, with its JSON pointer, out.
+//! Finds the first part of a schema document that no check would enforce, with its JSON pointer.
 //!
-//! A contract that is read and not kept is worse than none: a misspelt keyword, a format nobody knows, a definition
-//! that leads nowhere. So every place where a schema stands is looked at, whether a check can reach it or not.
+//! A contract that is read but not enforced is worse than none: a misspelled keyword, an unknown format, a reference to
+//! nothing. So this module examines every schema in the document, even where no check can reach it.
 
 use jsonschema::Draft;
 use serde_json::{Map, Value};

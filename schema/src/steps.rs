@@ -1,8 +1,8 @@
-//! What a check does in; an end to it, once it has done more than it may, out.
+//! Counts the steps of a check, and ends it when it exceeds its limit.
 //!
-//! The `jsonschema` crate has no way to stop. Everything it does goes through values, names and elements, so each of those
-//! is charged for what it takes and for what the crate does with it before it asks for the next. Steps are counted, not
-//! timed: a verdict is the same on every machine.
+//! The `jsonschema` crate cannot be stopped. But it reads everything through values, names and elements, so each of
+//! those is charged for its own cost and for the work that the crate does before it asks for the next. Steps are
+//! counted, not timed: a verdict is the same on every machine.
 
 use std::cell::{Cell, RefCell};
 use std::panic;

@@ -1,4 +1,4 @@
-//! A JSON Schema document in, compiled once; verdicts over payloads' CBOR bytes out.
+//! Compiles a JSON Schema document once, and judges the CBOR bytes of payloads.
 
 use std::borrow::Cow;
 use std::cell::Cell;

@@ -1,4 +1,4 @@
-//! An error of the validating crate in; violations as the wire has them out, short and quoting no payload.
+//! Turns errors of the validating crate into wire violations: short, and without quoting the payload.
 
 use std::fmt::Write;
 

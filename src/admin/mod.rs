@@ -1,7 +1,6 @@
-//! Names the metrics: counts from the parts of a sidecar in; metrics under stable names, and their text for scrapers,
-//! out.
+//! Names the metrics: counts from the parts of a sidecar in; stable metric names, and their text for scrapers, out.
 //!
-//! [`METRICS`] is their one table. The daemon fills it in, [`text()`] writes it for Prometheus, and [`reference()`]
+//! [`METRICS`] is their only table. The daemon fills it in, [`text()`] writes it for Prometheus, and [`reference()`]
 //! writes it for the documentation.
 
 mod text;

@@ -1,4 +1,4 @@
-//! A declaration, or what a sidecar says of a peer, in; what code is generated from out.
+//! Reads what code is generated from: a declaration, or a sidecar's description of a peer.
 
 use capd_proto::capability::CapabilityId;
 use sha2::{Digest as _, Sha256};

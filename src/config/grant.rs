@@ -1,4 +1,4 @@
-//! `[[groups]]` and `[[allow]]` in, as tables or as texts; groups of callers and grants to them out.
+//! Reads `[[groups]]` and `[[allow]]`, as tables or as texts, into groups of callers and grants.
 
 use std::fmt;
 use std::ops::Range;

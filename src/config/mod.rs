@@ -1,7 +1,8 @@
-//! A TOML file, `CAPD_*` variables and flags in; one typed, validated [`Config`] out, or every mistake with its place.
+//! Reads the configuration: a TOML file, `CAPD_*` variables and flags in; one typed [`Config`], or every mistake with
+//! its place, out.
 //!
-//! A later layer wins: defaults < file < environment < flags. [`keys`] is the one table of what may be set; the
-//! parser, the checks, `capd config check` and [`reference()`] all read it.
+//! A later layer wins: defaults < file < environment < flags. [`keys`] is the only table of keys; the parser, the
+//! checks, `capd config check` and [`reference()`] all read it.
 
 use std::fmt;
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! File text, variables and flags in; settings by key with their origin out, and a mistake for everything else.
+//! Reads file text, variables and flags into settings by key, with their origin; a mistake for everything else.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! A panic of a sidecar's part in; the journal and the audit log on disk, for a process that ends, out.
+//! Syncs the journal and the audit log after a panic, for a process that is about to end.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Rules of PROTOCOL 8 in; a sidecar that leaves them out, so that tests can see that they are missed, out.
+//! Leaves out rules of PROTOCOL 8, so that tests can show that the rules are needed.
 
 use super::Daemon;
 

@@ -1,7 +1,7 @@
 //! Runs a sidecar: a configuration in, a running `Daemon` out.
 //!
-//! The daemon is a house of rooms. A room is a folder with one struct that owns its state and names, in its fields,
-//! everything that it uses; a room imports only rooms above it in this table. `tests/rooms.rs` holds them to it.
+//! The daemon consists of rooms. A room is a folder with one struct that owns its state, and that names everything it
+//! uses in its fields. A room imports only rooms above it in this table; `tests/rooms.rs` enforces this.
 //!
 //! | layer | room | owns |
 //! |---|---|---|
@@ -16,18 +16,17 @@
 //! | 5 | `desk` | read-only answers: metrics, calls, audit pages, what the policy decides, lists |
 //! | 6 | `sidecar` | dispatch, what links see, workers |
 //!
-//! `start` stands on top of them. It brings the parts up in this order: key, declaration and schemas, rooms, listeners,
-//! dialling. The order down is the reverse: take no new work, let calls end, close links, leave.
+//! `start` is above them all. It starts the parts in this order: key, declaration and schemas, rooms, listeners,
+//! dialling. The order down is the reverse: accept no new work, let calls end, close links, leave.
 //!
-//! A call of a peer's goes one way through the house: `sidecar` takes its bytes, `door` checks envelope and signature
-//! and permits it, `executor` runs it and sends its one result. A call of the agent's comes through the same door;
-//! `caller` chooses its peer, and gives the agent its one answer. What is for a room further up goes there as a return
-//! value (`Taken::Again`), through an argument, or through a trait that the lower room owns
-//! (`Here`).
+//! A peer's call takes one path through the rooms: `sidecar` receives its bytes, `door` checks envelope and signature
+//! and permits it, `executor` runs it and sends its one result. A call of the agent enters through the same door;
+//! `caller` chooses its peer, and gives the agent its one answer. A message for a higher room goes there as a return
+//! value (`Taken::Again`), through an argument, or through a trait that the lower room owns (`Here`).
 //!
-//! All rooms run on one thread, and sequences of check and act rely on little besides: each is one critical section of its
-//! room's lock, so that links which more threads drive would meet the same rooms. A panic of any task
-//! ends the process (see `fault`).
+//! All rooms run on one thread, but they hardly depend on it: each sequence of check and act is one critical section of
+//! its room's lock, so links on several threads would see the same rooms. A panic of any task ends the process (see
+//! `fault`).
 
 mod account;
 mod asks;

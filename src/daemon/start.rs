@@ -1,4 +1,4 @@
-//! A configuration in; key, declaration, schemas, listeners and dialling brought up, in this order.
+//! Starts a sidecar: key, declaration, schemas, listeners and dialling, in this order.
 
 mod contract;
 mod files;

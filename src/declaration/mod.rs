@@ -1,4 +1,4 @@
-//! A `capabilities.yaml` in; the declared capabilities out, or every mistake with file, line and path.
+//! Reads a `capabilities.yaml`: the declared capabilities, or every mistake with file, line and path, out.
 //!
 //! The file's shape is camelCase throughout:
 //!
@@ -20,10 +20,11 @@
 //!     outputSchema: { $file: schemas/findings.json }
 //! ```
 //!
-//! Without `namespace`, a name without a dot stands under `agent.<id>`, where `<id>` is the path of `agent://<id>`
-//! with its dots and dashes kept: the example would be `agent.pr-reviewer.review-pr`. Without `version` a capability
-//! is `1.0.0`. `schemaProfile: full`, of the file or of a capability, lets schemas use more than the short list. Without `command` and `http` it is declared and has no provider of the sidecar's own; it is served once an
-//! agent on a local link provides it.
+//! Without `namespace`, a name without a dot belongs to `agent.<id>`, where `<id>` is the path of `agent://<id>` with
+//! its dots and dashes kept: the example would be `agent.pr-reviewer.review-pr`. Without `version`, a capability is
+//! `1.0.0`. `schemaProfile: full`, of the file or of a capability, allows schemas more than the short list. A
+//! capability without `command` and `http` has no provider of the sidecar's own; it is served once an agent on a local
+//! link provides it.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

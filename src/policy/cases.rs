@@ -1,4 +1,4 @@
-//! A table of cases in, in TOML; each with what the rules decide of it, beside what is expected, out.
+//! Decides a table of cases in TOML, and compares each decision with the expected one.
 //!
 //! ```toml
 //! [[case]]

@@ -1,4 +1,5 @@
-//! One caller, action and capability in; whether the rules permit it, and which of them say so, out.
+//! Decides one case: a caller, an action and a capability in; whether the rules permit it, and which rules decided,
+//! out.
 
 use std::collections::{HashMap, HashSet};
 

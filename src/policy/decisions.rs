@@ -1,8 +1,8 @@
-//! Callers and descriptors in; decisions, kept until the rules or the descriptors change, out.
+//! Caches decisions about callers and descriptors until the rules or the descriptors change.
 //!
-//! What a peer may call is decided ahead, as its [`View`]: the capabilities here that it may call, by name. A name that
-//! is not in it is looked up alike whether somebody serves it or not, and so is what the rules say of a mere name. So a
-//! caller that is denied learns nothing from the answer, nor from what it took.
+//! A peer's callable capabilities are decided in advance, as its [`View`]: the capabilities here that it may call, by
+//! name. The look-up of any other name takes the same path whether or not somebody serves it, and so does a decision
+//! about a bare name. So a denied caller learns nothing, neither from the answer nor from its time.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};

@@ -1,4 +1,4 @@
-//! A grant in, the Cedar policy that says the same out.
+//! Writes a grant as the equivalent Cedar policy.
 
 use std::fmt::Write;
 

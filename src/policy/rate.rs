@@ -1,7 +1,7 @@
-//! Callers and what they call in; whether they call too often, and when they may again, out.
+//! Limits rates: callers and what they call in; whether they call too often, and when they may again, out.
 //!
-//! Each rate is a bucket (GCRA, by the `governor` crate): it holds the burst, a call takes one out, and they come back
-//! evenly over the period. The clock is the sidecar's own, so that a simulation counts as it runs.
+//! Each rate is a bucket (GCRA, by the `governor` crate): it holds the burst, a call takes one, and they refill evenly
+//! over the period. It uses the sidecar's clock, so a simulation counts in its own time.
 
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

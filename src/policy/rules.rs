@@ -1,4 +1,4 @@
-//! Groups, grants and the texts of policy files in; [`Rules`] that decide, or every mistake with file and line, out.
+//! Reads groups, grants and policy files into [`Rules`], or every mistake with file and line.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt;

@@ -1,8 +1,8 @@
 //! Decides what a caller may call and see, before it asks.
 //!
-//! Callers that no rule tells apart are one [`Class`](super::rules::Class), and share what was decided of what is served. It is decided when
-//! what is served changes, never within a caller's own request: a denied caller must learn neither from an answer nor
-//! from its time what is hidden from it, or that something hidden came or went.
+//! Callers that no rule distinguishes are one [`Class`](super::rules::Class), and share decisions. Decisions are made
+//! when the served capabilities change, never within a caller's own request. A denied caller must not learn, from an
+//! answer or from its time, that something hidden exists, appeared or went.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,4 +1,4 @@
-//! Calls in, CAP_INVOKE envelopes out to an agent on a local link; its CAP_RESULT bodies back in, outcomes out.
+//! Serves calls by an agent on a local link: CAP_INVOKE envelopes out, its CAP_RESULT bodies back in, outcomes out.
 
 use std::collections::VecDeque;
 use std::collections::hash_map::Entry;

@@ -1,8 +1,7 @@
-//! An accepted call in, exactly one outcome out: the programs that serve capabilities.
+//! Runs accepted calls: one call in, exactly one outcome out.
 //!
-//! A [`Provider`] is given an [`Invocation`] and a [`Ticket`]; the ticket is the only way to answer.
-//! [`link`] serves by an agent on a local link, [`process`] by a command run for each call,
-//! [`http`] by a program that listens.
+//! A [`Provider`] gets an [`Invocation`] and a [`Ticket`]; the ticket is the only way to answer. [`link`] serves by an
+//! agent on a local link, [`process`] by a command run for each call, [`http`] by a program that listens.
 
 pub mod http;
 pub mod link;

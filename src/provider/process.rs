@@ -1,12 +1,12 @@
-//! One call's params as JSON in; the JSON a command wrote, or a typed error, out.
+//! Runs a command for one call: params as JSON in; the command's JSON, or a typed error, out.
 //!
-//! A command is started per call in a process group of its own: params on stdin, result on stdout, complaints on
-//! stderr. However the call ends (exit, timeout, cancel, too much output, the caller's future dropped), the whole
-//! group is killed before the outcome is known, so nothing that it left behind keeps running. A process that makes a
-//! session of its own on purpose (`setsid`) leaves the group and is not followed.
+//! Each command runs in its own process group: params on stdin, result on stdout, errors on stderr. However the call
+//! ends (exit, timeout, cancel, too much output, the caller's future dropped), the whole group is killed before the
+//! outcome is known, so nothing of it keeps running. A process that starts its own session on purpose (`setsid`) leaves
+//! the group and is not followed.
 //!
-//! The group's number is its leader's, and the leader is reaped last: until then the system cannot give the number
-//! to another process, so a kill never meets a stranger.
+//! The group has its leader's number, and the leader is reaped last. Until then the system cannot reuse the number, so
+//! a kill never hits another process.
 
 pub mod confine;
 mod exchange;

@@ -1,4 +1,4 @@
-//! The right, and the duty, to answer one call.
+//! Represents the right, and the duty, to answer one call.
 
 use std::sync::Arc;
 

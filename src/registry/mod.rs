@@ -1,7 +1,7 @@
-//! Events in (who declares what, who is gone), immutable snapshots out: what is served, and where.
+//! Knows what is served, and where: events in (who declares what, who is gone), immutable snapshots out.
 //!
-//! Readers never wait: a call is routed by the snapshot that stood when it came. The embedded registry below is the
-//! only one so far; a fleet's registry feeds the same events.
+//! Readers never wait: a call is routed by the snapshot at its arrival. The embedded registry below is the only one so
+//! far; a fleet's registry feeds the same events.
 
 mod persistent;
 pub mod snapshot;

@@ -1,4 +1,4 @@
-//! A snapshot and an event in, the next snapshot out: pure.
+//! Applies an event to a snapshot, and returns the next snapshot, without side effects.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

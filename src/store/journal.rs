@@ -1,4 +1,4 @@
-//! Hands work to the journal's writer: changes and tags in, outcomes and tags out.
+//! Passes changes with tags to the journal's writer, and returns outcomes with tags.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};

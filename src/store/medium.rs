@@ -1,4 +1,4 @@
-//! Opens storages: a place in; open storages, with writers at work on them, out.
+//! Opens storages, and starts their writers.
 
 use std::io;
 use std::path::PathBuf;

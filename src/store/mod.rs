@@ -1,9 +1,9 @@
-//! Begun calls, their results, given calls and reservations in; the same after any crash out (PROTOCOL 8). What must be accounted for
-//! is another matter, with a file and a writer of its own: [`audit`].
+//! Keeps begun calls, their results, given calls and reservations through any crash (PROTOCOL 8). The audit log is
+//! separate, with its own file and writer: [`audit`].
 //!
-//! Read downwards: a [`Change`] is [submitted](Journal::submit) with a tag, the [`Writer`] takes what has queued up as
-//! one group and hands it to a [`Storage`], and the tags come back with their outcomes ([`Journal::completed`]). No
-//! outcome is handed out before its change is durable, so whoever waits for it may act on it.
+//! Read downwards: a [`Change`] is [submitted](Journal::submit) with a tag, the [`Writer`] groups queued changes and
+//! hands them to a [`Storage`], and the tags return with their outcomes ([`Journal::completed`]). An outcome is
+//! reported only after its change is durable, so its receiver may act on it.
 //!
 //! ```text
 //! submit ──► bounded queue ──► Writer::batch ──► Storage::commit ──► completed

@@ -1,4 +1,4 @@
-//! Errors of every stage in, why a link closes out: what the peer is told and what the rest of the daemon is told.
+//! Explains why a link closes: an error of any stage in; what the peer is told and what the daemon is told, out.
 
 use capd_proto::code::Code;
 use capd_proto::envelope::EnvelopeError;

@@ -1,4 +1,4 @@
-//! Keys with a deadline each in, the earliest out. It holds no clock: deadlines are numbers that whoever asks made.
+//! Orders keys by deadline and yields the earliest. It holds no clock: its callers supply the times.
 
 use std::collections::{BTreeSet, VecDeque};
 

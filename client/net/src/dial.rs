@@ -1,4 +1,4 @@
-//! Where a peer may be reached, and why no link came about; `keep` tries the addresses, again and again.
+//! Describes the addresses of a peer, and why no link to it exists; `keep` dials them again and again.
 
 #[cfg(feature = "peer")]
 mod keep;

@@ -1,8 +1,8 @@
 //! Collects panics: the first one goes to the program that runs the sidecar.
 //!
-//! A part that panicked is gone, and every task that waits for it would wait for ever. So no part may be lost in
-//! silence. Everything that runs for a sidecar runs [guarded](Faults::guard). The program that runs the sidecar awaits
-//! its [`Faults`] and restarts it. A program that is only a sidecar reports every panic of its process: [`of_process`].
+//! A task that panicked is gone, and every task that waits for it would wait forever. So no task may fail in silence.
+//! Everything that runs for a sidecar runs [guarded](Faults::guard). The program that runs the sidecar awaits its
+//! [`Faults`] and restarts it. A program that is only a sidecar reports every panic of its process: [`of_process`].
 
 use std::any::Any;
 use std::backtrace::{Backtrace, BacktraceStatus};

@@ -1,4 +1,4 @@
-//! Settings, identity, a system and a service in, what every link of this process shares out: permits, tasks, shutdown.
+//! Holds what every link of this process shares: settings, identity, permits, tasks, shutdown.
 
 use std::fmt;
 use std::net::SocketAddr;

@@ -1,7 +1,7 @@
-//! A local connection that has not spoken in; a link, or HTTP requests for whoever answers them, out.
+//! Tells frames and HTTP apart on a new local connection: a link, or HTTP requests for the API, out.
 //!
-//! One socket speaks both. A frame begins with the high byte of its length, which is 0 for every frame that is taken
-//! (PROTOCOL 3), and a request of HTTP/1.1 with the first letter of its method.
+//! One socket carries both. A frame begins with the high byte of its length, which is 0 for every accepted frame
+//! (PROTOCOL 3). An HTTP/1.1 request begins with the first letter of its method.
 
 use std::io;
 use std::os::fd::AsFd;

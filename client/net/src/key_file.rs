@@ -1,7 +1,7 @@
-//! A path in, the identity's seed out: the key file is made on first start and only read afterwards.
+//! Reads the identity's seed from its file, which the first start makes.
 //!
-//! **Shape:** 64 lowercase hexadecimal digits and a newline, mode 0600. The seed is all there is to an identity:
-//! the DID, the envelope signatures and the TLS certificate all follow from it (PROTOCOL 2).
+//! **Shape:** 64 lowercase hexadecimal digits and a newline, mode 0600. The seed is the whole identity: the DID, the
+//! envelope signatures and the TLS certificate all follow from it (PROTOCOL 2).
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};

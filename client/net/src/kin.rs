@@ -1,4 +1,4 @@
-//! Process ids in; whose children they are, as `/proc` tells it, out.
+//! Tells from `/proc` whether a process descends from this one.
 
 use std::fs;
 

@@ -1,7 +1,7 @@
-//! Messages in, frames on the right stream out: an open link as the rest of the daemon sees it.
+//! Represents an open link to the rest of the daemon: messages in, frames on the right stream out.
 //!
-//! A [`Link`] exists from the moment HELLO is done until it closes. A [`Route`] names the stream that one request came
-//! or went on; while a route is held, its call counts as in flight, which is what choosing a stream and draining go by.
+//! A [`Link`] exists from the end of HELLO until it closes. A [`Route`] names the stream of one request. While a route
+//! is held, its call counts as in flight, which decides about the choice of a stream and about draining.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
-//! Unix and loopback connections in, local links out: the way between an agent and its own sidecar (PROTOCOL 1).
+//! Accepts and makes local links, between an agent and its own sidecar: unix and loopback connections (PROTOCOL 1).
 //!
-//! A unix socket is open to its owner alone by its mode; loopback TCP is open to whoever knows the token.
+//! The mode of a unix socket admits its owner only. Loopback TCP admits everyone who knows the token.
 
 use std::fmt;
 use std::io::{self, Write as _};

@@ -1,6 +1,6 @@
 //! Counts what the links of this process refused, cut off and carried, and how full each limit is.
 //!
-//! Counting is one relaxed addition. What is one link's is counted there and added up when somebody asks.
+//! Counting is one relaxed addition. Each link counts for itself, and the sum is made on request.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};

@@ -1,4 +1,4 @@
-//! Requests out, their answers back in by `reply_to`: the one place where answers find what waits for them.
+//! Matches answers to requests by `reply_to`: the only place where an answer finds its waiter.
 
 use std::collections::hash_map::Entry;
 

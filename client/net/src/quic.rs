@@ -1,4 +1,4 @@
-//! QUIC connections in, peer links out: one UDP socket that takes links and dials them (PROTOCOL 4, QUIC binding).
+//! Accepts and dials peer links over one UDP socket (PROTOCOL 4, QUIC binding).
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

@@ -1,4 +1,4 @@
-//! TCP connections in, peer links out: the frames of a link on one TLS byte stream (PROTOCOL 4, TCP binding).
+//! Accepts and dials peer links over TCP: the frames of a link on one TLS byte stream (PROTOCOL 4, TCP binding).
 
 use std::io;
 use std::net::SocketAddr;

@@ -1,4 +1,5 @@
-//! Answers, lost links, a cancel and the time in; tries, and one result for the agent out (PROTOCOL 8, caller side).
+//! Runs the caller's side of a call: answers, lost links, a cancel and the time in; tries, and one result, out
+//! (PROTOCOL 8).
 
 mod terms;
 

@@ -1,4 +1,4 @@
-//! Checks, provider answers, a cancel and the time in; one refusal or one result out (PROTOCOL 8, executor side).
+//! Runs the executor's side of a call: checks, answers and the time in; one refusal or one result out (PROTOCOL 8).
 
 use super::{Outputs, next_output};
 use crate::code::Code;

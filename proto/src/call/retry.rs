@@ -1,4 +1,4 @@
-//! A policy, a count and a random number in, the pause before the next try out (PROTOCOL 8).
+//! Computes the pause before the next try: a policy, a count and a random number in, the pause out (PROTOCOL 8).
 
 use crate::code::Code;
 use crate::limits::{

@@ -1,4 +1,4 @@
-//! Why a name, version, id, range or pattern was refused, and at which byte.
+//! Explains why a name, version, id, range or pattern was refused, and at which byte.
 
 use crate::{
     code::Code,

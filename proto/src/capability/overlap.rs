@@ -1,4 +1,4 @@
-//! Two ranges in, versions that stand for what they have in common out.
+//! Intersects two ranges: both in, versions that represent the intersection out.
 
 use super::{range::Range, version::Version};
 

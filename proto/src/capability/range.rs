@@ -1,4 +1,4 @@
-//! Text in, a set of versions out.
+//! Parses a version range: text in, a set of versions out.
 
 use std::{fmt, str::FromStr};
 

@@ -1,4 +1,4 @@
-//! Text in, a version ordered by SemVer precedence out.
+//! Parses a version: text in, a version ordered by SemVer precedence out.
 
 use std::{
     cmp::Ordering,

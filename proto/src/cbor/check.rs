@@ -1,4 +1,4 @@
-//! Untrusted bytes in, "one item that PROTOCOL 5 accepts" or the first offending byte out.
+//! Checks untrusted bytes: "one item that PROTOCOL 5 accepts", or the first offending byte, out.
 
 mod quick;
 

@@ -1,4 +1,4 @@
-//! An item that the strict check has accepted, and what the check learnt on its way that nobody need find out again.
+//! Holds an item that passed the strict check, with the facts that the check found on its way.
 
 /// One item that [`check`](super::check) has accepted, as decoders take it.
 ///

@@ -1,4 +1,4 @@
-//! Checked CBOR in, the same value in deterministic encoding out (RFC 8949 4.2.1).
+//! Rewrites checked CBOR in deterministic encoding (RFC 8949 4.2.1).
 
 use std::cmp::Ordering;
 

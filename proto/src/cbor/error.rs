@@ -1,4 +1,4 @@
-//! What is wrong with CBOR bytes, and at which byte.
+//! Explains what is wrong with CBOR bytes, and at which byte.
 
 use thiserror::Error;
 

@@ -1,4 +1,4 @@
-//! An offset in; the type of the item that stands there, its head, and where it ends, out.
+//! Reads the head of one item: an offset in; the item's type, its head and its end out.
 
 use super::error::{Error, ErrorKind};
 use crate::limits::CBOR_DEPTH_MAX;

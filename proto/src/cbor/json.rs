@@ -1,4 +1,4 @@
-//! CBOR ↔ JSON: the payload mapping of PROTOCOL 10.
+//! Converts CBOR to JSON and back: the payload mapping of PROTOCOL 10.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;

@@ -1,4 +1,4 @@
-//! Borrowed bytes in, one item at a time out: the pull reader.
+//! Reads borrowed bytes, one item at a time: the pull reader.
 
 use std::borrow::Cow;
 

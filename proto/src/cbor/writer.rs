@@ -1,4 +1,4 @@
-//! Values in, deterministic CBOR bytes out.
+//! Writes values as deterministic CBOR bytes.
 
 /// Writes CBOR with the shortest heads and floats (RFC 8949 4.2.1).
 ///

@@ -1,4 +1,4 @@
-//! A message type and its body in, the verdict of its rule in `cddl/*.cddl` out (PROTOCOL 7).
+//! Checks message bodies: a message type and its body in, the verdict of its rule in `cddl/*.cddl` out (PROTOCOL 7).
 
 use std::sync::OnceLock;
 

@@ -1,4 +1,4 @@
-//! What a CDDL text is compiled to: types as nodes, groups, and for most maps a table of their keys.
+//! Defines a compiled CDDL text: types as nodes, groups, and a table of keys for most maps.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
-//! One frame payload in, a checked envelope that borrows from it out.
+//! Decodes one frame payload into a checked envelope that borrows from it.
 //!
-//! The strict check walks the bytes once and notes where each field's value starts; then the few fields are read by
-//! their types. Only a refusal looks at the bytes again, for the id that its ERROR answers.
+//! The strict check walks the bytes once and records where each field's value starts. Then the few fields are read by
+//! type. Only a refusal reads the bytes again, to find the id for its ERROR.
 
 use std::borrow::Cow;
 

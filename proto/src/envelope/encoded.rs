@@ -1,4 +1,4 @@
-//! The bytes of an envelope on their way out, and a large item among them that nobody has copied.
+//! Holds the bytes of an outgoing envelope, and a large item among them without copying it.
 
 use std::sync::Arc;
 

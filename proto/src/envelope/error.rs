@@ -1,4 +1,4 @@
-//! Why an envelope is refused, at which byte, and whom the ERROR answers.
+//! Explains why an envelope is refused, at which byte, and to whom the ERROR goes.
 
 use std::fmt;
 

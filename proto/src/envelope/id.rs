@@ -1,4 +1,4 @@
-//! Time and randomness in, the sixteen bytes that name a message out.
+//! Makes message ids: time and randomness in, sixteen bytes out.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,4 +1,4 @@
-//! The `to` of an envelope: one DID, or several.
+//! Reads the `to` of an envelope: one DID, or several.
 
 use std::borrow::Cow;
 

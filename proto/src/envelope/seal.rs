@@ -1,4 +1,4 @@
-//! A draft and an identity in, the bytes of a sealed envelope out.
+//! Seals a draft: the draft and an identity in, the bytes of the envelope out.
 
 use std::borrow::Cow;
 use std::ops::Range;

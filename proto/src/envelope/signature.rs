@@ -1,4 +1,4 @@
-//! An envelope's signed fields and a key in, "the signature fits" or the refusal out.
+//! Verifies an envelope's signature: signed fields and a key in, acceptance or a refusal out.
 
 use std::borrow::Cow;
 

@@ -1,4 +1,4 @@
-//! Payload bytes of HANDSHAKE, GOAWAY and ERROR frames in, borrowed structs out, and back (PROTOCOL 3, 4).
+//! Decodes and encodes the payloads of HANDSHAKE, GOAWAY and ERROR frames (PROTOCOL 3, 4).
 
 use std::borrow::Cow;
 

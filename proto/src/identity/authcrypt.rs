@@ -1,4 +1,4 @@
-//! Two parties' X25519 keys and a nonce in; sealed bytes out, and back: X25519-XSalsa20-Poly1305 (PROTOCOL 5).
+//! Seals and opens bodies between two X25519 keys: X25519-XSalsa20-Poly1305 (PROTOCOL 5).
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Text in, a checked DID or DID URL out.
+//! Parses text into a checked DID or DID URL.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;

@@ -1,4 +1,4 @@
-//! A DID document's JSON text in, the keys of its active methods out (PROTOCOL 2, AMP 001 §8.9).
+//! Reads a DID document's JSON text: the keys of its active methods out (PROTOCOL 2, AMP 001 §8.9).
 
 use std::collections::{BTreeMap, BTreeSet};
 

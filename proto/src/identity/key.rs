@@ -1,4 +1,4 @@
-//! A seed in, an Ed25519 identity with its `did:key` out; a DID or bytes in, a public key that verifies out.
+//! Makes keys: an Ed25519 identity and its `did:key` from a seed, a verifying key from a DID or bytes.
 
 use std::fmt;
 

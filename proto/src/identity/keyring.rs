@@ -1,4 +1,5 @@
-//! DID documents and a `from` in, the key that checks it out; keys once decompressed are remembered, boundedly.
+//! Finds the key that verifies a `from`, among `did:key`s and DID documents; caches a bounded number of decompressed
+//! keys.
 
 use std::collections::BTreeMap;
 

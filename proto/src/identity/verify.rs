@@ -1,4 +1,4 @@
-//! Signatures and what they sign in, which of them fit out: each for itself, or several of one key together.
+//! Verifies signatures, each by itself or several of one key together.
 
 use std::sync::LazyLock;
 

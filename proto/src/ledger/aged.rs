@@ -1,4 +1,4 @@
-//! Names in the order of their coming in, the oldest out; any of them may leave before.
+//! Queues names by arrival and yields the oldest; any name may leave earlier.
 
 use std::collections::VecDeque;
 

@@ -1,4 +1,4 @@
-//! What is known of a call besides its name and its result in, for those who list it; the ledger goes by none of it.
+//! Holds facts of a call that only lists need; the ledger decides nothing by them.
 
 use std::sync::Arc;
 

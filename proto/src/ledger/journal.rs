@@ -1,4 +1,4 @@
-//! What names a memory of calls.
+//! Identifies a journal, which is one memory of calls.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! A cursor or an id in, calls as a list shows them out.
+//! Lists calls: a cursor or an id in, entries out.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;

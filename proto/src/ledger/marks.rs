@@ -1,4 +1,4 @@
-//! Cancels of calls that nobody knows in; which calls are not to run when they come after all, out (PROTOCOL 7.6).
+//! Remembers cancels of unknown calls, so that a call which arrives later does not run (PROTOCOL 7.6).
 
 use std::collections::{BTreeMap, VecDeque};
 

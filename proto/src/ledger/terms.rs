@@ -1,4 +1,4 @@
-//! What the ledger is told: which call, what became of it, how much to hold.
+//! Defines the inputs of the ledger: a call, its outcome, and the bounds.
 
 use crate::envelope::{Encoded, MessageId};
 use crate::identity::Did;

@@ -1,4 +1,4 @@
-//! What the ledger says: of an invoke, of a result, of a call.
+//! Defines the answers of the ledger about an invoke, a result or a call.
 
 use smallvec::SmallVec;
 

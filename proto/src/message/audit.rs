@@ -1,6 +1,6 @@
-//! The operations `audit` and `audit-prune` of REQUEST and RESPONSE: what has a sidecar accounted for?
+//! Encodes the operations `audit` and `audit-prune` of REQUEST and RESPONSE, which read and prune the audit log.
 //!
-//! They are ours, and only for a local link: a peer that asks is told that the operation is not known.
+//! They are extensions of capd for local links only; a peer gets the error of an unknown operation.
 
 use std::borrow::Cow;
 

@@ -1,4 +1,4 @@
-//! What all bodies share: the CDDL check, reading and writing a map, and why a body is refused.
+//! Provides what all bodies need: the CDDL check, reading and writing a map, and the reasons for a refusal.
 
 use std::borrow::Cow;
 

@@ -1,6 +1,6 @@
-//! The operation `calls` of REQUEST and RESPONSE: which calls does a sidecar run, relay and remember?
+//! Encodes the operation `calls` of REQUEST and RESPONSE, which lists the calls of a sidecar.
 //!
-//! It is ours, and only for a local link: a peer that asks is told that the operation is not known.
+//! It is an extension of capd for local links only; a peer gets the error of an unknown operation.
 
 use std::borrow::Cow;
 use std::str::FromStr;

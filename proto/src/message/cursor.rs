@@ -1,4 +1,4 @@
-//! Where a query's next page begins, sealed so that only the one who got it can go on, and only where it left off.
+//! Seals the position of a query's next page, so that only its recipient can continue, and only from there.
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use hmac::{Hmac, KeyInit, Mac};

@@ -1,4 +1,4 @@
-//! CAP_DECLARE: these capabilities are there.
+//! Encodes CAP_DECLARE: an agent declares its capabilities.
 
 use std::borrow::Cow;
 

@@ -1,4 +1,4 @@
-//! What one version of a capability is and promises: read once, kept whole, passed on unchanged.
+//! Describes one version of a capability: read once, kept whole, passed on unchanged.
 
 use std::{borrow::Cow, sync::Arc};
 

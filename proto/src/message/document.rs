@@ -1,4 +1,4 @@
-//! DOC_REQUEST and DOC_SEND: a document, asked for by the hash of its bytes.
+//! Encodes DOC_REQUEST and DOC_SEND: a document, requested by the hash of its bytes.
 
 use std::borrow::Cow;
 

@@ -1,4 +1,4 @@
-//! ERROR: a refusal, and the details that come with some.
+//! Encodes ERROR: a refusal, and its details.
 
 use std::borrow::Cow;
 

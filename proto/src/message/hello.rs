@@ -1,4 +1,4 @@
-//! HELLO, HELLO_ACK and HELLO_REJECT: the versions of both sides, before a link is open.
+//! Encodes HELLO, HELLO_ACK and HELLO_REJECT: both sides exchange versions before a link is open.
 
 use std::borrow::Cow;
 

@@ -1,4 +1,4 @@
-//! CAP_INVOKE: a call.
+//! Encodes CAP_INVOKE: a call.
 
 use std::borrow::Cow;
 

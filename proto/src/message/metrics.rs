@@ -1,6 +1,6 @@
-//! The operation `metrics` of REQUEST and RESPONSE: what has a sidecar counted, and how full are its bounds?
+//! Encodes the operation `metrics` of REQUEST and RESPONSE: the counters of a sidecar and the use of its limits.
 //!
-//! It is ours, and only for a local link: a peer that asks is told that the operation is not known.
+//! It is an extension of capd for local links only; a peer gets the error of an unknown operation.
 
 use std::borrow::Cow;
 

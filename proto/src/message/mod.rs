@@ -1,14 +1,14 @@
-//! A message type and its checked body in, a typed view of it out; and back, deterministically.
+//! Decodes a checked body into a typed view by its message type, and encodes it deterministically.
 //!
 //! One file is one message, or a pair that belongs together. Each body is a struct that borrows from the received
-//! bytes: texts are [`Cow`](std::borrow::Cow)s, and what has no fixed shape (`params`, `result`, `details`,
-//! `delegation`) stays raw CBOR. `decode` runs the body's CDDL rule first and then reads the fields; `encode` appends
-//! the deterministic form. Both work on bytes that passed [`cbor::check`](crate::cbor::check), as every body of a
+//! bytes: texts are [`Cow`](std::borrow::Cow)s, and values without a fixed shape (`params`, `result`, `details`,
+//! `delegation`) stay raw CBOR. `decode` runs the body's CDDL rule first and then reads the fields; `encode` appends
+//! the deterministic form. Both require bytes that passed [`cbor::check`](crate::cbor::check), as every body of a
 //! decoded envelope has.
 //!
-//! What a body asks for is a second step, so that 1001 (its shape) comes before 4001 (its meaning):
-//! [`Query::question`], [`Invoke::identity`], [`NegotiateRequest::want`], [`Declare::descriptors`].
-//! **Source:** PROTOCOL 7, 9.
+//! The meaning of a body is a second step, so that 1001 (its shape) comes before 4001 (its meaning):
+//! [`Query::question`], [`Invoke::identity`], [`NegotiateRequest::want`], [`Declare::descriptors`]. **Source:**
+//! PROTOCOL 7, 9.
 
 mod audit;
 mod body;

@@ -1,6 +1,6 @@
-//! The operation `peers` of REQUEST and RESPONSE: which peers does a sidecar have, and why is one not linked?
+//! Encodes the operation `peers` of REQUEST and RESPONSE: the peers of a sidecar, and why one has no link.
 //!
-//! It is ours, and only for a local link: a peer that asks is told that the operation is not known.
+//! It is an extension of capd for local links only; a peer gets the error of an unknown operation.
 
 use std::borrow::Cow;
 

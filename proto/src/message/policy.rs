@@ -1,6 +1,7 @@
-//! The operations `policy-why` and `policy-reload` of REQUEST and RESPONSE: who may do what, and is the policy read anew?
+//! Encodes the operations `policy-why` and `policy-reload` of REQUEST and RESPONSE: explain a decision, reload the
+//! rules.
 //!
-//! They are ours, and only for a local link: a peer that asks is told that the operation is not known.
+//! They are extensions of capd for local links only; a peer gets the error of an unknown operation.
 
 use std::borrow::Cow;
 

@@ -1,4 +1,4 @@
-//! PROCESSING, PROGRESS and INPUT_REQUIRED: what a caller hears while its call runs.
+//! Encodes PROCESSING, PROGRESS and INPUT_REQUIRED: news for the caller while its call runs.
 
 use std::borrow::Cow;
 

@@ -1,4 +1,4 @@
-//! CAP_QUERY: which capabilities are there?
+//! Encodes CAP_QUERY: a search for capabilities.
 
 use std::borrow::Cow;
 

@@ -1,4 +1,4 @@
-//! REQUEST and RESPONSE: operations beside calls, which are agreeing on a version, cancelling a call, and listing calls.
+//! Encodes REQUEST and RESPONSE: operations beside calls, such as agreeing on a version, cancelling and listing calls.
 
 use std::borrow::Cow;
 

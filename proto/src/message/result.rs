@@ -1,4 +1,4 @@
-//! CAP_RESULT: a call's one result.
+//! Encodes CAP_RESULT: a call's one result.
 
 use std::borrow::Cow;
 

@@ -1,4 +1,4 @@
-//! Where a schema's bytes are, and the hash that they must have.
+//! Refers to a schema: where its bytes are, and the hash that they must have.
 
 use std::{borrow::Cow, fmt};
 

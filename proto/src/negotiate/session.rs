@@ -1,4 +1,4 @@
-//! Agreed versions in, the version that a call's session pins out.
+//! Pins versions to sessions: agreed versions in, the version of a call's session out.
 
 use std::collections::{BTreeMap, BTreeSet};
 

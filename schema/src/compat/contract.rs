@@ -1,4 +1,4 @@
-//! A declaration's two schema documents in, compiled terms out.
+//! Compiles a declaration: its two schema documents in, compiled terms out.
 
 use serde_json::Value;
 

@@ -1,11 +1,11 @@
-//! Two declarations of one capability in; whether a caller built against the one can use a provider of the other, what
-//! it has to do without, and which version the change needs, out.
+//! Compares two declarations of one capability: whether a caller of one can use a provider of the other, what it loses,
+//! and which version the change needs.
 //!
-//! Requests go from the caller to the provider, so that every value of the caller's input schema must be one of the
-//! provider's; results go back, so that every value of the provider's output schema must be one of the caller's.
-//! `requests` and `results` prove that with [`subtype`](super::subtype), and where it fails look for what the caller
-//! can give up: `place` finds the schemas at a place of a payload, `narrow` makes a schema smaller there. `unused`
-//! finds what one side declares and the other does not know. [`version`] turns the outcome into a SemVer step.
+//! Requests go from the caller to the provider, so every value of the caller's input schema must fit the provider's.
+//! Results return, so every value of the provider's output schema must fit the caller's. `requests` and `results` prove
+//! that with [`subtype`](super::subtype). If a proof fails, they look for features that the caller can give up: `place`
+//! finds the schemas at a place of a payload, `narrow` makes a schema smaller there. `unused` finds what one side
+//! declares and the other does not know. [`version`] turns the outcome into a SemVer step.
 
 mod contract;
 mod give_up;

@@ -1,4 +1,4 @@
-//! Two declarations and their versions in; the SemVer step that the change needs, and whether it was taken, out.
+//! Finds the SemVer step that a change needs, and whether the new version made it.
 
 use std::fmt;
 

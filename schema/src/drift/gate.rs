@@ -1,4 +1,4 @@
-//! A provider's capability in; what this agent was built against there, and whether that is proven, out.
+//! Remembers for each capability of a provider what this agent was built against, and whether it is proven.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

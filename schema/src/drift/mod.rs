@@ -1,8 +1,8 @@
-//! What a caller was built against and what a provider tells in; whether every call of the one is a call of the other out.
+//! Proves that a provider still keeps the contract that a caller was built against.
 //!
-//! Requests go from caller to provider, so every value of the caller's input schema must be one of the provider's.
-//! Results go back, so every value of the provider's output schema must be one of the caller's. A provider that takes
-//! more, or gives less, has not drifted. [`gate`] asks by capability, and remembers answers by the schemas' hashes.
+//! Requests go from caller to provider, so every value of the caller's input schema must fit the provider's. Results
+//! return, so every value of the provider's output schema must fit the caller's. A provider that accepts more, or
+//! returns less, has not drifted. [`gate`] asks by capability, and remembers answers by the hashes of the schemas.
 
 pub mod gate;
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Work done in; an end to it out, the same for the same input on every machine.
+//! Counts work and ends it at a limit, the same for the same input on every machine.
 
 /// Steps that one proof, or several together, may take, each well below a microsecond.
 #[derive(Debug)]

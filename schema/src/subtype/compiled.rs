@@ -1,4 +1,4 @@
-//! A schema document in; its normal form out, with the validator that judges witnesses.
+//! Compiles a schema document: its normal form, and the validator that judges witnesses.
 
 use super::node::{Form, Id, Node};
 use super::pattern::Automaton;

@@ -1,4 +1,4 @@
-//! Two compiled schemas in; the verdict out, after both validators looked at the witness.
+//! Gives the verdict on two compiled schemas, after both validators judged the witness.
 
 use capd_proto::cbor::json::from_json;
 use serde_json::Value;

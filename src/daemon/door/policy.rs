@@ -1,4 +1,4 @@
-//! The configuration's groups, grants and policy files in; the rules that they make, and what is odd about them, out.
+//! Makes the rules from the configuration's groups, grants and policy files, with warnings.
 
 use std::collections::BTreeSet;
 use std::io::Read as _;

@@ -1,4 +1,4 @@
-//! A wish for the policy that stands in its files by now in; that policy in place, whole or not at all, out.
+//! Replaces the policy by the current content of its files, whole or not at all.
 
 use capd_proto::identity::Did;
 

@@ -1,4 +1,4 @@
-//! Declarations in; the hashes of what they promise out.
+//! Computes the hashes of declarations' promises.
 
 use std::cmp::Ordering;
 

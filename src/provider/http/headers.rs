@@ -1,4 +1,4 @@
-//! A file of header fields in; the fields out. They may be secrets: nothing here shows a value.
+//! Reads a file of header fields. They may be secrets: nothing here shows a value.
 
 use std::io;
 use std::os::unix::fs::MetadataExt as _;

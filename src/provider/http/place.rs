@@ -1,4 +1,4 @@
-//! A URL in; where a program listens, and which path is asked there, out.
+//! Parses a URL: where a program listens, and the path to request there.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;

@@ -1,9 +1,9 @@
 //! Confines a command: a capability's declared permissions in; a process with those rights only, out.
 //!
-//! The daemon does not start a command itself: it starts the program that it is, as `capd confine`, which gives up rights
-//! and then becomes the command. So nothing runs between a fork and an exec, and the daemon keeps its own rights.
+//! The daemon never starts a command itself. It starts its own program as `capd confine`, which gives up rights and
+//! then becomes the command. So no code runs between a fork and an exec, and the daemon keeps its own rights.
 //!
-//! What a kernel does not offer is left out, and [`Enforced`] says so.
+//! Rights that a kernel cannot restrict are left open, and [`Enforced`] reports them.
 
 mod calls;
 mod files;

@@ -1,7 +1,7 @@
-//! Processes that commands leave behind in; nothing of them, once they have ended, out.
+//! Collects the processes that commands leave behind, once they end.
 //!
-//! The sidecar takes in every process whose parent has ended, so that what descends from a command always descends from
-//! the sidecar, whatever sessions and groups it makes. So it also has to collect them when they end.
+//! The sidecar adopts every process whose parent ended, so descendants of a command stay descendants of the sidecar, in
+//! whatever sessions and groups. So it must also collect them when they end.
 
 use std::collections::BTreeSet;
 use std::io;

@@ -1,4 +1,4 @@
-//! A command's first word in; the file that it starts, or why there is none, out.
+//! Finds the file that a command's first word starts, or why there is none.
 
 use std::ffi::OsStr;
 use std::fs::Metadata;

@@ -1,7 +1,7 @@
-//! Records in, their hashes out; entries in, the first one that is not what was written out. It reads and writes nothing.
+//! Hashes records into a chain, and finds the first entry that was changed. It does no I/O.
 //!
-//! **Shape:** `record_hash = SHA-256(hex(prev_hash) ‖ "\n" ‖ canonical record)`, written as lowercase hexadecimal digits;
-//! the first `prev_hash` is the empty text.
+//! **Shape:** `record_hash = SHA-256(hex(prev_hash) ‖ "\n" ‖ canonical record)`, written as lowercase hexadecimal
+//! digits; the first `prev_hash` is the empty text.
 
 use std::fmt::{self, Write as _};
 

@@ -1,4 +1,4 @@
-//! A storage and a question in; one page of entries, or one step of pruning, out. Each costs a bounded amount of work.
+//! Reads one page of entries, or makes one step of pruning. Each costs a bounded amount of work.
 
 use std::str::FromStr as _;
 

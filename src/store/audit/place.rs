@@ -1,7 +1,7 @@
-//! Opens an audit log: a place in; a storage that always works out, whatever file is at that place.
+//! Opens an audit log: a working storage for every place, whatever file is there.
 //!
-//! Calls matter more than their account: a sidecar starts with a damaged audit log too. The damaged file is moved aside
-//! as it is, and a new chain begins with a record that says so. Any other fault is met by trying again with each write.
+//! Calls matter more than their account, so a sidecar also starts with a damaged audit log. The damaged file is moved
+//! aside unchanged, and a new chain begins with a record that says so. After any other fault, each write tries again.
 
 use std::fs;
 use std::io;

@@ -1,6 +1,6 @@
-//! A folder in, a checked and writable journal out, or the reason why not.
+//! Opens the journal of a folder, checked and writable, or explains why not.
 //!
-//! Nothing is written before everything is checked: a journal that is refused is left as it was found.
+//! Nothing is written before everything is checked: a refused journal stays as it was.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;

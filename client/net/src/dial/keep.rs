@@ -1,4 +1,4 @@
-//! A peer's DID and addresses in, a link kept up out: tried in order, again after growing pauses, until shutdown.
+//! Keeps a link to a peer up: tries its addresses in order, with growing pauses, until shutdown.
 
 use std::io;
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! Nothing in, the time out: the only place that asks the system for it.
+//! Tells the time: the only place that asks the system for it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

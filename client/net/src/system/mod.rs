@@ -1,7 +1,7 @@
-//! Nothing in; time, randomness, keys, threads, tasks and sockets out: all that a process takes from the machine under it.
+//! Provides everything that a process takes from its machine: time, randomness, keys, threads, tasks and sockets.
 //!
-//! A sidecar and an agent's client each hold one [`System`]. The binaries use [`System::real`]. A simulation puts its
-//! own parts in their places, and the rest of the code is none the wiser.
+//! A sidecar and an agent's client each hold one [`System`]. The binaries use [`System::real`]. A simulation
+//! substitutes its own parts, and the rest of the code does not notice.
 
 mod clock;
 #[cfg(feature = "peer")]

@@ -1,4 +1,4 @@
-//! Nothing in, bytes that nobody can guess out; or, from a seed, bytes that anybody can draw again.
+//! Draws random bytes that nobody can predict, or from a seed bytes that can be drawn again.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};

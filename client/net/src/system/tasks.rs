@@ -1,4 +1,4 @@
-//! Futures in, running tasks out, counted so that a shutdown can wait for them.
+//! Runs futures as tasks, counted so that a shutdown can wait for them.
 
 use std::fmt;
 use std::pin::Pin;

@@ -1,4 +1,4 @@
-//! An address in, a QUIC endpoint on a UDP socket out.
+//! Makes a QUIC endpoint on a UDP socket.
 
 use std::fmt;
 use std::io;

@@ -1,4 +1,4 @@
-//! The words of a call on the caller's side: what may happen to it, what is to be done about it, how it may end.
+//! Defines the inputs, outputs and outcomes of a call on the caller's side.
 
 use crate::code::Code;
 

@@ -1,4 +1,4 @@
-//! What a provider declares in, a deterministic descriptor out.
+//! Builds a deterministic descriptor from a provider's declaration.
 
 use super::{Descriptor, RateLimit, RetryPolicy};
 use crate::{

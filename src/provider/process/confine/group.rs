@@ -1,8 +1,8 @@
-//! A call in; a group of its processes (cgroup v2) that bounds them together, and ends with all that is left of them, out.
+//! Groups the processes of a call (cgroup v2): bounds them together, and ends all that is left of them.
 //!
-//! A group needs a part of the machine's tree of groups that is ours: one that holds no process but the sidecar, and may be
-//! written. There the sidecar moves into a leaf of its own, because a group that has processes can have no bounded ones
-//! beneath it.
+//! A group needs a part of the machine's tree of groups that capd can write and that contains no process but the
+//! sidecar. The sidecar moves into its own leaf there, because a group with processes cannot have bounded groups below
+//! it.
 
 use std::fs;
 use std::io;

@@ -1,4 +1,4 @@
-//! This machine in; what it keeps commands from, and what not, out.
+//! Reports what this machine's kernel enforces on commands, and what not.
 
 use landlock::{
     Access as _, AccessFs, AccessNet, LandlockStatus, RestrictionStatus, Ruleset, RulesetAttr as _,

@@ -1,4 +1,4 @@
-//! The name of a user in; the identity that commands take, and no capabilities with it, out.
+//! Finds the identity that commands take by the name of a user, and drops all capabilities.
 
 use std::io;
 use std::path::Path;
