@@ -21,7 +21,7 @@ use serde_json::Value;
 
 use super::{Handler, Invocation, Violation, WireError};
 
-/// One side's validator, which its provider brings.
+/// A provider's own validator for one side.
 ///
 /// **Source:** Standard Schema V1.
 pub trait Validator: Send + Sync + 'static {
@@ -56,22 +56,21 @@ pub struct Validated<H> {
 /// The validators of one capability.
 #[derive(Clone, Default)]
 pub struct Sides {
-    /// What params must fit.
+    /// The validator of params.
     pub input: Option<Arc<dyn Validator>>,
-    /// What results must fit.
+    /// The validator of results.
     pub output: Option<Arc<dyn Validator>>,
 }
 
 impl<H: Handler> Validated<H> {
-    /// A handler that nothing is checked for yet.
+    /// A handler without validators so far.
     pub fn new(handler: H) -> Self {
         Self { handler, sides: BTreeMap::new() }
     }
 
-    /// Checks a capability's payloads from here on; the descriptor to declare it with.
+    /// Validates a capability's payloads from here on, and returns the descriptor to declare.
     ///
-    /// A side's JSON Schema goes into the descriptor in place of the draft's; where there is none, vendor and version
-    /// do.
+    /// A side's JSON Schema goes into the descriptor in place of the draft's; without one, vendor and version do.
     /// **Errors:** as [`DescriptorDraft::finish`].
     pub fn capability(&mut self, mut draft: DescriptorDraft, sides: Sides) -> Result<Descriptor, BodyError> {
         let schema = |side: &Option<Arc<dyn Validator>>| {

@@ -29,7 +29,7 @@ mod tests;
 pub struct CapabilityId {
     /// The name, without the version.
     pub name: CapabilityName,
-    /// The version; a two-part one is held as its three parts.
+    /// The version; a two-part version is held with three parts.
     pub version: Version,
 }
 

@@ -25,8 +25,8 @@ pub enum Profile {
     /// `type`, `enum`, `const`, `properties`, `required`, `additionalProperties`, `items` (one schema), `minimum`,
     /// `maximum`, `exclusiveMinimum`, `exclusiveMaximum`, `minLength`, `maxLength`, `pattern`, `minItems`, `maxItems`,
     /// `uniqueItems`, `oneOf`, `anyOf`, `allOf`, `not`, `$ref` to `#/definitions/<name>`, `format` of `uuid`, `email`,
-    /// `uri`, `uri-reference`, `date-time`, `title`, `description`, `default`, `examples`, `definitions`; and
-    /// `$schema` at the root, which says how to read them.
+    /// `uri`, `uri-reference`, `date-time`, `title`, `description`, `default`, `examples`, `definitions`; and `$schema`
+    /// at the root, which names the draft.
     Strict,
     /// All of draft-07 or 2020-12 that the validator enforces.
     Full,
@@ -41,7 +41,7 @@ impl Profile {
         }
     }
 
-    /// Looks through a document without compiling it.
+    /// Checks a document without compiling it.
     ///
     /// **Errors:** what is wrong with the document, and where.
     pub fn check(self, document: &[u8]) -> Result<(), CompileError> {

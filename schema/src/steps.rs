@@ -10,8 +10,8 @@ use std::rc::Rc;
 
 use super::node::Ended;
 
-/// Most steps of one verdict with its violations. A step takes about five nanoseconds, and none much longer, so that a
-/// verdict takes well below 100 ms (`benches/schema_hostile.rs`).
+/// Most steps of one verdict with its violations. No step takes much longer than about five nanoseconds, so a verdict
+/// takes well below 100 ms (`benches/schema_hostile.rs`).
 pub const STEPS_MAX: u64 = 10_000_000;
 /// Steps of a verdict on the smallest payload, and further ones for each value of a larger one; far above what a schema of
 /// honest size asks for.

@@ -8,14 +8,14 @@ use jsonschema::error::{TypeKind, ValidationErrorKind};
 use jsonschema::{JsonType, ValidationError};
 use serde_json::Value;
 
-/// One thing that does not fit. **Source:** PROTOCOL 9.
+/// One violation of a schema. **Source:** PROTOCOL 9.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     /// JSON pointer into the payload, of at most 1024 bytes; the payload itself is `/`.
     pub path: String,
     /// What is wrong, of at most 512 bytes and without the payload's values.
     pub message: String,
-    /// The schema keyword that says so.
+    /// The violated keyword.
     pub keyword: String,
 }
 

@@ -30,7 +30,7 @@ impl Seed {
         Ok(Self(bytes))
     }
 
-    /// The identity this seed makes.
+    /// The identity of this seed.
     pub fn identity(&self) -> Identity {
         Identity::from_seed(self.0)
     }
@@ -55,7 +55,7 @@ pub enum KeyFileError {
     Io {
         /// The key file.
         path: PathBuf,
-        /// What was tried.
+        /// The attempted action.
         action: &'static str,
         /// What the system said.
         source: io::Error,
@@ -76,7 +76,7 @@ pub enum KeyFileError {
     },
 }
 
-/// Reads the seed at `path`, making the file first when there is none. Two starts at once agree on one seed.
+/// Reads the seed at `path`; makes the file first if there is none. Two starts at once agree on one seed.
 ///
 /// **Errors:** [`KeyFileError`]; an existing file is never replaced, however broken it is.
 pub fn load_or_create(path: &Path) -> Result<Seed, KeyFileError> {

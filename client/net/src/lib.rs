@@ -87,12 +87,12 @@ use ::quinn;
 #[cfg(not(feature = "peer"))]
 use absent::{connection, early, exchange, quic, quinn, tls};
 
-/// Somebody who asks for a link and has proven who it is.
+/// A party that asks for a link and has proven its identity.
 #[derive(Clone, Copy, Debug)]
 pub struct Newcomer<'a> {
-    /// Whose key it holds; on a local link the agent's own DID.
+    /// The DID of its key; on a local link the agent's own DID.
     pub principal: &'a Did,
-    /// Who is at the other end, and over what.
+    /// The kind of the other end and of the transport.
     pub kind: Kind,
     /// Its address; a unix socket has none.
     pub address: Option<SocketAddr>,
@@ -101,7 +101,7 @@ pub struct Newcomer<'a> {
 /// A link that a peer asked for, and that ended before it was open.
 #[derive(Clone, Copy, Debug)]
 pub struct Refused<'a> {
-    /// Whose key it showed; none that gave up before.
+    /// The DID of its key; none if it gave up before.
     pub peer: Option<&'a Did>,
     /// Its address.
     pub address: SocketAddr,
@@ -109,11 +109,11 @@ pub struct Refused<'a> {
     pub reason: &'a CloseReason,
 }
 
-/// What a process does with its links.
+/// Handles the links of a process.
 ///
-/// Every method is called from the task that reads the link, so that nothing stands between a frame and its handling:
-/// they must not block. For one link they come in order: `on_open`, then messages and resets, then `on_close`; those of
-/// different streams of a QUIC link come from different tasks and may overlap.
+/// Every method is called from the task that reads the link, so nothing delays the handling of a frame: methods must
+/// not block. For one link they come in order: `on_open`, then messages and resets, then `on_close`; those of different
+/// streams of a QUIC link come from different tasks and may overlap.
 pub trait Service: Send + Sync + 'static {
     /// Whether somebody who connected is let in. Everybody is, unless the service says otherwise.
     fn admit(&self, newcomer: &Newcomer<'_>) -> bool {

@@ -20,16 +20,16 @@ use super::turnstile::Turnstile;
 /// Why a message was not queued. Nothing of it was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
-    /// The stream's or the link's queue is full: the peer reads more slowly than we write.
+    /// The stream's or the link's queue is full: the peer reads more slowly than this side writes.
     #[error("the link's queue is full")]
     Full,
     /// The link, or the stream that the answer belongs on, is closed.
     #[error("the link is closed")]
     Closed,
-    /// The link is draining and takes no new requests.
+    /// The link is draining and accepts no new requests.
     #[error("the link is draining")]
     Draining,
-    /// The message is larger than both sides agreed to.
+    /// The message is larger than the link allows.
     #[error("{bytes} bytes are more than the {bytes_max} that the peer accepts")]
     TooLarge {
         /// Length of frame type and payload.

@@ -24,7 +24,7 @@ use super::meter::Limit;
 use super::tls;
 use super::wire::Sender;
 
-/// Takes links of peers at `address` until the host shuts down; returns the address bound.
+/// Accepts links of peers at `address` until the host shuts down; returns the bound address.
 ///
 /// **Errors:** the address cannot be bound, or the host has no identity.
 pub async fn listen(host: &Arc<Host>, address: SocketAddr) -> io::Result<SocketAddr> {

@@ -37,9 +37,9 @@ pub(super) fn survey(
 /// The keys of one map, in order.
 pub(super) struct Keys<'a> {
     input: &'a [u8],
-    /// Where each key stands: in the input, or behind it in `rewritten`.
+    /// The position of each key: in the input, or after it in `rewritten`.
     keys: Vec<u32>,
-    /// Keys in deterministic form, each behind the offset at which it stands in the input.
+    /// Keys in deterministic form, each preceded by its offset in the input.
     rewritten: Vec<u8>,
     end: usize,
 }

@@ -25,7 +25,7 @@ pub use program::{Program, RuleId};
 /// Why a CDDL text was not compiled.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CompileError {
-    /// The text is no CDDL.
+    /// The text is not CDDL.
     #[error("CDDL syntax: {0}")]
     Syntax(String),
     /// A rule, generic parameter or key names something that no rule defines.
@@ -36,15 +36,15 @@ pub enum CompileError {
         /// The undefined name.
         name: String,
     },
-    /// The text uses a construct that this compiler does not carry out.
+    /// The text uses a construct that this compiler does not support.
     #[error("rule `{rule}`: {construct} is not supported")]
     Unsupported {
-        /// The rule whose text uses it; empty when it was met before rules were told apart.
+        /// The rule whose text uses it; empty if it occurs before any rule.
         rule: String,
         /// The construct, as written.
         construct: String,
     },
-    /// The text is CDDL but means nothing, or could never match.
+    /// The text is CDDL, but has no meaning or could never match.
     #[error("rule `{rule}`: {reason}")]
     Invalid {
         /// The rule that holds the mistake.
@@ -66,7 +66,7 @@ pub struct Mismatch {
     pub path: String,
     /// **Units:** bytes from the start of the item.
     pub offset: usize,
-    /// What the rule wants there. Never quotes the received bytes.
+    /// What the rule expects there. Never quotes the received bytes.
     pub expected: String,
 }
 

@@ -116,7 +116,7 @@ fn field_of_key(key: &[u8], end: usize) -> Result<Option<Field>, cbor::Error> {
 /// The checked bytes, where the fields are, and the id once it is read.
 struct Fields<'a> {
     bytes: &'a [u8],
-    /// Where each field's value starts; 0, where no value can stand, for one that is not there.
+    /// Where each field's value starts; 0 for an absent field, as no value can start there.
     starts: [usize; FIELDS],
     body_end: usize,
     ext_end: usize,

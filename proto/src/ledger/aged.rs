@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-/// A queue of names, each under a number that grows. What left early leaves a gap, and the first place is never one.
+/// A queue of names with ascending numbers. A name that leaves early leaves a gap; the first place is never a gap.
 #[derive(Debug)]
 pub(super) struct Aged<T> {
     places: VecDeque<(u64, Option<T>)>,

@@ -30,14 +30,14 @@ pub use tasks::{Spawn, Task, Tasks};
 #[cfg(feature = "peer")]
 pub use udp::{Network, Udp};
 
-/// The machine as one process meets it. Clones share their parts.
+/// The machine as one process sees it. Clones share their parts.
 #[derive(Clone)]
 pub struct System {
-    /// What time it is.
+    /// The time.
     pub clock: Clock,
-    /// Ids, keys of the moment, and jitter.
+    /// Ids, ephemeral keys, and jitter.
     pub random: Random,
-    /// What TLS encrypts with, and where its handshakes draw their keys.
+    /// The cryptography of TLS, and the source of its handshake keys.
     #[cfg(feature = "peer")]
     pub crypto: Arc<CryptoProvider>,
     /// Where tasks run.

@@ -14,7 +14,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::time::Instant;
 
 /// A runtime of one thread: a call's stages run back to back without waking another core (docs/concepts.md). Before it
-/// sleeps, it looks for `busy_poll` whether there is more to do; not at all for zero, or with less than two cores.
+/// sleeps, it polls for more work for `busy_poll`; it does not poll for zero, or on fewer than two cores.
 ///
 /// # Errors
 /// The system gives no more descriptors.

@@ -149,7 +149,7 @@ struct Last {
     at: usize,
     /// Its first eight bytes as a number.
     order: u64,
-    /// Whether each key so far stands behind those before it.
+    /// Whether the keys so far are in ascending order.
     is_ascending: bool,
 }
 
