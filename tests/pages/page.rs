@@ -62,7 +62,7 @@ impl Page {
             match info {
                 "" | "console" => page.examples.extend(examples(&block, at + 2)),
                 "text" => page.left_out += commands,
-                "python" => page.examples.extend(saved(&block, at + 2)),
+                "python" | "toml" if commands == 0 => page.examples.extend(saved(&block, at + 2)),
                 // A shell script, to be read or pasted as a whole.
                 "sh" => page.left_out += block.len(),
                 _ => assert_eq!(
@@ -77,10 +77,10 @@ impl Page {
     }
 }
 
-/// What a reader does with a program that names its file in its first line, such as `# shout.py`: saves it.
+/// What a reader does with a file that says its name in its first line, such as `# shout.py`: saves it.
 fn saved(block: &[&str], line: usize) -> Option<Example> {
     let name = block.first()?.strip_prefix("# ")?;
-    if !name.ends_with(".py") || name.contains([' ', '/']) {
+    if !name.ends_with(".py") && !name.ends_with(".toml") || name.contains([' ', '/']) {
         return None;
     }
     let command = format!("cat > {name} <<'END OF FILE'\n{}\nEND OF FILE", block.join("\n"));
