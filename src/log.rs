@@ -18,7 +18,7 @@ use crate::text;
 
 pub use lines::{BYTES_MAX, LINES_MAX, Line, Lines};
 
-/// The fields of an event for people: the message, then `name=value`; a value that is not one word is quoted.
+/// The fields of an event for people: the message, then `name=value`; a value that is not a single word is quoted.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Fields;
 

@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// Whether a character steers a terminal, ends a line, turns text around, or is not seen.
+/// Whether a character controls a terminal, ends a line, reverses text, or is invisible.
 pub const fn is_hidden(char: char) -> bool {
     matches!(
         char,
@@ -25,9 +25,9 @@ pub const fn is_hidden(char: char) -> bool {
     )
 }
 
-/// The text as people may see it, lines and tabs as they are.
+/// The text made visible, with line ends and tabs unchanged.
 ///
-/// **Shape:** what is hidden stands as `\u{202e}`, its number in hexadecimal digits.
+/// **Shape:** a hidden character becomes `\u{202e}`, its number in hexadecimal digits.
 pub fn shown(text: &str) -> Cow<'_, str> {
     escaped(text, |char, out| match char {
         '\n' | '\t' => out.push(char),
@@ -35,7 +35,7 @@ pub fn shown(text: &str) -> Cow<'_, str> {
     })
 }
 
-/// The text on one line: ends of lines and tabs are spaces, and the rest is as [`shown`] has it.
+/// The text on one line: line ends and tabs become spaces, the rest is as in [`shown`].
 pub fn line(text: &str) -> Cow<'_, str> {
     escaped(text, |char, out| match char {
         '\n' | '\t' => out.push(' '),
@@ -43,10 +43,10 @@ pub fn line(text: &str) -> Cow<'_, str> {
     })
 }
 
-/// JSON text as people may see it; a reader of JSON takes it for the same.
+/// JSON text made visible; its meaning as JSON is unchanged.
 ///
-/// **Shape:** what is hidden stands as JSON's own escape, `\u202e`, beyond U+FFFF as two. Between values, ends of lines and
-/// tabs stay.
+/// **Shape:** a hidden character becomes JSON's own escape, `\u202e`, beyond U+FFFF two of them. Line ends and tabs
+/// between values stay.
 pub fn json(json: &str) -> Cow<'_, str> {
     escaped(json, |char, out| match char {
         // Within a text these are escaped already.
@@ -59,7 +59,7 @@ pub fn json(json: &str) -> Cow<'_, str> {
     })
 }
 
-/// The text as the rest of a log line, whose end nothing in it can be.
+/// The text as the rest of a log line, which it cannot end.
 pub fn logged(text: &str) -> Cow<'_, str> {
     escaped(text, |char, out| match char {
         '\n' => out.push_str("\\n"),

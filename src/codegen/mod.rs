@@ -58,10 +58,10 @@ impl Language {
 /// One generated file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Generated {
-    /// Where it belongs, below the folder for generated code. **Shape:** one or two names of ASCII letters, digits, `-` and `_`
+    /// Its path below the folder for generated code. **Shape:** one or two names of ASCII letters, digits, `-` and `_`
     /// and an ending; never absolute, and no step leads up.
     pub path: PathBuf,
-    /// What it holds.
+    /// Its content.
     pub text: String,
 }
 

@@ -11,10 +11,10 @@ use super::keys::{KEYS, Key, OTHER_VARIABLES};
 use super::value::{self, Value};
 use super::{Mistake, kubernetes};
 
-/// Where a value or a mistake stands.
+/// The origin of a value or a mistake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// Nobody set it.
+    /// The default.
     Default,
     /// A line of the file, counted from 1; 0 is the file as a whole.
     File {

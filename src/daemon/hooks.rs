@@ -2,7 +2,7 @@
 
 use super::Daemon;
 
-/// A part of the promise.
+/// A part of the promise that a hook can leave out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
     /// The ledger knows a call again.
@@ -12,7 +12,7 @@ pub enum Rule {
 }
 
 impl Daemon {
-    /// For tests of those who look for mistakes: leaves a part of the promise out from here on.
+    /// Injects a fault for tests: leaves a part of the promise out from here on.
     pub fn leave_out(&self, rule: Rule) {
         match rule {
             Rule::Ledger => self.sidecar.executor.table.set_blind(true),
@@ -20,7 +20,7 @@ impl Daemon {
         }
     }
 
-    /// For tests of faults: has one of its tasks panic with this text.
+    /// Injects a fault for tests: one of its tasks panics with this text.
     pub fn panic(&self, text: String) {
         self.sidecar.ctx.spawn(async move { panic!("{text}") });
     }

@@ -22,12 +22,12 @@ use super::{CallKey, Invocation, Outcome, Provider};
 pub use headers::{HeadersError, load as load_headers};
 pub use place::{Place, PlaceError};
 
-/// Where a capability's calls are posted, and how many at once.
+/// How a capability's calls are posted, and how many at once.
 #[derive(Clone, Debug)]
 pub struct HttpSpec {
     /// The program.
     pub place: Place,
-    /// Fields of every request beside our own; they may be secrets.
+    /// Additional fields of every request; they may be secrets.
     pub headers: Vec<(axum::http::HeaderName, axum::http::HeaderValue)>,
     /// Whether running a call again is harmless.
     pub idempotent: bool,
@@ -39,7 +39,7 @@ pub struct HttpSpec {
     pub answer_bytes_max: usize,
 }
 
-/// A capability that is served by a program that listens.
+/// A capability that a listening program serves.
 pub struct HttpProvider {
     shared: Arc<Shared>,
     spawn: Spawn,

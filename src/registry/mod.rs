@@ -21,17 +21,17 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// A registry that knows nothing yet.
+    /// An empty registry.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The snapshot that stands.
+    /// The current snapshot.
     pub fn snapshot(&self) -> Arc<Snapshot> {
         Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Applies an event; `true` when it changed anything, and those who wait for a change are woken then.
+    /// Applies an event; returns `true` and wakes waiting tasks if it changed anything.
     pub fn apply(&self, event: Event) -> bool {
         {
             let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);

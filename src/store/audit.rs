@@ -27,7 +27,7 @@ pub use page::{Filter, Page, Pruned, Query, page, prune};
 pub use place::{AuditOptions, AuditPlace};
 pub use record::{Finding, Kind, Record, short};
 
-/// What keeps the records: SQLite in the daemon, a simulated disk in the simulation.
+/// Stores the records: SQLite in the daemon, a simulated disk in the simulation.
 pub trait AuditStorage: Send + 'static {
     /// Puts records, each in canonical form, behind the last one: all of them or none.
     ///

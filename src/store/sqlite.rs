@@ -23,7 +23,7 @@ use mark::MarkFile;
 use open::Files;
 use rows::Totals;
 
-/// A journal in SQLite. It has the files for itself until it is dropped.
+/// A journal in SQLite. It locks the files until it is dropped.
 #[derive(Debug)]
 pub struct Sqlite {
     connection: Connection,
@@ -38,10 +38,10 @@ pub struct Sqlite {
     loaded: Option<Loaded>,
 }
 
-/// What a journal may be tuned by.
+/// The options of a journal.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Bytes of a page, for a journal that is made; a power of two from 512 to 65,536.
+    /// Bytes of a page of a new journal; a power of two from 512 to 65,536.
     pub page_bytes: u32,
     /// Pages in the log before they are copied into the database.
     pub checkpoint_pages: u32,

@@ -28,9 +28,9 @@ pub struct AuditFile {
 }
 
 impl AuditFile {
-    /// Opens the file for reading only: it may be damaged, a sidecar may write it meanwhile, and nothing of it is changed.
+    /// Opens the file for reading only: it may be damaged, a sidecar may write it meanwhile, and nothing is changed.
     ///
-    /// **Errors:** there is none, it is no audit log, a later capd wrote it, or it cannot be read.
+    /// **Errors:** it does not exist, is not an audit log, was written by a later capd, or cannot be read.
     pub fn read(path: &Path) -> Result<Self, StoreError> {
         Self::open(path, OpenFlags::SQLITE_OPEN_READ_ONLY, None)
     }

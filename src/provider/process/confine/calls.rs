@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 /// The sockets that a command may open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sockets {
-    /// Of the internet, and netlink, which tells a resolver of interfaces: TCP, UDP.
+    /// TCP and UDP, and netlink, which resolvers need to list interfaces.
     pub internet: bool,
     /// Unix sockets.
     pub unix: bool,
