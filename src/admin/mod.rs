@@ -1,7 +1,6 @@
-//! Names the metrics: counts from the parts of a sidecar in; metrics under stable names, and their text for scrapers,
-//! out.
+//! Names the metrics: counts from the parts of a sidecar in; stable metric names, and their text for scrapers, out.
 //!
-//! [`METRICS`] is their one table. The daemon fills it in, [`text()`] writes it for Prometheus, and [`reference()`]
+//! [`METRICS`] is their only table. The daemon fills it in, [`text()`] writes it for Prometheus, and [`reference()`]
 //! writes it for the documentation.
 
 mod text;
@@ -13,16 +12,16 @@ use capd_proto::message::{MetricFamily, MetricKind, MetricSample};
 
 pub use text::text;
 
-/// One metric: what it is called, what its values mean, and what tells them apart.
+/// One metric: its name, the meaning of its values, and its labels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Metric {
-    /// Its name: a counter's ends in `_total`, and the unit stands before that.
+    /// Its name: a counter's ends in `_total`, preceded by the unit.
     pub name: &'static str,
     /// Whether it counts or shows a level.
     pub kind: MetricKind,
-    /// What it tells, one sentence.
+    /// Its meaning in one sentence.
     pub help: &'static str,
-    /// The names of its labels, in the order in which they stand on the wire: shorter ones first.
+    /// The names of its labels, in the order on the wire: shorter ones first.
     pub labels: &'static [&'static str],
 }
 
@@ -85,13 +84,13 @@ pub const CALLS: Metric = counter(
     &["code", "role", "outcome"],
     "Calls that ended, as in the access log: by the error's code, role (executor, caller) and outcome (success, error, refused).",
 );
-/// Calls that have not ended.
+/// Calls in flight.
 pub const CALLS_IN_FLIGHT: Metric = gauge(
     "capd_calls_in_flight",
     &["role"],
     "Calls that run here (executor), and the agent's calls to peers (caller).",
 );
-/// What peers declare and may not serve.
+/// Capabilities that peers declare but may not serve.
 pub const PEER_CAPABILITIES_WITHHELD: Metric = gauge(
     "capd_peer_capabilities_withheld",
     &[],
@@ -147,7 +146,7 @@ pub const LIMIT_LEVEL: Metric = gauge(
 /// What each limit is.
 pub const LIMIT_MAX: Metric = gauge("capd_limit_max", &["limit"], "The value of a limit.");
 
-/// Every metric, in the order in which they are told.
+/// Every metric, in the order of output.
 pub const METRICS: &[Metric] = &[
     BUILD_INFO,
     START_TIME,

@@ -1,4 +1,4 @@
-//! Metrics in, the text that Prometheus reads out.
+//! Writes metrics as the text that Prometheus reads.
 
 use std::fmt::Write as _;
 

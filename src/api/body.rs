@@ -1,4 +1,4 @@
-//! The body of a request in; its bytes, within bounds of size and time, or the JSON that they are, out.
+//! Reads the body of a request within bounds of size and time: as bytes, or as JSON.
 
 use axum::body::Body;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};

@@ -1,4 +1,4 @@
-//! `POST /v1/call/{name}`: params in, one result or error out, at once, as events, or later.
+//! Answers `POST /v1/call/{name}`: params in; one result or error out, at once, as events, or later.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,7 +1,7 @@
-//! Calls that were made over HTTP in; what they say, and how they ended, for whoever asks, out.
+//! Keeps the calls made over HTTP: their events and their outcome, for every request that asks.
 //!
-//! A call goes on whether or not the request that made it still waits. Its last events and its outcome are kept for a
-//! while, within bounds, so that a client that lost its connection can come back for them.
+//! A call goes on whether or not its request still waits. Its last events and its outcome are kept for a while, within
+//! bounds, so a client that lost its connection can come back for them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::pin::Pin;

@@ -1,7 +1,7 @@
-//! The head of a request in; whether it may come in out.
+//! Decides by the head of a request whether it is admitted.
 //!
-//! A unix socket is open to its owner alone by its mode. Loopback TCP is open to every program of the machine, and to
-//! every web page that a browser there shows: what follows keeps both out (AGENT-API 1).
+//! The mode of a unix socket admits its owner only. Loopback TCP is open to every program of the machine, and to every
+//! web page in a browser there. The checks here keep both out (AGENT-API 1).
 
 use std::net::IpAddr;
 

@@ -1,4 +1,4 @@
-//! `/v1/calls`: the calls that this sidecar knows, made and served; one of them, its events, its end, its cancel.
+//! Answers `/v1/calls`: the calls that this sidecar knows, made and served; one call, its events, its end, its cancel.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
-//! An `Idempotency-Key` in; the one call that it stands for, on disk before that call leaves, out (AGENT-API 3).
+//! Maps each `Idempotency-Key` to its one call, on disk before that call leaves (AGENT-API 3).
 //!
-//! A key is kept as the id of its call. Given again, it joins the call while that runs, gets what was recorded of its end
-//! after, and otherwise repeats the invoke as it was: under one id the call's executor runs it once (PROTOCOL 8).
+//! A key is stored as the id of its call. A repeated key joins the call while it runs, and gets its recorded end
+//! afterwards. Otherwise it repeats the original invoke: the call's executor runs one id once (PROTOCOL 8).
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,13 +1,13 @@
-//! HTTP requests of the agent's in; calls, lists and streams of its sidecar's out.
+//! Serves HTTP to the agent: its requests in; calls, lists and streams of its sidecar out.
 //!
-//! The door for every language that is not Rust: the same socket, spoken to in HTTP/1.1. It is one more agent, and no
-//! second path: every request is served over a local link within this process, by a [`Client`] at its other end, so
-//! that what a link's calls and providers are held to holds here as well.
+//! This is the interface for every language but Rust: HTTP/1.1 on the same socket. It behaves like one more agent, not
+//! like a second path. A [`Client`] serves every request over a local link within this process, so all rules for a
+//! link's calls and providers apply here, too.
 //!
-//! Read in this order: `serve` takes connections, `door` says who may come in, `problem` is what an error looks like,
-//! `body` reads what is sent. `link` is the way to the sidecar. Then one file for each group of routes: `capabilities`,
-//! `about`, `call`, which `calls` remembers and `keys` keeps on disk, `history`, and `provide`; `schemas` proves calls before they
-//! are sent, `tools` and `openapi` describe what there is to others.
+//! Read in this order: `serve` accepts connections, `door` admits requests, `problem` writes errors, `body` reads
+//! bodies, `link` leads to the sidecar. Then there is one file for each group of routes: `capabilities`, `about`,
+//! `call`, `history` and `provide`. `calls` remembers calls, and `keys` keeps their keys on disk. `schemas` proves
+//! calls before they are sent. `tools` and `openapi` describe the capabilities to other programs.
 
 mod about;
 mod body;

@@ -1,7 +1,7 @@
-//! `POST /v1/provide`: capabilities in; a stream of the calls that they get out, and the agent's answers back in.
+//! Answers `POST /v1/provide`: capabilities in; a stream of their calls out, and the agent's answers back in.
 //!
-//! Each stream is a local link of its own, within this process. It ends with the stream: then what was declared on it is
-//! withdrawn, and what ran there ends as when a link breaks (PROTOCOL 7.2, 8).
+//! Each stream is a local link of its own, within this process. The link ends with the stream: the declaration is
+//! withdrawn, and its running calls end as when a link breaks (PROTOCOL 7.2, 8).
 
 mod answers;
 mod session;

@@ -1,4 +1,4 @@
-//! A connection in; each of its requests through the door to its route, and the answers back, out.
+//! Serves one connection: each request through the door to its route, and the answers back.
 
 use std::convert::Infallible;
 use std::pin::{Pin, pin};

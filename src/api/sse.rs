@@ -1,4 +1,4 @@
-//! Events in; a response that tells them one by one (`text/event-stream`) out.
+//! Streams events as a response (`text/event-stream`).
 
 use std::pin::Pin;
 use std::time::Duration;

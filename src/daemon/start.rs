@@ -1,4 +1,4 @@
-//! A configuration in; key, declaration, schemas, listeners and dialling brought up, in this order.
+//! Starts a sidecar: key, declaration, schemas, listeners and dialling, in this order.
 
 mod contract;
 mod files;
@@ -40,7 +40,7 @@ pub enum StartError {
     /// The agent's key file cannot be read, made, or trusted.
     #[error(transparent)]
     Key(#[from] KeyFileError),
-    /// The key file is missing where an earlier identity left something.
+    /// The key file is missing, but an earlier identity left files.
     #[error(
         "identity key {}: the file is missing, but {} is of an earlier identity; restore the key file, or add \
          --new-identity for a new DID, which every peer must then list", key_file.display(), found.display()
@@ -48,7 +48,7 @@ pub enum StartError {
     NewIdentity {
         /// The key file.
         key_file: PathBuf,
-        /// What is there.
+        /// The file that was found.
         found: PathBuf,
     },
     /// The declaration has mistakes.
@@ -57,7 +57,7 @@ pub enum StartError {
     /// A schema of the declaration cannot be enforced.
     #[error("{file}:{line}: {id}: {error}")]
     Schema {
-        /// The file that the schema stands in.
+        /// The file that contains the schema.
         file: PathBuf,
         /// Its line there.
         line: usize,
@@ -74,7 +74,7 @@ pub enum StartError {
         /// What is wrong with it.
         error: String,
     },
-    /// A peer's DID is none.
+    /// A peer's DID is invalid.
     #[error("peers: {did:?}: {error}; accepted: did:key:z6Mk…")]
     Peer {
         /// As configured.
@@ -82,7 +82,7 @@ pub enum StartError {
         /// What is wrong with it.
         error: String,
     },
-    /// Somebody else may write a file that decides what the sidecar does.
+    /// Another user may write a file that controls the sidecar.
     #[error("{0}")]
     Exposed(String),
     /// A key of the configuration does not fit the machine.
@@ -91,7 +91,7 @@ pub enum StartError {
     /// A policy has mistakes.
     #[error("{0}")]
     Policy(policy::Mistakes),
-    /// A file or folder of the sidecar's cannot be used.
+    /// A file or folder of the sidecar cannot be used.
     #[error("{path}: {error}")]
     File {
         /// The file or folder.
@@ -212,8 +212,8 @@ pub(super) fn new_identity(config: &Config) -> Result<Identity, StartError> {
     Ok(identity::new_seed(config)?.identity())
 }
 
-/// The rules that a configuration makes. Reads its policy files, and the agent's key if it can: without one, the own agent's
-/// rule is not among them.
+/// The rules of a configuration. Reads its policy files, and the agent's key if it can: without the key, the own
+/// agent's rule is missing.
 ///
 /// **Errors:** [`StartError::Policy`] with every mistake.
 pub fn rules(config: &Config) -> Result<PolicyRules, StartError> {

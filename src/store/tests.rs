@@ -1,4 +1,4 @@
-//! The journal over a storage in memory: order, groups, refusals, and what a failing disk does to each kind of change.
+//! Tests the journal over a storage in memory: order, groups, refusals, and a failing disk for each kind of change.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

@@ -1,6 +1,6 @@
-//! The operation `metrics` of REQUEST and RESPONSE: what has a sidecar counted, and how full are its bounds?
+//! Encodes the operation `metrics` of REQUEST and RESPONSE: the counters of a sidecar and the use of its limits.
 //!
-//! It is ours, and only for a local link: a peer that asks is told that the operation is not known.
+//! It is an extension of capd for local links only; a peer gets the error of an unknown operation.
 
 use std::borrow::Cow;
 
@@ -25,18 +25,18 @@ pub struct MetricFamily<'a> {
     pub name: Cow<'a, str>,
     /// What its values mean.
     pub kind: MetricKind,
-    /// What it tells, one sentence.
+    /// Its meaning in one sentence.
     pub help: Cow<'a, str>,
-    /// Its values, each under labels of its own.
+    /// Its values, each with its own labels.
     pub samples: Vec<MetricSample<'a>>,
 }
 
 /// What a metric's values mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MetricKind {
-    /// What has happened since the sidecar started; it never falls.
+    /// A count since the sidecar started; it never decreases.
     Counter,
-    /// What is at the moment.
+    /// A current value.
     Gauge,
 }
 
@@ -45,14 +45,14 @@ pub enum MetricKind {
 /// **Shape:** `{? "labels": {* tstr => tstr}, "value": uint}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetricSample<'a> {
-    /// What tells it from the family's other values, each name once.
+    /// The labels that distinguish it from the family's other values, each name once.
     pub labels: Vec<(Cow<'a, str>, Cow<'a, str>)>,
     /// The value, in the unit that the metric's name ends with.
     pub value: u64,
 }
 
 impl MetricKind {
-    /// The kind as it stands in a RESPONSE, and as Prometheus spells it.
+    /// The kind as written in a RESPONSE, and as Prometheus spells it.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Counter => "counter",
@@ -93,7 +93,7 @@ impl<'a> Metrics<'a> {
 }
 
 impl<'a> MetricFamily<'a> {
-    /// The same family with nothing borrowed.
+    /// The same family, owned.
     pub fn into_owned(self) -> MetricFamily<'static> {
         let owned = |text: Cow<'_, str>| Cow::Owned(text.into_owned());
         let samples = self.samples.into_iter().map(|sample| MetricSample {

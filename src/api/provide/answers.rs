@@ -1,4 +1,4 @@
-//! `POST /v1/provide/{session}/calls/{id}/…`: what an agent says of a call that it was given.
+//! Answers `POST /v1/provide/{session}/calls/{id}/…`: an agent's answer to a call that it was given.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Calls of one stream in; each as an event to the agent, and its answer back to the caller, out.
+//! Runs one stream: calls in; each as an event to the agent, and its answer to the caller, out.
 
 use std::collections::VecDeque;
 use std::fmt;

@@ -1,8 +1,8 @@
-//! Calls that have ended, or were refused, in; one line each of the log, under the target `access`, out.
+//! Writes the access log: one line for each call that ended or was refused, under the target `access`.
 //!
-//! A sidecar logs a call once: where its agent provides as `executor`, where its agent calls a peer as `caller`. A call
-//! that is joined or replayed under its id is the same call. Params and results stand in a line only of the one
-//! capability that the owner names (`log.payloads_of`).
+//! A sidecar logs a call once: as `executor` where its agent provides, as `caller` where its agent calls a peer. A call
+//! that is joined or replayed under its id is the same call. Only the lines of the one capability in `log.payloads_of`
+//! contain params and results.
 
 use capd_proto::capability::Version;
 use capd_proto::cbor::json::to_json;

@@ -1,6 +1,6 @@
-//! Calls that ended and calls that a bound refused in; how many of each out.
+//! Counts calls that ended, and calls that a limit refused.
 //!
-//! Counting is one relaxed addition to a counter that is there from the start.
+//! Counting is one relaxed addition to a counter that always exists.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,4 +1,4 @@
-//! A call of the agent's that has its answer in; its line of the access log out.
+//! Writes the access line of a call by the agent.
 
 use capd_proto::message::Role;
 

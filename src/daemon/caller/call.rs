@@ -1,4 +1,4 @@
-//! A call of the agent's that goes to a peer: what it asks for, who waits for it, and how far it is.
+//! Represents a call of the agent to a peer: its request, its waiters, and its progress.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};

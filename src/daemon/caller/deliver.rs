@@ -1,4 +1,4 @@
-//! A call's end in; the agent's one answer out, checked against its output schema.
+//! Delivers a call's end to the agent: one answer, checked against the output schema.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What happened to a call in; what its machine says to do about it, done.
+//! Drives the machine of a call: events in; the actions that it asks for, done.
 
 use std::iter;
 use std::sync::Arc;

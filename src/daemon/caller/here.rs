@@ -1,4 +1,4 @@
-//! Calls of what an agent here serves in; past the gate, or met again once their provider is here, out.
+//! Passes calls of local capabilities through the gate, and resumes calls whose provider appeared here.
 
 use std::sync::Arc;
 

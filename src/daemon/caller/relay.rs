@@ -1,4 +1,4 @@
-//! A CAP_INVOKE of the agent's for a peer in; the call on its way there, or one refusal, out.
+//! Relays a CAP_INVOKE of the agent to a peer, or refuses it once.
 
 use std::sync::{Arc, Mutex};
 

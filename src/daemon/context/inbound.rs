@@ -1,4 +1,4 @@
-//! A message whose envelope has passed its checks, as all rooms meet it.
+//! Represents a message whose envelope passed its checks, for all rooms.
 
 use std::pin::Pin;
 use std::sync::Arc;

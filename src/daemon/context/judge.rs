@@ -1,7 +1,7 @@
-//! A payload and its schema in; a verdict at once where that takes no time, or a future that brings it, out.
+//! Judges a payload by its schema: a verdict at once if that is fast, otherwise a future of it.
 //!
-//! The links' thread checks what is small against schemas that are compiled, for so many steps. All else is checked on
-//! the compute pool, and whoever asked is met again with the verdict.
+//! The links' thread checks small payloads against compiled schemas, within a number of steps. The compute pool does
+//! all else, and resumes the caller with the verdict.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Messages of ours in; the bytes of their envelopes out, signed where the link does not prove us.
+//! Seals outgoing messages, signed if the link does not prove this sidecar.
 
 use bytes::Bytes;
 use capd_proto::envelope::{Draft, Encoded, Ext, MessageId, Recipients};

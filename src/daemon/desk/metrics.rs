@@ -1,4 +1,4 @@
-//! REQUEST `metrics` in; what every part of the sidecar has counted, and how full its bounds are, out.
+//! Answers REQUEST `metrics`: the counters of all parts of the sidecar, and the use of its limits.
 
 use std::borrow::Cow;
 

@@ -1,4 +1,4 @@
-//! REQUEST `peers` in; each peer, whether calls reach it, and why not, out.
+//! Answers REQUEST `peers`: each peer, whether calls reach it, and why not.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

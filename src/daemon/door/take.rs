@@ -1,4 +1,4 @@
-//! Messages of all links in, each checked as PROTOCOL 7.3 orders; those that pass, to whoever deals with them, out.
+//! Checks messages of all links in the order of PROTOCOL 7.3, and passes on those that are accepted.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! A call that ran here, or was to, in; its line of the access log out.
+//! Writes the access line of a call that ran here, or was refused.
 
 use capd_proto::message::Role;
 

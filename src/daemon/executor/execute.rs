@@ -1,4 +1,4 @@
-//! A CAP_INVOKE for our own providers in; the call begun, joined, or replayed, or one refusal out.
+//! Takes a CAP_INVOKE for a local provider: begins, joins or replays the call, or refuses it once.
 
 use std::sync::Arc;
 

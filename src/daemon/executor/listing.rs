@@ -1,4 +1,4 @@
-//! Calls of the ledger in; what a list says of them out.
+//! Lists calls of the ledger.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

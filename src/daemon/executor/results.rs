@@ -1,4 +1,4 @@
-//! A provider's outcome in; the call's one CAP_RESULT, checked and recorded, out.
+//! Turns a provider's outcome into the call's one CAP_RESULT, checked and recorded.
 
 use std::sync::{Arc, MutexGuard};
 

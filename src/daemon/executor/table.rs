@@ -1,4 +1,4 @@
-//! The calls that run here, and the ledger of those that ran.
+//! Holds the calls that run here, and the ledger of those that ran.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};

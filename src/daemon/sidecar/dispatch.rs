@@ -1,4 +1,4 @@
-//! Messages that have passed the door in, each to the room that deals with its type.
+//! Dispatches each accepted message to the room that handles its type.
 
 use std::sync::Arc;
 

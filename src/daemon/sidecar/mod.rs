@@ -1,7 +1,7 @@
-//! Messages and outcomes in; the room that each is for told.
+//! Passes messages and outcomes to their rooms.
 //!
-//! [`service`] is what links see, [`dispatch`] hands each message on, [`invoke`] and [`request`] choose where several rooms
-//! could deal with one. [`workers`] run for as long as the sidecar does.
+//! [`service`] is the interface to links, [`dispatch`] passes each message on, [`invoke`] and [`request`] choose
+//! between rooms. [`workers`] run as long as the sidecar does.
 
 mod dispatch;
 mod invoke;

@@ -1,4 +1,4 @@
-//! Links that open, bring messages, and close in; the rooms told.
+//! Tells the rooms about links that open, bring messages, and close.
 
 use std::sync::Arc;
 

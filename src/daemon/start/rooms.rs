@@ -1,4 +1,4 @@
-//! A configuration in; the rooms of a sidecar, made from the lowest up, out.
+//! Makes the rooms of a sidecar, from the lowest up.
 
 use std::sync::{Arc, Mutex, Weak};
 

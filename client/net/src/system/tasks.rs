@@ -1,4 +1,4 @@
-//! Futures in, running tasks out, counted so that a shutdown can wait for them.
+//! Runs futures as tasks, counted so that a shutdown can wait for them.
 
 use std::fmt;
 use std::pin::Pin;
@@ -8,7 +8,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::fault::Faults;
 
-/// A task on its way to whatever runs it.
+/// A task for a [`Spawn`] to run.
 pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Runs tasks in tokio's place: a simulation can stop all tasks of one process at once.
@@ -37,17 +37,17 @@ impl Tasks {
         Self { spawner: Some(spawner), ..Self::default() }
     }
 
-    /// An empty group whose tasks run where this one's do, and whose panics are this one's too.
+    /// An empty group that runs its tasks as this one does, and shares its panics.
     pub fn group(&self) -> Self {
         Self { tracker: TaskTracker::new(), spawner: self.spawner.clone(), faults: self.faults.clone() }
     }
 
-    /// The panics of its tasks; a spawner sees to those of its own.
+    /// The panics of its tasks; a spawner handles those of its own tasks.
     pub fn faults(&self) -> &Faults {
         &self.faults
     }
 
-    /// Starts a task; what it gives at its end is dropped, and its panic is [reported](Self::faults).
+    /// Starts a task; its output is dropped, and its panic is [reported](Self::faults).
     pub fn spawn<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) {
         let work = self.tracker.track_future(work);
         match &self.spawner {
@@ -57,8 +57,8 @@ impl Tasks {
         }
     }
 
-    /// Does work that takes long enough to hold up links: on a thread of its own, or in place where a spawner runs the
-    /// tasks, so that everything happens in one order. `None` when it panicked, which is reported as a task's panic is.
+    /// Runs work that would delay links: on another thread, or in place if a spawner runs the tasks, so that everything
+    /// happens in one order. `None` if it panicked, which is reported like a task's panic.
     pub async fn compute<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
         match &self.spawner {
             None => {

@@ -1,4 +1,4 @@
-//! Bodies in hex, made by another encoder: the good ones in deterministic form, and one that breaks its shape each.
+//! Tests bodies in hex from another encoder: valid ones in deterministic form, and one that breaks each shape.
 
 use super::super::Type;
 

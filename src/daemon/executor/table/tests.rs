@@ -1,4 +1,4 @@
-//! The executor's table without a sidecar: who is woken when a call leaves it.
+//! Tests the executor's table without a sidecar: which waiters wake when a call leaves it.
 
 use std::task::Poll;
 use std::time::Duration;
