@@ -94,6 +94,8 @@ pub struct Listen {
     pub token_file: PathBuf,
     /// Whether the token itself is taken as well.
     pub token_plain: bool,
+    /// Health and metrics over HTTP.
+    pub health: Option<SocketAddr>,
 }
 
 /// `[peer]`: how every peer is treated.

@@ -86,6 +86,7 @@ struct Bound {
     tcp: Option<SocketAddr>,
     socket: Option<PathBuf>,
     local_tcp: Option<SocketAddr>,
+    health: Option<SocketAddr>,
 }
 
 impl Daemon {
@@ -130,10 +131,10 @@ impl Daemon {
 
     /// One line of JSON: the DID and the bound addresses.
     ///
-    /// **Shape:** `{"did", "dir", "quic", "tcp", "socket", "local_tcp"}`; what does not listen is null.
+    /// **Shape:** `{"did", "dir", "quic", "tcp", "socket", "local_tcp", "health"}`; what does not listen is null.
     pub fn announcement(&self) -> String {
         let text = |address: Option<SocketAddr>| address.map(|address| address.to_string());
-        let Bound { dir, quic, tcp, socket, local_tcp } = &self.bound;
+        let Bound { dir, quic, tcp, socket, local_tcp, health } = &self.bound;
         json!({
             "did": self.did().as_str(),
             "dir": dir,
@@ -141,6 +142,7 @@ impl Daemon {
             "tcp": text(*tcp),
             "socket": socket,
             "local_tcp": text(*local_tcp),
+            "health": text(*health),
         })
         .to_string()
     }

@@ -1,10 +1,11 @@
 //! Questions in; what the sidecar knows out: to its agent all of it, to peers what they may call here.
 //!
 //! [`query`] lists capabilities and hands schema documents out, [`listing`] lists calls, [`peer_list`] peers,
-//! [`audit_pages`] reads and prunes the audit log, [`metrics`] tells what all rooms have counted, [`policy`] what the policy
-//! decides.
+//! [`audit_pages`] reads and prunes the audit log, [`metrics`] tells what all rooms have counted, [`health`] whether the
+//! sidecar can work, [`policy`] what the policy decides.
 
 mod audit_pages;
+mod health;
 mod listing;
 mod metrics;
 mod peer_list;
