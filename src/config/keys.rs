@@ -169,6 +169,12 @@ pub const KEYS: &[Key] = &[
         "Whether `listen.local_tcp` also accepts the token itself in HANDSHAKE, for agents that cannot prove it. Such an agent reveals the token to any process that has the port.",
     ),
     key(
+        "listen.health",
+        Kind::Listener,
+        Unset("off"),
+        "Where to answer HTTP requests of orchestrators and scrapers: `/livez`, `/readyz` and `/metrics`. Anybody who reaches it may read them; they name no capability and no peer.",
+    ),
+    key(
         "peer.signatures",
         Kind::Choice(&["always", "channel"]),
         Text("always"),

@@ -95,6 +95,8 @@ pub struct Listen {
     pub token_file: PathBuf,
     /// Whether the token itself is also accepted.
     pub token_plain: bool,
+    /// Health and metrics over HTTP.
+    pub health: Option<SocketAddr>,
 }
 
 /// `[peer]`: settings for all peers.

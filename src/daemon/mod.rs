@@ -85,6 +85,7 @@ struct Bound {
     tcp: Option<SocketAddr>,
     socket: Option<PathBuf>,
     local_tcp: Option<SocketAddr>,
+    health: Option<SocketAddr>,
 }
 
 impl Daemon {
@@ -129,10 +130,10 @@ impl Daemon {
 
     /// One line of JSON: the DID and the bound addresses.
     ///
-    /// **Shape:** `{"did", "dir", "quic", "tcp", "socket", "local_tcp"}`; an absent listener is null.
+    /// **Shape:** `{"did", "dir", "quic", "tcp", "socket", "local_tcp", "health"}`; an absent listener is null.
     pub fn announcement(&self) -> String {
         let text = |address: Option<SocketAddr>| address.map(|address| address.to_string());
-        let Bound { dir, quic, tcp, socket, local_tcp } = &self.bound;
+        let Bound { dir, quic, tcp, socket, local_tcp, health } = &self.bound;
         json!({
             "did": self.did().as_str(),
             "dir": dir,
@@ -140,6 +141,7 @@ impl Daemon {
             "tcp": text(*tcp),
             "socket": socket,
             "local_tcp": text(*local_tcp),
+            "health": text(*health),
         })
         .to_string()
     }

@@ -10,6 +10,7 @@ mod reading;
 mod rooms;
 
 use std::io;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,12 +22,13 @@ pub use hashes::{Hashed, Hashes, hashes};
 use processes::{check_commands, serve_processes};
 use rooms::rooms;
 
-use super::sidecar::{self, Links};
+use super::sidecar::{self, Links, Sidecar};
 use super::{Bound, Daemon};
 use crate::api;
 use crate::config::{self, Config, Signatures, Transport};
 use crate::daemon::door::policy::{self as door_policy, ungranted, warnings};
 use crate::declaration::{self, Declaration};
+use crate::health;
 use crate::net::dial::{self, Address};
 use crate::net::local::Token;
 use crate::net::{self, Host, KeyFileError, Seed, Settings, System, local, quic, tcp};
@@ -179,7 +181,8 @@ pub(super) async fn start_on(
     }
     sidecar::start(&sidecar);
     api::start(&host, api_system, api_options(&config), Arc::new(sidecar.journal.clone()), keys);
-    let bound = listen(&config, &host).await?;
+    let mut bound = listen(&config, &host).await?;
+    bound.health = listen_health(&config, &sidecar).await?;
     peers::dial(&host, &config)?;
     tracing::info!(did = %sidecar.ctx.did(), "ready");
     let drain_timeout = Duration::from_millis(config.timeouts.drain_ms);
@@ -319,6 +322,19 @@ async fn listen(config: &Config, host: &Arc<Host>) -> Result<Bound, StartError> 
         bound.local_tcp = Some(listening.map_err(|error| failed("listen.local_tcp", &address, error))?);
     }
     Ok(bound)
+}
+
+/// Answers whoever looks after the sidecar, until it has shut down.
+async fn listen_health(config: &Config, sidecar: &Sidecar) -> Result<Option<SocketAddr>, StartError> {
+    let Some(address) = config.listen.health else { return Ok(None) };
+    let listening = health::bind(address).await.map_err(|error| StartError::Listen {
+        key: "listen.health",
+        address: address.to_string(),
+        error,
+    })?;
+    let bound = listening.address;
+    sidecar.ctx.spawn(listening.serve(Arc::clone(&sidecar.desk) as Arc<dyn health::Source>));
+    Ok(Some(bound))
 }
 
 /// The token of local TCP links: made on first use, as the key file is.

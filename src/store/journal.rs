@@ -1,7 +1,7 @@
 //! Passes changes with tags to the journal's writer, and returns outcomes with tags.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
@@ -103,6 +103,8 @@ pub struct Counters {
     pub commits: u64,
     /// Changes that failed.
     pub failures: u64,
+    /// Whether a kind of change failed last time.
+    pub is_failing: bool,
 }
 
 /// What both ends see.
@@ -113,6 +115,7 @@ pub(super) struct Shared<T> {
     changes: AtomicU64,
     commits: AtomicU64,
     failures: AtomicU64,
+    is_failing: AtomicBool,
 }
 
 /// A journal over `storage`: its handle, and the writer, which must [run](Writer::run_blocking).
@@ -132,6 +135,7 @@ where
         changes: AtomicU64::new(0),
         commits: AtomicU64::new(0),
         failures: AtomicU64::new(0),
+        is_failing: AtomicBool::new(false),
     });
     (Journal { queue, shared: Arc::clone(&shared) }, Writer::new(waiting, shared, storage))
 }
@@ -190,6 +194,7 @@ impl<T: Send + 'static> Journal<T> {
             changes: self.shared.changes.load(Ordering::Relaxed),
             commits: self.shared.commits.load(Ordering::Relaxed),
             failures: self.shared.failures.load(Ordering::Relaxed),
+            is_failing: self.shared.is_failing.load(Ordering::Relaxed),
         }
     }
 }
@@ -212,6 +217,11 @@ impl<T> Shared<T> {
     pub(super) fn count_commit(&self, changes: usize) {
         self.changes.fetch_add(changes as u64, Ordering::Relaxed);
         self.commits.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// What the log was told, for those who ask.
+    pub(super) fn set_failing(&self, is_failing: bool) {
+        self.is_failing.store(is_failing, Ordering::Relaxed);
     }
 
     pub(super) fn count_failure(&self, changes: usize) {

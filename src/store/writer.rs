@@ -59,6 +59,11 @@ impl Health {
         }
     }
 
+    /// Whether calls suffer: rows that stay longer than they need hurt nobody.
+    fn is_failing(&self) -> bool {
+        self.failing.iter().any(|kind| *kind != Kind::Removal)
+    }
+
     /// A group was not written as a whole because of `error`, nor were these changes by themselves.
     fn failed(&mut self, changes: &[Change], error: &StoreError) {
         self.well = 0;
@@ -246,6 +251,7 @@ impl<T: Send + 'static, S: Storage> Writer<T, S> {
         let mut outcomes = vec![Ok(()); changes.len()];
         let Err(error) = self.write_together(&changes) else {
             self.health.wrote(&changes);
+            self.shared.set_failing(self.health.is_failing());
             return outcomes;
         };
         let mut failed = Vec::new();
@@ -266,6 +272,7 @@ impl<T: Send + 'static, S: Storage> Writer<T, S> {
             }
         }
         self.health.failed(&failed, &error);
+        self.shared.set_failing(self.health.is_failing());
         outcomes
     }
 

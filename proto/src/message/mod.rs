@@ -46,7 +46,7 @@ pub use error::{
 };
 pub use hello::{AgentInfo, Hello, HelloAck, HelloReject};
 pub use invoke::{Identity, Invoke, Preferences, SessionRef};
-pub use metrics::{MetricFamily, MetricKind, MetricSample, Metrics};
+pub use metrics::{MetricFamily, MetricKind, MetricPart, MetricSample, MetricValue, Metrics};
 pub use peers::{ListedPeer, PeerList, PeerState};
 pub use policy::{PolicyDecision, PolicyReloaded, PolicyWhy, PolicyWhyRequest};
 pub use progress::{InputRequired, Processing, Progress};

@@ -97,9 +97,10 @@ impl End<'_> {
 }
 
 impl Account {
-    /// Counts a call that has ended; `true` when a [line](Self::log) of it is wanted as well.
-    pub(in crate::daemon) fn ended(&self, role: Role, end: End<'_>) -> bool {
-        self.meter.ended(role, end.counted());
+    /// Counts a call that has ended, and how long it took unless it was not taken at all; `true` when a [line](Self::log)
+    /// of it is wanted as well. **Units:** microseconds.
+    pub(in crate::daemon) fn ended(&self, role: Role, end: End<'_>, took_us: Option<u64>) -> bool {
+        self.meter.ended(role, end.counted(), took_us);
         self.bounds.access.is_on
     }
 
@@ -113,7 +114,7 @@ impl Account {
     ) {
         let role = if link.kind().is_local() { Role::Caller } else { Role::Executor };
         let end = End::Refused(refusal.code);
-        if !self.ended(role, end) || !is_told {
+        if !self.ended(role, end, None) || !is_told {
             return;
         }
         let Ok(envelope) = Envelope::decode(payload) else { return };

@@ -229,7 +229,7 @@ mod tests {
     }
 
     fn at(ms: u64) -> Now {
-        Now { wall_ms: 1_000_000 + ms, monotonic_ms: ms }
+        Now { wall_ms: 1_000_000 + ms, monotonic_ms: ms, monotonic_us: ms * 1_000 }
     }
 
     #[test]

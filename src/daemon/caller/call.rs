@@ -52,8 +52,8 @@ pub(super) struct Moments {
     pub(super) timeout_ms: Option<u64>,
     /// When waiting for a provider ends. **Units:** monotonic milliseconds.
     pub(super) deadline_ms: u64,
-    /// When it came. **Units:** monotonic milliseconds.
-    pub(super) started_ms: u64,
+    /// When it came. **Units:** monotonic microseconds.
+    pub(super) started_us: u64,
 }
 
 /// Whether a call has had its answer. Nearly always nobody waits for that, so it is less than a token.
@@ -179,8 +179,6 @@ pub(super) struct Logged<'a> {
     pub(super) name: &'a str,
     pub(super) invoked: Invoked,
     pub(super) trace: TraceId,
-    /// **Units:** monotonic milliseconds.
-    pub(super) started_ms: u64,
     pub(super) peer: Option<Did>,
     pub(super) descriptor: Option<Arc<Descriptor>>,
 }
@@ -212,7 +210,6 @@ impl RelayedCall {
             name: &self.name,
             invoked: self.invoked(),
             trace: self.trace,
-            started_ms: self.moments.started_ms,
             peer: chosen.map(|chosen| chosen.peer.clone()),
             descriptor: chosen.and_then(|chosen| chosen.descriptor.clone()),
         }

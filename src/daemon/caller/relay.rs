@@ -50,7 +50,7 @@ impl Caller {
                 expires_at_ms: inbound.expires_at_ms(),
                 timeout_ms: invoke.timeout_ms,
                 deadline_ms: inbound.now.deadline_ms(inbound.expires_at_ms(), time_ms),
-                started_ms: inbound.now.monotonic_ms,
+                started_us: inbound.now.monotonic_us,
             },
             trace: TraceId::of(inbound.envelope),
             ended: Ended::default(),

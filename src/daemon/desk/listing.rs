@@ -82,7 +82,7 @@ impl Desk {
             // A page ends early rather than outgrow what the link takes.
             None => self.page(request, times, inbound.link.message_bytes_max() / 2)?,
         };
-        let Counters { changes, commits, failures } = self.executor.journal_counters();
+        let Counters { changes, commits, failures, .. } = self.executor.journal_counters();
         let page = CallsPage { journal: Some(JournalCounters { changes, commits, failures }), ..page };
         let mut body = Vec::new();
         Response::Calls(page).encode(&mut body);

@@ -110,7 +110,7 @@ impl Executor {
             signed: needs_signature(call.inbound.link),
             moments: Moments {
                 expires_at_ms: call.inbound.expires_at_ms(),
-                started_ms: call.inbound.now.monotonic_ms,
+                started_us: call.inbound.now.monotonic_us,
                 deadline_ms,
             },
         });

@@ -248,7 +248,7 @@ impl Executor {
     }
 
     fn execution_time_ms(&self, running: &Running) -> u64 {
-        self.ctx.clock.monotonic_ms().saturating_sub(running.moments.started_ms)
+        self.ctx.clock.monotonic_us().saturating_sub(running.moments.started_us) / 1_000
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use tokio::sync::{mpsc, oneshot};
 
@@ -22,8 +22,6 @@ pub struct AuditWriter<S> {
     queue: mpsc::Receiver<Work>,
     shared: Arc<Shared>,
     storage: S,
-    /// Whether the last write failed, so that a full disk is logged once and not once a record.
-    is_failing: bool,
     /// Records that are gone and that no written record tells of yet.
     untold: u64,
     /// How many of those that were dropped in front of the queue have been counted in `untold`.
@@ -48,6 +46,8 @@ pub struct AuditCounters {
     pub withheld: u64,
     /// How much of the log's bound is in use, in percent.
     pub used_percent: u64,
+    /// Whether the last records could not be written.
+    pub is_failing: bool,
 }
 
 enum Work {
@@ -75,6 +75,8 @@ struct Shared {
     /// Records of denials that would have used the reserve.
     withheld: AtomicU64,
     used_percent: AtomicU64,
+    /// Whether the last write failed, so that a full disk is logged once and not once a record.
+    is_failing: AtomicBool,
 }
 
 /// An audit log over `storage`: its handle, and the writer, which must run. `tenant` goes into every record.
@@ -86,7 +88,6 @@ pub fn audit<S: AuditStorage>(storage: S, tenant: &str) -> (Audit, AuditWriter<S
         queue: waiting,
         shared,
         storage,
-        is_failing: false,
         untold: 0,
         told_dropped: 0,
         reserved_percent: 0,
@@ -99,6 +100,11 @@ impl Audit {
     /// A log that keeps nothing.
     pub fn off() -> Self {
         Self { queue: None, shared: Arc::new(Shared::new("")) }
+    }
+
+    /// Whether the owner turned the audit log off.
+    pub fn is_off(&self) -> bool {
+        self.queue.is_none()
     }
 
     /// Queues a record; never waits, never fails. A record that finds the queue full is [counted](Audit::counters) as
@@ -155,6 +161,7 @@ impl Audit {
             lost: count(&self.shared.refused) + count(&self.shared.dropped) + count(&self.shared.withheld),
             withheld: count(&self.shared.withheld),
             used_percent: count(&self.shared.used_percent),
+            is_failing: self.shared.is_failing.load(Ordering::Relaxed),
         }
     }
 
@@ -177,6 +184,7 @@ impl Shared {
             dropped: AtomicU64::new(0),
             withheld: AtomicU64::new(0),
             used_percent: AtomicU64::new(0),
+            is_failing: AtomicBool::new(false),
         }
     }
 }
@@ -264,14 +272,14 @@ impl<S: AuditStorage> AuditWriter<S> {
                 self.shared.written.fetch_add(canonical.len() as u64, Ordering::Relaxed);
                 self.untold = 0;
                 self.look_how_full();
-                if std::mem::take(&mut self.is_failing) {
+                if self.shared.is_failing.swap(false, Ordering::Relaxed) {
                     tracing::info!("the audit log can be written again");
                 }
             }
             Err(error) => {
                 self.shared.refused.fetch_add(count, Ordering::Relaxed);
                 self.untold += count;
-                if !std::mem::replace(&mut self.is_failing, true) {
+                if !self.shared.is_failing.swap(true, Ordering::Relaxed) {
                     tracing::error!(%error, "audit records are lost: the audit log cannot be written");
                 }
             }

@@ -13,6 +13,8 @@ pub struct Now {
     pub wall_ms: u64,
     /// The time since the clock was started. **Units:** milliseconds.
     pub monotonic_ms: u64,
+    /// The same. **Units:** microseconds.
+    pub monotonic_us: u64,
 }
 
 impl Now {
@@ -45,7 +47,13 @@ impl Clock {
 
     /// Both times. Reading the system's clock costs time, so everything in one turn shares one reading.
     pub fn now(&self) -> Now {
-        Now { wall_ms: self.wall_ms(), monotonic_ms: self.monotonic_ms() }
+        let monotonic_us = self.monotonic_us();
+        Now { wall_ms: self.wall_ms(), monotonic_ms: monotonic_us / 1_000, monotonic_us }
+    }
+
+    /// Monotonic time since the clock was started. **Units:** microseconds.
+    pub fn monotonic_us(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_micros()).unwrap_or(u64::MAX)
     }
 
     /// Monotonic time since the clock was started. **Units:** milliseconds.

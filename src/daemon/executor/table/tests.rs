@@ -56,7 +56,7 @@ fn running(key: &CallKey) -> Box<Running> {
         serving: Serving { provider: Arc::new(Idle), others: Candidates::new(), output: None },
         is_deprecated: false,
         signed: false,
-        moments: Moments { expires_at_ms: 60_000, started_ms: 0, deadline_ms: 60_000 },
+        moments: Moments { expires_at_ms: 60_000, started_us: 0, deadline_ms: 60_000 },
     })
 }
 
