@@ -114,6 +114,18 @@ fn results_and_errors_of_keys_survive_a_kill() {
 }
 
 #[test]
+fn a_time_to_ask_about_a_call_is_neither_none_nor_beyond_30_days() {
+    let sidecar = Sidecar::start();
+    for ttl in ["0ms", "999ms", "0d", "31d", "2592001s", "1"] {
+        let mut http = Http::unix(&sidecar.socket);
+        let fields = [("Idempotency-Key", "k"), ("Capd-Ttl", ttl)];
+        let problem = http.post_with("/v1/call/org.example.late", &fields, "1").problem(400, "refused");
+        assert_eq!(problem["code"], 4001, "{ttl}: {problem}");
+        assert!(problem["detail"].as_str().unwrap().contains("1 second to 30 days"), "{problem}");
+    }
+}
+
+#[test]
 fn a_refusal_is_not_recorded() {
     let sidecar = Sidecar::start();
     keyed(&sidecar, "k", "org.example.late", &json!(1)).problem(404, "refused");
