@@ -49,7 +49,7 @@ class Held:
 
     def __init__(self, sidecar: Capd, calls: int) -> None:
         self._sidecar = sidecar
-        self._stream = self._ask("POST", "/v1/provide", {"capabilities": [{"name": self.NAME}]})
+        self._stream = self._ask("POST", "/v1/provide", {"capabilities": [{"name": self.NAME, "inputSchema": {"type": "null"}}]})
         self.session = self._event("ready")["session"]
         for _ in range(calls):
             answer = self._ask("POST", f"/v1/call/{self.NAME}?timeout=30m", None, {"Prefer": "respond-async"})
