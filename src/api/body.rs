@@ -59,6 +59,15 @@ pub(super) fn document(body: &[u8]) -> Result<Value, Problem> {
     value_of_json(body).map_err(|fault| problem(&fault))
 }
 
+/// A number that is a natural one, as JSON Schema means it: `7` and `7.0` alike.
+pub(super) fn integer(value: &Value) -> Option<u64> {
+    let whole = |number: f64| {
+        let is_exact = number.fract() == 0.0 && (0.0..=EXACT_MAX).contains(&number);
+        is_exact.then_some(number as u64)
+    };
+    value.as_u64().or_else(|| value.as_f64().and_then(whole))
+}
+
 fn problem(fault: &JsonFault) -> Problem {
     match fault {
         JsonFault::Malformed(_) => Problem::refused(Code::INVALID_MESSAGE, format!("the body is {fault}")),
@@ -77,5 +86,22 @@ impl IntoResponse for Json {
     }
 }
 
+/// Up to here a double holds every integer.
+const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
 /// CBOR's `null`.
 const CBOR_NULL: u8 = 0xf6;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_natural_number_is_one_however_it_is_written() {
+        for (text, number) in [("7", 7), ("7.0", 7), ("0.0", 0), ("18446744073709551615", u64::MAX)] {
+            assert_eq!(integer(&document(text.as_bytes()).unwrap()), Some(number), "{text}");
+        }
+        for text in ["7.5", "-1", "-1.0", "1e300", "\"7\"", "null", "true"] {
+            assert_eq!(integer(&document(text.as_bytes()).unwrap()), None, "{text}");
+        }
+    }
+}

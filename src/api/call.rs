@@ -73,9 +73,9 @@ impl Asked {
         let timeout = query.duration("timeout")?;
         let timeout_ms = timeout.map(|timeout| u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX));
         let ttl = text(&TTL)?.map(|text| {
-            let accepted = "a whole number and ms, s, m, h or d, of at most 30 days";
+            let accepted = "a whole number and ms, s, m, h or d, from 1 second to 30 days";
             query::duration(&text)
-                .filter(|ttl| *ttl <= Duration::from_millis(TTL_MS_MAX))
+                .filter(|ttl| (TTL_MIN..=Duration::from_millis(TTL_MS_MAX)).contains(ttl))
                 .ok_or_else(|| Problem::bad(format!("Capd-Ttl: {text:?}; accepted: {accepted}")))
         });
         let terms = Terms {
@@ -244,5 +244,7 @@ const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 const DEPRECATION: HeaderName = HeaderName::from_static("deprecation");
 const PREFER: HeaderName = HeaderName::from_static("prefer");
 const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
+/// Shortest time to ask about a call: a call may not expire before it is sent.
+const TTL_MIN: Duration = Duration::from_secs(1);
 /// The media type of a result as it came.
 const CBOR: &str = "application/cbor";

@@ -144,9 +144,10 @@ fn since_ms(text: &str, now_ms: u64) -> Result<u64, Problem> {
     if let Some(ago) = duration(text) {
         return Ok(now_ms.saturating_sub(u64::try_from(ago.as_millis()).unwrap_or(u64::MAX)));
     }
-    let at = OffsetDateTime::parse(text, &Rfc3339).ok();
-    let ms = at.and_then(|at| u64::try_from(at.unix_timestamp_nanos() / 1_000_000).ok());
-    ms.ok_or_else(|| {
+    let at = OffsetDateTime::parse(text, &Rfc3339);
+    // No call is older than 1970: before it, all are meant.
+    let ms = at.map(|at| u64::try_from(at.unix_timestamp_nanos() / 1_000_000).unwrap_or(0));
+    ms.map_err(|_| {
         let accepted = "how long ago (30s, 2m, 24h), or a time (2026-11-21T12:00:00Z)";
         Problem::bad(format!("since={text:?}; accepted: {accepted}"))
     })

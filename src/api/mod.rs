@@ -32,8 +32,8 @@ mod tools;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use axum::Router;
-use axum::routing::{get, post, put};
+use axum::routing::{MethodRouter, get, post, put};
+use axum::{Router, middleware};
 
 use crate::client::Client;
 use crate::net::{Host, System};
@@ -95,21 +95,26 @@ fn router(api: Arc<Api>) -> Router {
     Router::new()
         .route("/openapi.json", get(openapi::document))
         .route("/v1/self", get(about::about))
-        .route("/v1/schemas/{hash}", put(schemas::put))
+        .route("/v1/schemas/{hash}", json(put(schemas::put)))
         .route("/v1/tools", get(tools::list))
         .route("/v1/capabilities", get(capabilities::list))
         .route("/v1/capabilities/{id}", get(capabilities::describe))
-        .route("/v1/call/{target}", post(call::call))
+        .route("/v1/call/{target}", json(post(call::call)))
         .route("/v1/calls", get(history::list))
         .route("/v1/calls/{id}", get(history::one).delete(history::cancel))
         .route("/v1/calls/{id}/events", get(history::events))
-        .route("/v1/provide", post(provide::provide))
-        .route("/v1/provide/{session}/calls/{id}/progress", post(provide::progress))
-        .route("/v1/provide/{session}/calls/{id}/input", post(provide::input))
-        .route("/v1/provide/{session}/calls/{id}/result", post(provide::result))
+        .route("/v1/provide", json(post(provide::provide)))
+        .route("/v1/provide/{session}/calls/{id}/progress", json(post(provide::progress)))
+        .route("/v1/provide/{session}/calls/{id}/input", json(post(provide::input)))
+        .route("/v1/provide/{session}/calls/{id}/result", json(post(provide::result)))
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)
         .with_state(api)
+}
+
+/// Routes whose body is JSON, and of no other kind.
+fn json(routes: MethodRouter<Arc<Api>>) -> MethodRouter<Arc<Api>> {
+    routes.route_layer(middleware::from_fn(door::json_only))
 }
 
 async fn no_route(uri: axum::http::Uri) -> Problem {

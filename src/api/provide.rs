@@ -78,7 +78,7 @@ fn asked(document: &Value) -> Result<(Vec<Descriptor>, usize), Problem> {
     let concurrency = match &document["concurrency"] {
         Value::Null => CONCURRENCY_DEFAULT,
         number => {
-            let number = number.as_u64().and_then(|number| usize::try_from(number).ok());
+            let number = body::integer(number).and_then(|number| usize::try_from(number).ok());
             let number = number.filter(|number| (1..=CONCURRENCY_MAX).contains(number));
             number.ok_or_else(|| Problem::bad(format!("concurrency: accepted: 1 to {CONCURRENCY_MAX}")))?
         }
