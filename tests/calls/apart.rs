@@ -331,3 +331,31 @@ fn a_large_result_that_came_before_its_link_broke_is_the_result() {
     a.pool.work();
     assert!(success(&caller.result(&id)) == &large());
 }
+
+#[test]
+fn a_peer_has_no_more_calls_waiting_than_it_may() {
+    let b = Apart::start(None);
+    let peer = Peer::serving(vec![]);
+    let schema = r#"{"type":"string"}"#;
+    let mut provider = Provider::at(&b.socket, vec![with_schema(LARGE, "input_schema", schema)]);
+    let text = Value::from("a".repeat(64 * 1024));
+    let link = peer.connect_to(b.quic);
+    b.pool.shut();
+    let routes: Vec<_> = (0..WAITING_MAX + 1)
+        .map(|_| peer.request(&link, &peer.sealed(&b.did, CAP_INVOKE, None, &by_id(LARGE, text.clone())).1))
+        .collect();
+    let refusal = peer.heard_type(ERROR);
+    assert_eq!(refusal.message.code(), Some(5004), "{:?}", refusal.message);
+    b.pool.holds(WAITING_MAX);
+    // Once to verify it, and once to check its payload: those that wait have their places.
+    b.pool.work();
+    b.pool.holds(WAITING_MAX);
+    b.pool.work();
+    for _ in 0..WAITING_MAX {
+        assert!(params(&provider.taken()) == &text);
+    }
+    drop(routes);
+}
+
+/// Messages of one link that wait at most, as the sidecar has it.
+const WAITING_MAX: usize = 128;

@@ -21,13 +21,15 @@ use crate::net::{Link, Now, Route};
 
 /// A sidecar that meets messages, with the verdicts over the payload of one that is met again.
 pub(super) struct Meeting<'a> {
-    pub(super) sidecar: &'a Arc<Sidecar>,
-    pub(super) judged: &'a [Judged],
+    sidecar: &'a Arc<Sidecar>,
+    judged: &'a [Judged],
+    /// Where a message that is met has waited until here.
+    place: Option<&'a Place>,
 }
 
 impl Meet for Meeting<'_> {
     fn meet(&self, inbound: &Inbound<'_>) -> Result<(), Refusal> {
-        self.sidecar.dispatch(&Inbound { judged: self.judged, ..*inbound })
+        self.sidecar.dispatch(&Inbound { judged: self.judged, ..*inbound }, self.place)
     }
 
     fn is_behind(&self, route: &Route) -> bool {
@@ -36,7 +38,7 @@ impl Meet for Meeting<'_> {
 
     fn put_off(&self, link: &Arc<Link>, route: &Route, unvetted: Unvetted) -> Result<(), Unvetted> {
         let sidecar = self.sidecar;
-        let Some(place) = sidecar.waiting.enter(link, route, unvetted.bytes().len()) else {
+        let Some(place) = sidecar.waiting.enter(link, route, unvetted.bytes().len(), self.place) else {
             return Err(unvetted);
         };
         let (sidecar, link, route) = (Arc::clone(sidecar), Arc::clone(link), route.clone());
@@ -52,14 +54,14 @@ impl Meet for Meeting<'_> {
 impl Sidecar {
     /// Messages as they came.
     pub(super) const fn meeting(self: &Arc<Self>) -> Meeting<'_> {
-        Meeting { sidecar: self, judged: &[] }
+        Meeting { sidecar: self, judged: &[], place: None }
     }
 
     /// One message to the room that deals with its type.
-    fn dispatch(self: &Arc<Self>, inbound: &Inbound<'_>) -> Result<(), Refusal> {
+    fn dispatch(self: &Arc<Self>, inbound: &Inbound<'_>, former: Option<&Place>) -> Result<(), Refusal> {
         match self.hand_on(inbound)? {
             Taken::Done => Ok(()),
-            Taken::Again(again) => self.meet_again(inbound, again),
+            Taken::Again(again) => self.meet_again(inbound, again, former),
         }
     }
 
@@ -92,11 +94,16 @@ impl Sidecar {
     /// Meets a message again once what it waits for has ended.
     ///
     /// **Errors:** 5004 for a peer's call, when as many of its messages wait as may.
-    fn meet_again(self: &Arc<Self>, inbound: &Inbound<'_>, again: Again) -> Result<(), Refusal> {
+    fn meet_again(
+        self: &Arc<Self>,
+        inbound: &Inbound<'_>,
+        again: Again,
+        former: Option<&Place>,
+    ) -> Result<(), Refusal> {
         let (link, route, bytes) = (inbound.link, inbound.route, inbound.payload.len());
         let is_asked = !link.kind().is_local() && inbound.envelope.typ == Type::CapInvoke.code();
         let place = match is_asked {
-            true => self.waiting.enter(link, route, bytes).ok_or_else(|| self.too_many())?,
+            true => self.waiting.enter(link, route, bytes, former).ok_or_else(|| self.too_many())?,
             // What the agent asks for is its own, and what peers answer was asked for.
             false => self.waiting.admit(link, route, bytes),
         };
@@ -107,7 +114,7 @@ impl Sidecar {
             match vetted {
                 Some(vetted) => sidecar.take_vetted(place, &link, &route, &Ok(vetted), &judged),
                 None => {
-                    let meeting = Meeting { sidecar: &sidecar, judged: &judged };
+                    let meeting = Meeting { sidecar: &sidecar, judged: &judged, place: Some(&place) };
                     sidecar.door.take_all(&link, [(&route, &payload)].into_iter(), &meeting);
                     sidecar.leave(place, &route);
                 }
@@ -124,7 +131,8 @@ impl Sidecar {
         vetted: &Result<Arc<Vetted>, EnvelopeError>,
         judged: &[Judged],
     ) {
-        self.door.take_vetted(link, route, vetted, &Meeting { sidecar: self, judged });
+        let meeting = Meeting { sidecar: self, judged, place: Some(&place) };
+        self.door.take_vetted(link, route, vetted, &meeting);
         self.leave(place, route);
     }
 

@@ -39,10 +39,18 @@ pub(super) struct Place {
 }
 
 impl Waiting {
-    /// Takes in a message of `bytes`; `None` when as many of its link wait as may.
-    pub(super) fn enter(self: &Arc<Self>, link: &Link, route: &Route, bytes: usize) -> Option<Place> {
+    /// Takes in a message of `bytes`; `None` when as many of its link wait as may. The place that it leaves for this one does
+    /// not count.
+    pub(super) fn enter(
+        self: &Arc<Self>,
+        link: &Link,
+        route: &Route,
+        bytes: usize,
+        former: Option<&Place>,
+    ) -> Option<Place> {
         let mut state = lock(&self.state);
-        let of_link = state.entries.iter().filter(|entry| entry.link == link.id());
+        let is_former = |entry: &Entry| former.is_some_and(|former| former.number == entry.number);
+        let of_link = state.entries.iter().filter(|entry| entry.link == link.id() && !is_former(entry));
         let (count, all) = of_link.fold((0, bytes), |(count, all), entry| (count + 1, all + entry.bytes));
         // One is let in however large it is.
         if count >= WAITING_MAX || (count > 0 && all > WAITING_BYTES_MAX) {
@@ -133,6 +141,6 @@ impl Drop for Place {
 }
 
 /// Messages of one link that wait at most: more would only wait longer, and their memory with them.
-const WAITING_MAX: usize = 256;
+const WAITING_MAX: usize = 128;
 /// The same in bytes: four of the largest.
 const WAITING_BYTES_MAX: usize = 64 * 1024 * 1024;
