@@ -8,6 +8,7 @@
 mod decode;
 mod encoded;
 mod error;
+mod held;
 mod id;
 mod keys;
 mod recipients;
@@ -23,6 +24,7 @@ use crate::limits::{FUTURE_SKEW_MS_MAX, ID_TS_SKEW_MS_MAX, NONCE_BYTES, SIGNATUR
 
 pub use encoded::Encoded;
 pub use error::{EnvelopeError, EnvelopeErrorKind};
+pub use held::Held;
 pub use id::{InvalidMessageId, MessageId};
 pub use recipients::Recipients;
 pub use seal::{Draft, Ext};

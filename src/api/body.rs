@@ -12,8 +12,18 @@ use tokio::time::timeout;
 use super::Api;
 use super::problem::Problem;
 use crate::client::{JsonFault, cbor_of_json, value_of_json};
+use crate::net::Tasks;
 
 impl Api {
+    /// Does what takes long for so many bytes of JSON or CBOR: on the compute pool, unless they are few.
+    pub(super) async fn apart<T: Send + 'static>(
+        &self,
+        bytes: usize,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> T {
+        apart(&self.system.tasks, bytes, work).await
+    }
+
     /// All of a body. **Errors:** 413, 408, or 400 for one that breaks off.
     pub(super) async fn read(&self, head: &HeaderMap, body: Body) -> Result<Bytes, Problem> {
         let bytes_max = self.options.body_bytes_max;
@@ -38,6 +48,22 @@ impl Api {
                 Err(problem.status(StatusCode::REQUEST_TIMEOUT).closes())
             }
         }
+    }
+}
+
+/// What [`Api::apart`] does.
+pub(super) async fn apart<T: Send + 'static>(
+    tasks: &Tasks,
+    bytes: usize,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> T {
+    if bytes < APART_BYTES_MIN {
+        return work();
+    }
+    match tasks.compute(work).await {
+        Some(done) => done,
+        // A panic ends the process.
+        None => std::future::pending().await,
     }
 }
 
@@ -88,6 +114,8 @@ impl IntoResponse for Json {
 
 /// Up to here a double holds every integer.
 const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
+/// From here on JSON may take longer to read or write than links may wait: some 100 microseconds.
+const APART_BYTES_MIN: usize = 8 * 1024;
 /// CBOR's `null`.
 const CBOR_NULL: u8 = 0xf6;
 

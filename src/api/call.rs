@@ -30,7 +30,8 @@ pub(super) async fn call(
     body: Body,
 ) -> Result<Response, Problem> {
     let mut asked = Asked::read(&target, &uri, &head)?;
-    let params = body::payload(&api.read(&head, body).await?)?.into();
+    let read = api.read(&head, body).await?;
+    let params = api.apart(read.len(), move || body::payload(&read)).await?.into();
     // A key that is known may have run: what its provider has become since refuses nothing.
     let is_known = asked.key.as_deref().is_some_and(|key| api.keys.is_known(key));
     if let Some(built) = asked.built.filter(|_| !is_known) {
@@ -39,10 +40,11 @@ pub(super) async fn call(
     let call = api.make(&asked, params).await?;
     Ok(match asked.wants {
         Wants::Later => later(&call),
-        Wants::Events => sse::response(Events { call, after: 0 }),
+        Wants::Events => sse::response(Events { call, after: 0 }, &api.system.tasks),
         Wants::Result { cbor } => {
             let ended = call.ended().await;
-            answered(&call, &ended, cbor)
+            let bytes = if cbor { 0 } else { ended.bytes() };
+            api.apart(bytes, move || answered(&call, &ended, cbor)).await
         }
     })
 }

@@ -50,16 +50,25 @@ pub(super) async fn list(State(api): State<Arc<Api>>, uri: Uri) -> Result<Json, 
     Ok(Json(document))
 }
 
-pub(super) async fn one(State(api): State<Arc<Api>>, Path(id): Path<String>) -> Result<Json, Problem> {
+pub(super) async fn one(State(api): State<Arc<Api>>, Path(id): Path<String>) -> Result<Response, Problem> {
     let id = parsed(&id)?;
     let client = api.client().await?;
     let known = client.calls_of(id).await.map_err(|error| Problem::of_request(&error))?.calls;
+    let mut bytes = 0;
     let mut document = match api.calls.get(&id) {
-        Some(call) => state(&call, call.is_ended().as_deref()),
+        Some(call) => {
+            let ended = call.is_ended();
+            bytes = ended.as_ref().map_or(0, |ended| ended.bytes());
+            api.apart(bytes, move || state(&call, ended.as_deref())).await
+        }
         // Made by a former process of this sidecar, or by somebody else's request.
         None => match api.keys.of_call(&id) {
             Some(key) => match api.keys.recorded(&key).await {
-                Some(ended) => state(&Call::new(id, key.terms.capability.clone()), Some(&ended)),
+                Some(ended) => {
+                    bytes = ended.bytes();
+                    let call = Call::new(id, key.terms.capability.clone());
+                    api.apart(bytes, move || state(&call, Some(&ended))).await
+                }
                 // Whoever gives the key again learns more.
                 None => json!({"call": id.to_string(), "capability": key.terms.capability}),
             },
@@ -80,7 +89,7 @@ pub(super) async fn one(State(api): State<Arc<Api>>, Path(id): Path<String>) -> 
         }
     }
     document["known"] = known.iter().map(call_json).collect();
-    Ok(Json(document))
+    Ok(api.apart(bytes, move || Json(document).into_response()).await)
 }
 
 pub(super) async fn events(
@@ -96,7 +105,7 @@ pub(super) async fn events(
             .map_err(|_| Problem::bad(format!("Last-Event-ID: {text:?} is no number that an event had")))?,
     };
     let call = api.calls.get(&id).ok_or_else(|| unknown(id))?;
-    Ok(sse::response(Events { call, after }))
+    Ok(sse::response(Events { call, after }, &api.system.tasks))
 }
 
 pub(super) async fn cancel(State(api): State<Arc<Api>>, Path(id): Path<String>) -> Result<Response, Problem> {

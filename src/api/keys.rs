@@ -18,6 +18,7 @@ use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 
 use super::Api;
+use super::body::apart;
 use super::calls::Ended;
 use super::problem::Problem;
 use super::record;
@@ -100,14 +101,15 @@ impl Keys {
         &self,
         text: &str,
         terms: &Terms,
-        params: &[u8],
+        params: &Bytes,
         ttl: Duration,
     ) -> Result<Arc<Key>, Problem> {
         if !(1..=KEY_BYTES_MAX).contains(&text.len()) {
             return Err(Problem::bad(format!("Idempotency-Key: accepted: 1 to {KEY_BYTES_MAX} bytes")));
         }
         let hash = Sha256::digest(text).into();
-        let digest = digest(terms.name(), params);
+        let (name, params) = (terms.name().to_owned(), params.clone());
+        let digest = apart(&self.system.tasks, params.len(), move || digest(&name, &params)).await;
         let key = match self.find(&hash) {
             Some(key) => key,
             None => self.make(hash, digest, terms, ttl)?,

@@ -47,12 +47,13 @@ pub(super) async fn provide(
     head: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
-    let document = body::document(&api.read(&head, body).await?)?;
+    let read = api.read(&head, body).await?;
+    let document = api.apart(read.len(), move || body::document(&read)).await?;
     let (descriptors, concurrency) = asked(&document)?;
     let random = api.system.random.bytes();
     let id = random.map_err(|error| Problem::refused(Code::UNAVAILABLE, error.to_string()))?;
     let (events, waiting) = mpsc::channel(concurrency.saturating_add(CANCELS_QUEUED));
-    let session = Arc::new(Session::new(SessionId(id), concurrency, events));
+    let session = Arc::new(Session::new(SessionId(id), concurrency, events, api.system.tasks.clone()));
     let client = api.open().await?;
     let serving = Arc::clone(&session);
     let served = client.serve(api.options.provider_calls_max, move |invocation| {
@@ -62,9 +63,10 @@ pub(super) async fn provide(
     served.map_err(|error| Problem::of_request(&error))?;
     // Calls may come from the moment on that it is declared.
     api.providers.sessions().insert(session.id, Arc::clone(&session));
+    let tasks = api.system.tasks.clone();
     let stream = Stream { client, waiting, api, session, ready: Some(ready(&descriptors, concurrency)) };
     stream.client.declare(&descriptors).await.map_err(|error| Problem::of_request(&error))?;
-    Ok(sse::response(stream))
+    Ok(sse::response(stream, &tasks))
 }
 
 /// The capabilities that a request declares, and how many calls its agent takes at once.
@@ -157,7 +159,7 @@ impl Source for Stream {
         Box::pin(async move {
             if let Some(mut data) = self.ready.take() {
                 data["session"] = self.session.id.to_string().into();
-                return Some(Event { number: None, name: "ready", data });
+                return Some(Event::new("ready", data));
             }
             tokio::select! {
                 biased;

@@ -76,7 +76,7 @@ pub use link::{Kind, Link, LinkId, Route};
 pub use meter::{Levels, Limit};
 pub use outbox::SendError;
 pub use settings::{FRAME_PROGRESS_BYTES, Settings};
-pub use system::{Clock, Now, Random, Spawn, System, Task, Tasks, WallClock, runtime};
+pub use system::{Clock, Now, Random, Spawn, System, Task, Tasks, WallClock, Work, runtime};
 #[cfg(feature = "peer")]
 pub use system::{Network, Udp};
 #[cfg(feature = "peer")]

@@ -364,6 +364,11 @@ impl Route {
         }
     }
 
+    /// Whether the stream carries one call and nothing else.
+    pub fn is_single(&self) -> bool {
+        self.stream.single.is_some()
+    }
+
     /// Whether both routes are the same stream of the same link.
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.stream, &other.stream)

@@ -68,7 +68,8 @@ pub(in super::super) async fn result(
     body: Body,
 ) -> Result<StatusCode, Problem> {
     let (session, id) = named(&api, &path)?;
-    let answer = answer(&body::document(&api.read(&head, body).await?)?)?;
+    let read = api.read(&head, body).await?;
+    let answer = api.apart(read.len(), move || answer(&body::document(&read)?)).await?;
     session.answer(id, answer).map_err(|gone| ended(id, gone))?;
     Ok(StatusCode::NO_CONTENT)
 }

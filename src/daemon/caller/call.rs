@@ -19,6 +19,7 @@ use tokio::sync::Notify;
 use crate::daemon::account::access::TraceId;
 use crate::daemon::account::audit::Audited;
 use crate::daemon::context::judge::Judged;
+use crate::daemon::context::seal::{Sealed, Unsealed};
 use crate::daemon::context::{Inbound, Refusal, lock};
 use crate::net::{Link, Route};
 use crate::schema::Artifact;
@@ -41,6 +42,8 @@ pub(super) struct RelayedCall {
     pub(super) progress: Mutex<Progress>,
     /// The last verdict over its params that took long.
     pub(super) judged: Mutex<Option<Judged>>,
+    /// The last copy of it that took long to sign, until it leaves.
+    pub(super) sealed: Mutex<Option<(Unsealed, Sealed)>>,
 }
 
 /// When a call came, and until when it lasts.
@@ -217,6 +220,12 @@ impl RelayedCall {
 
     pub(super) fn invoked(&self) -> Invoked {
         lock(&self.invoked).clone()
+    }
+
+    /// The signed copy of this, if that is what was signed last.
+    pub(super) fn take_sealed(&self, unsealed: &Unsealed) -> Option<Sealed> {
+        let (of, sealed) = lock(&self.sealed).take()?;
+        (of.is_same(unsealed)).then_some(sealed)
     }
 
     /// Keeps the body where it went out, in place of where it came in: a large one is held once.

@@ -60,6 +60,7 @@ impl Caller {
                 chosen: None,
             }),
             judged: Mutex::default(),
+            sealed: Mutex::default(),
         });
         match self.outgoing.add_call(&call) {
             Added::New => {}

@@ -8,10 +8,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::Ctx;
+use super::vetted::LARGE_BYTES;
 use crate::schema::{Artifact, ArtifactError, Side, Violation};
 
-/// Payloads from which even a plain check takes longer than links may wait.
-const LARGE_BYTES: usize = 64 * 1024;
 /// Steps of a check on the links' thread: some 100 microseconds.
 const STEPS_AT_ONCE: u64 = 20_000;
 
@@ -24,6 +23,12 @@ pub(in crate::daemon) struct Judged {
     artifact: Arc<Artifact>,
     side: Side,
     verdict: Verdict,
+}
+
+impl Judged {
+    pub(in crate::daemon) const fn fits(&self) -> bool {
+        self.verdict.is_ok()
+    }
 }
 
 /// The verdict over a message's one payload, if it is there: among `judged`, or one that takes no time. `None` when it is to

@@ -11,6 +11,7 @@ mod reply;
 pub(in crate::daemon) mod requests;
 pub(in crate::daemon) mod seal;
 pub(in crate::daemon) mod times;
+pub(in crate::daemon) mod vetted;
 pub(in crate::daemon) mod wire;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

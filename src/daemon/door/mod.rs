@@ -16,6 +16,7 @@ use capd_proto::identity::Keyring;
 
 use self::admission::Admission;
 use self::reload::Reread;
+pub(in crate::daemon) use self::take::Meet;
 use super::account::Account;
 use super::context::Ctx;
 use super::directory::Directory;

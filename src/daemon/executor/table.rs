@@ -106,6 +106,7 @@ pub(super) enum Stage {
 }
 
 /// A call's one result, made and not yet known to whoever waits for it.
+#[derive(Clone)]
 pub(super) struct Concluded {
     /// Its CAP_RESULT.
     pub(super) envelope: Encoded,

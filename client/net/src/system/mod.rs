@@ -26,7 +26,7 @@ pub(crate) use datagrams::DATAGRAM_BYTES_MAX;
 pub use random::Random;
 pub(crate) use readiness::{Descriptor, WhenWritable, watch};
 pub use runtime::runtime;
-pub use tasks::{Spawn, Task, Tasks};
+pub use tasks::{Spawn, Task, Tasks, Work};
 #[cfg(feature = "peer")]
 pub use udp::{Network, Udp};
 
