@@ -166,6 +166,11 @@ impl Problem {
         problem
     }
 
+    /// What an ERROR says of it: code, words, and details.
+    pub(super) fn wire(&self) -> (Code, &str, Option<&Value>) {
+        (self.0.code, &self.0.detail, self.0.details.as_ref())
+    }
+
     /// The document.
     pub(super) fn json(&self) -> Value {
         let title = self.0.code.name().unwrap_or("UNKNOWN_CODE");

@@ -178,7 +178,8 @@ pub(super) async fn start_on(
         serve_processes(&sidecar, &config, declaration, helper)?;
     }
     sidecar::start(&sidecar);
-    api::start(&host, api_system, api_options(&config), Arc::new(sidecar.journal.clone()), keys);
+    let api = api::start(&host, api_system, api_options(&config), Arc::new(sidecar.journal.clone()), keys);
+    let _first = sidecar.api.set(api);
     let bound = listen(&config, &host).await?;
     peers::dial(&host, &config)?;
     tracing::info!(did = %sidecar.ctx.did(), "ready");

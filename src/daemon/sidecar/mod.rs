@@ -1,15 +1,16 @@
 //! Messages and outcomes in; the room that each is for told.
 //!
 //! [`service`] is what links see, [`dispatch`] hands each message on, [`invoke`] and [`request`] choose where several rooms
-//! could deal with one. [`workers`] run for as long as the sidecar does.
+//! could deal with one, and [`keyed`] hands calls with a key to the front that keeps keys. [`workers`] run for as long as the sidecar does.
 
 mod dispatch;
 mod invoke;
+mod keyed;
 mod request;
 mod service;
 mod workers;
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use capd_proto::ledger::JournalId;
 
@@ -25,6 +26,7 @@ use super::door::Door;
 use super::executor::Executor;
 use super::journal::Tags;
 use super::{caller, executor};
+use crate::api::Api;
 use crate::net::Route;
 use crate::store::Journal;
 
@@ -44,6 +46,8 @@ pub(in crate::daemon) struct Sidecar {
     pub(in crate::daemon) journal_id: JournalId,
     /// Streams whose messages are to be met again, and whether their peer has reset them meanwhile.
     pub(in crate::daemon) waiting: Mutex<Vec<(Route, bool)>>,
+    /// What makes the calls that have a key, whichever way they came.
+    pub(in crate::daemon) api: OnceLock<Arc<Api>>,
 }
 
 /// What a piece of the journal's work was for, in whichever room.

@@ -1,6 +1,6 @@
 //! A configuration in; the rooms of a sidecar, made from the lowest up, out.
 
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use capd_proto::ledger::Limits;
 
@@ -153,6 +153,7 @@ pub(super) fn rooms<M: Medium>(
             journal,
             journal_id,
             waiting: Mutex::default(),
+            api: OnceLock::new(),
         }
     });
     peers::take(&sidecar, &configured);
