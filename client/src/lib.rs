@@ -226,10 +226,22 @@ impl Client {
         Ok(CallHandle::new(id, self.clone(), listener, request.key.is_some()))
     }
 
-    /// Asks for a call of this agent to be cancelled.
+    /// Asks for a call of this agent to be cancelled; once more, when the link is lost and can be opened anew in the time
+    /// of a request.
     ///
     /// **Errors:** [`ClientError`]; that there is no such call is no error but [`CancelState::Unknown`].
     pub async fn cancel(&self, id: MessageId) -> Result<CancelState, ClientError> {
+        match self.cancel_once(id).await {
+            Err(ClientError::Closed(reason)) if self.again.is_some() => {
+                let wait = self.core.request_timeout.min(self.wait());
+                let live = self.live(again::later(Instant::now(), wait)).await;
+                live.map_err(|_| ClientError::Closed(reason))?.cancel_once(id).await
+            }
+            state => state,
+        }
+    }
+
+    async fn cancel_once(&self, id: MessageId) -> Result<CancelState, ClientError> {
         let body = bodies::cancel(id);
         let message = Outgoing::new(Type::Request, &self.core.did, &body);
         let reply = self.request(&message, Type::Response, self.core.request_timeout).await?;
