@@ -431,5 +431,10 @@ const PROGRESS_MAX: usize = 64;
 /// Longest wait for a link to close in good order.
 const CLOSE_WAIT: Duration = Duration::from_secs(35);
 
+/// The README's examples compile.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 #[cfg(test)]
 mod tests;

@@ -36,7 +36,7 @@ pub fn all() -> Vec<Scenario> {
 
 /// Scenarios that are about HTTP alone, and why the binary link has no counterpart. They count neither as passed nor as
 /// missing.
-pub const OF_HTTP_ALONE: [(&str, &str); 30] = [
+pub const OF_HTTP_ALONE: [(&str, &str); 22] = [
     (
         "error-without-a-problem-5xx",
         "an HTTP status without a problem; the link has ERROR and CAP_RESULT, which always say",
@@ -55,20 +55,12 @@ pub const OF_HTTP_ALONE: [(&str, &str); 30] = [
     ("stream-gives-events-it-does-not-know", "named events; a message type that is not known is 1005"),
     ("stream-of-a-call-that-was-forgotten", "events as a resource that can be 404"),
     ("cancel-of-a-call-that-has-ended", "a second request for the call's id, which the link tells by itself"),
-    ("async-result-is-an-error", "events of a call by its id; on the link whoever made the call hears them"),
-    ("async-result-after-a-cut", "events of a call by its id; on the link whoever made the call hears them"),
-    ("async-result-after-a-restart", "GET /v1/calls/{id}, a document of the HTTP front"),
-    ("async-error-after-a-restart", "GET /v1/calls/{id}, a document of the HTTP front"),
-    ("async-running-after-a-restart", "GET /v1/calls/{id}, a document of the HTTP front"),
-    ("async-result-that-nobody-has-recorded", "GET /v1/calls/{id}, a document of the HTTP front"),
-    ("async-result-of-an-unknown-call", "GET /v1/calls/{id}, a document of the HTTP front"),
     ("async-state", "GET /v1/calls/{id}, a document of the HTTP front"),
     ("async-state-of-an-unknown-call", "GET /v1/calls/{id}, a document of the HTTP front"),
     (
         "async-calls-are-listed",
         "documents of calls that only HTTP's front has; the link lists records with every field",
     ),
-    ("discover-filters", "words to look for, which the HTTP front looks for itself"),
     ("discover-describes", "a description in one document, of the HTTP front"),
     ("discover-the-sidecar-itself", "GET /v1/self, a document of the HTTP front"),
     (
@@ -84,7 +76,43 @@ pub const OF_HTTP_ALONE: [(&str, &str); 30] = [
     ("tcp-wrong-token", "a status for each request; over the link the token is proven when it opens"),
 ];
 
-/// Why a scenario is not of this link.
-pub fn of_http_alone(name: &str) -> Option<&'static str> {
-    OF_HTTP_ALONE.iter().find(|(found, _)| *found == name).map(|(_, why)| *why)
+/// Scenarios of what this crate cannot do, and what that is.
+pub const MISSING: [(&str, &str); 8] = [
+    (
+        "async-result-is-an-error",
+        "the result of a call by its id alone; over the link, give the call's key again",
+    ),
+    (
+        "async-result-after-a-cut",
+        "the result of a call by its id alone; over the link, give the call's key again",
+    ),
+    (
+        "async-result-after-a-restart",
+        "the result of a call by its id alone; over the link, give the call's key again",
+    ),
+    (
+        "async-error-after-a-restart",
+        "the result of a call by its id alone; over the link, give the call's key again",
+    ),
+    (
+        "async-running-after-a-restart",
+        "the result of a call by its id alone; over the link, give the call's key again",
+    ),
+    (
+        "async-result-that-nobody-has-recorded",
+        "the result of a call by its id alone; over the link, give the call's key again",
+    ),
+    (
+        "async-result-of-an-unknown-call",
+        "the result of a call by its id alone; over the link, give the call's key again",
+    ),
+    ("discover-filters", "words to look for among capabilities"),
+];
+
+/// Why a scenario is not played, and what it counts as.
+pub fn unplayed(name: &str) -> Option<(&'static str, &'static str)> {
+    let found =
+        |list: &'static [(&str, &str)]| list.iter().find(|(found, _)| *found == name).map(|(_, why)| *why);
+    let elsewhere = found(&OF_HTTP_ALONE).map(|why| ("elsewhere", why));
+    elsewhere.or_else(|| found(&MISSING).map(|why| ("missing", why)))
 }
