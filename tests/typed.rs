@@ -17,9 +17,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use capd_client::proto::code::Code;
 use capd_client::proto::message::CancelState;
+use capd_client::proto::negotiate::Negotiate;
 use capd_client::{
-    Agent, CallOptions, Capability, Client, ClientError, Endpoint, Event, Invocation, Options, Outcome,
-    Query, ToolFormat, WireError,
+    Agent, BuiltAgainst, CallOptions, CallRequest, Capability, Client, ClientError, Endpoint, Event,
+    Invocation, Options, Outcome, Query, Schema, Target, ToolFormat, WireError,
 };
 use pr_reviewer::{ReviewPrRequest, ReviewPrRequestSeverity, ReviewPrResponseVerdict};
 use serde_json::{Value, json};
@@ -340,4 +341,43 @@ async fn a_client_and_an_agent_that_come_before_their_sidecar_wait_for_it() {
     let again = client.call_typed::<_, u64>("org.example.count", &params, CallOptions::default());
     assert_eq!(soon(again).await, Ok(1 + u64::from(refused.is_none())));
     drop((restarted, serving));
+}
+
+#[tokio::test]
+async fn a_call_with_a_key_says_what_it_calls_and_a_proof_needs_a_key() {
+    let calls = Arc::<AtomicUsize>::default();
+    let sidecar = Sidecar::start();
+    let _serving = Serving::new(&sidecar, counter(&calls), "org.example.count:1.0.0").await;
+    let client = client_of(&sidecar).await;
+    let outcome = async |request: CallRequest| soon(client.call(request).unwrap().outcome()).await;
+    let name = || "org.example.count".parse().unwrap();
+    let schema =
+        Schema { sha256: "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a", json: "{}" };
+    let built = BuiltAgainst { input: Some(schema), output: None };
+    let version = Some("1.0.0".parse().unwrap());
+    let exactly = Target::Name { name: name(), version: version.clone(), negotiate: None };
+    let wanted = Negotiate { preferred: version, ..Negotiate::default() };
+    let preferred = Target::Name { name: name(), version: None, negotiate: Some(wanted) };
+    for (request, why) in [
+        (CallRequest::new(Target::newest(name())).built_against(built), "need ext.capd-key"),
+        (CallRequest::new(preferred).key("k"), "names one of"),
+        (CallRequest::new(Target::newest(name())).key("k".repeat(256)), "1 to 255 bytes"),
+        (CallRequest::new(Target::newest(name())).key(""), "1 to 255 bytes"),
+        (CallRequest::new(Target::newest(name())).key("k").thread_id(&[0xff][..]), "UTF-8"),
+    ] {
+        let error = outcome(request).await.unwrap_err();
+        assert_eq!((error.outcome(), error.code()), (Outcome::Refused, Code::BAD_REQUEST), "{error}");
+        assert!(error.to_string().contains(why), "{error}");
+    }
+    assert_eq!(calls.load(Ordering::SeqCst), 0);
+
+    // What is served has no schema, so what was built against {} must be there to be compared.
+    let request = || CallRequest::new(exactly.clone()).key("l").built_against(built);
+    let ClientError::Refused(unknown) = outcome(request()).await.unwrap_err() else { panic!("it is known") };
+    assert_eq!(unknown.details_json(), Some(json!({"unknown_schemas": [schema.sha256]})), "{unknown}");
+    let other = Schema { json: "true", ..schema };
+    let refused = soon(client.put_schema(&other)).await.unwrap_err();
+    assert_eq!((refused.outcome(), calls.load(Ordering::SeqCst)), (Outcome::Refused, 0), "{refused}");
+    soon(client.put_schema(&schema)).await.unwrap();
+    assert_eq!(outcome(request()).await.unwrap().json(), Some(json!(1)));
 }
