@@ -12,7 +12,7 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep_until};
 
 use super::again::{PAUSE_MAX, PAUSE_MIN, later};
-use super::call::Heard;
+use super::handle::Heard;
 use super::typed::Event;
 use super::{
     Answer, BuiltAgainst, CALL_GRACE, CallHandle, CallOptions, CallRequest, Client, ClientError, Progress,

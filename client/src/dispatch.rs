@@ -12,7 +12,7 @@ use capd_proto::message::{ErrorBody, Message, Type};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::sleep_until;
 
-use super::call::Outcome;
+use super::handle::Outcome;
 use super::notices::{Accepted, Teller};
 use super::outgoing::Outgoing;
 use super::provide::{Serving, Way};

@@ -3,7 +3,7 @@
 //! A [`Client`] is one local link to a sidecar. It speaks as that sidecar's agent: it calls and asks, and it can
 //! [`serve`](Client::serve) what it [`declare`](Client::declare)s. Its sidecar checks times and signatures of what comes
 //! from elsewhere, so the client matches answers by `reply_to` and reads their bodies, and no more. Read in this order:
-//! `call` is what a caller says and gets, `notices` what it hears meanwhile and how the call ends, `calls` what became of
+//! `call` is what a caller says and gets, `handle` a call on its way, `notices` what it hears meanwhile and how the call ends, `calls` what became of
 //! calls, `audit` what the sidecar has accounted for, `query` and `schema` what there is to call, `provide` the other side, `validated` what checks payloads there,
 //! `typed` a call over serde's types, with its `options`, which `attempts` makes again where that cannot run it twice and
 //! `again` opens a link for, `outcome` what its error says of its effect, `tools` the same for language models, `agent`
@@ -20,6 +20,7 @@ mod dispatch;
 mod document;
 mod endpoint;
 mod error;
+mod handle;
 mod json;
 mod metrics;
 mod notices;
@@ -61,7 +62,7 @@ pub use capd_net as net;
 pub use capd_proto as proto;
 
 pub use agent::{Agent, Capability};
-pub use call::{Answer, CallHandle, CallRequest, Progress, Session, Target, Trace};
+pub use call::{Answer, CallRequest, Progress, Session, Target, Trace};
 pub use calls::{CallFilter, CallList};
 pub use capd_proto::message::{
     CallSide, CallState, CancelState, JournalCounters, ListedCall, Order, ResultStatus, Role, WantedState,
@@ -69,6 +70,7 @@ pub use capd_proto::message::{
 pub use document::{call_json, descriptor_hashes, descriptor_json, peer_json};
 pub use endpoint::Endpoint;
 pub use error::{ClientError, Violation, WireError};
+pub use handle::CallHandle;
 pub use json::{JsonFault, cbor_of_json, value_of_json};
 pub use options::{BuiltAgainst, CallOptions, Schema};
 pub use outcome::Outcome;

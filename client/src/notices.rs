@@ -10,7 +10,7 @@ use capd_proto::envelope::MessageId;
 use tokio::sync::Notify;
 
 use super::Progress;
-use super::call::Heard;
+use super::handle::Heard;
 
 /// A queue that keeps `notices_max` for a slow listener, and the end, an `E`, besides.
 pub(super) fn notices<E>(notices_max: usize) -> (Teller<E>, Listener<E>) {
@@ -138,7 +138,7 @@ impl<E> Listener<E> {
     }
 }
 
-impl Listener<super::call::Outcome> {
+impl Listener<super::handle::Outcome> {
     /// What was said next, the end included; `None` once that was heard. Cancelling this future loses nothing.
     pub(super) async fn heard(&mut self) -> Option<Heard> {
         loop {

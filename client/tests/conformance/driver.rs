@@ -15,6 +15,7 @@ use serde_json::{Map, Value, json};
 
 use crate::agent::Provided;
 use crate::scripted::Sidecar;
+use crate::world::PATIENCE;
 
 /// What performs the steps.
 pub struct Driver {
@@ -105,11 +106,18 @@ impl Driver {
         if let Some(client) = &self.client {
             return Ok(client.clone());
         }
-        // The call's own time bounds the wait as well.
-        let wait = timeout.map_or(self.wait, |timeout| timeout.min(self.wait));
-        let options = Options { wait, ..Options::default() };
-        let client =
-            Client::connect_within(self.endpoint.clone(), options).await.map_err(|error| (error, None))?;
+        let scenario = &self.sidecar.world.scenario;
+        let client = if scenario["listen"].is_null() && scenario["cut_connections"].is_null() {
+            // It is there, and a machine that is busy is no part of the scenario.
+            let options = Options { wait: self.wait, connect_timeout: PATIENCE, ..Options::default() };
+            Client::connect(self.endpoint.clone(), options).await
+        } else {
+            // The call's own time bounds the wait as well.
+            let wait = timeout.map_or(self.wait, |timeout| timeout.min(self.wait));
+            let options = Options { wait, ..Options::default() };
+            Client::connect_within(self.endpoint.clone(), options).await
+        };
+        let client = client.map_err(|error| (error, None))?;
         self.client = Some(client.clone());
         Ok(client)
     }

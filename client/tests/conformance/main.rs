@@ -27,6 +27,7 @@ use capd_net::local::{self, Token};
 use capd_net::{Host, Seed, Settings, System};
 use serde_json::{Value, json};
 use tokio::net::{TcpSocket, TcpStream, UnixListener};
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
@@ -42,9 +43,13 @@ async fn every_scenario_that_the_link_has_a_place_for_passes() {
         assert!(scenarios.iter().any(|scenario| scenario.name == name), "there is no scenario {name}");
     }
     let only = std::env::var("CAPD_SCENARIO").unwrap_or_default();
-    let mut playing = JoinSet::new();
+    let (mut playing, places) = (JoinSet::new(), Arc::new(Semaphore::new(AT_ONCE)));
     for (at, scenario) in scenarios.into_iter().enumerate().filter(|(_, it)| it.name.starts_with(&only)) {
-        playing.spawn(async move { (at, played(scenario).await) });
+        let places = Arc::clone(&places);
+        playing.spawn(async move {
+            let _place = places.acquire_owned().await;
+            (at, played(scenario).await)
+        });
     }
     let mut results = playing.join_all().await;
     results.sort_by_key(|(at, _)| *at);
@@ -111,10 +116,18 @@ async fn until_listening(world: &World) {
 fn listen_unix(host: &Arc<Host>, world: &Arc<World>, path: PathBuf) -> Endpoint {
     let endpoint = Endpoint::Unix(path.clone());
     let (host, world) = (Arc::clone(host), Arc::clone(world));
+    let is_later = world.scenario["listen"].is_object();
+    let at_once = (!is_later).then(|| UnixListener::bind(&path).unwrap());
     tokio::spawn(async move {
-        until_listening(&world).await;
-        // The scenario may be over.
-        let Ok(listener) = UnixListener::bind(path) else { return };
+        let listener = match at_once {
+            Some(listener) => listener,
+            None => {
+                until_listening(&world).await;
+                // The scenario may be over, and its folder gone.
+                let Ok(listener) = UnixListener::bind(path) else { return };
+                listener
+            }
+        };
         let mut cut = world.scenario["cut_connections"].as_u64().unwrap_or(0);
         while let Ok((stream, _)) = listener.accept().await {
             if cut > 0 {
@@ -136,9 +149,17 @@ async fn listen_tcp(host: &Arc<Host>, world: &Arc<World>) -> Endpoint {
     socket.bind(any).unwrap();
     let endpoint = Endpoint::Tcp { addr: socket.local_addr().unwrap(), token };
     let world = Arc::clone(world);
+    let is_later = world.scenario["listen"].is_object();
+    let (socket, at_once) =
+        if is_later { (Some(socket), None) } else { (None, Some(socket.listen(64).unwrap())) };
     tokio::spawn(async move {
-        until_listening(&world).await;
-        let listener = socket.listen(64).unwrap();
+        let listener = match (at_once, socket) {
+            (Some(listener), _) => listener,
+            (None, socket) => {
+                until_listening(&world).await;
+                socket.expect("it is one of both").listen(64).unwrap()
+            }
+        };
         while let Ok((mut near, _)) = listener.accept().await {
             tokio::spawn(async move {
                 let mut far = TcpStream::connect(own).await.unwrap();
@@ -149,6 +170,8 @@ async fn listen_tcp(host: &Arc<Host>, world: &Arc<World>) -> Endpoint {
     endpoint
 }
 
+/// Scenarios that are played at once.
+const AT_ONCE: usize = 16;
 /// Longest time for the steps of one scenario.
 const STEPS_TIME: Duration = Duration::from_secs(40);
 /// Longest time for what follows the last step; only a failing scenario takes so long.
