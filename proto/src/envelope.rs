@@ -196,6 +196,11 @@ impl<'a> Envelope<'a> {
         self.ext_value(key)?.bytes().ok()
     }
 
+    /// Whether there is an extension field of this name, whatever its value is.
+    pub fn ext_has(&self, key: &str) -> bool {
+        self.ext_value(key).is_some()
+    }
+
     /// A reader at the value of an extension field.
     fn ext_value(&self, key: &str) -> Option<Reader<'a>> {
         let mut reader = Reader::new(self.ext?);

@@ -140,6 +140,14 @@ pub const EXT_CAPABILITY_ID: &str = "capability_id";
 /// The `ext` field of an invoke that names the executor's journal: an executor with another journal refuses it.
 /// **Source:** PROTOCOL 8.
 pub const EXT_JOURNAL: &str = "capd-journal";
+/// The `ext` field of an agent's invoke that has its idempotency key. **Source:** PROTOCOL 7.3; ours.
+pub const EXT_KEY: &str = "capd-key";
+/// The `ext` fields of an agent's invoke that have the hashes of both schemas that it was built against. Ours.
+pub const EXT_BUILT_AGAINST: [&str; 2] = ["capd-input-schema", "capd-output-schema"];
+/// The `ext` field of what a sidecar answers to an invoke with a key: the call that the key stands for. Ours.
+pub const EXT_CALL: &str = "capd-call";
+/// The `ext` field of a result that was recorded before. Ours.
+pub const EXT_REPLAYED: &str = "capd-replayed";
 /// The descriptor format we write. **Source:** PROTOCOL 7.2.
 pub const CAPABILITIES_VERSION: &str = "1.0";
 

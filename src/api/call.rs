@@ -29,16 +29,11 @@ pub(super) async fn call(
     head: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
-    let mut asked = Asked::read(&target, &uri, &head)?;
+    let (asked, wants) = (Asked::read(&target, &uri, &head)?, Wants::of(&head));
     let read = api.read(&head, body).await?;
     let params = api.apart(read.len(), move || body::payload(&read)).await?.into();
-    // A key that is known may have run: what its provider has become since refuses nothing.
-    let is_known = asked.key.as_deref().is_some_and(|key| api.keys.is_known(key));
-    if let Some(built) = asked.built.filter(|_| !is_known) {
-        api.prove(&api.client().await?, built, &mut asked.terms).await?;
-    }
-    let call = api.make(&asked, params).await?;
-    Ok(match asked.wants {
+    let call = api.begin(asked, params).await?;
+    Ok(match wants {
         Wants::Later => later(&call),
         Wants::Events => sse::response(Events { call, after: 0 }, &api.system.tasks),
         Wants::Result { cbor } => {
@@ -50,14 +45,13 @@ pub(super) async fn call(
 }
 
 /// What a request asks for.
-struct Asked {
-    terms: Terms,
-    ttl: Option<Duration>,
-    trace: Trace,
-    key: Option<String>,
+pub(super) struct Asked {
+    pub(super) terms: Terms,
+    pub(super) ttl: Option<Duration>,
+    pub(super) trace: Trace,
+    pub(super) key: Option<String>,
     /// Both schemas that the caller's code was built against.
-    built: Option<[Option<ContentHash>; 2]>,
-    wants: Wants,
+    pub(super) built: Option<[Option<ContentHash>; 2]>,
 }
 
 /// How the answer is to come.
@@ -95,7 +89,6 @@ impl Asked {
             trace: Trace { parent: text(&TRACEPARENT)?, state: text(&TRACESTATE)? },
             key: text(&KEY)?,
             built: text(&BUILT_AGAINST)?.map(|text| schemas::built_against(&text)).transpose()?,
-            wants: Wants::of(head),
         })
     }
 }
@@ -120,6 +113,20 @@ impl Wants {
 }
 
 impl Api {
+    /// Makes a call once what it was built against is proven, and follows it.
+    pub(super) async fn begin(
+        self: &Arc<Self>,
+        mut asked: Asked,
+        params: Bytes,
+    ) -> Result<Arc<Call>, Problem> {
+        // A key that is known may have run: what its provider has become since refuses nothing.
+        let is_known = asked.key.as_deref().is_some_and(|key| self.keys.is_known(key));
+        if let Some(built) = asked.built.filter(|_| !is_known) {
+            self.prove(&self.client().await?, built, &mut asked.terms).await?;
+        }
+        self.make(&asked, params).await
+    }
+
     /// Makes a call, and follows it; one whose key is known is found again.
     async fn make(self: &Arc<Self>, asked: &Asked, params: Bytes) -> Result<Arc<Call>, Problem> {
         let Some(text) = &asked.key else {

@@ -48,8 +48,9 @@ struct Said {
     end: Option<Arc<Ended>>,
 }
 
+/// One thing that a call says.
 #[derive(Clone)]
-enum Told {
+pub(super) enum Told {
     Accepted,
     Progress(Progress),
     End,
@@ -208,6 +209,19 @@ impl Call {
         }
     }
 
+    /// Waits for what it says behind that of this number; the end is said with how it ended. `None` behind the end.
+    pub(super) async fn told_after(&self, after: u64) -> Option<(u64, Told, Option<Arc<Ended>>)> {
+        loop {
+            // Made before the look, so that what is said between both is heard.
+            let told = self.wake.notified();
+            match self.event_after(after) {
+                Next::Told(number, what, ended) => return Some((number, what, ended)),
+                Next::Over => return None,
+                Next::Nothing => told.await,
+            }
+        }
+    }
+
     /// Its first event behind that of this number, as far as it is kept.
     fn event_after(&self, after: u64) -> Next {
         let said = self.said();
@@ -268,17 +282,9 @@ pub(super) struct Events {
 impl Source for Events {
     fn next(&mut self) -> Pin<Box<dyn Future<Output = Option<Event>> + Send + '_>> {
         Box::pin(async move {
-            loop {
-                let told = self.call.wake.notified();
-                match self.call.event_after(self.after) {
-                    Next::Told(number, what, ended) => {
-                        self.after = number;
-                        return Some(self.call.event(number, &what, ended));
-                    }
-                    Next::Over => return None,
-                    Next::Nothing => told.await,
-                }
-            }
+            let (number, what, ended) = self.call.told_after(self.after).await?;
+            self.after = number;
+            Some(self.call.event(number, &what, ended))
         })
     }
 }

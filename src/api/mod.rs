@@ -7,7 +7,8 @@
 //! Read in this order: `serve` accepts connections, `door` admits requests, `problem` writes errors, `body` reads
 //! bodies, `link` leads to the sidecar. Then there is one file for each group of routes: `capabilities`, `about`,
 //! `call`, `history` and `provide`. `calls` remembers calls, and `keys` keeps their keys on disk. `schemas` proves
-//! calls before they are sent. `tools` and `openapi` describe the capabilities to other programs.
+//! calls before they are sent, and `keyed` makes calls with a key that arrive over a local link. `tools` and `openapi`
+//! describe the capabilities to other programs.
 
 mod about;
 mod body;
@@ -16,6 +17,7 @@ mod calls;
 mod capabilities;
 mod door;
 mod history;
+mod keyed;
 mod keys;
 mod link;
 mod openapi;
@@ -38,6 +40,7 @@ use axum::{Router, middleware};
 use crate::client::Client;
 use crate::net::{Host, System};
 use crate::store::{Desk, LoadedKey};
+pub(crate) use keyed::KeyedCall;
 use problem::Problem;
 
 /// What the owner chose about HTTP.
@@ -76,7 +79,15 @@ pub(crate) struct Api {
 
 /// Answers HTTP on the local listeners of `host` from here on. `desk` writes keys down, and `keys` are those that a former
 /// process left.
-pub fn start(host: &Arc<Host>, system: System, options: Options, desk: Arc<dyn Desk>, keys: Vec<LoadedKey>) {
+///
+/// The front is given back for what reaches it over local links instead: calls with a key, and schemas.
+pub(crate) fn start(
+    host: &Arc<Host>,
+    system: System,
+    options: Options,
+    desk: Arc<dyn Desk>,
+    keys: Vec<LoadedKey>,
+) -> Arc<Api> {
     let api = Arc::new(Api {
         host: Arc::downgrade(host),
         calls: calls::Calls::new(options.calls_max),
@@ -87,7 +98,8 @@ pub fn start(host: &Arc<Host>, system: System, options: Options, desk: Arc<dyn D
         link: tokio::sync::Mutex::default(),
         providers: provide::Providers::default(),
     });
-    host.answer_http(Arc::new(serve::HttpFront::new(api)));
+    host.answer_http(Arc::new(serve::HttpFront::new(Arc::clone(&api))));
+    api
 }
 
 /// The routes.

@@ -11,8 +11,7 @@ use super::Api;
 use super::body::Json;
 use super::capabilities::everything;
 use super::problem::Problem;
-use super::tools::newest;
-use crate::client::{Client, Offer};
+use crate::client::{Client, Offer, newest};
 
 pub(super) async fn document(State(api): State<Arc<Api>>) -> Result<Json, Problem> {
     let client = api.client().await?;

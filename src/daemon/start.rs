@@ -180,7 +180,8 @@ pub(super) async fn start_on(
         serve_processes(&sidecar, &config, declaration, helper)?;
     }
     sidecar::start(&sidecar);
-    api::start(&host, api_system, api_options(&config), Arc::new(sidecar.journal.clone()), keys);
+    let api = api::start(&host, api_system, api_options(&config), Arc::new(sidecar.journal.clone()), keys);
+    let _first = sidecar.api.set(api);
     let mut bound = listen(&config, &host).await?;
     bound.health = listen_health(&config, &sidecar).await?;
     peers::dial(&host, &config)?;

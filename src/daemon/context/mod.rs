@@ -21,7 +21,7 @@ use capd_proto::identity::{Did, Identity};
 pub(in crate::daemon) use inbound::{Inbound, Taken};
 pub(in crate::daemon) use refusal::Refusal;
 use requests::Slots;
-pub(in crate::daemon) use seal::Outbound;
+pub(in crate::daemon) use seal::{ANSWER_TTL_MS, Outbound};
 use tokio_util::future::FutureExt as _;
 use tokio_util::sync::CancellationToken;
 

@@ -8,6 +8,7 @@ use capd_proto::envelope::EnvelopeError;
 use capd_proto::message::{ErrorBody, Message, Type};
 
 use super::Sidecar;
+use super::keyed::is_keyed;
 use super::waiting::Place;
 use crate::daemon::account::meter::CallLimit;
 use crate::daemon::asks::Answer;
@@ -71,6 +72,7 @@ impl Sidecar {
         };
         let is_ours = inbound.is_for(self.ctx.did());
         match typ {
+            Type::CapInvoke if is_keyed(inbound) => self.on_keyed(inbound, is_ours)?,
             Type::CapInvoke => return self.on_invoke(inbound),
             Type::CapQuery if is_ours => return self.desk.on_query(inbound),
             Type::Request => return self.on_request(inbound, is_ours),
@@ -78,6 +80,9 @@ impl Sidecar {
             Type::Error => self.on_error(inbound),
             Type::Processing | Type::Progress | Type::InputRequired => self.on_progress(inbound, typ)?,
             Type::CapDeclare if inbound.envelope.reply_to.is_none() => self.executor.on_declare(inbound)?,
+            Type::DocSend if inbound.link.kind().is_local() && inbound.envelope.reply_to.is_none() => {
+                self.on_schema(inbound)?
+            }
             Type::CapDeclare | Type::DocSend | Type::Response | Type::Pong => self.on_answer(inbound, typ)?,
             Type::Ping if is_ours => self.ctx.reply(inbound, Type::Pong, inbound.body),
             Type::DocRequest if is_ours => self.desk.on_doc_request(inbound)?,

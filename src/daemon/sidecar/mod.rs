@@ -1,16 +1,18 @@
 //! Passes messages and outcomes to their rooms.
 //!
 //! [`service`] is the interface to links, [`dispatch`] passes each message on, [`invoke`] and [`request`] choose
-//! between rooms. [`workers`] run as long as the sidecar does.
+//! between rooms, [`keyed`] passes calls with a key to the front that keeps keys. [`workers`] run as long as the sidecar
+//! does.
 
 mod dispatch;
 mod invoke;
+mod keyed;
 mod request;
 mod service;
 mod waiting;
 mod workers;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use capd_proto::ledger::JournalId;
 
@@ -27,6 +29,7 @@ use super::door::Door;
 use super::executor::Executor;
 use super::journal::Tags;
 use super::{caller, executor};
+use crate::api::Api;
 use crate::store::Journal;
 
 /// All rooms of one sidecar.
@@ -45,6 +48,8 @@ pub(in crate::daemon) struct Sidecar {
     pub(in crate::daemon) journal_id: JournalId,
     /// Messages that are still to be met.
     pub(in crate::daemon) waiting: Arc<Waiting>,
+    /// Makes the calls that have a key, whichever way they came.
+    pub(in crate::daemon) api: OnceLock<Arc<Api>>,
 }
 
 /// What a piece of the journal's work was for, in whichever room.

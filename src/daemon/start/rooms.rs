@@ -1,6 +1,6 @@
 //! Makes the rooms of a sidecar, from the lowest up.
 
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use capd_proto::ledger::Limits;
 
@@ -153,6 +153,7 @@ pub(super) fn rooms<M: Medium>(
             journal,
             journal_id,
             waiting: Arc::default(),
+            api: OnceLock::new(),
         }
     });
     peers::take(&sidecar, &configured);
