@@ -157,7 +157,7 @@ impl Source for Stream {
         Box::pin(async move {
             if let Some(mut data) = self.ready.take() {
                 data["session"] = self.session.id.to_string().into();
-                return Some(Event { number: None, name: "ready", data });
+                return Some(Event { number: None, name: "ready", data: data.to_string() });
             }
             tokio::select! {
                 biased;
