@@ -107,8 +107,28 @@ pub(super) struct Json(pub(super) Value);
 
 impl IntoResponse for Json {
     fn into_response(self) -> Response {
+        Text(self.0.to_string()).into_response()
+    }
+}
+
+/// An object with one more member, whose value is JSON already: large values are not copied into a tree first.
+pub(super) fn with_member(mut object: String, name: &str, value: &str) -> String {
+    let end = object.pop();
+    debug_assert_eq!(end, Some('}'), "it is an object");
+    let separator = if object.ends_with('{') { "\"" } else { ",\"" };
+    for part in [separator, name, "\":", value, "}"] {
+        object.push_str(part);
+    }
+    object
+}
+
+/// An answer that is JSON already.
+pub(super) struct Text(pub(super) String);
+
+impl IntoResponse for Text {
+    fn into_response(self) -> Response {
         let kind = [(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))];
-        (kind, self.0.to_string()).into_response()
+        (kind, self.0).into_response()
     }
 }
 

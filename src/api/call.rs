@@ -8,12 +8,13 @@ use axum::extract::{Path, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
+use capd_proto::cbor::json::to_json_text;
 use capd_proto::envelope::MessageId;
 use capd_proto::limits::TTL_MS_MAX;
 use capd_proto::message::ContentHash;
 use serde_json::{Value, json};
 
-use super::body::{self, Json};
+use super::body::{self, Json, Text};
 use super::calls::{Call, Ended, Events};
 use super::keys::{self, Key};
 use super::problem::Problem;
@@ -199,9 +200,9 @@ pub(super) fn answered(call: &Call, ended: &Ended, cbor: bool) -> Response {
             let kind = [(header::CONTENT_TYPE, HeaderValue::from_static(CBOR))];
             (kind, answer.result.clone()).into_response()
         }
-        Ok(answer) => match answer.json() {
-            Some(result) => Json(result).into_response(),
-            None => not_json(call.id).into_response(),
+        Ok(answer) => match to_json_text(&answer.result) {
+            Ok(result) => Text(result).into_response(),
+            Err(_) => not_json(call.id).into_response(),
         },
     };
     let fields = response.headers_mut();

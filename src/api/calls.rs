@@ -7,10 +7,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use capd_proto::cbor::json::to_json_text;
 use capd_proto::envelope::MessageId;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::Notify;
 
+use super::body::with_member;
 use super::keys::Key;
 use super::problem::Problem;
 use super::sse::{Event, Source};
@@ -236,7 +238,8 @@ impl Call {
     fn event(self: &Arc<Self>, number: u64, told: &Told, ended: Option<Arc<Ended>>) -> Event {
         let event = match (told, ended) {
             (Told::Accepted, _) | (Told::End, None) => {
-                Event::new("accepted", json!({"call": self.id.to_string(), "capability": self.capability}))
+                let data = json!({"call": self.id.to_string(), "capability": self.capability});
+                Event::new("accepted", data.to_string())
             }
             (Told::Progress(progress), _) => {
                 let (name, data) = progress_event(progress);
@@ -289,25 +292,26 @@ impl Source for Events {
     }
 }
 
-fn progress_event(progress: &Progress) -> (&'static str, Value) {
-    match progress {
+fn progress_event(progress: &Progress) -> (&'static str, String) {
+    let (name, data) = match progress {
         Progress::Processing { status_text, eta_ms, cancellable } => {
             ("processing", json!({"status_text": status_text, "eta_ms": eta_ms, "cancellable": cancellable}))
         }
         Progress::Progress { pct } => ("progress", json!({"progress_pct": pct})),
         Progress::InputRequired { prompt } => ("input_required", json!({"prompt": prompt})),
-    }
+    };
+    (name, data.to_string())
 }
 
-fn end_event(call: &Call, ended: &Ended) -> (&'static str, Value) {
+fn end_event(call: &Call, ended: &Ended) -> (&'static str, String) {
     let answer = match &ended.outcome {
         Ok(answer) => answer,
-        Err(error) => return ("error", Problem::of_call(error, call.id).json()),
+        Err(error) => return ("error", Problem::of_call(error, call.id).json().to_string()),
     };
-    match answer.json() {
-        None => ("error", call::not_json(call.id).json()),
-        Some(result) => {
-            let mut data = json!({"call": call.id.to_string(), "result": result});
+    match to_json_text(&answer.result) {
+        Err(_) => ("error", call::not_json(call.id).json().to_string()),
+        Ok(result) => {
+            let mut data = json!({"call": call.id.to_string()});
             data["capability"] = call::chosen(call, answer).into();
             data["execution_ms"] = answer.execution_time_ms.into();
             for (key, is_set) in [("deprecated", answer.is_deprecated), ("replayed", ended.replayed)] {
@@ -315,7 +319,7 @@ fn end_event(call: &Call, ended: &Ended) -> (&'static str, Value) {
                     data[key] = true.into();
                 }
             }
-            ("result", data)
+            ("result", with_member(data.to_string(), "result", &result))
         }
     }
 }

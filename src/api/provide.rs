@@ -159,7 +159,7 @@ impl Source for Stream {
         Box::pin(async move {
             if let Some(mut data) = self.ready.take() {
                 data["session"] = self.session.id.to_string().into();
-                return Some(Event::new("ready", data));
+                return Some(Event::new("ready", data.to_string()));
             }
             tokio::select! {
                 biased;

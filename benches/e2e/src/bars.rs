@@ -1,5 +1,6 @@
 //! Figures in; what they must be, and whether they are, out.
 
+use crate::fronts::{Fronts, Row};
 use crate::large::Large;
 use crate::load::Round;
 use crate::measure::{Figures, Series, median, middle};
@@ -108,6 +109,30 @@ fn beside(figures: &Figures) -> Vec<Bar> {
         bars.extend(large(quic, capd));
     }
     bars
+}
+
+/// What is held against Dapr.
+pub(crate) fn beside_dapr(fronts: &Fronts) -> Vec<Bar> {
+    [Subject::Http, Subject::HttpPush].into_iter().flat_map(|subject| over_dapr(fronts, subject)).collect()
+}
+
+fn over_dapr(fronts: &Fronts, subject: Subject) -> [Bar; 4] {
+    let rows = fronts.of(subject).zip(fronts.of(Subject::Dapr));
+    let over = |of: fn(&Row) -> f64| rows.map(|(row, dapr)| of(row) / of(dapr));
+    let bar = |what: &str, bound, value| Bar {
+        what: format!("{what}: {} over Dapr", subject.title()),
+        bound,
+        value,
+        unit: "×",
+    };
+    let rate = over(|row| median(&row.series.many, Round::calls_per_s));
+    let time = over(|row| median(&row.series.one, |round| round.p50_us));
+    [
+        bar("calls/s", Bound::AtLeast(3.0), rate),
+        bar("p50 of one call", Bound::AtMost(0.5), time),
+        bar("memory of both sidecars at first", Bound::AtMost(0.3), over(|row| row.memory[0])),
+        bar("memory of both sidecars after the calls", Bound::AtMost(0.3), over(|row| row.memory[1])),
+    ]
 }
 
 fn large(quic: &Large, capd: &Large) -> Vec<Bar> {

@@ -3,9 +3,9 @@
 //!
 //! ```text
 //! cargo run --release                    # in this folder: builds capd as it is shipped, measures, prints the table
-//! cargo run --release -- --write         # the table into docs/evidence/performance.md as well
+//! cargo run --release -- --write         # the table into docs/evidence/performance.md as well; with --http, that part's alone
 //! cargo run --release -- --only channel,grpc --rounds 1
-//! cargo run --release -- --large         # or --memory, --fleet: only that part
+//! cargo run --release -- --large         # or --memory, --fleet, --http: only that part
 //! cargo run --release -- --steady 30     # memory, minute by minute
 //! cargo run --release -- --test          # every role once, for fractions of a second: nothing worth keeping
 //! ```
@@ -13,20 +13,23 @@
 //! The binary runs itself again with a role. Read in this order: [`payload`] is what travels, [`load`] how a caller
 //! keeps calls going and times them, [`role`] how a process of ours is told what to do. The roles: [`agents`] speak to
 //! sidecars, [`forward`] is what two proxies that only forward can do, over the connections of [`quic`], [`grpc`] is
-//! tonic, [`nats`] a broker. [`world`] starts the processes that carry one [`subject`], [`sidecar`] those that are
-//! `capd`, [`disk`] takes the time of a commit, [`measure`] alternates the rounds; [`fleet`], [`large`] and [`memory`] are
-//! the parts beside the table, [`steady`] is a run of its own. [`bars`] holds the figures against what they must be, [`report`] makes the table.
+//! tonic, [`nats`] a broker, [`http`] what speaks HTTP, and [`dapr`] its sidecars. [`world`] starts the processes that carry one [`subject`], [`sidecar`] those that are
+//! `capd`, [`disk`] takes the time of a commit, [`measure`] alternates the rounds; [`fleet`], [`large`], [`memory`] and
+//! [`fronts`] are the parts beside the table, [`steady`] is a run of its own. [`bars`] holds the figures against what they must be, [`report`] makes the table.
 
 #![allow(clippy::unwrap_used, reason = "whatever fails here ends the benchmark")]
 #![allow(clippy::disallowed_methods, reason = "real processes are measured in real time")]
 
 mod agents;
 mod bars;
+mod dapr;
 #[path = "../../journal/disk.rs"]
 mod disk;
 mod fleet;
 mod forward;
+mod fronts;
 mod grpc;
+mod http;
 mod large;
 mod load;
 mod measure;
@@ -77,8 +80,11 @@ pub(crate) struct Args {
     /// The part about many capabilities and peers.
     #[arg(long)]
     fleet: bool,
+    /// The part about HTTP: agents in any language, Dapr, bare proxies.
+    #[arg(long)]
+    http: bool,
     /// Only memory under calls that keep coming, for so many minutes.
-    #[arg(long, value_name = "MINUTES", conflicts_with_all = ["write", "only", "large", "memory", "fleet"], value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "MINUTES", conflicts_with_all = ["write", "only", "large", "memory", "fleet", "http"], value_parser = clap::value_parser!(u16).range(1..))]
     steady: Option<u16>,
     /// Each host, the caller's and the provider's, with a core of its own; otherwise the system places the processes.
     #[arg(long)]
@@ -86,6 +92,9 @@ pub(crate) struct Args {
     /// The sidecar's program; otherwise it is built, optimised.
     #[arg(long)]
     capd: Option<PathBuf>,
+    /// The folder of Dapr's programs; otherwise the one that `dapr.sh` fills, if it has.
+    #[arg(long)]
+    dapr: Option<PathBuf>,
     /// The broker's program; otherwise the one that is installed, if any.
     #[arg(long)]
     nats_server: Option<PathBuf>,

@@ -8,6 +8,7 @@ use crate::Args;
 use crate::agents::TTL_S;
 use crate::disk::Disk;
 use crate::fleet;
+use crate::fronts::{self, Fronts};
 use crate::large::{self, Large};
 use crate::load::{Load, Round};
 use crate::memory::{self, Cost};
@@ -41,6 +42,8 @@ pub(crate) struct Figures {
     pub(crate) large: Option<[Large; 3]>,
     /// What one more of something takes of the sidecars' memory.
     pub(crate) memory: Vec<Cost>,
+    /// What speaks HTTP.
+    pub(crate) fronts: Option<Fronts>,
     /// One commit of one change, between the rounds with one in flight. **Units:** microseconds.
     pub(crate) commits_us: Vec<f64>,
     /// The part of all cores' time that went to anything but the subjects of the table, while they were measured.
@@ -55,6 +58,11 @@ pub(crate) struct Figures {
 }
 
 impl Figures {
+    /// Whether there is anything but [`Figures::fronts`].
+    pub(crate) fn has_more_than_fronts(&self) -> bool {
+        !(self.series.is_empty() && self.memory.is_empty()) || self.fleet.is_some() || self.large.is_some()
+    }
+
     /// The series of a subject, if it was measured.
     pub(crate) fn of(&self, subject: Subject) -> Option<&Series> {
         self.series.iter().find(|(of, _)| *of == subject).map(|(_, series)| series)
@@ -89,8 +97,7 @@ pub(crate) fn measure(args: &Args) -> Figures {
         // They would only be in the way from here on.
         run.worlds.clear();
     }
-    let has_no_part = !(args.fleet || args.large || args.memory);
-    let is_whole = has_no_part && args.only.is_empty();
+    let is_whole = args.has_no_part() && args.only.is_empty();
     if args.fleet || is_whole {
         figures.fleet = Some(fleet::measure(&run.programs, run.rounds, &many, &one));
     }
@@ -100,6 +107,11 @@ pub(crate) fn measure(args: &Args) -> Figures {
     if args.memory || is_whole {
         let sizes = if args.test { memory::Sizes::TRIAL } else { memory::Sizes::WHOLE };
         figures.memory = memory::measure(&run.programs, sizes, many);
+    }
+    let fronts: Vec<_> =
+        Subject::FRONTS.into_iter().filter(|subject| args.wants(*subject, args.http)).collect();
+    if !fronts.is_empty() {
+        figures.fronts = Some(fronts::measure(&run.programs, &fronts, run.rounds, &many, &one));
     }
     figures
 }
@@ -116,17 +128,29 @@ fn programs(args: &Args) -> Programs {
     let capd = args.capd.as_ref().map_or_else(built, from_here);
     let nats_server = args.nats_server.as_ref().map(from_here).or_else(|| installed("nats-server"));
     let fleet = if args.test { Fleet::TRIAL } else { Fleet::WHOLE };
-    Programs { capd, nats_server, is_placed: args.hosts, fleet, ttl_s: TTL_S }
+    let fronts = fronts::Programs::find(args.dapr.as_ref().map(from_here));
+    Programs { capd, nats_server, fronts, is_placed: args.hosts, fleet, ttl_s: TTL_S }
+}
+
+impl Args {
+    const fn has_no_part(&self) -> bool {
+        !(self.fleet || self.large || self.memory || self.http)
+    }
+
+    /// Whether a subject is asked for by its name, by the part it belongs to, or because nothing is.
+    fn wants(&self, subject: Subject, is_its_part: bool) -> bool {
+        if self.only.is_empty() {
+            return is_its_part || self.has_no_part();
+        }
+        self.only.iter().any(|name| subject.name().starts_with(name.as_str()))
+    }
 }
 
 impl Run {
     fn prepare(args: &Args) -> Self {
         let programs = programs(args);
         let is_wanted = |subject: &Subject| {
-            let only = |name: &String| subject.name().starts_with(name.as_str());
-            let is_named = args.only.iter().any(only);
-            (is_named || args.only.is_empty() && !(args.fleet || args.large || args.memory))
-                && (*subject != Subject::Nats || programs.nats_server.is_some())
+            args.wants(*subject, false) && (*subject != Subject::Nats || programs.nats_server.is_some())
         };
         let subjects = Subject::TABLE.into_iter().filter(is_wanted);
         let worlds = subjects.map(|subject| (subject, subject.start(&programs))).collect();

@@ -13,6 +13,8 @@ use serde_json::{Value, json};
 pub(crate) const REQUEST_BYTES: usize = 400;
 /// Bytes of its result: what [`response_bytes`] makes of [`REQUEST_BYTES`].
 pub(crate) const RESPONSE_BYTES: usize = 300;
+/// Params and results of calls in the part about HTTP, both ways.
+pub(crate) const HTTP_BYTES: usize = 300;
 /// Params and results of calls that carry much, both ways.
 pub(crate) const LARGE_BYTES: usize = 1024 * 1024;
 
@@ -23,35 +25,61 @@ pub(crate) const OUTPUT_SCHEMA: &str = r#"{"type":"object","properties":{"days":
 
 /// The length of the result of params of this length.
 pub(crate) const fn response_bytes(request_bytes: usize) -> usize {
-    if request_bytes == LARGE_BYTES { LARGE_BYTES } else { request_bytes / 4 * 3 }
+    match request_bytes {
+        HTTP_BYTES | LARGE_BYTES => request_bytes,
+        other => other / 4 * 3,
+    }
 }
 
 /// Params of so many bytes: one CBOR item.
 pub(crate) fn request(bytes: usize) -> Bytes {
+    padded(bytes, params(), cbor)
+}
+
+/// The same as one JSON document of so many bytes.
+pub(crate) fn request_json(bytes: usize) -> Bytes {
+    padded(bytes, params(), json)
+}
+
+fn params() -> Value {
     let stations: Vec<_> = [("NL-0001-A", 1), ("NL-0002-B", 25), ("NL-0003-C", 300)]
         .into_iter()
         .map(|(id, weight)| json!({"id": id, "weight": weight}))
         .collect();
     let city = "Amsterdam Noord, Buikslotermeerplein 12";
-    padded(bytes, json!({"city": city, "units": "metric", "days": 5, "stations": stations, "note": ""}))
+    json!({"city": city, "units": "metric", "days": 5, "stations": stations, "note": ""})
 }
 
 /// The result of params of so many bytes: one CBOR item.
 pub(crate) fn response(request_bytes: usize) -> Bytes {
+    padded(response_bytes(request_bytes), result(), cbor)
+}
+
+/// The same as one JSON document of the result's length.
+pub(crate) fn response_json(request_bytes: usize) -> Bytes {
+    padded(response_bytes(request_bytes), result(), json)
+}
+
+fn result() -> Value {
     let days: Vec<_> = [(4, 11, "rain"), (5, 12, "cloud"), (3, 9, "clear"), (-2, 4, "snow"), (1, 7, "rain")]
         .into_iter()
         .map(|(low, high, sky)| json!({"low": low, "high": high, "sky": sky}))
         .collect();
-    padded(response_bytes(request_bytes), json!({"days": days, "note": ""}))
+    json!({"days": days, "note": ""})
 }
 
-/// CBOR of `value` with a `note` that is as long as it takes.
-fn padded(bytes: usize, mut value: Value) -> Bytes {
-    let encoded = |value: &Value| {
-        let mut item = Vec::new();
-        from_json(value, &mut item);
-        item
-    };
+fn cbor(value: &Value) -> Vec<u8> {
+    let mut item = Vec::new();
+    from_json(value, &mut item);
+    item
+}
+
+fn json(value: &Value) -> Vec<u8> {
+    value.to_string().into()
+}
+
+/// `value` with a `note` that is as long as it takes.
+fn padded(bytes: usize, mut value: Value, encoded: fn(&Value) -> Vec<u8>) -> Bytes {
     let bare = encoded(&value).len();
     // The note's own length takes up to four more bytes.
     let item = (0..=4).find_map(|head| {

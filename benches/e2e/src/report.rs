@@ -4,23 +4,33 @@ use std::fmt::Write as _;
 use std::process::Command;
 
 use crate::Args;
-use crate::bars::{Bar, Bound, bars};
+use crate::bars::{Bar, Bound, bars, beside_dapr};
+use crate::fronts::{Fronts, Row};
 use crate::large::Large;
 use crate::load::Round;
 use crate::measure::{Figures, IN_FLIGHT, LARGE_IN_FLIGHT, ROOT, Series, median, middle};
 use crate::memory::Cost;
 use crate::number::number;
-use crate::payload::{REQUEST_BYTES, RESPONSE_BYTES};
+use crate::payload::{HTTP_BYTES, REQUEST_BYTES, RESPONSE_BYTES};
 use crate::subject::Subject;
 
 /// Prints the section, and writes it where `args` want it.
 pub(crate) fn report(args: &Args, figures: &Figures) {
-    let text = section(args, figures);
-    println!("\n{text}");
+    let mut sections = Vec::new();
+    if figures.has_more_than_fronts() {
+        sections.push(("end to end", section(args, figures)));
+    }
+    if let Some(found) = &figures.fronts {
+        sections.push(("http", fronts(args, figures, found)));
+    }
+    let path = format!("{ROOT}/docs/evidence/performance.md");
+    let mut page = std::fs::read_to_string(&path).unwrap();
+    for (name, text) in &sections {
+        println!("\n{text}");
+        page = replaced(&page, name, text);
+    }
     if args.write {
-        let page = format!("{ROOT}/docs/evidence/performance.md");
-        let old = std::fs::read_to_string(&page).unwrap();
-        std::fs::write(&page, replaced(&old, &text)).unwrap();
+        std::fs::write(&path, page).unwrap();
         println!("written to docs/evidence/performance.md");
     }
 }
@@ -28,7 +38,8 @@ pub(crate) fn report(args: &Args, figures: &Figures) {
 fn section(args: &Args, figures: &Figures) -> String {
     let mut text = String::new();
     let add = &mut text;
-    conditions(add, args, figures);
+    let lengths = format!("Params of {REQUEST_BYTES} bytes, results of {RESPONSE_BYTES}");
+    conditions(add, args, figures, &lengths, figures.others);
     if !figures.series.is_empty() {
         table(add, figures);
         cpu(add, figures);
@@ -38,27 +49,27 @@ fn section(args: &Args, figures: &Figures) -> String {
     text
 }
 
-fn conditions(text: &mut String, args: &Args, figures: &Figures) {
+fn conditions(text: &mut String, args: &Args, figures: &Figures, lengths: &str, others: Option<f64>) {
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     let [rustc, commit] =
         [["rustc", "--version"].as_slice(), &["git", "describe", "--always", "--dirty"]].map(said);
     let locked = |name| version(include_str!("../Cargo.lock"), name);
     let commit = if args.capd.is_some() { "as given" } else { &commit };
-    let others = figures.others.map_or_else(String::new, |others| {
+    let others = others.map_or_else(String::new, |others| {
         let percent = others * 100.0;
         format!(" The kernel and other work had {percent:.0} % of the\ncores meanwhile.")
     });
     let placed = if args.hosts { " Each host had a core of its own." } else { "" };
+    let programs =
+        ["quinn", "tonic", "async-nats", "axum", "hyper"].map(|name| format!("{name} {}", locked(name)));
     writeln!(
         text,
-        "{cores} cores, {}; {rustc}; capd {commit}, quinn {}, tonic {}, async-nats {}.\n\
-         Params of {REQUEST_BYTES} bytes, results of {RESPONSE_BYTES}; every process of one thread, but the journals' and the\n\
-         broker's. {} rounds of each in alternation, {} s with {IN_FLIGHT} calls in flight and half of that with one; the\n\
+        "{cores} cores, {}; {rustc}; capd {commit}, {}.\n\
+         {lengths}; every process of one thread, but the journals', the\n\
+         broker's, Dapr's and Go's. {} rounds of each in alternation, {} s with {IN_FLIGHT} calls in flight and half of that with one; the\n\
          median round, and the least and most of all rounds in parentheses.{others}{placed}\n",
         cpu_model(),
-        locked("quinn"),
-        locked("tonic"),
-        locked("async-nats"),
+        programs.join(", "),
         figures.rounds,
         figures.seconds,
     )
@@ -91,9 +102,50 @@ fn table(text: &mut String, figures: &Figures) {
 }
 
 fn cpu(text: &mut String, figures: &Figures) {
+    cpu_of(text, figures.series.iter().map(|(subject, series)| (*subject, series)));
+}
+
+fn cpu_of<'a>(text: &mut String, all: impl Iterator<Item = (Subject, &'a Series)>) {
     text.push_str("\nCPU time of a call with many in flight, by process:\n\n");
-    for (subject, series) in &figures.series {
+    for (subject, series) in all {
         writeln!(text, "- {}: {}", subject.title(), cpu_said(series)).expect("text takes everything");
+    }
+}
+
+/// The part about HTTP. Memory is that of both processes between the ends.
+fn fronts(args: &Args, figures: &Figures, found: &Fronts) -> String {
+    let Fronts { rows, absent, others } = found;
+    let mut text = String::new();
+    let lengths = format!("Params and results of {HTTP_BYTES} bytes");
+    conditions(&mut text, args, figures, &lengths, Some(*others));
+    table_of(&mut text, rows, absent);
+    cpu_of(&mut text, rows.iter().map(|row| (row.subject, &row.series)));
+    bars_met(&mut text, &beside_dapr(found));
+    text
+}
+
+fn table_of(text: &mut String, rows: &[Row], absent: &[(Subject, String)]) {
+    let memory = ["memory at first, MiB", "after the calls, MiB", "calls made"];
+    line(text, &[["", "calls/s", "p50, µs", "p99, µs", "one call: p50, µs"].as_slice(), &memory].concat());
+    line(text, &["---"; 8]);
+    for Row { subject, series: Series { many, one, .. }, memory, calls } in rows {
+        let [first, after] = memory.map(|bytes| format!("{:.1}", bytes / MIB));
+        line(
+            text,
+            &[
+                subject.title().to_owned(),
+                spread(many, Round::calls_per_s),
+                number(median(many, |round| round.p50_us)),
+                number(median(many, |round| round.p99_us)),
+                spread(one, |round| round.p50_us),
+                first,
+                after,
+                number(*calls as f64),
+            ],
+        );
+    }
+    for (subject, why) in absent {
+        line(text, &[subject.title(), &format!("not measured: {why}"), "", "", "", "", "", ""]);
     }
 }
 
@@ -203,11 +255,12 @@ fn bytes(value: f64) -> String {
     format!("{} bytes", number(value))
 }
 
-/// The page with the section between its markers.
-fn replaced(page: &str, section: &str) -> String {
-    let (before, rest) = page.split_once(BEGIN).expect("the page has a place for it");
-    let (_, after) = rest.split_once(END).expect("the place ends");
-    format!("{before}{BEGIN}\n\n{section}\n{END}{after}")
+/// The page with a section between its markers.
+fn replaced(page: &str, name: &str, section: &str) -> String {
+    let [begin, end] = ["begin", "end"].map(|side| format!("<!-- {name}: {side} -->"));
+    let (before, rest) = page.split_once(&begin).expect("the page has a place for it");
+    let (_, after) = rest.split_once(&end).expect("the place ends");
+    format!("{before}{begin}\n\n{section}\n{end}{after}")
 }
 
 /// The first line of what a command says.
@@ -232,5 +285,4 @@ fn version<'a>(lock: &'a str, name: &str) -> &'a str {
     after.and_then(|after| after.split('"').next()).unwrap_or("unknown")
 }
 
-const BEGIN: &str = "<!-- end to end: begin -->";
-const END: &str = "<!-- end to end: end -->";
+const MIB: f64 = 1024.0 * 1024.0;

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
 use crate::load::{Callee, Load, Round, run};
-use crate::{agents, forward, grpc, nats, quic};
+use crate::{agents, dapr, forward, grpc, http, nats, quic};
 
 /// What one process is.
 #[derive(Clone, Debug, Subcommand)]
@@ -53,6 +53,24 @@ pub(crate) enum Role {
     NatsProvider { to: String },
     /// Makes them.
     NatsCaller { to: String },
+    /// Calls over HTTP.
+    HttpCaller {
+        #[command(flatten)]
+        target: http::Target,
+    },
+    /// A program that answers HTTP.
+    HttpApp,
+    /// Forwards HTTP.
+    HttpProxy { to: String },
+    /// Serves a capability to a sidecar over HTTP.
+    HttpProvider { to: String, token: PathBuf },
+    /// Runs the certificate authority of Dapr.
+    DaprAuthority { files: PathBuf, programs: PathBuf },
+    /// Runs a sidecar of Dapr.
+    DaprSidecar {
+        #[command(flatten)]
+        side: dapr::Side,
+    },
 }
 
 impl Role {
@@ -87,6 +105,12 @@ impl Role {
                 Self::NatsBroker { files, program } => nats::broker(&files, &program).await,
                 Self::NatsProvider { to } => nats::provider(&to).await,
                 Self::NatsCaller { to } => nats::caller(&to).await,
+                Self::HttpCaller { target } => http::caller(target).await,
+                Self::HttpApp => http::app().await,
+                Self::HttpProxy { to } => http::proxy(&to).await,
+                Self::HttpProvider { to, token } => http::provider(&to, &token).await,
+                Self::DaprAuthority { files, programs } => dapr::authority(&files, &programs).await,
+                Self::DaprSidecar { side } => dapr::sidecar(side).await,
             }
         });
     }

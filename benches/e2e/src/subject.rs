@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use crate::agents::{HELD, JOURNALED, UNJOURNALED};
+use crate::fronts::{self, Middle};
 use crate::quic;
-use crate::sidecar::{Setup, Sidecar};
+use crate::sidecar::{Http, Setup, Sidecar};
 use crate::world::{Process, World};
 
 /// What carries calls.
@@ -36,6 +37,26 @@ pub(crate) enum Subject {
     QuicLong,
     /// As [`Subject::Channel`], of a capability whose provider holds the calls it gets.
     Held,
+    /// As [`Subject::Channel`], beside those that follow.
+    Link,
+    /// capd; the caller speaks HTTP, and the provider reads its calls from a stream of events.
+    Http,
+    /// The same with a key for each call.
+    HttpKeyed,
+    /// As [`Subject::Http`], the calls being posted to a program that listens.
+    HttpPush,
+    /// Two proxies of axum.
+    Axum,
+    /// Two sidecars of Dapr.
+    Dapr,
+    /// As [`Subject::HttpKeyed`], the caller being an SDK's.
+    PythonCaller,
+    /// As [`Subject::Http`], the provider being an SDK's.
+    PythonProvider,
+    /// As [`Subject::PythonCaller`].
+    GoCaller,
+    /// As [`Subject::PythonProvider`].
+    GoProvider,
 }
 
 impl Subject {
@@ -49,6 +70,20 @@ impl Subject {
         Self::GrpcProxied,
         Self::GrpcDirect,
         Self::Nats,
+    ];
+
+    /// The subjects of the part about HTTP.
+    pub(crate) const FRONTS: [Self; 10] = [
+        Self::Link,
+        Self::Http,
+        Self::HttpKeyed,
+        Self::HttpPush,
+        Self::Axum,
+        Self::Dapr,
+        Self::PythonCaller,
+        Self::PythonProvider,
+        Self::GoCaller,
+        Self::GoProvider,
     ];
 
     /// Whether its caller makes calls when they are due as well; a caller of forwarding has no task for each.
@@ -80,6 +115,16 @@ impl Subject {
             Self::Quic => "quic",
             Self::QuicLong => "quic-long",
             Self::Held => "held",
+            Self::Link => "link",
+            Self::Http => "http",
+            Self::HttpKeyed => "http-keyed",
+            Self::HttpPush => "http-push",
+            Self::Axum => "axum",
+            Self::Dapr => "dapr",
+            Self::PythonCaller => "python-caller",
+            Self::PythonProvider => "python-provider",
+            Self::GoCaller => "go-caller",
+            Self::GoProvider => "go-provider",
         }
     }
 
@@ -99,6 +144,16 @@ impl Subject {
             Self::Quic => "quinn direct, a stream per call, mTLS",
             Self::QuicLong => "quinn direct, a stream per call, mTLS, long packets",
             Self::Held => "capd, channel mode, calls held by their provider",
+            Self::Link => "capd, the binary link at both ends",
+            Self::Http => "capd, HTTP in, calls read from a stream of events",
+            Self::HttpKeyed => "capd, the same with an idempotency key for each call",
+            Self::HttpPush => "capd, HTTP in, calls posted to a program that listens",
+            Self::Axum => "two bare axum proxies, in the clear",
+            Self::Dapr => "Dapr service invocation, two sidecars, mTLS",
+            Self::PythonCaller => "capd, the Python SDK calls (a key for each call)",
+            Self::PythonProvider => "capd, the Python SDK serves",
+            Self::GoCaller => "capd, the Go SDK calls (a key for each call)",
+            Self::GoProvider => "capd, the Go SDK serves",
         }
     }
 
@@ -106,7 +161,7 @@ impl Subject {
     pub(crate) fn start(self, programs: &Programs) -> World {
         let files = tempfile::Builder::new().prefix("capd-e2e-").tempdir().unwrap();
         let dir = files.path();
-        let few = Setup { signatures: "channel", peers: 0, keeps_results: true };
+        let few = Setup { signatures: "channel", peers: 0, keeps_results: true, http: Http::No };
         let signed = Setup { signatures: "always", ..few };
         let Fleet { capabilities, peers } = programs.fleet;
         let sidecars = |setup, capability| sidecars(programs, dir, setup, capability, 0);
@@ -129,6 +184,16 @@ impl Subject {
             }
             Self::Quic => (quic_direct(dir, "usual"), None),
             Self::QuicLong => (quic_direct(dir, "long"), None),
+            Self::Link => sidecars(Setup { http: Http::Yes, ..few }, UNJOURNALED),
+            Self::Axum => (fronts::axum(), None),
+            Self::Dapr => (fronts::dapr(dir, programs), None),
+            Self::Http
+            | Self::HttpKeyed
+            | Self::HttpPush
+            | Self::PythonCaller
+            | Self::PythonProvider
+            | Self::GoCaller
+            | Self::GoProvider => fronts::agents(self, Middle { programs, dir, setup: few }),
         };
         let world = World { processes, socket, files };
         if programs.is_placed {
@@ -152,6 +217,7 @@ pub(crate) fn host(name: &str) -> Option<usize> {
 pub(crate) struct Programs {
     pub(crate) capd: PathBuf,
     pub(crate) nats_server: Option<PathBuf>,
+    pub(crate) fronts: fronts::Programs,
     /// Whether each host has a core of its own.
     pub(crate) is_placed: bool,
     pub(crate) fleet: Fleet,
@@ -242,13 +308,13 @@ fn nats(dir: &Path, program: &Path) -> Vec<Process> {
     vec![caller, broker, provider]
 }
 
-const CALLER: &str = "caller";
+pub(crate) const CALLER: &str = "caller";
 const SECOND_CALLER: &str = "second caller";
 pub(crate) const SIDECAR_A: &str = "sidecar A";
 pub(crate) const SIDECAR_B: &str = "sidecar B";
 /// Their folders among the files of their world.
 pub(crate) const A_FOLDER: &str = "a";
 pub(crate) const B_FOLDER: &str = "b";
-const PROXY_A: &str = "proxy A";
-const PROXY_B: &str = "proxy B";
-const PROVIDER: &str = "provider";
+pub(crate) const PROXY_A: &str = "proxy A";
+pub(crate) const PROXY_B: &str = "proxy B";
+pub(crate) const PROVIDER: &str = "provider";

@@ -62,6 +62,11 @@ impl World {
         self.processes.iter().map(|process| status_bytes(process.pid, "VmRSS:")).collect()
     }
 
+    /// Memory of each process, of what several share a part each. **Units:** bytes.
+    pub(crate) fn pss_bytes(&self) -> Vec<f64> {
+        self.processes.iter().map(|process| entry_bytes(process.pid, "smaps_rollup", "Pss:")).collect()
+    }
+
     /// Holds each host's processes to a core of the host's own.
     pub(crate) fn place(&self) {
         self.processes.iter().for_each(Process::place);
@@ -109,7 +114,15 @@ impl Process {
 
     /// Starts this program in a role, its arguments after it; and where it is reached.
     pub(crate) fn role(name: &'static str, args: &[&dyn AsRef<OsStr>]) -> (Self, String) {
-        let mut command = Command::new(std::env::current_exe().unwrap());
+        Self::program(name, Command::new(std::env::current_exe().unwrap()), args)
+    }
+
+    /// Starts any program that says where it is reached as a role of this one does.
+    pub(crate) fn program(
+        name: &'static str,
+        mut command: Command,
+        args: &[&dyn AsRef<OsStr>],
+    ) -> (Self, String) {
         command.args(args.iter().map(|arg| arg.as_ref()));
         let (mut process, line) = Self::start(name, command);
         let ready: Ready =
@@ -208,9 +221,13 @@ fn cpu_us(pid: u32) -> f64 {
 
 /// An entry of proc_pid_status(5) that counts in KiB.
 fn status_bytes(pid: u32, entry: &str) -> f64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    entry_bytes(pid, "status", entry)
+}
+
+fn entry_bytes(pid: u32, file: &str, entry: &str) -> f64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap();
     let words = |line: &str| line.strip_prefix(entry)?.split_whitespace().next()?.parse::<f64>().ok();
-    status.lines().find_map(words).expect("every process has it") * 1_024.0
+    text.lines().find_map(words).expect("every process has it") * 1_024.0
 }
 
 /// A program's file, if it is installed.

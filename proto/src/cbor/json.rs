@@ -36,6 +36,90 @@ pub fn to_json(bytes: &[u8]) -> Result<Value, JsonError> {
         .map_err(|message| JsonError { path: if path.is_empty() { "/".into() } else { path }, message })
 }
 
+/// The JSON text of one CBOR item: what [`to_json`] gives, written on one line, without making a value of it.
+///
+/// **Errors:** those of [`to_json`].
+pub fn to_json_text(bytes: &[u8]) -> Result<String, JsonError> {
+    // Most items are texts and small numbers, which take about as many bytes in JSON.
+    let mut out = Vec::with_capacity(bytes.len() + bytes.len() / 4);
+    text(&mut Reader::new(bytes), &mut out, 0)
+        .map_err(|(at, message)| JsonError { path: pointer(bytes, at), message })?;
+    Ok(String::from_utf8(out).expect("JSON is written from texts"))
+}
+
+/// Writes the next item, or says where what is not JSON stands.
+fn text(reader: &mut Reader<'_>, out: &mut Vec<u8>, depth: usize) -> Result<(), (usize, &'static str)> {
+    let start = reader.position();
+    let here = |message: &'static str| move |_: Error| (start, message);
+    let malformed = here("malformed CBOR");
+    let kind = reader.kind().map_err(malformed)?;
+    if depth > CBOR_DEPTH_MAX {
+        return Err((start, "nested too deeply"));
+    }
+    match kind {
+        Kind::Unsigned | Kind::Negative => {
+            let int = reader.int().map_err(malformed)?;
+            if let Ok(int) = u64::try_from(int) {
+                put(serde_json::to_writer(&mut *out, &int));
+            } else {
+                let int = i64::try_from(int).map_err(|_| (start, "integer beyond 64 bits"))?;
+                put(serde_json::to_writer(&mut *out, &int));
+            }
+        }
+        Kind::Bytes => {
+            put(serde_json::to_writer(&mut *out, &URL_SAFE_NO_PAD.encode(reader.bytes().map_err(malformed)?)))
+        }
+        Kind::Text => put(serde_json::to_writer(&mut *out, &*reader.text().map_err(malformed)?)),
+        Kind::Array => {
+            let mut left = reader.array().map_err(malformed)?;
+            let mut before = b'[';
+            while reader.has_next(&mut left) {
+                out.push(before);
+                before = b',';
+                text(reader, out, depth + 1)?;
+            }
+            out.extend_from_slice(if before == b'[' { b"[]" } else { b"]" });
+        }
+        Kind::Map => {
+            let mut left = reader.map().map_err(malformed)?;
+            let mut before = b'{';
+            while reader.has_next(&mut left) {
+                out.push(before);
+                before = b',';
+                put(serde_json::to_writer(
+                    &mut *out,
+                    &*reader.text().map_err(here("map key that is not text"))?,
+                ));
+                out.push(b':');
+                text(reader, out, depth + 1)?;
+            }
+            out.extend_from_slice(if before == b'{' { b"{}" } else { b"}" });
+        }
+        Kind::Bool => put(serde_json::to_writer(&mut *out, &reader.bool().map_err(malformed)?)),
+        Kind::Null => {
+            reader.null().map_err(malformed)?;
+            out.extend_from_slice(b"null");
+        }
+        Kind::Float => {
+            let float = reader.float().map_err(malformed)?;
+            if !float.is_finite() {
+                return Err((start, "number that is not finite"));
+            }
+            put(serde_json::to_writer(&mut *out, &float));
+        }
+        Kind::Tag => return Err((start, "tag has no place in JSON")),
+        Kind::Undefined | Kind::Simple | Kind::Break => {
+            return Err((start, "simple value has no place in JSON"));
+        }
+    }
+    Ok(())
+}
+
+/// That a scalar was written.
+fn put(written: serde_json::Result<()>) {
+    written.expect("memory takes everything");
+}
+
 /// Checks that one CBOR item is within JSON's data model, without building a JSON value.
 ///
 /// Cost is linear in the bytes, and nothing but the path of an error is allocated.

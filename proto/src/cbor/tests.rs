@@ -260,6 +260,8 @@ fn json_view_follows_the_payload_mapping() {
     json::from_json(&json, &mut cbor);
     assert!(is_deterministic(&cbor));
     assert_eq!(json::to_json(&cbor).unwrap(), json);
+    assert_eq!(json::to_json_text(&cbor).unwrap(), r#"{"a":[1,-2,0.5,null,true,"x"],"b":{}}"#);
+    assert_eq!(json::to_json_text(&bytes("82a06161")).unwrap(), r#"[{},"a"]"#);
     assert_eq!(json::to_json(&bytes("4101")).unwrap(), json!("AQ"));
     for (hex, path) in [
         ("3bffffffffffffffff", "/"),
@@ -273,6 +275,7 @@ fn json_view_follows_the_payload_mapping() {
     ] {
         let error = json::to_json(&bytes(hex));
         assert_eq!(json::check_json(&bytes(hex)), error.clone().map(drop), "{hex}");
+        assert_eq!(json::to_json_text(&bytes(hex)).map(drop), error.clone().map(drop), "{hex}");
         if path.is_empty() {
             assert!(error.is_ok());
         } else {
@@ -453,6 +456,18 @@ proptest! {
         prop_assert_eq!(&joined, &rewritten);
         prop_assert_eq!(deterministic_len(&given, &mut scratch), Ok(rewritten.len()));
         prop_assert_eq!(json::check_json(&given), json::to_json(&given).map(drop));
+        let text = json::to_json_text(&given);
+        prop_assert_eq!(text.clone().map(drop), json::check_json(&given));
+        if let (Ok(text), Ok(value)) = (text, json::to_json(&given)) {
+            // A value may have its members in another order.
+            let sorted = |text: &str| {
+                let mut bytes = text.as_bytes().to_vec();
+                bytes.sort_unstable();
+                bytes
+            };
+            prop_assert_eq!(sorted(&text), sorted(&value.to_string()));
+            prop_assert!(serde_json::from_str::<serde_json::Value>(&text).is_ok());
+        }
         for end in 0..given.len() {
             prop_assert!(check(&given[..end]).is_err());
         }

@@ -120,7 +120,8 @@ fn error_of(error: &Value) -> Result<WireError, Problem> {
 fn item(value: &Value) -> Bytes {
     let mut out = Vec::new();
     from_json(value, &mut out);
-    out.into()
+    // It may be remembered for long, and with it whatever was reserved.
+    out.into_boxed_slice().into()
 }
 
 fn said_to_caller(told: Result<(), ClientError>, id: MessageId) -> Result<StatusCode, Problem> {

@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use ahash::HashMap;
 use bytes::Bytes;
-use capd_proto::cbor::json::to_json;
+use capd_proto::cbor::json::to_json_text;
 use capd_proto::code::Code;
 use capd_proto::envelope::MessageId;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::{Semaphore, SemaphorePermit, mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
 
-use super::super::body::apart;
+use super::super::body::{apart, with_member};
 use super::super::sse::Event;
 use crate::client::{Invocation, Reporter, WireError};
 use crate::net::Tasks;
@@ -94,10 +94,11 @@ impl Session {
         let time = invocation.deadline.saturating_duration_since(Instant::now());
         let _slot = self.slot(&invocation).await?;
         let params = invocation.params.clone();
-        let params = apart(&self.tasks, params.len(), move || to_json(&params)).await.map_err(|fault| {
-            let message = format!("params do not fit JSON: {fault}");
-            WireError { code: Code::SCHEMA_VIOLATION, message, details: None }
-        })?;
+        let params =
+            apart(&self.tasks, params.len(), move || to_json_text(&params)).await.map_err(|fault| {
+                let message = format!("params do not fit JSON: {fault}");
+                WireError { code: Code::SCHEMA_VIOLATION, message, details: None }
+            })?;
         let (answer, answered) = oneshot::channel();
         let running = Running { answer, reporter: invocation.reporter.clone() };
         self.calls().running.insert(invocation.id, running);
@@ -115,7 +116,7 @@ impl Session {
             () = invocation.cancelled.cancelled() => gone(&invocation, time),
         };
         self.end(invocation.id, gone);
-        let data = json!({"id": invocation.id.to_string(), "reason": gone.as_str()});
+        let data = json!({"id": invocation.id.to_string(), "reason": gone.as_str()}).to_string();
         // An agent that does not read fast enough learns it when it answers.
         let _told = self.events.try_send(Event::new("cancel", data));
         Err(match gone {
@@ -176,21 +177,21 @@ impl Calls {
     }
 }
 
-fn call(invocation: &Invocation, params: Value) -> Event {
+fn call(invocation: &Invocation, params: String) -> Event {
     let left = invocation.deadline.saturating_duration_since(Instant::now());
     let thread = invocation.thread_id.as_deref().map(thread);
     let data = json!({
         "id": invocation.id.to_string(),
         "capability": invocation.capability.name.as_str(),
         "version": invocation.capability.version.to_string(),
-        "params": params,
         "deadline_ms": u64::try_from(left.as_millis()).unwrap_or(u64::MAX),
         "caller": invocation.from.as_str(),
         "thread": thread,
         "traceparent": invocation.trace.parent,
         "tracestate": invocation.trace.state,
     });
-    Event::of(invocation.params.len(), move || ("call", data))
+    let member = move || ("call", with_member(data.to_string(), "params", &params));
+    Event::of(invocation.params.len(), member)
 }
 
 /// A thread's name: its text, or, of one that is none, its bytes in hexadecimal.
