@@ -92,7 +92,7 @@ def copyright_text(release: Release) -> str:
     return (
         "Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/\n"
         "Upstream-Name: capd\n\n"
-        "Files: *\nCopyright: the capd project\nLicense: MIT or Apache-2.0\n\n"
+        "Files: *\nCopyright: (c) The capd authors\nLicense: MIT or Apache-2.0\n\n"
         f"License: MIT\n {licence}\n\n"
         "License: Apache-2.0\n On Debian systems, the text is in /usr/share/common-licenses/Apache-2.0.\n"
     )
