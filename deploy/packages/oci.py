@@ -20,6 +20,14 @@ from program import Release
 USER = 65532
 STATE = "var/lib/capd"
 SOCKET = "run/capd"
+# Other users of a volume may write its top folder. capd makes `private` for itself alone, which puts them out of reach.
+VARIABLES = {
+    "PATH": "/usr/bin",
+    "HOME": f"/{STATE}",
+    "CAPD_AGENT__DIR": f"/{STATE}/private/state",
+    "CAPD_LISTEN__UNIX": f"/{SOCKET}/capd.sock",
+    "CAPD_SOCKET": f"/{SOCKET}/capd.sock",
+}
 
 
 def build(release: Release, writer: Writer, out: Path):
@@ -72,7 +80,7 @@ def _config(release: Release, writer: Writer, tars: list[bytes]) -> dict:
         "os": "linux",
         "config": {
             "User": f"{USER}:{USER}",
-            "Env": ["PATH=/usr/bin", f"HOME=/{STATE}", f"CAPD_AGENT__DIR=/{STATE}/state", f"CAPD_LISTEN__UNIX=/{SOCKET}/capd.sock", f"CAPD_SOCKET=/{SOCKET}/capd.sock"],
+            "Env": [f"{name}={value}" for name, value in VARIABLES.items()],
             "Entrypoint": ["/usr/bin/capd"],
             "Cmd": ["run"],
             "WorkingDir": "/",
