@@ -109,6 +109,15 @@ until_true "the start after the upgrade" 30 capctl ping
 [ "$(capctl id)" = "$did" ] || fail "the upgrade changed the key"
 [ "$(capctl call com.example.length --params '"again"')" = 7 ] || fail "the call failed after the upgrade"
 
+# An agent of another user: the unit is told its name, and state and socket follow.
+inside useradd alice
+inside sh -c 'mkdir -p /etc/systemd/system/capd.service.d && printf "[Service]\nUser=alice\n" >/etc/systemd/system/capd.service.d/user.conf'
+inside sh -c 'systemctl daemon-reload && systemctl restart capd.service'
+of_alice() { inside setpriv --reuid=alice --regid=alice --init-groups capctl --socket /run/capd/capd.sock "$@"; }
+until_true "the start as another user" 30 of_alice ping
+[ "$(of_alice id)" = "$did" ] || fail "another user's sidecar has another key"
+[ "$(of_alice call com.example.length --params '"mine"')" = 6 ] || fail "the call of another user failed"
+
 inside dpkg --remove capd >/dev/null
 [ "$(inside systemctl is-active capd.service)" = inactive ] || fail "removing the package left the service running"
 inside dpkg --purge capd >/dev/null 2>&1
