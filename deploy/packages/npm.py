@@ -12,22 +12,18 @@ from archive import Tree, Writer
 from elf import Unfit
 from program import Release
 
-# Every platform that packages are made for: npm installs the one that fits.
-PLATFORMS = ("capd-linux-arm64", "capd-linux-x64")
-
 
 def build(release: Release, writer: Writer, out: Path):
     """Writes `capd-VERSION.tgz` and `capd-linux-ARCHITECTURE-VERSION.tgz`; yields their paths and sizes."""
-    for name, tree in ((f"capd-linux-{release.machine.node}", _platform(release)), ("capd", _sdk(release))):
+    platform = f"capd-linux-{release.machine.node}"
+    for name, tree in ((platform, _platform(platform, release)), ("capd", _sdk(platform, release))):
         path = out / f"{name}-{release.version}.tgz"
         path.write_bytes(writer.gzip(writer.tar(tree, prefix="package/")))
         yield path, path.stat().st_size
 
 
-def _platform(release: Release) -> Tree:
+def _platform(name: str, release: Release) -> Tree:
     tree = Tree()
-    name = f"capd-linux-{release.machine.node}"
-    assert name in PLATFORMS
     tree.file("package.json", _json({
         "name": name,
         "version": release.version,
@@ -46,7 +42,7 @@ def _platform(release: Release) -> Tree:
     return _with_licences(release, tree)
 
 
-def _sdk(release: Release) -> Tree:
+def _sdk(platform: str, release: Release) -> Tree:
     tree = Tree()
     manifest = json.loads(release.read("sdk/typescript/package.json"))
     if "dependencies" in manifest:
@@ -55,7 +51,8 @@ def _sdk(release: Release) -> Tree:
         del manifest[left_out]
     manifest["bin"] = {program.name: f"bin/{program.name}.js" for program in release.programs}
     manifest["files"] = ["bin", *manifest["files"]]
-    manifest["optionalDependencies"] = {name: release.version for name in PLATFORMS}
+    # No package that was not made here: whoever publishes a name that is missing would be run by everybody.
+    manifest["optionalDependencies"] = {platform: release.version}
     tree.file("package.json", _json(manifest))
     tree.file("README.md", release.read("sdk/typescript/README.md"))
     tree.file("bin/run.js", release.read("deploy/npm/run.js"))
