@@ -1,4 +1,4 @@
-//! The client's typed values in, message bodies out; and back.
+//! Converts the client's typed values to message bodies, and back.
 
 use std::borrow::Cow;
 use std::time::Duration;

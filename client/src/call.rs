@@ -1,4 +1,4 @@
-//! A [`CallRequest`] in, a [`CallHandle`] out: progress as it comes, then one outcome.
+//! Makes calls: a [`CallRequest`] in; a [`CallHandle`] with progress and then one outcome, out.
 
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Envelopes from the sidecar in; each answer to who waits for it, each call to the handler that serves it, out.
+//! Dispatches envelopes from the sidecar: each answer to its waiter, each call to the handler that serves it.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;

@@ -1,11 +1,12 @@
-//! Requests as typed values in, typed answers out: the client that `capctl`, tests and other programs use.
+//! Connects Rust programs to a sidecar: typed requests in, typed answers out. `capctl`, tests and other programs use
+//! it.
 //!
-//! A [`Client`] is one local link to a sidecar. It speaks as that sidecar's agent: it calls and asks, and it can
-//! [`serve`](Client::serve) what it [`declare`](Client::declare)s. Its sidecar checks times and signatures of what comes
-//! from elsewhere, so the client matches answers by `reply_to` and reads their bodies, and no more. Read in this order:
-//! `call` is what a caller says and gets, `notices` what it hears meanwhile and how the call ends, `calls` what became of
-//! calls, `audit` what the sidecar has accounted for, `query` and `schema` what there is to call, `provide` the other side, `validated` what checks payloads there,
-//! `dispatch` where messages that come in find whom they are for, `outgoing` how messages are made.
+//! A [`Client`] is one local link to a sidecar. It speaks as that sidecar's agent: it calls and queries, and it can
+//! [`serve`](Client::serve) what it [`declare`](Client::declare)s. The sidecar already checked times and signatures, so
+//! the client only matches answers by `reply_to` and reads their bodies. Read in this order: `call` makes a call,
+//! `notices` passes on its progress and end, `calls` lists calls, `audit` reads the audit log, `query` and `schema`
+//! find capabilities, `provide` is the other side, `validated` checks payloads there, `dispatch` delivers incoming
+//! messages, `outgoing` builds messages.
 
 mod audit;
 mod bodies;

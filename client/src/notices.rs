@@ -1,7 +1,7 @@
 //! Passes progress and the end of a running call to its listener, in order.
 //!
-//! Most calls say nothing before they end, and a channel of tokio's makes room for its first 32 messages when it is made.
-//! This queue takes no room before anything is said, and has the end in it.
+//! Most calls have no progress, and a tokio channel allocates space for its first 32 messages at once. This queue
+//! allocates nothing before the first notice, and contains the end itself.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -49,7 +49,7 @@ def main() -> None:
             (work / folder).mkdir()
             os.chown(work / folder, 0, USER)
             (work / folder).chmod(mode)
-        (work / "config/capd.toml").write_text('[listen]\nquic = "127.0.0.1:0"\n[log]\nlevel = "warn"\n')
+        (work / "config/capd.toml").write_text('[listen]\nquic = "127.0.0.1:0"\nhealth = "0.0.0.0:9464"\n[log]\nlevel = "warn"\n')
         run(bundle / "rootfs", work, variables)
 
 
@@ -92,8 +92,8 @@ def run(root: Path, work: Path, variables: list[str]) -> None:
             assert time.monotonic() < end, called.stderr
             time.sleep(0.1)
         assert called.stdout == "6\n", called.stdout
-        # What the probes run.
-        assert (probe := capctl("ping", "--timeout", "5s")).returncode == 0, probe.stderr
+        for path in ("livez", "readyz", "metrics"):
+            assert probe(pid, path) == 200, f"/{path} of the image"
 
         key = work / "state/private/state/identity.key"
         assert (key.stat().st_mode & 0o777, key.stat().st_uid) == (0o600, USER), key.stat()
@@ -106,6 +106,13 @@ def run(root: Path, work: Path, variables: list[str]) -> None:
             if process is not None and process.poll() is None:
                 process.kill()
                 process.wait()
+
+
+def probe(pid: int, path: str) -> int:
+    """The status of what a probe of deploy/kubernetes asks, from within the network of the sidecar."""
+    ask = f"import urllib.request as r; print(r.urlopen('http://127.0.0.1:9464/{path}', timeout=5).status)"
+    inside = ["nsenter", "-t", str(pid), "-n", sys.executable, "-c", ask]
+    return int(subprocess.run(inside, check=True, text=True, stdout=subprocess.PIPE).stdout)
 
 
 def check_confined(pid: int) -> None:

@@ -1,7 +1,7 @@
-//! Calls that were made over HTTP in; what they say, and how they ended, for whoever asks, out.
+//! Keeps the calls made over HTTP: their events and their outcome, for every request that asks.
 //!
-//! A call goes on whether or not the request that made it still waits. Its last events and its outcome are kept for a
-//! while, within bounds, so that a client that lost its connection can come back for them.
+//! A call goes on whether or not its request still waits. Its last events and its outcome are kept for a while, within
+//! bounds, so a client that lost its connection can come back for them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::pin::Pin;
@@ -64,7 +64,7 @@ pub(super) struct Ended {
 
 impl Ended {
     /// How much of it is kept.
-    fn bytes(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         self.outcome.as_ref().map_or(0, |answer| answer.result.len())
     }
 }
@@ -219,15 +219,21 @@ impl Call {
         }
     }
 
-    fn event(&self, number: u64, told: &Told, ended: Option<&Ended>) -> Event {
-        let (name, data) = match (told, ended) {
+    fn event(self: &Arc<Self>, number: u64, told: &Told, ended: Option<Arc<Ended>>) -> Event {
+        let event = match (told, ended) {
             (Told::Accepted, _) | (Told::End, None) => {
-                ("accepted", json!({"call": self.id.to_string(), "capability": self.capability}))
+                Event::new("accepted", json!({"call": self.id.to_string(), "capability": self.capability}))
             }
-            (Told::Progress(progress), _) => progress_event(progress),
-            (Told::End, Some(ended)) => end_event(self, ended),
+            (Told::Progress(progress), _) => {
+                let (name, data) = progress_event(progress);
+                Event::new(name, data)
+            }
+            (Told::End, Some(ended)) => {
+                let call = Arc::clone(self);
+                Event::of(ended.bytes(), move || end_event(&call, &ended))
+            }
         };
-        Event { number: Some(number), name, data }
+        event.numbered(number)
     }
 
     fn said(&self) -> MutexGuard<'_, Said> {
@@ -267,7 +273,7 @@ impl Source for Events {
                 match self.call.event_after(self.after) {
                     Next::Told(number, what, ended) => {
                         self.after = number;
-                        return Some(self.call.event(number, &what, ended.as_deref()));
+                        return Some(self.call.event(number, &what, ended));
                     }
                     Next::Over => return None,
                     Next::Nothing => told.await,

@@ -1,4 +1,4 @@
-//! `GET /openapi.json`: the routes, and one path for each capability that may be called, with its schemas.
+//! Answers `GET /openapi.json`: the routes, and one path for each callable capability, with its schemas.
 
 use std::sync::Arc;
 

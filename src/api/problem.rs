@@ -1,4 +1,4 @@
-//! What went wrong in; the `application/problem+json` that says what it means for the caller out.
+//! Describes an error as `application/problem+json`, with its consequence for the caller.
 //!
 //! **Source:** RFC 9457; AGENT-API 2.
 

@@ -1,4 +1,4 @@
-//! The end of a call in, the bytes that the journal keeps of it out; and back.
+//! Encodes and decodes the end of a call as the journal keeps it.
 
 use bytes::Bytes;
 use capd_proto::cbor::{Reader, Writer};

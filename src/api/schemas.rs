@@ -1,7 +1,7 @@
-//! `PUT /v1/schemas/{hash}` and `Capd-Built-Against`: what an agent's code was built against in; proof, before a call is
-//! sent, that its provider still keeps to it, out.
+//! Answers `PUT /v1/schemas/{hash}` and handles `Capd-Built-Against`: proves before a call is sent that its provider
+//! keeps the contract that the agent's code was built against.
 //!
-//! It is the proof of `requires` in `capabilities.yaml`, asked for call by call by code that knows nothing of that file.
+//! This is the proof of `requires` in `capabilities.yaml`, per call, for code that has no such file.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

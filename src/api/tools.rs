@@ -1,4 +1,4 @@
-//! `GET /v1/tools`: the capabilities that may be called as tools of a language model.
+//! Answers `GET /v1/tools`: the callable capabilities as tools of a language model.
 
 use std::sync::Arc;
 
