@@ -109,8 +109,9 @@ rewrite target/counted/capd -instrument -instrumentation-file="$counts/bolt" -in
 load "$PWD/target/counted/capd"
 "$(dirname "$bolt")/merge-fdata" "$counts"/bolt.* > "$counts/merged.fdata"
 rewrite target/shipped/capd -data="$counts/merged.fdata" -reorder-blocks=ext-tsp -reorder-functions=cdsort \
-  -split-functions -split-all-cold -split-eh -icf=1 -plt=hot -inline-small-functions -indirect-call-promotion=calls
-# What was for BOLT alone.
-objcopy --wildcard --remove-section='.rela.*' --remove-section='!.rela.dyn' --remove-section='!.rela.plt' \
+  -split-functions -split-all-cold -split-eh -icf=1 -plt=hot -inline-small-functions -indirect-call-promotion=calls \
+  -remove-symtab
+# What was for BOLT alone, and the names of functions. The strip of binutils would break what BOLT wrote, hence the option above.
+objcopy --strip-all --wildcard --remove-section='.rela.*' --remove-section='!.rela.dyn' --remove-section='!.rela.plt' \
   "$built/capctl" target/shipped/capctl
 ls -l target/shipped
