@@ -55,6 +55,28 @@ fn the_operations_page_lists_every_metric_as_the_code_does() {
 }
 
 #[test]
+fn rules_and_dashboard_name_only_metrics_that_are_served_and_the_page_explains_each_alert() {
+    let rules = page("deploy/prometheus/alerts.yml");
+    let dashboard = page("deploy/grafana/capd.json");
+    let is_of_name = |c: char| c.is_ascii_lowercase() || c == '_';
+    let mut seen = 0;
+    for text in [&rules, &dashboard] {
+        for (start, _) in text.match_indices("capd_") {
+            let name: String = text[start..].chars().take_while(|c| is_of_name(*c)).collect();
+            let family = ["_bucket", "_sum", "_count"].iter().find_map(|part| name.strip_suffix(part));
+            let is_served = |name: &str| capd::admin::METRICS.iter().any(|metric| metric.name == name);
+            assert!(is_served(&name) || family.is_some_and(is_served), "{name} is not served");
+            seen += 1;
+        }
+    }
+    assert!(seen > 30, "{seen}");
+    let operations = page("docs/operations.md");
+    for alert in rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")) {
+        assert!(operations.contains(&format!("`{alert}`")), "docs/operations.md does not explain {alert}");
+    }
+}
+
+#[test]
 fn every_configuration_shown_is_one_that_capd_takes() {
     for name in ["docs/configuration.md", "docs/operations.md"] {
         let shown = blocks(&page(name), "toml");
