@@ -8,11 +8,14 @@
 //! 3. [`Registration`] is the agent's own: where it is reached, and which versions of a name it serves.
 //! 4. [`Fence`] lets one process at a time register for an agent.
 //! 5. [`Verifier`] decides which of these bytes a watcher believes.
+//! 6. [`machine`] registers, watches, and says whom to dial; [`engine`] has the words between it and a registry.
 
 mod agent;
 mod cell;
+pub mod engine;
 mod fence;
 mod key;
+pub mod machine;
 mod membership;
 mod record;
 mod registration;

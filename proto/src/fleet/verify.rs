@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use super::agent::Agent;
 use super::cell::Cell;
-use super::key::Shard;
+use super::key::{PathError, Shard};
 use super::membership::{Membership, MembershipError};
 use super::record::RecordError;
 use super::registration::{Parts, Registration};
@@ -53,6 +53,8 @@ pub struct Registered {
     pub registration: Registration,
     /// The serial of the membership it came with.
     pub serial: u64,
+    /// When that membership ends. **Units:** milliseconds since 1970.
+    pub member_until_ms: u64,
 }
 
 impl Verifier {
@@ -116,7 +118,11 @@ impl Verifier {
             self.known.add(hash);
         }
         self.check_order(registration)?;
-        Ok(Registered { serial: membership.serial, registration: parts.registration })
+        Ok(Registered {
+            serial: membership.serial,
+            member_until_ms: membership.not_after_ms,
+            registration: parts.registration,
+        })
     }
 
     /// Checks a membership that an agent shows when it opens a link.
@@ -160,6 +166,11 @@ impl Verifier {
     /// Whether an agent's membership of this serial is revoked, as far as is known here.
     pub fn is_revoked(&self, agent: &Agent, serial: u64) -> bool {
         self.revoked.get(agent).is_some_and(|serial_min| serial < *serial_min)
+    }
+
+    /// Whether records are held to the order in which they were made: always, but where a test leaves that out.
+    pub(super) const fn is_order_checked(&self) -> bool {
+        self.is_order_checked
     }
 
     /// Forgets what was seen of registrations that have ended, which no check of time would let pass again.
@@ -232,6 +243,9 @@ pub enum Refused {
     /// It is longer than any registration.
     #[error("{0} bytes are more than the {REGISTRATION_BYTES_MAX} of a registration")]
     TooLong(usize),
+    /// It stands under a key that is none.
+    #[error("malformed key: {0}")]
+    Path(#[from] PathError),
     /// It is no record.
     #[error("malformed record: {0}")]
     Malformed(#[from] RecordError),
@@ -275,6 +289,7 @@ impl Refused {
     pub const fn why(&self) -> &'static str {
         match self {
             Self::TooLong(_) => "too_long",
+            Self::Path(_) => "path",
             Self::Malformed(_) => "malformed",
             Self::OtherAgent => "other_agent",
             Self::OtherPlace => "other_place",

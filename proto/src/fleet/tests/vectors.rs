@@ -41,7 +41,10 @@ fn records_are_read_as_they_were_meant() {
     assert_eq!(member, Ok(membership()));
     assert_eq!(Fence::decode(&bytes(&vectors, "fence")), Ok(registration().fence));
     let registered = verify(&mut verifier, &bytes(&vectors, "registration"), NOW_MS);
-    assert_eq!(registered, Ok(Registered { registration: registration(), serial: 3 }));
+    assert_eq!(
+        registered,
+        Ok(Registered { registration: registration(), serial: 3, member_until_ms: NOW_MS + 90 * DAY_MS })
+    );
     let registered = verify(&mut verifier, &bytes(&vectors, "registration_without_zone"), NOW_MS).unwrap();
     assert_eq!(registered.registration.zone, None);
     let agent = agent_of(&identity());

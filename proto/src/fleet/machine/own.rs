@@ -1,0 +1,515 @@
+//! What our agent offers in, its fence and its registrations out: the half of the machine that writes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+
+use super::step::Step;
+use super::{AskId, Offer, Output};
+use crate::capability::CapabilityName;
+use crate::fleet::engine::{Ask, EngineError, LeaseId, Revision, Told};
+use crate::fleet::registration::Parts;
+use crate::fleet::{Fence, Key, Registration};
+use crate::limits::{REGISTERED_NAMES_MAX, REGISTRATION_LIFE_MS_MAX};
+
+/// Where registering stands.
+///
+/// ```text
+///   Reading ──► Keeping ──► Claiming ──► Claimed ◄── nothing to offer
+///      ▲  ▲   on disk first    │            │ something to offer
+///      │  └── another claimed ─┘            ▼
+///      │   no answer          ┌────────► Registering ──► Held ◄──► Renewing, Replacing
+///      │       │              │              │             │
+///      │       ▼   time came  │   no answer, │             │ lease gone, key deleted
+///      └──── Waiting ─────────┘ ◄────────────┴─────────────┘
+///
+///   any state ── a later process of this agent stands ─► Fenced (absorbing)
+///             ── Leave ─► Left (absorbing)
+/// ```
+///
+/// **Source:** FLEET 5.
+#[derive(Debug)]
+enum State {
+    /// Asked which fence stands.
+    Reading,
+    /// Waits until the incarnation is on disk, so that no later start takes it again.
+    Keeping { fence: Fence, read: Option<Revision> },
+    /// Asked to put our fence.
+    Claiming { fence: Fence },
+    /// Our fence stands, and nothing is registered.
+    Claimed,
+    /// Asked to register.
+    Registering,
+    /// Registered.
+    Held(Lease),
+    /// Asked to renew the lease.
+    Renewing(Lease),
+    /// Asked to put new values.
+    Replacing(Lease),
+    /// Waits to try again.
+    Waiting { until_ms: u64 },
+    /// Another process has this identity.
+    Fenced,
+    /// Our agent has left.
+    Left,
+}
+
+/// A lease in our hands.
+#[derive(Clone, Copy, Debug)]
+struct Lease {
+    id: LeaseId,
+    /// When the last renewal that was answered was asked for: the lease lives from then on.
+    renewed_ms: u64,
+    asked_ms: u64,
+    due_ms: u64,
+    /// When values are to be signed anew.
+    resign_ms: u64,
+    failures: u32,
+    /// What happened to our keys before does not matter.
+    since: Revision,
+}
+
+/// What happened to the writing half.
+#[derive(Debug)]
+pub(super) enum Input {
+    Offered(Offer),
+    Kept,
+    Told(Result<Told, EngineError>),
+    /// A key of ours was deleted.
+    Deleted {
+        name: CapabilityName,
+        revision: Revision,
+    },
+    /// A key of ours was put, by whomever.
+    Put {
+        revision: Revision,
+        value: Bytes,
+    },
+    Leave,
+    Timeout,
+}
+
+/// The writing half of the machine.
+#[derive(Debug)]
+pub(super) struct Own {
+    state: State,
+    /// The fence that stood last as ours.
+    claimed: Option<Fence>,
+    /// The last incarnation on disk.
+    kept: u64,
+    offer: Offer,
+    registered: BTreeSet<CapabilityName>,
+    /// What was signed last, by which to tell it from what another process signed.
+    signed: BTreeMap<CapabilityName, Bytes>,
+    /// Whether another process registers under our very fence: a copy of this one that began after the registry was wiped.
+    has_twin: bool,
+    /// Whether something was offered since values were signed.
+    is_changed: bool,
+    generation: u64,
+    signed_ms: Option<u64>,
+    registered_ms: Option<u64>,
+    failures: u32,
+    asked: u64,
+}
+
+impl Own {
+    pub(super) fn begin(step: &mut Step<'_>) -> Self {
+        let mut own = Self {
+            state: State::Reading,
+            claimed: None,
+            kept: step.config.incarnation,
+            offer: Offer::default(),
+            registered: BTreeSet::new(),
+            signed: BTreeMap::new(),
+            has_twin: false,
+            is_changed: false,
+            generation: 0,
+            signed_ms: None,
+            registered_ms: None,
+            failures: 0,
+            asked: 0,
+        };
+        own.state = own.read(step);
+        own
+    }
+
+    /// The fence that stands as ours, once one does.
+    pub(super) fn fence(&self) -> Option<Fence> {
+        self.claimed
+    }
+
+    pub(super) fn is_fenced(&self) -> bool {
+        matches!(self.state, State::Fenced)
+    }
+
+    /// Whether what our agent offers stands in the registry.
+    pub(super) fn is_registered(&self) -> bool {
+        matches!(self.state, State::Held(_) | State::Renewing(_) | State::Replacing(_))
+    }
+
+    pub(super) fn state_name(&self) -> &'static str {
+        match self.state {
+            State::Reading => "Reading",
+            State::Keeping { .. } => "Keeping",
+            State::Claiming { .. } => "Claiming",
+            State::Claimed => "Claimed",
+            State::Registering => "Registering",
+            State::Held(_) => "Held",
+            State::Renewing(_) => "Renewing",
+            State::Replacing(_) => "Replacing",
+            State::Waiting { .. } => "Waiting",
+            State::Fenced => "Fenced",
+            State::Left => "Left",
+        }
+    }
+
+    pub(super) fn deadline_ms(&self, step_ms: u64) -> Option<u64> {
+        match &self.state {
+            State::Held(lease) => {
+                let change_ms = self.is_changed.then(|| self.damped_ms(step_ms));
+                Some(lease.due_ms.min(lease.resign_ms).min(change_ms.unwrap_or(u64::MAX)))
+            }
+            State::Waiting { until_ms } => Some(*until_ms),
+            State::Reading
+            | State::Keeping { .. }
+            | State::Claiming { .. }
+            | State::Claimed
+            | State::Registering
+            | State::Renewing(_)
+            | State::Replacing(_)
+            | State::Fenced
+            | State::Left => None,
+        }
+    }
+
+    /// Takes in what happened; an answer only if it is to the last question.
+    pub(super) fn handle(&mut self, input: Input, step: &mut Step<'_>) {
+        let state = std::mem::replace(&mut self.state, State::Left);
+        self.state = match input {
+            Input::Leave => self.leave(state, step),
+            Input::Offered(offer) => self.offered(state, offer, step),
+            Input::Kept => self.kept(state, step),
+            Input::Told(told) => self.told(state, told, step),
+            Input::Deleted { name, revision } if self.offer.names.contains_key(&name) => {
+                self.disturbed(state, revision, step)
+            }
+            Input::Put { revision, value } if self.is_foreign(&value) => {
+                self.disturbed(state, revision, step)
+            }
+            Input::Deleted { .. } | Input::Put { .. } => state,
+            Input::Timeout => self.timeout(state, step),
+        };
+    }
+
+    /// Whether this is the answer to the last question.
+    pub(super) fn awaits(&self, asked: u64) -> bool {
+        self.asked == asked
+    }
+
+    fn offered(&mut self, state: State, offer: Offer, step: &mut Step<'_>) -> State {
+        self.is_changed |= offer != self.offer;
+        self.offer = offer;
+        match state {
+            State::Claimed if !self.offer.names.is_empty() => self.register(step),
+            State::Held(lease) => self.held(lease, step),
+            state => state,
+        }
+    }
+
+    fn kept(&mut self, state: State, step: &mut Step<'_>) -> State {
+        match state {
+            State::Keeping { fence, read } => {
+                self.kept = fence.incarnation;
+                self.claim(fence, read, step)
+            }
+            state => state,
+        }
+    }
+
+    fn told(&mut self, state: State, told: Result<Told, EngineError>, step: &mut Step<'_>) -> State {
+        match state {
+            State::Reading => match told {
+                Ok(Told::Stands(at)) => self.stands(at, step),
+                Ok(_) | Err(_) => self.wait(step),
+            },
+            State::Claiming { fence } => match told {
+                Ok(Told::Done) => {
+                    self.failures = 0;
+                    (self.claimed, self.has_twin) = (Some(fence), false);
+                    step.send(Output::Claimed(fence));
+                    self.register_or_rest(step)
+                }
+                Err(EngineError::Fenced(_)) => self.read(step),
+                Ok(_) | Err(_) => self.wait(step),
+            },
+            State::Registering => match told {
+                Ok(Told::Held { lease, revision }) => self.registered(lease, revision, step),
+                Err(EngineError::Fenced(by)) => self.other_fence(by, step),
+                Ok(_) | Err(_) => self.wait(step),
+            },
+            State::Renewing(lease) => match told {
+                Ok(Told::Done) => self.renewed(lease, step),
+                Err(EngineError::Gone) => self.lapse(step),
+                Ok(_) | Err(_) => self.unanswered(lease, step),
+            },
+            State::Replacing(lease) => match told {
+                Ok(Told::Done) => {
+                    self.failures = 0;
+                    self.registered = self.offer.names.keys().cloned().collect();
+                    self.held(lease, step)
+                }
+                Err(EngineError::Fenced(by)) => self.other_fence(by, step),
+                Err(EngineError::Gone) => self.lapse(step),
+                Ok(_) | Err(_) => {
+                    self.is_changed = true;
+                    self.unanswered(lease, step)
+                }
+            },
+            state @ (State::Keeping { .. }
+            | State::Claimed
+            | State::Held(_)
+            | State::Waiting { .. }
+            | State::Fenced
+            | State::Left) => state,
+        }
+    }
+
+    fn timeout(&mut self, state: State, step: &mut Step<'_>) -> State {
+        match state {
+            State::Waiting { until_ms } if step.now.now_ms >= until_ms => match self.claimed {
+                Some(_) if !self.has_twin => self.register_or_rest(step),
+                Some(_) | None => self.read(step),
+            },
+            State::Held(lease) => self.held(lease, step),
+            state => state,
+        }
+    }
+
+    /// A key of ours is not as we put it: it may be that our lease has ended, or that another process has begun.
+    fn disturbed(&mut self, state: State, revision: Revision, step: &mut Step<'_>) -> State {
+        match state {
+            State::Held(lease) | State::Renewing(lease) | State::Replacing(lease)
+                if revision > lease.since =>
+            {
+                self.lapse(step)
+            }
+            state => state,
+        }
+    }
+
+    fn leave(&mut self, state: State, step: &mut Step<'_>) -> State {
+        match state {
+            State::Held(lease) | State::Renewing(lease) | State::Replacing(lease) => {
+                self.ask(Ask::Withdraw(lease.id), step);
+            }
+            State::Reading
+            | State::Keeping { .. }
+            | State::Claiming { .. }
+            | State::Claimed
+            | State::Registering
+            | State::Waiting { .. }
+            | State::Fenced
+            | State::Left => {}
+        }
+        State::Left
+    }
+
+    fn read(&mut self, step: &mut Step<'_>) -> State {
+        self.ask(Ask::ReadFence, step);
+        State::Reading
+    }
+
+    /// FLEET 5: a process takes a larger incarnation than any that stands. One that had claimed already has lost its
+    /// place to a larger one, and takes it again from a smaller one or none: that is a restored or wiped registry.
+    fn stands(&mut self, at: Option<(Bytes, Revision)>, step: &mut Step<'_>) -> State {
+        let read = at.as_ref().map(|(_, revision)| *revision);
+        let stands = at.and_then(|(value, _)| Fence::decode(&value).ok());
+        if let (Some(ours), Some(stands)) = (self.claimed, stands) {
+            if stands == ours && !self.has_twin {
+                return self.register_or_rest(step);
+            }
+            if stands.incarnation >= ours.incarnation && stands != ours {
+                return Self::fenced(stands, step);
+            }
+        }
+        let least = self.claimed.map_or(step.config.incarnation + 1, |ours| ours.incarnation);
+        let next = stands.map_or(0, |stands| stands.incarnation.saturating_add(1));
+        let fence = Fence { incarnation: least.max(next), journal: step.config.journal };
+        if fence.incarnation > self.kept {
+            step.send(Output::Keep { incarnation: fence.incarnation });
+            return State::Keeping { fence, read };
+        }
+        self.claim(fence, read, step)
+    }
+
+    fn claim(&mut self, fence: Fence, read: Option<Revision>, step: &mut Step<'_>) -> State {
+        self.ask(Ask::Claim { fence, read }, step);
+        State::Claiming { fence }
+    }
+
+    fn other_fence(&mut self, by: Option<Bytes>, step: &mut Step<'_>) -> State {
+        let stands = by.and_then(|value| Fence::decode(&value).ok());
+        match (self.claimed, stands) {
+            (Some(ours), Some(stands)) if stands.incarnation >= ours.incarnation && stands != ours => {
+                Self::fenced(stands, step)
+            }
+            _ => self.read(step),
+        }
+    }
+
+    fn fenced(by: Fence, step: &mut Step<'_>) -> State {
+        step.send(Output::Fenced { by });
+        State::Fenced
+    }
+
+    fn register_or_rest(&mut self, step: &mut Step<'_>) -> State {
+        if self.offer.names.is_empty() { State::Claimed } else { self.register(step) }
+    }
+
+    fn register(&mut self, step: &mut Step<'_>) -> State {
+        let Some(fence) = self.claimed else { return self.read(step) };
+        let puts = self.sign(fence, step);
+        self.ask(Ask::Register { fence, ttl_ms: step.config.ttl_ms, puts }, step);
+        State::Registering
+    }
+
+    fn registered(&mut self, id: LeaseId, since: Revision, step: &mut Step<'_>) -> State {
+        self.failures = 0;
+        self.registered_ms = Some(step.now.now_ms);
+        self.registered = self.offer.names.keys().cloned().collect();
+        step.send(Output::Registered { generation: self.generation });
+        let asked_ms = self.signed_ms.unwrap_or(step.now.now_ms);
+        let lease = Lease {
+            id,
+            renewed_ms: asked_ms,
+            asked_ms,
+            due_ms: 0,
+            resign_ms: step.within(RESIGN_MS / 10 * 9, RESIGN_MS / 10 * 11),
+            failures: 0,
+            since,
+        };
+        self.scheduled(lease, step)
+    }
+
+    fn renewed(&mut self, lease: Lease, step: &mut Step<'_>) -> State {
+        self.scheduled(Lease { failures: 0, renewed_ms: lease.asked_ms, ..lease }, step)
+    }
+
+    /// FLEET 5: renewed at a third of its life, 0.8 to 1.2 of that.
+    fn scheduled(&mut self, lease: Lease, step: &mut Step<'_>) -> State {
+        let third_ms = step.config.ttl_ms / 3;
+        let due_ms = step.within(third_ms * 8 / 10, third_ms * 12 / 10);
+        self.held(Lease { due_ms, ..lease }, step)
+    }
+
+    /// A question about the lease was not answered: it is asked again after a pause, and given up when it may be over.
+    fn unanswered(&mut self, lease: Lease, step: &mut Step<'_>) -> State {
+        let failures = lease.failures + 1;
+        let pause_ms = step.backoff_ms(failures, step.config.ttl_ms / 3);
+        let due_ms = step.now.now_ms + pause_ms;
+        State::Held(Lease { failures, due_ms, ..lease })
+    }
+
+    /// Does what is due while the lease is held.
+    fn held(&mut self, lease: Lease, step: &mut Step<'_>) -> State {
+        let now_ms = step.now.now_ms;
+        if lease.failures > 0 && now_ms >= lease.renewed_ms.saturating_add(step.config.ttl_ms) {
+            return self.lapse(step);
+        }
+        if now_ms >= lease.due_ms {
+            self.ask(Ask::Renew(lease.id), step);
+            return State::Renewing(Lease { asked_ms: now_ms, ..lease });
+        }
+        let is_due = self.is_changed && now_ms >= self.damped_ms(now_ms) || now_ms >= lease.resign_ms;
+        let Some(fence) = self.claimed.filter(|_| is_due) else { return State::Held(lease) };
+        let gone = self.registered.iter().filter(|name| !self.offer.names.contains_key(*name));
+        let gone = gone.map(|name| Key::registration(name.clone(), step.config.agent())).collect();
+        let puts = self.sign(fence, step);
+        self.ask(Ask::Replace { lease: lease.id, fence, puts, gone }, step);
+        let resign_ms = step.within(RESIGN_MS / 10 * 9, RESIGN_MS / 10 * 11);
+        State::Replacing(Lease { resign_ms, ..lease })
+    }
+
+    /// The lease is over, or may be. FLEET 5: registered again after a pause, and at most once in the life of a lease.
+    fn lapse(&mut self, step: &mut Step<'_>) -> State {
+        let ttl_ms = step.config.ttl_ms;
+        let pause_ms = step.within(0, ttl_ms / 3);
+        let earliest_ms = self.registered_ms.map_or(0, |at_ms| at_ms.saturating_add(ttl_ms));
+        step.send(Output::Lapsed);
+        State::Waiting { until_ms: pause_ms.max(earliest_ms) }
+    }
+
+    fn wait(&mut self, step: &mut Step<'_>) -> State {
+        self.failures += 1;
+        let pause_ms = step.backoff_ms(self.failures, step.config.ttl_ms / 3);
+        State::Waiting { until_ms: step.now.now_ms + pause_ms }
+    }
+
+    /// FLEET 5: at most one generation a second.
+    fn damped_ms(&self, now_ms: u64) -> u64 {
+        self.signed_ms.map_or(now_ms, |signed_ms| signed_ms + GENERATION_MS_MIN)
+    }
+
+    /// Signs what is offered as a new generation.
+    fn sign(&mut self, fence: Fence, step: &mut Step<'_>) -> Vec<(Key, Bytes)> {
+        self.generation += 1;
+        self.is_changed = false;
+        self.signed_ms = Some(step.now.now_ms);
+        let config = step.config;
+        let mut puts = Vec::with_capacity(self.offer.names.len());
+        for (name, versions) in self.offer.names.iter().take(REGISTERED_NAMES_MAX) {
+            let registration = Registration {
+                agent: config.agent(),
+                cell: config.cell.clone(),
+                name: name.clone(),
+                fence,
+                generation: self.generation,
+                addresses: self.offer.addresses.clone(),
+                versions: versions.clone(),
+                made_at_ms: step.now.wall_ms,
+                not_after_ms: step.now.wall_ms.saturating_add(REGISTRATION_LIFE_MS_MAX),
+                zone: config.zone.clone(),
+                state: self.offer.state,
+            };
+            match registration.sign(&config.identity, &config.membership) {
+                Ok(value) => {
+                    let value = Bytes::from(value);
+                    self.signed.insert(name.clone(), value.clone());
+                    puts.push((Key::registration(name.clone(), registration.agent), value));
+                }
+                Err(error) => step.out.push_back(Output::Unregistrable { name: name.clone(), error }),
+            }
+        }
+        puts
+    }
+
+    /// Whether a value under a key of ours is of another process than this.
+    fn is_foreign(&mut self, value: &Bytes) -> bool {
+        let registration = Parts::decode(value).ok().map(|parts| parts.registration);
+        let Some(registration) = registration.filter(|of| Some(of.fence) == self.claimed) else {
+            return true;
+        };
+        // Older ones of ours may be told of late.
+        let is_ours = registration.generation < self.generation
+            || self.signed.get(&registration.name) == Some(value)
+                && registration.generation == self.generation;
+        self.has_twin |= !is_ours;
+        !is_ours
+    }
+
+    fn ask(&mut self, ask: Ask, step: &mut Step<'_>) {
+        self.asked += 1;
+        step.ask(AskId::Own(self.asked), ask);
+    }
+}
+
+impl Offer {
+    /// What may be registered at most; the rest is left out, and its owner told so.
+    pub(super) fn surplus(&self) -> impl Iterator<Item = &CapabilityName> {
+        self.names.keys().skip(REGISTERED_NAMES_MAX)
+    }
+}
+
+/// Values are signed anew after half their life. **Units:** milliseconds.
+const RESIGN_MS: u64 = REGISTRATION_LIFE_MS_MAX / 2;
+const GENERATION_MS_MIN: u64 = 1_000;
