@@ -112,7 +112,7 @@ pub enum Ask {
         /// The values.
         puts: Vec<(Key, Bytes)>,
     },
-    /// These values under our lease in one step, if our fence stands: [`Told::Done`].
+    /// These values under our lease in one step, if our fence stands: [`Told::Held`].
     Replace {
         /// Our lease.
         lease: LeaseId,

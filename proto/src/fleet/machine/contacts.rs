@@ -16,6 +16,8 @@ pub(super) struct Contact {
     retry_ms: u64,
     /// The last process of it that answered, and when it was last known to live.
     answered: Option<(Fence, u64)>,
+    /// The last word of it: its process and generation, of whatever name.
+    word: Option<(Fence, u64)>,
     /// Until when no journaled call may be given to it, because two processes of it were seen. **Units:** milliseconds.
     split_until_ms: u64,
 }
@@ -70,8 +72,11 @@ impl Contacts {
         contact.state == ContactState::Closed && contact.retry_ms <= now_ms
     }
 
-    pub(super) fn dialling(&mut self, agent: Agent) {
-        self.0.entry(agent).or_default().state = ContactState::Dialling;
+    /// It is dialled by its last word.
+    pub(super) fn dialling(&mut self, agent: Agent, word: (Fence, u64)) {
+        let contact = self.0.entry(agent).or_default();
+        contact.state = ContactState::Dialling;
+        contact.word = contact.word.max(Some(word));
     }
 
     /// When somebody may be dialled again. **Units:** milliseconds.
@@ -125,10 +130,10 @@ impl Contacts {
         !stayed
     }
 
-    /// It says something new of itself, so that what failed before may not now.
-    pub(super) fn renewed(&mut self, agent: &Agent) {
-        if let Some(contact) = self.0.get_mut(agent) {
-            (contact.failures, contact.retry_ms) = (0, 0);
+    /// It says something of itself; what failed before may not now if that is new.
+    pub(super) fn renewed(&mut self, agent: &Agent, word: (Fence, u64)) {
+        if let Some(contact) = self.0.get_mut(agent).filter(|contact| contact.word < Some(word)) {
+            (contact.word, contact.failures, contact.retry_ms) = (Some(word), 0, 0);
         }
     }
 

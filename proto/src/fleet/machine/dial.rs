@@ -34,14 +34,15 @@ impl Directory {
             }
             if contacts.may_dial(&agent, now_ms) {
                 missing -= 1;
-                dialled.push((agent, candidate.registration.addresses.clone()));
+                let word = (candidate.registration.fence, candidate.registration.generation);
+                dialled.push((agent, word, candidate.registration.addresses.clone()));
             } else if let Some(at_ms) = contacts.retry_ms(&agent) {
                 retry_ms = Some(retry_ms.map_or(at_ms, |least_ms| least_ms.min(at_ms)));
             }
         }
         wanted.retry_ms = retry_ms.filter(|_| missing > 0);
-        for (agent, addresses) in dialled {
-            self.contacts.dialling(agent);
+        for (agent, word, addresses) in dialled {
+            self.contacts.dialling(agent, word);
             step.send(Output::Dial { agent, addresses });
         }
     }

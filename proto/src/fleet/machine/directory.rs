@@ -215,17 +215,18 @@ impl Directory {
                 }
                 (Prefix::Name(name, _), News::Gone { path, .. }) => self.gone(name, &path, step),
                 (Prefix::Revocations, News::Put { path, value, .. }) => self.revoked(path, value, step),
-                (Prefix::One(Key::Registration { .. }), News::Put { revision, value, .. }) => {
-                    of_own.push(own::Input::Put { revision, value });
+                (Prefix::One(Key::Registration { .. }), News::Put { as_of, value, .. }) => {
+                    of_own.push(own::Input::Put { as_of, value });
                 }
-                (Prefix::One(Key::Registration { name, .. }), News::Gone { revision, .. }) => {
-                    of_own.push(own::Input::Deleted { name: name.clone(), revision });
+                (Prefix::One(Key::Registration { name, .. }), News::Gone { as_of, .. })
+                | (Prefix::One(Key::Registration { name, .. }), News::Complete { count: 0, as_of }) => {
+                    of_own.push(own::Input::Deleted { name: name.clone(), as_of });
                 }
-                (Prefix::Revocations, News::Complete) => {
+                (Prefix::Revocations, News::Complete { .. }) => {
                     self.denied_ms = Some(step.now.now_ms.into());
                 }
                 // That a list was answered says nothing of the watches.
-                (Prefix::Name(..) | Prefix::One(_), News::Complete) => {}
+                (Prefix::Name(..) | Prefix::One(_), News::Complete { .. }) => {}
                 // An authority's word stands whatever the registry does with it.
                 (Prefix::Revocations, News::Gone { .. } | News::TooMany)
                 | (Prefix::One(_), News::Put { .. } | News::Gone { .. } | News::TooMany) => {}
@@ -252,9 +253,9 @@ impl Directory {
         match self.verifier.registration(name, shard, &agent, &value, now.wall_ms) {
             Ok(registered) => {
                 let Some(wanted) = self.wanted.get_mut(name) else { return };
-                if wanted.put(&step.config.agent(), registered, value, standing, now.now_ms) {
-                    self.contacts.renewed(&agent);
-                }
+                let word = (registered.registration.fence, registered.registration.generation);
+                wanted.put(&step.config.agent(), registered, value, standing, now.now_ms);
+                self.contacts.renewed(&agent, word);
                 self.changed.insert(name.clone());
             }
             Err(why) => {
@@ -272,6 +273,12 @@ impl Directory {
     /// The agent that a key of this prefix names.
     fn key(&self, prefix: &Prefix, path: &str, step: &mut Step<'_>) -> Option<(Shard, Agent)> {
         match Key::parse(&step.config.cell, path) {
+            // Another shard than the agent's own is another key, and says nothing of what stands under the honest one.
+            Ok(Key::Registration { shard, agent, .. }) if shard != Shard::of(&agent) => {
+                let path = path.to_owned();
+                step.send(Output::Refused { path, agent: Some(agent), why: Refused::OtherPlace });
+                None
+            }
             Ok(key @ Key::Registration { shard, agent, .. }) if prefix.contains(&key) => Some((shard, agent)),
             Ok(_) => None,
             Err(error) => {
@@ -287,7 +294,9 @@ impl Directory {
     }
 
     fn gone(&mut self, name: &CapabilityName, path: &str, step: &mut Step<'_>) {
-        if let Ok(Key::Registration { agent, .. }) = Key::parse(&step.config.cell, path) {
+        if let Ok(Key::Registration { agent, shard, .. }) = Key::parse(&step.config.cell, path)
+            && shard == Shard::of(&agent)
+        {
             self.suspect(name, &agent, step);
         }
     }

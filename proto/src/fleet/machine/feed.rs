@@ -40,15 +40,23 @@ struct Listing {
     found: BTreeMap<String, Mark>,
 }
 
+/// As of when something is known: a revision, and when the list was begun that it follows from. A store that was restored
+/// counts anew, so that the revision alone tells nothing of before and after.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct AsOf {
+    pub(super) revision: Revision,
+    pub(super) began_ms: u64,
+}
+
 /// What a feed reports to the machine, in order.
 #[derive(Debug)]
 pub(super) enum News {
     /// A value stands under a key.
-    Put { path: String, revision: Revision, value: Bytes },
+    Put { path: String, as_of: AsOf, value: Bytes },
     /// A key is gone.
-    Gone { path: String, revision: Revision },
-    /// What stands is known as of now.
-    Complete,
+    Gone { path: String, as_of: AsOf },
+    /// What stands is known as of now: so many keys.
+    Complete { count: usize, as_of: AsOf },
     /// The first page says that more stands here than one feed should watch.
     TooMany,
 }
@@ -66,6 +74,8 @@ pub(super) struct Feed {
     count_max: Option<u64>,
     /// When a whole list was last taken in. **Units:** milliseconds.
     completed_ms: Option<u64>,
+    /// When the last list was begun. **Units:** milliseconds.
+    began_ms: u64,
     failures: u32,
     asked: u64,
 }
@@ -82,6 +92,7 @@ impl Feed {
             known,
             count_max,
             completed_ms: None,
+            began_ms: 0,
             failures: 0,
             asked: 0,
         };
@@ -120,6 +131,7 @@ impl Feed {
     pub(super) fn timeout(&mut self, step: &mut Step<'_>) {
         match self.state {
             State::Resting { until_ms } if step.now.now_ms >= until_ms => {
+                self.began_ms = step.now.now_ms;
                 // Values at first; later only those that differ.
                 self.list(Listing { values: self.completed_ms.is_none(), ..Listing::default() }, None, step);
             }
@@ -190,10 +202,14 @@ impl Feed {
             Change::Put { item, .. } => self.put(item, revision).into_iter().collect(),
             Change::Delete { path, .. } => {
                 let was_known = self.known.remove(&path).is_some();
-                was_known.then_some(News::Gone { path, revision }).into_iter().collect()
+                was_known.then_some(News::Gone { path, as_of: self.as_of(revision) }).into_iter().collect()
             }
             Change::Started { .. } | Change::Progress { .. } | Change::Ended => Vec::new(),
         })
+    }
+
+    const fn as_of(&self, revision: Revision) -> AsOf {
+        AsOf { revision, began_ms: self.began_ms }
     }
 
     fn over(&mut self, step: &mut Step<'_>) -> Option<Vec<News>> {
@@ -212,7 +228,7 @@ impl Feed {
     fn put(&mut self, item: Item, revision: Revision) -> Option<News> {
         let value = item.value?;
         self.known.insert(item.path.clone(), item.mark);
-        Some(News::Put { path: item.path, revision, value })
+        Some(News::Put { path: item.path, as_of: self.as_of(revision), value })
     }
 
     fn page(&mut self, mut listing: Listing, page: Page, step: &mut Step<'_>) -> Vec<News> {
@@ -250,7 +266,7 @@ impl Feed {
         let gone = self.known.keys().filter(|path| !listing.found.contains_key(*path));
         for path in gone.cloned().collect::<Vec<_>>() {
             self.known.remove(&path);
-            news.push(News::Gone { path, revision });
+            news.push(News::Gone { path, as_of: self.as_of(revision) });
         }
         let differs = |path: &String, mark: &Mark| self.known.get(path) != Some(mark);
         let left: VecDeque<_> = listing
@@ -285,7 +301,8 @@ impl Feed {
             return;
         }
         self.watch(&listing, step);
-        news.push(News::Complete);
+        let revision = listing.at.map_or(Revision(0), |(revision, _)| revision);
+        news.push(News::Complete { count: self.known.len(), as_of: self.as_of(revision) });
     }
 
     fn fetched(

@@ -91,7 +91,7 @@ impl Wanted {
         self.candidates.values().filter(|candidate| candidate.is_listed()).count()
     }
 
-    /// Takes in what an agent says. Returns whether it differs from what it said before.
+    /// Takes in what an agent says.
     pub(super) fn put(
         &mut self,
         caller: &Agent,
@@ -99,10 +99,9 @@ impl Wanted {
         value: Bytes,
         standing: Standing,
         now_ms: u64,
-    ) -> bool {
+    ) {
         let agent = registered.registration.agent;
         let before = self.candidates.get(&agent);
-        let differs = before.is_none_or(|before| before.value != value);
         let weight = before.map_or_else(|| weight(caller, &agent), |before| before.weight);
         let since_ms = before.map_or(now_ms, |before| before.since_ms);
         let candidate = Candidate {
@@ -116,7 +115,6 @@ impl Wanted {
             weight,
         };
         self.candidates.insert(agent, candidate);
-        differs
     }
 
     /// Its word stands no more. Returns whether it did.

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 
+use super::feed::AsOf;
 use super::step::Step;
 use super::{AskId, Offer, Output};
 use crate::capability::CapabilityName;
@@ -65,8 +66,15 @@ struct Lease {
     /// When values are to be signed anew.
     resign_ms: u64,
     failures: u32,
-    /// What happened to our keys before does not matter.
+    /// When we put values under it last. What stood under our keys before does not matter.
     since: Revision,
+    since_ms: u64,
+}
+
+impl Lease {
+    fn is_before(&self, as_of: AsOf) -> bool {
+        as_of.revision > self.since || as_of.began_ms > self.since_ms
+    }
 }
 
 /// What happened to the writing half.
@@ -75,14 +83,14 @@ pub(super) enum Input {
     Offered(Offer),
     Kept,
     Told(Result<Told, EngineError>),
-    /// A key of ours was deleted.
+    /// A key of ours is not there.
     Deleted {
         name: CapabilityName,
-        revision: Revision,
+        as_of: AsOf,
     },
     /// A key of ours was put, by whomever.
     Put {
-        revision: Revision,
+        as_of: AsOf,
         value: Bytes,
     },
     Leave,
@@ -106,9 +114,13 @@ pub(super) struct Own {
     /// Whether something was offered since values were signed.
     is_changed: bool,
     generation: u64,
+    /// The last generation that the registry is known to have had.
+    acknowledged: u64,
     signed_ms: Option<u64>,
     registered_ms: Option<u64>,
     failures: u32,
+    /// Values that were not taken are not put again before. **Units:** milliseconds.
+    retry_ms: u64,
     asked: u64,
 }
 
@@ -124,9 +136,11 @@ impl Own {
             has_twin: false,
             is_changed: false,
             generation: 0,
+            acknowledged: 0,
             signed_ms: None,
             registered_ms: None,
             failures: 0,
+            retry_ms: 0,
             asked: 0,
         };
         own.state = own.read(step);
@@ -190,12 +204,10 @@ impl Own {
             Input::Offered(offer) => self.offered(state, offer, step),
             Input::Kept => self.kept(state, step),
             Input::Told(told) => self.told(state, told, step),
-            Input::Deleted { name, revision } if self.offer.names.contains_key(&name) => {
-                self.disturbed(state, revision, step)
+            Input::Deleted { name, as_of } if self.offer.names.contains_key(&name) => {
+                self.disturbed(state, as_of, step)
             }
-            Input::Put { revision, value } if self.is_foreign(&value) => {
-                self.disturbed(state, revision, step)
-            }
+            Input::Put { as_of, value } if self.is_foreign(&value) => self.disturbed(state, as_of, step),
             Input::Deleted { .. } | Input::Put { .. } => state,
             Input::Timeout => self.timeout(state, step),
         };
@@ -253,16 +265,15 @@ impl Own {
                 Ok(_) | Err(_) => self.unanswered(lease, step),
             },
             State::Replacing(lease) => match told {
-                Ok(Told::Done) => {
-                    self.failures = 0;
-                    self.registered = self.offer.names.keys().cloned().collect();
-                    self.held(lease, step)
-                }
+                Ok(Told::Held { revision, .. }) => self.replaced(lease, revision, step),
                 Err(EngineError::Fenced(by)) => self.other_fence(by, step),
                 Err(EngineError::Gone) => self.lapse(step),
                 Ok(_) | Err(_) => {
+                    self.failures += 1;
                     self.is_changed = true;
-                    self.unanswered(lease, step)
+                    let pause_ms = step.backoff_ms(self.failures, step.config.ttl_ms / 3);
+                    self.retry_ms = step.now.now_ms + pause_ms;
+                    State::Held(lease)
                 }
             },
             state @ (State::Keeping { .. }
@@ -286,10 +297,10 @@ impl Own {
     }
 
     /// A key of ours is not as we put it: it may be that our lease has ended, or that another process has begun.
-    fn disturbed(&mut self, state: State, revision: Revision, step: &mut Step<'_>) -> State {
+    fn disturbed(&mut self, state: State, as_of: AsOf, step: &mut Step<'_>) -> State {
         match state {
             State::Held(lease) | State::Renewing(lease) | State::Replacing(lease)
-                if revision > lease.since =>
+                if lease.is_before(as_of) =>
             {
                 self.lapse(step)
             }
@@ -376,6 +387,7 @@ impl Own {
     fn registered(&mut self, id: LeaseId, since: Revision, step: &mut Step<'_>) -> State {
         self.failures = 0;
         self.registered_ms = Some(step.now.now_ms);
+        self.acknowledged = self.generation;
         self.registered = self.offer.names.keys().cloned().collect();
         step.send(Output::Registered { generation: self.generation });
         let asked_ms = self.signed_ms.unwrap_or(step.now.now_ms);
@@ -387,8 +399,16 @@ impl Own {
             resign_ms: step.within(RESIGN_MS / 10 * 9, RESIGN_MS / 10 * 11),
             failures: 0,
             since,
+            since_ms: step.now.now_ms,
         };
         self.scheduled(lease, step)
+    }
+
+    fn replaced(&mut self, lease: Lease, since: Revision, step: &mut Step<'_>) -> State {
+        self.failures = 0;
+        self.acknowledged = self.generation;
+        self.registered = self.offer.names.keys().cloned().collect();
+        self.held(Lease { since, since_ms: step.now.now_ms, ..lease }, step)
     }
 
     fn renewed(&mut self, lease: Lease, step: &mut Step<'_>) -> State {
@@ -445,9 +465,10 @@ impl Own {
         State::Waiting { until_ms: step.now.now_ms + pause_ms }
     }
 
-    /// FLEET 5: at most one generation a second.
+    /// FLEET 5: at most one generation a second, and fewer while the registry does not take them.
     fn damped_ms(&self, now_ms: u64) -> u64 {
-        self.signed_ms.map_or(now_ms, |signed_ms| signed_ms + GENERATION_MS_MIN)
+        let damped_ms = self.signed_ms.map_or(now_ms, |signed_ms| signed_ms + GENERATION_MS_MIN);
+        damped_ms.max(self.retry_ms)
     }
 
     /// Signs what is offered as a new generation.
@@ -483,18 +504,20 @@ impl Own {
         puts
     }
 
-    /// Whether a value under a key of ours is of another process than this.
+    /// Whether a value under a key of ours is another than we put there last: one of another process, or an old one that
+    /// a registry has brought back.
     fn is_foreign(&mut self, value: &Bytes) -> bool {
         let registration = Parts::decode(value).ok().map(|parts| parts.registration);
         let Some(registration) = registration.filter(|of| Some(of.fence) == self.claimed) else {
             return true;
         };
-        // Older ones of ours may be told of late.
-        let is_ours = registration.generation < self.generation
-            || self.signed.get(&registration.name) == Some(value)
-                && registration.generation == self.generation;
-        self.has_twin |= !is_ours;
-        !is_ours
+        let generation = registration.generation;
+        if self.signed.get(&registration.name) == Some(value) {
+            return false;
+        }
+        self.has_twin |= generation >= self.generation;
+        // What was put and not acknowledged may be told of late.
+        generation <= self.acknowledged || generation >= self.generation
     }
 
     fn ask(&mut self, ask: Ask, step: &mut Step<'_>) {

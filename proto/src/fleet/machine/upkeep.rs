@@ -136,8 +136,7 @@ impl Directory {
 
     /// Since when what is known may be behind the registry; none where it is not. **Units:** milliseconds.
     pub(super) fn stale_since_ms(&self) -> Option<u64> {
-        let is_current = self.probed_ms.is_none() && self.feeds.values().all(Feed::is_watching);
-        if is_current { None } else { Some(self.fresh_ms.unwrap_or(0)) }
+        if self.feeds.values().all(Feed::is_watching) { None } else { Some(self.fresh_ms.unwrap_or(0)) }
     }
 
     /// How old the revocations are; none where none were ever read. **Units:** milliseconds.

@@ -145,7 +145,7 @@ fn told_of(news: &News) -> String {
     match news {
         News::Put { path, .. } => format!("+{}", number(path).unwrap()),
         News::Gone { path, .. } => format!("-{}", number(path).unwrap()),
-        News::Complete => "complete".to_owned(),
+        News::Complete { count, .. } => format!("complete, {count}"),
         News::TooMany => "too many".to_owned(),
     }
 }
@@ -217,6 +217,7 @@ fn a_silent_registry_is_asked_and_then_listed_again() {
     sidecar.take();
     sidecar.until(60_000);
     assert_eq!(sidecar.take(), [Output::Probe]);
+    sidecar.until(70_000);
     assert_eq!(sidecar.machine.stale_since_ms(), Some(0));
     sidecar.until(80_000);
     assert!(sidecar.listed(&whole_name()).is_some() && sidecar.listed(&Prefix::Revocations).is_some());

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use super::super::feed::AsOf;
 use super::super::own::{self, Own};
 use super::super::step::{Dice, Step};
 use super::*;
@@ -29,8 +30,10 @@ const INPUTS: &[&str] = &[
     "Lost",
     "Deleted a",
     "Deleted a before",
+    "Deleted a, listed later",
     "Deleted c",
-    "Put by us",
+    "Put by us before",
+    "Put by our twin",
     "Put by another",
     "Leave",
     "Timeout 0.999s",
@@ -95,14 +98,22 @@ fn input(name: &str) -> (own::Input, u64) {
         "Denied" => failed(EngineError::Denied),
         "Full" => failed(EngineError::Full),
         "Lost" => failed(EngineError::Lost),
-        "Deleted a" => own::Input::Deleted { name: name_of("a"), revision: Revision(51) },
-        "Deleted a before" => own::Input::Deleted { name: name_of("a"), revision: Revision(50) },
-        "Deleted c" => own::Input::Deleted { name: name_of("c"), revision: Revision(51) },
-        "Put by us" => {
-            let ours = Registration { fence: OURS, ..registration(2, 5, 1) };
-            own::Input::Put { revision: Revision(51), value: value(&ours, 2) }
+        "Deleted a" => own::Input::Deleted { name: name_of("a"), as_of: as_of(51) },
+        "Deleted a before" => own::Input::Deleted { name: name_of("a"), as_of: as_of(50) },
+        "Deleted a, listed later" => own::Input::Deleted {
+            name: name_of("a"),
+            as_of: AsOf { revision: Revision(3), began_ms: 1_000_000 },
+        },
+        "Deleted c" => own::Input::Deleted { name: name_of("c"), as_of: as_of(51) },
+        "Put by our twin" => {
+            let twin = Registration { fence: OURS, ..registration(2, 5, 9) };
+            own::Input::Put { as_of: as_of(51), value: value(&twin, 2) }
         }
-        "Put by another" => own::Input::Put { revision: Revision(51), value: foreign() },
+        "Put by us before" => {
+            let ours = Registration { fence: OURS, ..registration(2, 5, 0) };
+            own::Input::Put { as_of: as_of(51), value: value(&ours, 2) }
+        }
+        "Put by another" => own::Input::Put { as_of: as_of(51), value: foreign() },
         "Leave" => own::Input::Leave,
         "Timeout 0.999s" => return (own::Input::Timeout, 999),
         "Timeout 2s" => return (own::Input::Timeout, 2_000),
@@ -112,6 +123,10 @@ fn input(name: &str) -> (own::Input, u64) {
         other => panic!("no such input: {other}"),
     };
     (input, 0)
+}
+
+fn as_of(revision: u64) -> AsOf {
+    AsOf { revision: Revision(revision), began_ms: 0 }
 }
 
 fn name_of(last: &str) -> CapabilityName {
@@ -226,6 +241,29 @@ fn a_lease_that_nobody_confirms_is_given_up_when_it_may_be_over() {
     }
     assert!(half.now_ms >= 30_000, "given up at {} ms", half.now_ms);
     assert!(renewals >= 4, "asked {renewals} times");
+}
+
+#[test]
+fn a_twin_with_our_very_fence_makes_us_claim_a_larger_one() {
+    let steps = ["Stands 3", "Kept", "Done", "Offered a", "Held", "Put by our twin", "Timeout 31s"];
+    let mut half = Half::after(&steps);
+    assert_eq!(half.own.state_name(), "Reading");
+    half.handle("Stands ours");
+    assert_eq!(half.said, [Output::Keep { incarnation: 6 }]);
+}
+
+#[test]
+fn what_we_put_ourselves_disturbs_nobody() {
+    let mut half = Half::after(&["Stands 3", "Kept", "Done", "Offered a"]);
+    let Some(Output::Ask { ask: Ask::Register { puts, .. }, .. }) = half.said.pop_front() else {
+        panic!("it registers")
+    };
+    half.handle("Held");
+    let now = time(half.now_ms);
+    let mut step = Step { config: &half.config, now, dice: Dice(0), out: &mut half.said };
+    let put = own::Input::Put { as_of: as_of(51), value: puts[0].1.clone() };
+    half.own.handle(put, &mut step);
+    assert_eq!(half.own.state_name(), "Held");
 }
 
 #[test]
