@@ -15,6 +15,7 @@ mod names;
 mod own;
 mod step;
 mod upkeep;
+mod values;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

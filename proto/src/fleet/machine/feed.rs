@@ -160,7 +160,11 @@ impl Feed {
             (State::Fetching { listing, left }, Ok(Told::Page(page))) => {
                 self.fetched(listing, left, page, step)
             }
-            (State::Listing(_) | State::Fetching { .. }, Err(EngineError::Compacted)) => {
+            // Pages took longer than the store keeps a revision: from the start, and at once the first time.
+            (State::Listing(_) | State::Fetching { .. }, Err(EngineError::Compacted))
+                if self.failures == 0 =>
+            {
+                self.failures = 1;
                 self.timeout(step);
                 Vec::new()
             }

@@ -9,9 +9,8 @@ use super::step::Step;
 use super::{AskId, Offer, Output};
 use crate::capability::CapabilityName;
 use crate::fleet::engine::{Ask, EngineError, LeaseId, Revision, Told};
-use crate::fleet::registration::Parts;
-use crate::fleet::{Fence, Key, Registration};
-use crate::limits::{REGISTERED_NAMES_MAX, REGISTRATION_LIFE_MS_MAX};
+use crate::fleet::{Fence, Key};
+use crate::limits::REGISTRATION_LIFE_MS_MAX;
 
 /// Where registering stands.
 ///
@@ -102,21 +101,21 @@ pub(super) enum Input {
 pub(super) struct Own {
     state: State,
     /// The fence that stood last as ours.
-    claimed: Option<Fence>,
+    pub(super) claimed: Option<Fence>,
     /// The last incarnation on disk.
     kept: u64,
-    offer: Offer,
+    pub(super) offer: Offer,
     registered: BTreeSet<CapabilityName>,
     /// What was signed last, by which to tell it from what another process signed.
-    signed: BTreeMap<CapabilityName, Bytes>,
+    pub(super) signed: BTreeMap<CapabilityName, Bytes>,
     /// Whether another process registers under our very fence: a copy of this one that began after the registry was wiped.
-    has_twin: bool,
+    pub(super) has_twin: bool,
     /// Whether something was offered since values were signed.
-    is_changed: bool,
-    generation: u64,
+    pub(super) is_changed: bool,
+    pub(super) generation: u64,
     /// The last generation that the registry is known to have had.
-    acknowledged: u64,
-    signed_ms: Option<u64>,
+    pub(super) acknowledged: u64,
+    pub(super) signed_ms: Option<u64>,
     registered_ms: Option<u64>,
     failures: u32,
     /// Values that were not taken are not put again before. **Units:** milliseconds.
@@ -224,7 +223,16 @@ impl Own {
         match state {
             State::Claimed if !self.offer.names.is_empty() => self.register(step),
             State::Held(lease) => self.held(lease, step),
-            state => state,
+            state @ (State::Reading
+            | State::Keeping { .. }
+            | State::Claiming { .. }
+            | State::Claimed
+            | State::Registering
+            | State::Renewing(_)
+            | State::Replacing(_)
+            | State::Waiting { .. }
+            | State::Fenced
+            | State::Left) => state,
         }
     }
 
@@ -234,7 +242,16 @@ impl Own {
                 self.kept = fence.incarnation;
                 self.claim(fence, read, step)
             }
-            state => state,
+            state @ (State::Reading
+            | State::Claiming { .. }
+            | State::Claimed
+            | State::Registering
+            | State::Held(_)
+            | State::Renewing(_)
+            | State::Replacing(_)
+            | State::Waiting { .. }
+            | State::Fenced
+            | State::Left) => state,
         }
     }
 
@@ -292,7 +309,16 @@ impl Own {
                 Some(_) | None => self.read(step),
             },
             State::Held(lease) => self.held(lease, step),
-            state => state,
+            state @ (State::Reading
+            | State::Keeping { .. }
+            | State::Claiming { .. }
+            | State::Claimed
+            | State::Registering
+            | State::Renewing(_)
+            | State::Replacing(_)
+            | State::Waiting { .. }
+            | State::Fenced
+            | State::Left) => state,
         }
     }
 
@@ -304,7 +330,17 @@ impl Own {
             {
                 self.lapse(step)
             }
-            state => state,
+            state @ (State::Reading
+            | State::Keeping { .. }
+            | State::Claiming { .. }
+            | State::Claimed
+            | State::Registering
+            | State::Held(_)
+            | State::Renewing(_)
+            | State::Replacing(_)
+            | State::Waiting { .. }
+            | State::Fenced
+            | State::Left) => state,
         }
     }
 
@@ -471,65 +507,9 @@ impl Own {
         damped_ms.max(self.retry_ms)
     }
 
-    /// Signs what is offered as a new generation.
-    fn sign(&mut self, fence: Fence, step: &mut Step<'_>) -> Vec<(Key, Bytes)> {
-        self.generation += 1;
-        self.is_changed = false;
-        self.signed_ms = Some(step.now.now_ms);
-        let config = step.config;
-        let mut puts = Vec::with_capacity(self.offer.names.len());
-        for (name, versions) in self.offer.names.iter().take(REGISTERED_NAMES_MAX) {
-            let registration = Registration {
-                agent: config.agent(),
-                cell: config.cell.clone(),
-                name: name.clone(),
-                fence,
-                generation: self.generation,
-                addresses: self.offer.addresses.clone(),
-                versions: versions.clone(),
-                made_at_ms: step.now.wall_ms,
-                not_after_ms: step.now.wall_ms.saturating_add(REGISTRATION_LIFE_MS_MAX),
-                zone: config.zone.clone(),
-                state: self.offer.state,
-            };
-            match registration.sign(&config.identity, &config.membership) {
-                Ok(value) => {
-                    let value = Bytes::from(value);
-                    self.signed.insert(name.clone(), value.clone());
-                    puts.push((Key::registration(name.clone(), registration.agent), value));
-                }
-                Err(error) => step.out.push_back(Output::Unregistrable { name: name.clone(), error }),
-            }
-        }
-        puts
-    }
-
-    /// Whether a value under a key of ours is another than we put there last: one of another process, or an old one that
-    /// a registry has brought back.
-    fn is_foreign(&mut self, value: &Bytes) -> bool {
-        let registration = Parts::decode(value).ok().map(|parts| parts.registration);
-        let Some(registration) = registration.filter(|of| Some(of.fence) == self.claimed) else {
-            return true;
-        };
-        let generation = registration.generation;
-        if self.signed.get(&registration.name) == Some(value) {
-            return false;
-        }
-        self.has_twin |= generation >= self.generation;
-        // What was put and not acknowledged may be told of late.
-        generation <= self.acknowledged || generation >= self.generation
-    }
-
     fn ask(&mut self, ask: Ask, step: &mut Step<'_>) {
         self.asked += 1;
         step.ask(AskId::Own(self.asked), ask);
-    }
-}
-
-impl Offer {
-    /// What may be registered at most; the rest is left out, and its owner told so.
-    pub(super) fn surplus(&self) -> impl Iterator<Item = &CapabilityName> {
-        self.names.keys().skip(REGISTERED_NAMES_MAX)
     }
 }
 

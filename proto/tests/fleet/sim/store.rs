@@ -60,6 +60,7 @@ impl Store {
     /// Nobody is told; the leases live on from now, as etcd's do.
     pub fn restore(&mut self, backup: Backup, now_ms: u64) {
         self.history.retain(|event| event.revision <= backup.revision);
+        self.compacted = self.compacted.min(backup.revision);
         self.state = backup;
         for (expires_ms, ttl_ms) in self.state.leases.values_mut() {
             *expires_ms = now_ms + *ttl_ms;

@@ -145,7 +145,7 @@ impl World {
         let authority = Identity::from_seed([1; 32]);
         let agents: Vec<_> = (0..plan.agents).map(|number| AgentFacts::new(number, &authority)).collect();
         let members = agents.iter().enumerate().map(|(number, facts)| (facts.agent, number)).collect();
-        let names = (0..plan.names).map(|number| name(number)).collect();
+        let names = (0..plan.names).map(name).collect();
         let is_unfenced = plan.breaks == Some(Break::NoFence);
         Self {
             now_ms: 0,
@@ -307,11 +307,10 @@ impl World {
         let pid = self.processes.len();
         let addresses = vec![address(host)];
         let served = Served { version: "1.0.0".parse().unwrap(), hash: [7; 32], flags: 0 };
-        let names = self
-            .names
-            .iter()
-            .enumerate()
-            .filter(|(number, _)| *number == agent % self.names.len() || (agent + number) % 3 == 0);
+        let names =
+            self.names.iter().enumerate().filter(|(number, _)| {
+                *number == agent % self.names.len() || (agent + number).is_multiple_of(3)
+            });
         let names = names.map(|(_, name)| (name.clone(), vec![served.clone()])).collect();
         let offer = Offer { addresses, names, state: State::Serving };
         self.processes.push(Process {

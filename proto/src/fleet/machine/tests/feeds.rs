@@ -32,6 +32,7 @@ const INPUTS: &[&str] = &[
 
 const STATES: &[(&str, &[&str])] = &[
     ("Listing values", &[]),
+    ("Listing values, compacted before", &["Compacted"]),
     ("Listing values, second page", &["Page 4, more"]),
     ("Resting at first", &["Lost"]),
     ("Watching", &["Page 3"]),
