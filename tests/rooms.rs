@@ -23,7 +23,7 @@ const CRATES: [(&str, &str, &str); 5] = [
 /// Crates and modules that the table has module by module.
 const OPEN: [&str; 2] = ["proto", "daemon"];
 
-const LAYERS: [&[&str]; 23] = [
+const LAYERS: [&[&str]; 24] = [
     // The protocol without I/O.
     &["proto/limits", "proto/code"],
     &["proto/frame", "proto/cbor", "proto/capability", "proto/identity", "proto/rate"],
@@ -31,6 +31,7 @@ const LAYERS: [&[&str]; 23] = [
     &["proto/cddl"],
     &["proto/message"],
     &["proto/link", "proto/call", "proto/ledger"],
+    &["proto/fleet"],
     &["proto/error"],
     &["proto"],
     // What each of the parts may use.

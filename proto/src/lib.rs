@@ -10,6 +10,7 @@
 //! 5. [`capability`] and [`negotiate`] — names, versions, and the deterministic choice (PROTOCOL 6, 7.5)
 //! 6. [`rate`] — the terms of a rate limit (PROTOCOL 7.2)
 //! 7. [`ledger`] — (from, id) → call, so that each accepted call has exactly one result (PROTOCOL 8)
+//! 8. [`fleet`] — what sidecars write into a shared registry to find each other, and what they believe of it
 //!
 //! `PROTOCOL 7.2` in a comment is section 7.2 of `docs/protocol.md`.
 //!
@@ -22,6 +23,7 @@ pub mod cddl;
 pub mod code;
 pub mod envelope;
 pub mod error;
+pub mod fleet;
 pub mod frame;
 pub mod identity;
 pub mod ledger;

@@ -123,6 +123,37 @@ pub const RETRY_ON_MAX: usize = 64;
 /// Shortest delay before a retry, in milliseconds; ours, for the same reason.
 pub const RETRY_DELAY_MS_MIN: u64 = 10;
 
+/// Longest name of a cell, in bytes. **Source:** FLEET 5.
+pub const CELL_BYTES_MAX: usize = 32;
+/// Shards of one name's registrations. **Source:** FLEET 5.
+pub const SHARDS: u8 = 16;
+/// Largest registration, in bytes: 10,000 of them must fit a small etcd. **Source:** FLEET 5.
+pub const REGISTRATION_BYTES_MAX: usize = 2_048;
+/// Largest membership, in bytes; ours: half of a registration, which holds one.
+pub const MEMBERSHIP_BYTES_MAX: usize = 1_024;
+/// Largest revocation, in bytes; ours: about 150 are used.
+pub const REVOCATION_BYTES_MAX: usize = 256;
+/// Bytes of a fence: incarnation and journal id. **Source:** FLEET 5.
+pub const FENCE_BYTES: usize = 24;
+/// Most names that one agent registers, so that one transaction holds them all. **Source:** FLEET 5.
+pub const REGISTERED_NAMES_MAX: usize = 120;
+/// Most addresses of a registration. **Source:** FLEET 5.
+pub const REGISTERED_ADDRESSES_MAX: usize = 4;
+/// Most versions of a registration. **Source:** FLEET 5.
+pub const REGISTERED_VERSIONS_MAX: usize = 16;
+/// Longest host of an address, in bytes: as DNS has it. Ours.
+pub const HOST_BYTES_MAX: usize = 255;
+/// Longest zone, in bytes; ours: the names of the common clouds have fewer than 30.
+pub const ZONE_BYTES_MAX: usize = 64;
+/// Most patterns of a membership; ours.
+pub const MEMBER_PATTERNS_MAX: usize = 16;
+/// How long a registration is good for, in milliseconds: a day. **Source:** FLEET 5.
+pub const REGISTRATION_LIFE_MS_MAX: u64 = 24 * 60 * 60 * 1_000;
+/// How far ahead of our clock a registration may be made, in milliseconds. **Source:** FLEET 5.
+pub const REGISTRATION_SKEW_MS_MAX: u64 = 5 * 60 * 1_000;
+/// How long a membership is good for unless its maker says otherwise, in milliseconds: 90 days. **Source:** FLEET 5.
+pub const MEMBERSHIP_LIFE_MS_DEFAULT: u64 = 90 * 24 * 60 * 60 * 1_000;
+
 /// A nonce of HANDSHAKE and a proof for one, in bytes: HMAC-SHA-256 of the token; ours.
 pub const PROOF_BYTES: usize = 32;
 
@@ -153,5 +184,7 @@ pub const CAPABILITIES_VERSION: &str = "1.0";
 
 const _: () = assert!(MSG_SIZE_BYTES_FLOOR <= MSG_SIZE_BYTES_DEFAULT);
 const _: () = assert!(SHARED_STREAM_MESSAGE_BYTES_MAX < MSG_SIZE_BYTES_FLOOR as usize);
+const _: () = assert!(MEMBERSHIP_BYTES_MAX < REGISTRATION_BYTES_MAX);
+const _: () = assert!(REGISTRATION_SKEW_MS_MAX < REGISTRATION_LIFE_MS_MAX);
 const _: () = assert!(QUERY_LIMIT_DEFAULT <= QUERY_LIMIT_MAX);
 const _: () = assert!(CBOR_CONTAINER_ITEMS_MAX <= CBOR_ITEMS_MAX);

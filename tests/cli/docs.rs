@@ -31,7 +31,8 @@ fn the_page_names_every_exit_code_and_flag_of_the_help() {
         "diff", "check", "matrix", "decode", "gen", "hash", "subtype",
     ];
     let policy = ["policy show", "policy check", "policy test", "policy why", "policy reload"];
-    for subcommand in audit.into_iter().chain(others).chain(["doctor"]).chain(policy) {
+    let fleet = ["fleet init", "fleet admit", "fleet revoke"];
+    for subcommand in audit.into_iter().chain(others).chain(["doctor"]).chain(policy).chain(fleet) {
         let help = run_with(&mut shell(&format!("capctl {subcommand} --help"), Path::new("/")), b"");
         let own = stdout(&help).split("Sidecar:").next().unwrap().to_owned();
         for flag in own.split_whitespace().filter(|word| word.starts_with("--")) {

@@ -12,6 +12,7 @@ mod compat;
 mod crowded;
 mod docs;
 mod doctor;
+mod fleet;
 mod gen_code;
 mod offline;
 mod policy;

@@ -2,6 +2,7 @@
 
 mod bench;
 mod compat;
+mod fleet;
 mod gen_code;
 mod policy;
 
@@ -22,6 +23,7 @@ use crate::moment::{self, Moment};
 
 pub(crate) use bench::BenchArgs;
 pub(crate) use compat::{CheckArgs, CheckMode, DiffArgs, MatrixArgs};
+pub(crate) use fleet::{AdmitArgs, AuthorityArgs, FleetCommand, RevokeArgs};
 pub(crate) use gen_code::GenArgs;
 pub(crate) use policy::PolicyCommand;
 
@@ -108,6 +110,9 @@ pub(crate) enum Command {
     /// Show which callers may call what, test the rules, and explain a decision
     #[command(subcommand)]
     Policy(PolicyCommand),
+    /// Decide which agents are members of a cell, and what they may serve there
+    #[command(subcommand)]
+    Fleet(FleetCommand),
     /// Name your sidecars, and choose one
     #[command(subcommand)]
     Context(ContextCommand),

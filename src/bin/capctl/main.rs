@@ -16,6 +16,7 @@ mod diagnostic;
 mod doctor;
 mod duration;
 mod failure;
+mod fleet;
 mod gen_code;
 mod hash;
 mod hex;
@@ -88,6 +89,7 @@ fn run(args: Args) -> Result<(), Failure> {
         Command::Hash(args) => hash::run(&args, json),
         Command::Subtype(subtype) => subtype::run(&subtype, json),
         Command::Policy(command) => policy::run(&sidecar, &command, json),
+        Command::Fleet(command) => fleet::run(command, json),
         Command::Context(command) => contexts(&sidecar.0, &command, json),
     }
 }

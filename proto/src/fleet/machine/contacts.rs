@@ -1,0 +1,155 @@
+//! Links and failed dials in, which agents may be dialled and which answered out.
+
+use std::collections::BTreeMap;
+
+use super::Output;
+use super::step::Step;
+use crate::fleet::{Agent, Fence};
+
+/// What we know of an agent at first hand.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Contact {
+    pub(super) state: ContactState,
+    /// Dials in a row that found nobody, or nobody that stayed.
+    pub(super) failures: u32,
+    /// Not dialled before. **Units:** milliseconds.
+    retry_ms: u64,
+    /// The last process of it that answered, and when it was last known to live.
+    answered: Option<(Fence, u64)>,
+    /// The last word of it: its process and generation, of whatever name.
+    word: Option<(Fence, u64)>,
+    /// Until when no journaled call may be given to it, because two processes of it were seen. **Units:** milliseconds.
+    split_until_ms: u64,
+}
+
+/// Whether a link to an agent stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum ContactState {
+    #[default]
+    Closed,
+    Dialling,
+    Open {
+        /// Whether we dialled it.
+        is_ours: bool,
+        since_ms: u64,
+    },
+}
+
+/// Everyone of whom something is known at first hand.
+#[derive(Debug, Default)]
+pub(super) struct Contacts(BTreeMap<Agent, Contact>);
+
+impl Contacts {
+    pub(super) fn get(&self, agent: &Agent) -> Contact {
+        self.0.get(agent).copied().unwrap_or_default()
+    }
+
+    pub(super) fn is_open(&self, agent: &Agent) -> bool {
+        matches!(self.get(agent).state, ContactState::Open { .. })
+    }
+
+    /// Whether a link stands that we dialled, or is being opened.
+    pub(super) fn is_ours(&self, agent: &Agent) -> bool {
+        match self.get(agent).state {
+            ContactState::Closed => false,
+            ContactState::Dialling => true,
+            ContactState::Open { is_ours, .. } => is_ours,
+        }
+    }
+
+    /// Whether a link stands or is being opened.
+    pub(super) fn is_engaged(&self, agent: &Agent) -> bool {
+        self.get(agent).state != ContactState::Closed
+    }
+
+    pub(super) fn is_split(&self, agent: &Agent, now_ms: u64) -> bool {
+        now_ms < self.get(agent).split_until_ms
+    }
+
+    /// Whether it may be dialled now.
+    pub(super) fn may_dial(&self, agent: &Agent, now_ms: u64) -> bool {
+        let contact = self.get(agent);
+        contact.state == ContactState::Closed && contact.retry_ms <= now_ms
+    }
+
+    /// It is dialled by its last word.
+    pub(super) fn dialling(&mut self, agent: Agent, word: (Fence, u64)) {
+        let contact = self.0.entry(agent).or_default();
+        contact.state = ContactState::Dialling;
+        contact.word = contact.word.max(Some(word));
+    }
+
+    /// When somebody may be dialled again. **Units:** milliseconds.
+    pub(super) fn retry_ms(&self, agent: &Agent) -> Option<u64> {
+        let contact = self.get(agent);
+        (contact.state == ContactState::Closed && contact.failures > 0).then_some(contact.retry_ms)
+    }
+
+    /// A link opened; FLEET X12: of two journals of one agent that live at once, neither is to be relied on.
+    pub(super) fn opened(&mut self, agent: Agent, fence: Option<Fence>, step: &mut Step<'_>) {
+        let now_ms = step.now.now_ms;
+        let contact = self.0.entry(agent).or_default();
+        let is_ours = contact.state == ContactState::Dialling;
+        contact.state = ContactState::Open { is_ours, since_ms: now_ms };
+        let Some(fence) = fence else { return };
+        if let Some((last, alive_ms)) = contact.answered
+            && last.journal != fence.journal
+            && now_ms.saturating_sub(alive_ms) <= 2 * step.config.ttl_ms
+        {
+            contact.split_until_ms = now_ms + 2 * step.config.ttl_ms;
+            step.send(Output::Split { agent, journals: [last.journal, fence.journal] });
+        }
+        contact.answered = Some((fence, now_ms));
+    }
+
+    /// A sign of life over a link.
+    pub(super) fn heard(&mut self, agent: &Agent, now_ms: u64) {
+        let Some(contact) = self.0.get_mut(agent) else { return };
+        if let Some((_, alive_ms)) = &mut contact.answered {
+            *alive_ms = now_ms;
+        }
+        // A link that stands for a while shows that dialling it was no mistake.
+        if matches!(contact.state, ContactState::Open { since_ms, .. } if now_ms >= since_ms + STAYED_MS) {
+            contact.failures = 0;
+        }
+    }
+
+    /// A dial failed, or a link closed. Returns whether that counts as a contact that failed.
+    pub(super) fn closed(&mut self, agent: Agent, step: &mut Step<'_>) -> bool {
+        let now_ms = step.now.now_ms;
+        let contact = self.0.entry(agent).or_default();
+        let stayed =
+            matches!(contact.state, ContactState::Open { since_ms, .. } if now_ms >= since_ms + STAYED_MS);
+        contact.state = ContactState::Closed;
+        contact.failures = if stayed { 0 } else { contact.failures + 1 };
+        let failures = contact.failures;
+        let pause_ms = if stayed { 0 } else { step.backoff_ms(failures, DIAL_MS_MAX) };
+        if let Some(contact) = self.0.get_mut(&agent) {
+            contact.retry_ms = now_ms + pause_ms;
+        }
+        !stayed
+    }
+
+    /// It says something of itself; what failed before may not now if that is new.
+    pub(super) fn renewed(&mut self, agent: &Agent, word: (Fence, u64)) {
+        if let Some(contact) = self.0.get_mut(agent).filter(|contact| contact.word < Some(word)) {
+            (contact.word, contact.failures, contact.retry_ms) = (Some(word), 0, 0);
+        }
+    }
+
+    /// Forgets who is neither linked nor wanted, and of whom nothing that still matters is known.
+    pub(super) fn forget(&mut self, now_ms: u64, ttl_ms: u64, is_wanted: impl Fn(&Agent) -> bool) {
+        self.0.retain(|agent, contact| {
+            let is_recent = contact.answered.is_some_and(|(_, alive_ms)| now_ms <= alive_ms + 2 * ttl_ms);
+            contact.state != ContactState::Closed
+                || is_recent
+                || now_ms < contact.split_until_ms
+                || is_wanted(agent)
+        });
+    }
+}
+
+/// The longest pause between dials. **Units:** milliseconds.
+const DIAL_MS_MAX: u64 = 60_000;
+/// A link that closes sooner was no success. **Units:** milliseconds.
+const STAYED_MS: u64 = 5_000;

@@ -1,0 +1,119 @@
+//! Candidates, links and time in, whom to dial and whom to let go out (FLEET D2, D3, L1, L4).
+
+use super::directory::Directory;
+use super::step::Step;
+use super::{LetGoWhy, Output};
+use crate::capability::CapabilityName;
+use crate::fleet::{Agent, Fence};
+
+impl Directory {
+    /// Dials who is missing among the few that calls of this name may go to.
+    pub(super) fn plan(&mut self, name: &CapabilityName, step: &mut Step<'_>) {
+        let (now_ms, config) = (step.now.now_ms, step.config);
+        let may_link = self.may_link(config.deny_max_age_ms, now_ms);
+        let Some(wanted) = self.wanted.get_mut(name) else { return };
+        wanted.retry_ms = None;
+        let links = config.links_per_name + usize::from(wanted.is_busy);
+        let contacts = &self.contacts;
+        let ranked = wanted.ranked(contacts, config.zone.as_deref());
+        // Those that take no new calls, and those that are not listed while others are, fill no place.
+        let has_listed = ranked.iter().any(|candidate| candidate.is_listed() && candidate.takes_calls());
+        let counts = ranked.iter().filter(|candidate| {
+            candidate.takes_calls()
+                && (candidate.is_listed() || !has_listed)
+                && contacts.is_engaged(&candidate.registration.agent)
+        });
+        let mut missing = links.saturating_sub(counts.count());
+        let mut retry_ms: Option<u64> = None;
+        let mut dialled = Vec::new();
+        // FLEET D5: revocations that are too old let nobody begin anything with a member of the fleet.
+        for candidate in ranked.into_iter().filter(|candidate| may_link && candidate.takes_calls()) {
+            let agent = candidate.registration.agent;
+            if missing == 0 {
+                break;
+            }
+            if contacts.may_dial(&agent, now_ms) {
+                missing -= 1;
+                let word = (candidate.registration.fence, candidate.registration.generation);
+                dialled.push((agent, word, candidate.registration.addresses.clone()));
+            } else if let Some(at_ms) = contacts.retry_ms(&agent) {
+                retry_ms = Some(retry_ms.map_or(at_ms, |least_ms| least_ms.min(at_ms)));
+            }
+        }
+        wanted.retry_ms = retry_ms.filter(|_| missing > 0);
+        for (agent, word, addresses) in dialled {
+            self.contacts.dialling(agent, word);
+            step.send(Output::Dial { agent, addresses });
+        }
+    }
+
+    /// Every provider of this name that we are linked to has much to do.
+    pub(super) fn busy(&mut self, name: &CapabilityName, step: &mut Step<'_>) {
+        if let Some(wanted) = self.wanted.get_mut(name) {
+            wanted.is_busy = true;
+        }
+        self.want(name, step);
+    }
+
+    /// A link opened, and says which process is there.
+    pub(super) fn opened(&mut self, agent: Agent, fence: Option<Fence>, step: &mut Step<'_>) {
+        self.contacts.opened(agent, fence, step);
+        let mut newest = 0;
+        for wanted in self.wanted.values_mut() {
+            if let Some(candidate) = wanted.candidates.get_mut(&agent) {
+                candidate.failures = 0;
+                newest = newest.max(candidate.registration.fence.incarnation);
+            }
+        }
+        // A paused process woke up, or a copy of it runs: the registry knows of a later one.
+        if fence.is_some_and(|fence| fence.incarnation < newest) && self.verifier.is_order_checked() {
+            step.send(Output::LetGo { agent, why: LetGoWhy::OldProcess });
+        }
+        self.replan(&agent, step);
+    }
+
+    /// A link closed, or a dial found nobody.
+    pub(super) fn closed(&mut self, agent: Agent, step: &mut Step<'_>) {
+        let has_failed = self.contacts.closed(agent, step);
+        for wanted in self.wanted.values_mut().filter(|_| has_failed) {
+            if let Some(candidate) = wanted.candidates.get_mut(&agent) {
+                candidate.failures += 1;
+            }
+        }
+        self.drop_failed(&agent);
+        self.replan(&agent, step);
+    }
+
+    /// FLEET D2: who is gone from the registry and answers nobody is gone.
+    fn drop_failed(&mut self, agent: &Agent) {
+        let is_gone = |candidate: &super::Candidate| {
+            !candidate.is_listed() && candidate.failures >= super::names::FAILURES_MAX
+        };
+        let names: Vec<_> = self
+            .wanted
+            .iter()
+            .filter(|(_, wanted)| wanted.candidates.get(agent).is_some_and(is_gone))
+            .map(|(name, _)| name.clone())
+            .collect();
+        for name in names {
+            self.remove(&name, agent);
+        }
+    }
+
+    fn replan(&mut self, agent: &Agent, step: &mut Step<'_>) {
+        let names: Vec<_> = self
+            .wanted
+            .iter()
+            .filter(|(_, wanted)| wanted.candidates.contains_key(agent))
+            .map(|(name, _)| name.clone())
+            .collect();
+        for name in names {
+            self.plan(&name, step);
+        }
+    }
+
+    /// Whether links to members may begin: what is known of revocations is young enough.
+    pub(super) fn may_link(&self, deny_max_age_ms: u64, now_ms: u64) -> bool {
+        self.denied_age_ms(now_ms).is_some_and(|age_ms| age_ms <= deny_max_age_ms)
+    }
+}

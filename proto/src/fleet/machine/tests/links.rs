@@ -1,0 +1,330 @@
+//! Candidates, links, and whom a sidecar dials, drops and lets go.
+
+use super::*;
+
+fn opened(number: u8) -> Input {
+    let fence = Fence { incarnation: 1, journal: journal(number) };
+    Input::LinkOpened { agent: agent(number), fence: Some(fence) }
+}
+
+fn let_go(sidecar: &mut Sidecar) -> Vec<(Agent, LetGoWhy)> {
+    let outputs = sidecar.take().into_iter().filter_map(|output| match output {
+        Output::LetGo { agent, why } => Some((agent, why)),
+        _ => None,
+    });
+    outputs.collect()
+}
+
+#[test]
+fn nobody_is_dialled_whom_no_call_wants() {
+    let mut sidecar = Sidecar::watching();
+    sidecar.until(100_000);
+    assert!(sidecar.dialled().is_empty());
+}
+
+#[test]
+fn a_wanted_name_dials_three_of_its_members_in_an_order_of_the_callers_own() {
+    let members: Vec<u8> = (10..20).collect();
+    let sidecar = Sidecar::wanting(&members);
+    assert_eq!(sidecar.dialled().len(), 3);
+    let other = Config { identity: Arc::new(identity(77)), membership: member(77).into(), ..config() };
+    let mut other = Sidecar::of(other);
+    other.tell_page(&Prefix::Revocations, page(1, Vec::new()));
+    other.handle(Input::Want(name()));
+    other.tell_page(&whole_name(), page(1, members.iter().map(|number| item(*number, 1)).collect()));
+    assert_eq!(other.dialled().len(), 3);
+    assert_ne!(sidecar.dialled(), other.dialled());
+}
+
+#[test]
+fn one_more_is_dialled_once_all_have_much_to_do() {
+    let mut sidecar = Sidecar::wanting(&[10, 11, 12, 13, 14]);
+    let first = sidecar.dialled();
+    sidecar.handle(Input::Busy(name()));
+    sidecar.handle(Input::Busy(name()));
+    assert_eq!(sidecar.dialled().len(), 4);
+    assert_eq!(sidecar.dialled()[..3], first);
+}
+
+#[test]
+fn our_own_registration_is_no_candidate() {
+    let sidecar = Sidecar::wanting(&[2, 3]);
+    assert_eq!(sidecar.known().into_keys().collect::<Vec<_>>(), [agent(3)]);
+}
+
+#[test]
+fn a_failed_dial_is_tried_elsewhere_at_once_and_there_again_after_a_pause() {
+    let mut sidecar = Sidecar::wanting(&[10, 11, 12, 13]);
+    let dialled = sidecar.dialled();
+    sidecar.take();
+    sidecar.handle(Input::DialFailed(dialled[0]));
+    let elsewhere = sidecar.dialled();
+    assert!(elsewhere.len() == 1 && !dialled.contains(&elsewhere[0]));
+    sidecar.handle(Input::DialFailed(elsewhere[0]));
+    sidecar.take();
+    sidecar.until(1_000);
+    assert!(sidecar.dialled().contains(&dialled[0]) || sidecar.dialled().contains(&elsewhere[0]));
+}
+
+#[test]
+fn who_vanishes_is_tried_last_and_dropped_once_it_does_not_answer() {
+    let mut sidecar = Sidecar::wanting(&[3, 4]);
+    sidecar.change(&whole_name(), delete(5, 3));
+    assert_eq!(sidecar.known(), BTreeMap::from([(agent(3), false), (agent(4), true)]));
+    let last = sidecar.machine.candidates(&name()).last().unwrap().registration.agent;
+    assert_eq!(last, agent(3));
+    sidecar.handle(Input::DialFailed(agent(3)));
+    assert!(sidecar.known().contains_key(&agent(3)), "one failure may be the network's");
+    sidecar.handle(Input::DialFailed(agent(3)));
+    assert_eq!(sidecar.known(), BTreeMap::from([(agent(4), true)]));
+}
+
+#[test]
+fn who_vanishes_is_dropped_after_ten_minutes_unless_a_link_stands() {
+    let mut sidecar = Sidecar::wanting(&[3, 4, 5]);
+    sidecar.handle(opened(3));
+    sidecar.change(&whole_name(), delete(5, 3));
+    sidecar.change(&whole_name(), delete(6, 4));
+    for minute in 1..=9 {
+        sidecar.until(minute * 60_000);
+        sidecar.handle(Input::Want(name()));
+        sidecar.change(&whole_name(), Change::Progress { revision: Revision(7) });
+    }
+    assert!(sidecar.known().contains_key(&agent(4)));
+    sidecar.until(606_000);
+    assert_eq!(sidecar.known(), BTreeMap::from([(agent(3), false), (agent(5), true)]));
+    // Nothing that the registry says closes a link.
+    assert_eq!(let_go(&mut sidecar), []);
+}
+
+#[test]
+fn when_many_vanish_at_once_nobody_is_dropped_by_the_clock() {
+    let members: Vec<u8> = (10..20).collect();
+    let mut sidecar = Sidecar::wanting(&members);
+    sidecar.take();
+    for (at, number) in (10..13).enumerate() {
+        sidecar.change(&whole_name(), delete(5 + at as u64, number));
+    }
+    assert!(!sidecar.machine.is_frozen(), "three may go");
+    sidecar.change(&whole_name(), delete(9, 13));
+    assert!(sidecar.machine.is_frozen() && sidecar.said.contains(&Output::Frozen));
+    // What is new is taken all the same.
+    sidecar.change(&whole_name(), put(10, item(20, 10)));
+    assert!(sidecar.known().contains_key(&agent(20)));
+    sidecar.until(65_000);
+    assert!(!sidecar.machine.is_frozen() && sidecar.said.contains(&Output::Thawed));
+}
+
+#[test]
+fn three_of_four_replicas_are_no_panic_and_four_of_a_hundred_neither() {
+    let mut sidecar = Sidecar::wanting(&[10, 11, 12, 13]);
+    for number in 10..13 {
+        sidecar.change(&whole_name(), delete(5, number));
+    }
+    assert!(!sidecar.machine.is_frozen());
+    let members: Vec<u8> = (100..160).collect();
+    let mut sidecar = Sidecar::wanting(&members);
+    for number in 100..109 {
+        sidecar.change(&whole_name(), delete(5, number));
+    }
+    assert!(!sidecar.machine.is_frozen(), "9 of 60 are 15 %");
+    sidecar.change(&whole_name(), delete(5, 109));
+    assert!(sidecar.machine.is_frozen());
+}
+
+#[test]
+fn nobody_new_is_dialled_while_revocations_are_unknown_or_too_old() {
+    let mut sidecar = Sidecar::new();
+    sidecar.handle(Input::Want(name()));
+    sidecar.tell_page(&whole_name(), page(1, vec![item(3, 1)]));
+    assert!(sidecar.dialled().is_empty(), "nobody has read who is revoked");
+    assert_eq!(
+        sidecar.machine.admit(&member(3), &agent(3), time(0)),
+        Err(NotAdmitted::RevocationsTooOld(3_600_000))
+    );
+    sidecar.tell_page(&Prefix::Revocations, page(1, Vec::new()));
+    sidecar.handle(Input::Want(name()));
+    assert_eq!(sidecar.dialled(), [agent(3)]);
+    assert!(sidecar.machine.admit(&member(3), &agent(3), time(0)).is_ok());
+    // The registry goes away for more than an hour.
+    sidecar.handle(opened(3));
+    sidecar.change(&Prefix::Revocations, Change::Ended);
+    sidecar.change(&whole_name(), Change::Ended);
+    sidecar.now_ms = 3_600_001;
+    assert!(sidecar.machine.admit(&member(3), &agent(3), time(sidecar.now_ms)).is_err());
+    sidecar.take();
+    sidecar.handle(Input::LinkClosed(agent(3)));
+    sidecar.handle(Input::Want(name()));
+    assert!(sidecar.dialled().is_empty());
+}
+
+#[test]
+fn a_revoked_member_is_no_candidate_and_is_not_let_in() {
+    let mut sidecar = Sidecar::wanting(&[3, 4]);
+    let revocation = Revocation { agent: agent(3), cell: cell(), serial_min: 2, at_ms: WALL_MS };
+    let path = Key::Revocation(agent(3)).path(&cell());
+    let value = Some(revocation.sign(&authority()).into());
+    sidecar.change(&Prefix::Revocations, put(5, Item { path: path.clone(), mark: mark(5), value }));
+    assert!(sidecar.take().contains(&Output::Revoked(agent(3))));
+    assert_eq!(sidecar.known(), BTreeMap::from([(agent(4), true)]));
+    let refused = sidecar.machine.admit(&member(3), &agent(3), time(0)).unwrap_err();
+    assert_eq!(refused, NotAdmitted::Membership(Refused::Revoked));
+    // Whoever has the registry deletes the revocation, and the member registers again.
+    sidecar.handle(Input::Missed(name()));
+    assert!(sidecar.machine.admit(&member(3), &agent(3), time(0)).is_err());
+}
+
+#[test]
+fn a_name_that_nobody_calls_is_watched_no_more_and_its_links_are_let_go() {
+    let mut sidecar = Sidecar::wanting(&[3]);
+    sidecar.handle(opened(3));
+    // Somebody else dialled us.
+    sidecar.handle(opened(9));
+    sidecar.take();
+    for minute in 1..=9 {
+        sidecar.until(minute * 60_000);
+        sidecar.change_all(minute + 100);
+    }
+    assert_eq!(let_go(&mut sidecar), []);
+    sidecar.until(606_000);
+    assert_eq!(sidecar.machine.wanted().count(), 0);
+    assert_eq!(let_go(&mut sidecar), [(agent(3), LetGoWhy::Idle)]);
+}
+
+#[test]
+fn a_link_to_an_older_process_than_the_registry_knows_is_let_go() {
+    let mut sidecar = Sidecar::watching();
+    sidecar.handle(Input::Want(name()));
+    let newer = value(&registration(3, 8, 1), 3);
+    let items = vec![Item { value: Some(newer), ..item(3, 1) }];
+    sidecar.tell_page(&whole_name(), page(1, items));
+    sidecar.take();
+    let fence = |incarnation| Some(Fence { incarnation, journal: journal(3) });
+    sidecar.handle(Input::LinkOpened { agent: agent(3), fence: fence(7) });
+    assert_eq!(let_go(&mut sidecar), [(agent(3), LetGoWhy::OldProcess)]);
+    sidecar.handle(Input::LinkClosed(agent(3)));
+    sidecar.handle(Input::LinkOpened { agent: agent(3), fence: fence(8) });
+    assert_eq!(let_go(&mut sidecar), []);
+}
+
+#[test]
+fn two_journals_of_one_agent_at_once_are_a_split() {
+    let mut sidecar = Sidecar::wanting(&[3]);
+    let with = |number| Input::LinkOpened {
+        agent: agent(3),
+        fence: Some(Fence { incarnation: 1, journal: journal(number) }),
+    };
+    sidecar.handle(with(3));
+    sidecar.handle(with(3));
+    assert!(!sidecar.machine.is_split(&agent(3)));
+    sidecar.handle(with(4));
+    assert!(sidecar.machine.is_split(&agent(3)));
+    let split = Output::Split { agent: agent(3), journals: [journal(3), journal(4)] };
+    assert!(sidecar.said.contains(&split));
+    sidecar.until(60_000);
+    sidecar.handle(Input::LinkHeard(agent(3)));
+    assert!(!sidecar.machine.is_split(&agent(3)), "after two lives of a lease");
+}
+
+#[test]
+fn a_provider_that_drains_keeps_its_place_in_the_list_and_gets_no_link() {
+    let mut sidecar = Sidecar::watching();
+    sidecar.handle(Input::Want(name()));
+    let draining = Registration { state: State::Draining, ..registration(3, 1, 1) };
+    let items = vec![Item { value: Some(value(&draining, 3)), ..item(3, 1) }, item(4, 1)];
+    sidecar.tell_page(&whole_name(), page(1, items));
+    assert_eq!(sidecar.known().len(), 2);
+    assert_eq!(sidecar.dialled(), [agent(4)]);
+}
+
+#[test]
+fn our_own_zone_comes_first_if_two_are_there() {
+    let ranked = |zones: &[(u8, &str)]| {
+        let mut sidecar = Sidecar::of(Config { zone: Some("a".to_owned()), ..config() });
+        sidecar.tell_page(&Prefix::Revocations, page(1, Vec::new()));
+        sidecar.handle(Input::Want(name()));
+        let items = zones.iter().map(|(number, zone)| {
+            let zoned = Registration { zone: Some((*zone).to_owned()), ..registration(*number, 1, 1) };
+            Item { value: Some(value(&zoned, *number)), ..item(*number, 1) }
+        });
+        sidecar.tell_page(&whole_name(), page(1, items.collect()));
+        let candidates = sidecar.machine.candidates(&name()).into_iter();
+        candidates.map(|candidate| candidate.registration.zone.clone().unwrap()).collect::<Vec<_>>()
+    };
+    let near = ranked(&[(10, "b"), (11, "a"), (12, "b"), (13, "a"), (14, "b")]);
+    assert_eq!(near[..2], ["a", "a"]);
+    let orders = (20..40).map(|number| ranked(&[(number, "a"), (41, "b"), (42, "b")]));
+    assert!(orders.into_iter().any(|order| order[0] == "b"), "one alone would carry all of its zone");
+}
+
+#[test]
+fn a_cache_lets_calls_begin_while_the_registry_is_away() {
+    let before = Sidecar::wanting(&[3, 4]);
+    let items: Vec<_> = before.machine.to_cache().map(|(path, value)| (path, value.clone())).collect();
+    assert_eq!(items.len(), 2);
+    let restarted = |saved_ms| {
+        let mut sidecar = Sidecar::new();
+        sidecar.handle(Input::Cached { saved_ms, items: items.clone() });
+        sidecar.handle(Input::Want(name()));
+        sidecar
+    };
+    let mut sidecar = restarted(WALL_MS - 60_000);
+    assert_eq!(sidecar.known(), BTreeMap::from([(agent(3), false), (agent(4), false)]));
+    assert_eq!(sidecar.dialled().len(), 2);
+    // The registry is back and has only one of them.
+    sidecar.tell_page(&whole_name(), page(1, vec![item(3, 1)]));
+    assert_eq!(sidecar.known(), BTreeMap::from([(agent(3), true), (agent(4), false)]));
+    // Revocations fail closed.
+    let sidecar = restarted(WALL_MS - 3_600_001);
+    assert!(sidecar.known().len() == 2 && sidecar.dialled().is_empty());
+}
+
+#[test]
+fn a_forged_value_is_refused_and_takes_the_place_of_nobody() {
+    let mut sidecar = Sidecar::wanting(&[3]);
+    let stranger = Identity::from_seed([200; 32]);
+    let membership = Membership {
+        agent: stranger.public_key().into(),
+        cell: cell(),
+        serves: vec!["*".parse().unwrap()],
+        not_before_ms: 0,
+        not_after_ms: WALL_MS * 2,
+        serial: 1,
+    };
+    let forged = Registration { agent: stranger.public_key().into(), ..registration(3, 1, 1) };
+    let value = forged.sign(&stranger, &membership.sign(&stranger).unwrap()).unwrap();
+    let path = Key::registration(name(), forged.agent).path(&cell());
+    let item = Item { path, mark: mark(5), value: Some(value.into()) };
+    sidecar.take();
+    sidecar.change(&whole_name(), put(5, item));
+    assert_eq!(sidecar.known(), BTreeMap::from([(agent(3), true)]));
+    let refused = sidecar.take().into_iter().find_map(|output| match output {
+        Output::Refused { why, .. } => Some(why.why()),
+        _ => None,
+    });
+    assert_eq!(refused, Some("membership"));
+}
+
+#[test]
+fn a_registration_that_runs_out_is_suspect_and_a_membership_that_does_is_the_end() {
+    let mut sidecar = Sidecar::watching();
+    sidecar.handle(Input::Want(name()));
+    let short = Registration { not_after_ms: WALL_MS + 20_000, ..registration(3, 1, 1) };
+    let until = Membership {
+        agent: agent(4),
+        cell: cell(),
+        serves: vec!["*".parse().unwrap()],
+        not_before_ms: 0,
+        not_after_ms: WALL_MS + 20_000,
+        serial: 1,
+    };
+    let ended = registration(4, 1, 1).sign(&identity(4), &until.sign(&authority()).unwrap()).unwrap();
+    let items = vec![
+        Item { value: Some(value(&short, 3)), ..item(3, 1) },
+        Item { value: Some(ended.into()), ..item(4, 1) },
+    ];
+    sidecar.tell_page(&whole_name(), page(1, items));
+    assert_eq!(sidecar.known(), BTreeMap::from([(agent(3), true), (agent(4), true)]));
+    sidecar.until(26_000);
+    assert_eq!(sidecar.known(), BTreeMap::from([(agent(3), false)]));
+}
