@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use capd_proto::capability::{CapabilityName, Version};
 use capd_proto::limits::NAME_BYTES_MAX;
 use capd_schema::compat::version::Bump;
-use capd_schema::compat::{Compatibility, Contract, Outcome, Terms, compare, version};
+use capd_schema::compat::{Compatibility, Contract, Lost, Outcome, Refutation, Terms, compare, version};
 
 use super::lock::{Change, Entry, Lock, Pending};
 use super::text::{with_words_of, without_words};
@@ -180,20 +180,28 @@ fn why(found: &Compatibility) -> String {
         [("arguments", &found.requests), ("result", &found.results)].map(|(side, outcome)| match outcome {
             Outcome::Full => None,
             Outcome::Partial(lost) => {
-                let lost: Vec<_> =
-                    lost.iter().map(|lost| format!("{} {}", lost.path, lost.feature)).collect();
-                Some(format!("{side}: lost {}", lost.join(", ")))
+                let lost: Vec<_> = lost.iter().map(lost_feature).collect();
+                Some(format!("{side}: {}", lost.join(", ")))
             }
             Outcome::Unknown { reason, .. } => Some(format!("{side}: {reason}")),
-            Outcome::Incompatible(refutation) => {
-                let mut witness = refutation.witness.to_string();
-                if witness.len() > WITNESS_BYTES_MAX {
-                    witness = "a large value".to_owned();
-                }
-                Some(format!("{side}: {witness} breaks {} at {}", refutation.rule, refutation.path))
-            }
+            Outcome::Incompatible(refutation) => Some(format!("{side}: {}", refuted(refutation))),
         });
     said.into_iter().flatten().collect::<Vec<_>>().join("; ")
+}
+
+fn lost_feature(lost: &Lost) -> String {
+    match &lost.refutation {
+        Some(refutation) => format!("{} {}: {}", lost.path, lost.feature, refuted(refutation)),
+        None => format!("{} {}", lost.path, lost.feature),
+    }
+}
+
+fn refuted(refutation: &Refutation) -> String {
+    let mut witness = refutation.witness.to_string();
+    if witness.len() > WITNESS_BYTES_MAX {
+        witness = "a large value".to_owned();
+    }
+    format!("{witness} breaks {} at {}", refutation.rule, refutation.path)
 }
 
 /// Where the schemas differ, for the log.

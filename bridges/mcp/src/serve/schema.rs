@@ -59,8 +59,13 @@ pub(super) fn inlined(document: &Value) -> Value {
     if inliner.gives_up {
         return document.clone();
     }
-    if let (Value::Object(fields), false) = (&mut schema, inliner.keeps) {
-        DEFINITIONS.iter().for_each(|key| drop(fields.remove(*key)));
+    if let Value::Object(fields) = &mut schema {
+        for key in DEFINITIONS {
+            match document.get(key).filter(|_| inliner.keeps) {
+                Some(named) => drop(fields.insert(key.to_owned(), named.clone())),
+                None => drop(fields.remove(key)),
+            }
+        }
     }
     schema
 }

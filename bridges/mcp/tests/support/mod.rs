@@ -1,7 +1,7 @@
 //! What the tests of the bridge share: a sidecar, an agent with capabilities, an MCP client in lines, a scripted MCP server.
 
 #![allow(clippy::unwrap_used, reason = "these are tests, though not all of it stands in a test function")]
-#![allow(dead_code, reason = "each test binary uses its part")]
+#![allow(dead_code, unreachable_pub, reason = "each test binary uses its part")]
 
 pub mod importing;
 pub mod scripted;
@@ -201,7 +201,13 @@ impl McpClient {
     /// `capd-mcp serve` of a sidecar, before any message.
     pub fn serve(sidecar: &Sidecar, args: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_capd-mcp"));
-        command.env_clear().arg("serve").arg("--socket").arg(&sidecar.socket).args(args);
+        command
+            .env_clear()
+            .env("CAPD_LOG", "warn")
+            .arg("serve")
+            .arg("--socket")
+            .arg(&sidecar.socket)
+            .args(args);
         Self::spawn(command)
     }
 
