@@ -34,7 +34,7 @@ pub fn status(lock: &Lock) -> String {
 pub fn diff(lock: &Lock) -> String {
     let mut out = String::new();
     for entry in lock.tools.iter().filter(|entry| is_waiting(entry)) {
-        let old = entry.approved.then(|| parsed(&entry.definition)).unwrap_or(Value::Null);
+        let old = if entry.approved { parsed(&entry.definition) } else { Value::Null };
         let (new, what) = match &entry.pending {
             Some(pending) => (parsed(&pending.definition), what_waits(pending)),
             None => (parsed(&entry.definition), "is new".to_owned()),

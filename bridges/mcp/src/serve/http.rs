@@ -95,7 +95,11 @@ impl Endpoint {
     }
 
     async fn handle(self: Arc<Self>, request: HttpRequest<Incoming>) -> Response<Body> {
-        if let Err(refused) = admitted(&request) {
+        if let Err(status) = admitted(&request) {
+            let mut refused = empty(status);
+            if status == StatusCode::METHOD_NOT_ALLOWED {
+                refused.headers_mut().insert(header::ALLOW, HeaderValue::from_static("POST"));
+            }
             return refused;
         }
         let (head, body) = request.into_parts();
@@ -150,7 +154,7 @@ impl Endpoint {
         let pipe = Pipe::new(era, cancelled.clone());
         let (id, method) = (request.id.clone(), request.method.clone());
         // A task of its own: where the client hangs up, a legacy call goes on.
-        let mut task = tokio::spawn(async move {
+        let task = tokio::spawn(async move {
             let way = Way { era, notices, cancelled };
             let answer = self.server.answer(&request, &way).await;
             self.cancels().remove(&place);
@@ -158,16 +162,12 @@ impl Endpoint {
                 (rpc::response(Some(&request.id), &answer), answer.err().map(|error| error.code))
             })
         });
-        let first = tokio::select! {
-            biased;
-            message = messages.recv() => message,
-            ended = &mut task => {
-                return match ended.ok().flatten() {
-                    Some((answer, code)) => json(status_of(era, code), &answer),
-                    // It was cancelled, so nobody waits for this.
-                    None => empty(StatusCode::NO_CONTENT),
-                };
-            }
+        let Some(first) = messages.recv().await else {
+            return match task.await.ok().flatten() {
+                Some((answer, code)) => json(status_of(era, code), &answer),
+                // It was cancelled, so nobody waits for this.
+                None => empty(StatusCode::NO_CONTENT),
+            };
         };
         tracing::debug!(%id, method, "a request is answered with a stream of events");
         pipe.stream(first, messages, task)
@@ -189,7 +189,7 @@ pub async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 }
 
 /// Refuses what is no request to this endpoint, or comes from another site.
-fn admitted(request: &HttpRequest<Incoming>) -> Result<(), Response<Body>> {
+fn admitted(request: &HttpRequest<Incoming>) -> Result<(), StatusCode> {
     let is_here = |value: &HeaderValue| {
         let text = value.to_str().unwrap_or_default();
         let authority = text.split_once("://").map_or(text, |(_, rest)| rest);
@@ -202,22 +202,20 @@ fn admitted(request: &HttpRequest<Incoming>) -> Result<(), Response<Body>> {
     let mut hosts = head.get_all(header::HOST).iter();
     match (hosts.next(), hosts.next()) {
         (Some(host), None) if is_here(host) => {}
-        _ => return Err(empty(StatusCode::MISDIRECTED_REQUEST)),
+        _ => return Err(StatusCode::MISDIRECTED_REQUEST),
     }
     if !head.get_all(header::ORIGIN).iter().all(is_here) {
-        return Err(empty(StatusCode::FORBIDDEN));
+        return Err(StatusCode::FORBIDDEN);
     }
     if request.uri().path() != PATH {
-        return Err(empty(StatusCode::NOT_FOUND));
+        return Err(StatusCode::NOT_FOUND);
     }
     if request.method() != Method::POST {
-        let mut refused = empty(StatusCode::METHOD_NOT_ALLOWED);
-        refused.headers_mut().insert(header::ALLOW, HeaderValue::from_static("POST"));
-        return Err(refused);
+        return Err(StatusCode::METHOD_NOT_ALLOWED);
     }
     let kind = head.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     if !kind.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("application/json") {
-        return Err(empty(StatusCode::UNSUPPORTED_MEDIA_TYPE));
+        return Err(StatusCode::UNSUPPORTED_MEDIA_TYPE);
     }
     Ok(())
 }

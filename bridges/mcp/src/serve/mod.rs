@@ -217,7 +217,7 @@ impl Server {
             Ok(call) => call,
             Err(why) => return Ok(Some(words::refusal(&why))),
         };
-        let mut reports = Reports { token: meta.progress_token, last: 0.0, notices: &way.notices };
+        let mut reports = Reports { token: meta.progress_token, last: None, notices: &way.notices };
         let ended = call.run(|progress| reports.pass_on(&progress)).await;
         tracing::info!(
             tool = tool.name,
@@ -318,7 +318,7 @@ impl Meta {
 /// Passes reports on to a client that asked for them.
 struct Reports<'a> {
     token: Option<Value>,
-    last: f64,
+    last: Option<f64>,
     notices: &'a mpsc::Sender<Value>,
 }
 
@@ -327,22 +327,25 @@ impl Reports<'_> {
         let Some(token) = &self.token else { return };
         // Each number must be above the one before; words alone move it by next to nothing.
         let (number, message) = match progress {
-            Progress::Processing { status_text, .. } => (self.last + WORDS_STEP, status_text.clone()),
+            Progress::Processing { status_text, .. } => (self.next(), status_text.clone()),
             Progress::Progress { pct } => (f64::from(*pct), None),
-            Progress::InputRequired { prompt } => {
-                (self.last + WORDS_STEP, Some(format!("waits for input: {prompt}")))
-            }
+            Progress::InputRequired { prompt } => (self.next(), Some(format!("waits for input: {prompt}"))),
         };
-        if number <= self.last {
+        if self.last.is_some_and(|last| number <= last) {
             return;
         }
-        self.last = number;
+        self.last = Some(number);
         let mut params = json!({"progressToken": token, "progress": number, "total": 100});
         if let Some(message) = message {
             params["message"] = message.into();
         }
         // A client that reads too slowly misses some.
         let _ = self.notices.try_send(rpc::notification("notifications/progress", &params));
+    }
+
+    /// The number that words alone come with.
+    fn next(&self) -> f64 {
+        self.last.map_or(0.0, |last| last + WORDS_STEP)
     }
 }
 

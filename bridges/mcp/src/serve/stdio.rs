@@ -1,6 +1,7 @@
 //! The transport of a client that started us: one message a line in; one message a line out.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -87,14 +88,16 @@ impl Session {
             return self.send(rpc::response(Some(&request.id), &Ok(result))).await;
         }
         let cancelled = self.ended.child_token();
-        {
-            let mut requests = lock(&self.requests);
-            if requests.contains_key(&request.id) {
-                drop(requests);
-                let error = RpcError::new(rpc::INVALID_REQUEST, "a request with this id is in flight");
-                return self.send(rpc::response(Some(&request.id), &Err(error))).await;
+        let is_known = match lock(&self.requests).entry(request.id.clone()) {
+            Entry::Occupied(_) => true,
+            Entry::Vacant(place) => {
+                place.insert(cancelled.clone());
+                false
             }
-            requests.insert(request.id.clone(), cancelled.clone());
+        };
+        if is_known {
+            let error = RpcError::new(rpc::INVALID_REQUEST, "a request with this id is in flight");
+            return self.send(rpc::response(Some(&request.id), &Err(error))).await;
         }
         let (server, out, requests) =
             (Arc::clone(&self.server), self.out.clone(), Arc::clone(&self.requests));

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use capd_client::{CallRequest, ClientError, Target};
 use serde_json::{Value, json};
@@ -101,14 +101,14 @@ impl Drop for Bridge {
 
 /// Tries until it works.
 pub fn eventually<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
+    let pause = Duration::from_millis(20);
+    for _ in 0..PATIENCE.as_millis() / pause.as_millis() {
         if let Some(found) = attempt() {
             return found;
         }
-        assert!(Instant::now() < deadline, "not in time: {what}");
-        std::thread::sleep(Duration::from_millis(20));
+        std::thread::sleep(pause);
     }
+    panic!("not in time: {what}");
 }
 
 /// The newest version and the description that a caller sees of a tool; none where nobody offers it.

@@ -40,15 +40,13 @@ impl Pipe {
     /// Passes on notifications, then the answer.
     pub(super) fn stream(
         self,
-        first: Option<Value>,
+        first: Value,
         mut messages: mpsc::Receiver<Value>,
         task: Task,
     ) -> Response<super::Body> {
         let (out, events) = mpsc::channel(EVENTS_MAX);
         tokio::spawn(async move {
-            if let Some(first) = first
-                && out.send(event(&first)).await.is_err()
-            {
+            if out.send(event(&first)).await.is_err() {
                 return;
             }
             loop {
