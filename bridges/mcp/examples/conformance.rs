@@ -27,7 +27,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let socket = std::env::args().nth(1).ok_or("usage: conformance SOCKET")?;
     let client = Client::connect(Endpoint::Unix(socket.into()), Options::default()).await?;
     client.serve(64, serve)?;
-    let descriptors = NAMES.map(|name| descriptor(name));
+    let descriptors = NAMES.map(descriptor);
     client.declare(&descriptors.into_iter().collect::<Result<Vec<_>, _>>()?).await?;
     println!("serving");
     client.closed().await;
