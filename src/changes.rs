@@ -1,6 +1,6 @@
-//! Counts changes, and wakes the tasks that wait for one, in the order in which they began to wait.
+//! Counts changes, and wakes waiting tasks in the order in which they began to wait.
 //!
-//! Tokio's `watch` wakes its receivers in a random order, which a simulation could not play again.
+//! Tokio's `watch` wakes its receivers in a random order, which a simulation could not replay.
 
 use std::pin::pin;
 use std::sync::Arc;

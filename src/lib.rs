@@ -13,7 +13,7 @@
 //! [`daemon`] is the only room that knows them all. [`config`] and [`declaration`] read the two files that an owner writes.
 //! [`api`] is the front for agents in any language: HTTP on the local socket.
 //! [`codegen`] writes the code that callers of a declaration compile.
-//! [`admin`] names the metrics, [`log`] writes the log, [`text`] escapes foreign text, and [`fault`] handles panics.
+//! [`health`] answers orchestrators and scrapers. [`admin`] names the metrics, [`log`] writes the log, [`text`] escapes foreign text, and [`fault`] handles panics.
 //!
 //! Three of these are crates of their own, so that other programs can use them without the daemon: [`schema`] is
 //! `capd-schema`, [`client`] is `capd-client`, and [`net`] is `capd-net`, the transport of both ends.
@@ -25,6 +25,7 @@ pub mod codegen;
 pub mod config;
 pub mod daemon;
 pub mod declaration;
+pub mod health;
 pub mod log;
 pub mod policy;
 pub mod provider;

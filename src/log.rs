@@ -1,7 +1,7 @@
-//! Writes log lines: events in; lines out, in which foreign text cannot begin a line, steer a terminal, or hide.
+//! Writes log lines in which foreign text cannot begin a line, control a terminal, or hide.
 //!
-//! Every event passes here, so no place that logs can forget the escapes. [`Fields`] writes lines for people, [`Json`]
-//! writes lines for programs. [`Lines`] is a writer that never waits for the reader of the log.
+//! Every event passes here, so no caller can forget the escapes. [`Fields`] writes lines for people, [`Json`] writes
+//! lines for programs. [`Lines`] is a writer that never waits for the reader of the log.
 
 mod lines;
 
@@ -18,7 +18,7 @@ use crate::text;
 
 pub use lines::{BYTES_MAX, LINES_MAX, Line, Lines};
 
-/// The fields of an event for people: the message, then `name=value`; a value that is not one word is quoted.
+/// The fields of an event for people: the message, then `name=value`; a value that is not a single word is quoted.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Fields;
 

@@ -1,4 +1,4 @@
-//! A name, what is wanted of it, and a registry snapshot in; who serves the call, or why nobody does, out: pure.
+//! Routes a call: a name, its requirements and a registry snapshot in; who serves it, or why nobody does, out. Pure.
 
 use capd_proto::capability::Version;
 use capd_proto::identity::Did;
@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use crate::registry::snapshot::{Entry, Origin, Snapshot};
 
-/// Where a call may go.
+/// The providers that a call may go to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope<'a> {
     /// To a provider of this sidecar.
@@ -20,32 +20,32 @@ pub enum Scope<'a> {
     Anywhere,
 }
 
-/// Who serves a call.
+/// The provider of a call.
 #[derive(Clone, Debug)]
 pub struct Choice<'a> {
     /// The chosen descriptor and its origin.
     pub entry: &'a Entry,
-    /// Whether what was chosen is deprecated. **Source:** PROTOCOL 7.5.
+    /// Whether the chosen version is deprecated. **Source:** PROTOCOL 7.5.
     pub is_deprecated: bool,
     /// Every entry with the same id in scope, the chosen one among them, in the snapshot's order.
     pub alternatives: SmallVec<[&'a Entry; FEW]>,
 }
 
-/// Why nobody serves a call.
+/// Why no provider serves a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// The name is not known in scope. **Errors:** 4002.
     NameUnknown,
-    /// The caller may call none of those that have the name. **Errors:** 3001.
+    /// The caller may call no capability of this name. **Errors:** 3001.
     Denied,
-    /// No version fits; what is served, newest first. **Errors:** 4003.
+    /// No version fits; the served versions, newest first. **Errors:** 4003.
     VersionMismatch(Vec<Version>),
 }
 
-/// Chooses who serves `name`, of those that `may_call` lets the caller call: to it, there are no others.
+/// Chooses the provider of `name` among those that `may_call` permits; for the caller, no others exist.
 ///
-/// Deterministic: the version is chosen as PROTOCOL 7.5 says, among local providers first; of several origins that
-/// serve the same choice the first in the snapshot's order is named.
+/// Deterministic: the version is chosen as PROTOCOL 7.5 says, among local providers first; of several origins with the
+/// same choice, the first in the snapshot's order is returned.
 ///
 /// **Errors:** [`Refusal`].
 pub fn route<'a>(
@@ -68,10 +68,10 @@ pub fn route<'a>(
     }
 }
 
-/// Of `count` that serve alike, the one to take: of two at random, which `random` chooses, the one with less `load`.
+/// Chooses one of `count` equal providers: of two at random, picked by `random`, the one with less `load`.
 ///
-/// It spreads calls nearly as evenly as a look at all of them, and those who choose at the same moment do not all choose
-/// the same. There is at least one.
+/// This spreads calls nearly as evenly as comparing all of them, and simultaneous callers do not all choose the same.
+/// `count` is at least one.
 pub fn less_loaded(count: usize, random: u32, load: impl Fn(usize) -> usize) -> usize {
     if count < 2 {
         return 0;

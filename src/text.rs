@@ -1,13 +1,13 @@
-//! Escapes foreign text: the same text out, in visible characters that steer no terminal.
+//! Escapes foreign text: the same text out, in visible characters that control no terminal.
 //!
-//! A terminal obeys control characters, and people read what is shown: text that turns around, or that has parts which
-//! nobody sees, says one thing to a program and another to its reader. Whatever of this kind comes from a peer, an agent or
-//! a command is escaped before it is shown: by [`shown`] and [`line()`] for people, by [`json`] in JSON.
+//! A terminal obeys control characters, and people trust what they see. Text with reversed or invisible parts says one
+//! thing to a program and another to its reader. Such text from a peer, an agent or a command is escaped before it is
+//! shown: by [`shown`] and [`line()`] for people, by [`json`] in JSON.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// Whether a character steers a terminal, ends a line, turns text around, or is not seen.
+/// Whether a character controls a terminal, ends a line, reverses text, or is invisible.
 pub const fn is_hidden(char: char) -> bool {
     matches!(
         char,
@@ -25,9 +25,9 @@ pub const fn is_hidden(char: char) -> bool {
     )
 }
 
-/// The text as people may see it, lines and tabs as they are.
+/// The text made visible, with line ends and tabs unchanged.
 ///
-/// **Shape:** what is hidden stands as `\u{202e}`, its number in hexadecimal digits.
+/// **Shape:** a hidden character becomes `\u{202e}`, its number in hexadecimal digits.
 pub fn shown(text: &str) -> Cow<'_, str> {
     escaped(text, |char, out| match char {
         '\n' | '\t' => out.push(char),
@@ -35,7 +35,7 @@ pub fn shown(text: &str) -> Cow<'_, str> {
     })
 }
 
-/// The text on one line: ends of lines and tabs are spaces, and the rest is as [`shown`] has it.
+/// The text on one line: line ends and tabs become spaces, the rest is as in [`shown`].
 pub fn line(text: &str) -> Cow<'_, str> {
     escaped(text, |char, out| match char {
         '\n' | '\t' => out.push(' '),
@@ -43,10 +43,10 @@ pub fn line(text: &str) -> Cow<'_, str> {
     })
 }
 
-/// JSON text as people may see it; a reader of JSON takes it for the same.
+/// JSON text made visible; its meaning as JSON is unchanged.
 ///
-/// **Shape:** what is hidden stands as JSON's own escape, `\u202e`, beyond U+FFFF as two. Between values, ends of lines and
-/// tabs stay.
+/// **Shape:** a hidden character becomes JSON's own escape, `\u202e`, beyond U+FFFF two of them. Line ends and tabs
+/// between values stay.
 pub fn json(json: &str) -> Cow<'_, str> {
     escaped(json, |char, out| match char {
         // Within a text these are escaped already.
@@ -59,7 +59,7 @@ pub fn json(json: &str) -> Cow<'_, str> {
     })
 }
 
-/// The text as the rest of a log line, whose end nothing in it can be.
+/// The text as the rest of a log line, which it cannot end.
 pub fn logged(text: &str) -> Cow<'_, str> {
     escaped(text, |char, out| match char {
         '\n' => out.push_str("\\n"),

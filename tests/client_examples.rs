@@ -10,8 +10,13 @@ mod provide;
 #[path = "../client/examples/stream.rs"]
 mod stream;
 mod support;
+#[path = "../client/examples/typed_call.rs"]
+mod typed_call;
+#[path = "../client/examples/typed_provide.rs"]
+mod typed_provide;
 
-use capd_client::{Client, Endpoint, Options};
+use capd_client::proto::capability::CapabilityName;
+use capd_client::{Client, Endpoint, Options, Outcome, Query};
 use serde_json::json;
 use support::{PATIENCE, Sidecar};
 use tokio::time::timeout;
@@ -39,4 +44,30 @@ async fn the_examples_provide_call_and_follow() {
         stream::follow(&caller, "org.example.words", json!({"text": text}), |line| lines.push(line));
     assert_eq!(timeout(PATIENCE, followed).await.unwrap().unwrap(), json!({"words": 30_000}));
     assert!(lines.ends_with(&["counting", "33 %", "66 %", "100 %"].map(str::to_owned)), "{lines:?}");
+}
+
+#[tokio::test]
+async fn the_typed_examples_provide_and_call() {
+    let sidecar = Sidecar::start();
+    let caller = client_of(&sidecar).await;
+    let refused = timeout(PATIENCE, typed_call::count(&caller, "one two", "a")).await.unwrap();
+    assert_eq!(refused.as_ref().map_err(capd_client::ClientError::outcome), Err(Outcome::Refused));
+    assert!(typed_call::advice(&refused.unwrap_err()).starts_with("nothing was executed"));
+
+    let place = Endpoint::Unix(sidecar.socket.clone());
+    let agent = typed_provide::agent().unwrap();
+    let serving = agent.serve(place, Options::default(), std::future::pending());
+    let calls = async {
+        let query = Query::new("org.example.words".parse::<CapabilityName>().unwrap());
+        while caller.query(&query).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(typed_call::count(&caller, "exactly one result", "a").await, Ok(3));
+        // The key stands for the call that was made, which is not made again.
+        assert_eq!(typed_call::count(&caller, "exactly one result", "a").await, Ok(3));
+    };
+    tokio::select! {
+        ended = serving => panic!("{ended:?}"),
+        done = timeout(PATIENCE, calls) => done.expect("it ends"),
+    }
 }

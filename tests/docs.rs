@@ -117,6 +117,7 @@ fn the_readme_names_only_what_is_there() {
     let links = readme.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(link, _)| link);
     for link in links.filter(|link| !link.contains("://")) {
         let (path, anchor) = link.split_once('#').unwrap_or((link, ""));
+        let path = if path.is_empty() { "README.md" } else { path };
         assert!(Path::new(env!("CARGO_MANIFEST_DIR")).join(path).exists(), "README.md links to {link}");
         let slug = |line: &str| line.trim_start_matches('#').trim().to_lowercase().replace(' ', "-");
         let is_there = || page(path).lines().any(|line| line.starts_with('#') && slug(line) == anchor);

@@ -40,7 +40,7 @@ const LAYERS: [&[&str]; 23] = [
     // The parts, which meet in the daemon alone.
     &["admin", "client", "config", "declaration", "net", "policy", "provider", "registry", "router", "store"],
     // Fronts: an agent that speaks HTTP is one over an in-process link, so it needs nothing of the daemon's.
-    &["api", "codegen"],
+    &["api", "codegen", "health"],
     // The daemon's rooms.
     &["daemon/context"],
     &["daemon/journal", "daemon/account", "daemon/asks"],

@@ -1,8 +1,12 @@
-//! The attackers' process: `KIND ADDRESS DID COUNT` in; `ready`, and one answer for each line of standard input, out.
+//! The attackers' process: `KIND ADDRESS WHOM COUNT` in; `ready`, and one answer for each line of standard input, out.
+//! WHOM is the sidecar's DID, or the token of its HTTP.
 //!
 //! `idle` holds open QUIC links that say nothing, and answers `N` with the median of N PINGs in microseconds. `slow`
 //! holds TLS links on which one byte of a frame comes each second. `reset` opens a link and answers `N` with what came
 //! of resetting N streams. `flood` answers `RATE SECONDS` with how many calls had their result, sent at that rate.
+//! `slow-http` is in [`http`].
+
+mod http;
 
 use std::io::{self, BufRead as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
@@ -39,14 +43,15 @@ const CAP_INVOKE: u64 = 0x22;
 
 /// The process's whole life.
 pub(crate) fn run(words: &[String]) {
-    let [kind, address, did, count] = words else { panic!("KIND ADDRESS DID COUNT") };
+    let [kind, address, whom, count] = words else { panic!("KIND ADDRESS WHOM COUNT") };
     crate::world::raise_files_limit();
-    let target = Target { address: address.parse().unwrap(), did: did.as_str().into() };
+    let target = Target { address: address.parse().unwrap(), did: whom.as_str().into() };
     let count = count.parse().unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     match kind.as_str() {
         "idle" => runtime.block_on(idle(&target, count)),
         "slow" => runtime.block_on(slow(&target, count)),
+        "slow-http" => runtime.block_on(http::slow(target.address, whom, count)),
         "reset" => runtime.block_on(reset(&target)),
         "flood" => runtime.block_on(flood(&target, count)),
         other => panic!("{other} is no crowd"),

@@ -2,13 +2,13 @@
 //!
 //! ```text
 //! cargo bench --bench hostile                  # every bar
-//! cargo bench --bench hostile -- --only idle   # one of: idle, slow, resets, overload, schemas
+//! cargo bench --bench hostile -- --only idle   # one of: idle, slow, slow-http, resets, overload, schemas
 //! cargo bench --bench hostile -- --write       # the table into docs/evidence/performance.md as well
 //! ```
 //!
 //! The binary runs itself again as the crowd: [`crowd`] is the attackers' process, [`world`] the sidecar under attack
-//! with an honest peer beside it. [`idle`], [`slow`], [`resets`], [`overload`] and [`schemas`] each measure one bar; [`report`] makes
-//! the table.
+//! with an honest peer beside it. [`idle`], [`slow`], [`slow_http`], [`resets`], [`overload`] and [`schemas`] each measure one bar;
+//! [`report`] makes the table.
 
 #![allow(clippy::unwrap_used, reason = "whatever fails here ends the benchmark")]
 #![allow(clippy::disallowed_methods, reason = "real processes are measured in real time")]
@@ -20,11 +20,15 @@ mod report;
 mod resets;
 mod schemas;
 mod slow;
+mod slow_http;
 mod world;
 
 #[path = "../../tests/calls/agents.rs"]
 #[allow(dead_code, unreachable_pub, missing_docs, reason = "the tests use more of it")]
 mod agents;
+#[path = "../../tests/api/http.rs"]
+#[allow(dead_code, unreachable_pub, missing_docs, reason = "the tests use more of it")]
+mod http;
 #[path = "../../tests/attacks/pairs.rs"]
 #[allow(dead_code, reason = "the tests use more of it")]
 mod pairs;
@@ -70,9 +74,10 @@ pub(crate) struct Bar {
 /// The name of a measurement, and the measurement.
 type Measurement = (&'static str, fn(&Args) -> Vec<Bar>);
 
-const MEASUREMENTS: [Measurement; 5] = [
+const MEASUREMENTS: [Measurement; 6] = [
     ("idle", idle::measure),
     ("slow", slow::measure),
+    ("slow-http", slow_http::measure),
     ("resets", resets::measure),
     ("overload", overload::measure),
     ("schemas", schemas::measure),
@@ -103,6 +108,6 @@ fn main() {
         .filter(|(name, _)| wanted(name))
         .flat_map(|(_, measure)| measure(&args))
         .collect();
-    assert!(!bars.is_empty(), "--only takes one of idle, slow, resets, overload, schemas");
+    assert!(!bars.is_empty(), "--only takes one of idle, slow, slow-http, resets, overload, schemas");
     report::report(&args, &bars);
 }

@@ -114,6 +114,21 @@ impl World {
     }
 }
 
+/// Ends with the number of descriptors that are needed when the hard limit does not allow so many in one process.
+pub(crate) fn assert_files(needed: usize) {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    assert!(
+        limit.maximum.is_none_or(|maximum| maximum >= needed as u64),
+        "{needed} descriptors are needed, and the hard limit is {:?}: raise it (ulimit -Hn)",
+        limit.maximum
+    );
+}
+
+/// What a program of the same machine shows on loopback TCP.
+pub(crate) fn token(sidecar: &Sidecar) -> String {
+    std::fs::read_to_string(sidecar.dir.join("state/token")).unwrap().trim().to_owned()
+}
+
 fn background() -> (Handle, oneshot::Sender<()>) {
     let driving = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let handle = driving.handle().clone();
@@ -147,15 +162,13 @@ pub(crate) struct Crowd {
 impl Crowd {
     /// The crowd of a kind, `count` strong, once all of it is there.
     pub(crate) fn gather(kind: &str, world: &World, count: usize) -> Self {
-        let address = if kind == "slow" { world.sidecar.tcp } else { world.sidecar.quic };
+        let (address, whom) = match kind {
+            "slow" => (world.sidecar.tcp, world.sidecar.did.clone()),
+            "slow-http" => (world.sidecar.local_tcp, token(&world.sidecar)),
+            _ => (world.sidecar.quic, world.sidecar.did.clone()),
+        };
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args([
-            "--crowd",
-            kind,
-            &address.unwrap().to_string(),
-            &world.sidecar.did,
-            &count.to_string(),
-        ]);
+        command.args(["--crowd", kind, &address.unwrap().to_string(), &whom, &count.to_string()]);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let stdin = child.stdin.take();
         let stdout = BufReader::new(child.stdout.take().unwrap());

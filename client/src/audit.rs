@@ -1,4 +1,4 @@
-//! A question in, a page of the sidecar's audit log out; old records of it removed.
+//! Reads pages of the sidecar's audit log, and prunes it.
 
 use capd_proto::message::{AuditPage, AuditPruneRequest, AuditPruned, AuditRequest, Type};
 
@@ -6,7 +6,8 @@ use super::outgoing::Outgoing;
 use super::{Client, ClientError, bodies};
 
 impl Client {
-    /// One page of the audit log; [`AuditPage::next`] is where the next one begins, and an empty page may have one.
+    /// One page of the audit log. [`AuditPage::next`] is where the next one begins; an empty page is not always the
+    /// last.
     ///
     /// **Errors:** [`ClientError`].
     pub async fn audit(&self, request: &AuditRequest<'_>) -> Result<AuditPage<'static>, ClientError> {
@@ -16,7 +17,7 @@ impl Client {
         bodies::audit_page(&reply.body)
     }
 
-    /// Removes a bounded number of old records; [`AuditPruned::next`] is where to go on.
+    /// Removes a bounded number of old records; [`AuditPruned::next`] is where to continue.
     ///
     /// **Errors:** [`ClientError`].
     pub async fn audit_prune(&self, request: AuditPruneRequest) -> Result<AuditPruned, ClientError> {

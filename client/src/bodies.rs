@@ -1,4 +1,4 @@
-//! The client's typed values in, message bodies out; and back.
+//! Converts the client's typed values to message bodies, and back.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use capd_proto::cbor::{self, Checker, Reader, TagPolicy, Writer};
 use capd_proto::code::Code;
 use capd_proto::envelope::{Encoded, Envelope, MessageId};
 use capd_proto::identity::Did;
-use capd_proto::limits::EXT_CAPABILITY_ID;
+use capd_proto::limits::{EXT_CAPABILITY_ID, EXT_REPLAYED};
 use capd_proto::message::{
     AuditPage, AuditPruneRequest, AuditPruned, AuditRequest, CallError, CallsRequest, CancelState, CapResult,
     Declare, Descriptor, DocRequest, ErrorBody, InputRequired, Invoke, ListedCall, ListedPeer, MetricFamily,
@@ -185,6 +185,7 @@ pub(super) fn answer(
             cost_estimate: read.cost_estimate.map(|cost| body.slice_ref(cost)),
             is_deprecated: envelope.ext_bool("deprecated").unwrap_or(false),
             capability: envelope.ext_text(EXT_CAPABILITY_ID).map(Cow::into_owned),
+            is_replayed: envelope.ext_bool(EXT_REPLAYED).unwrap_or(false),
         }),
         Outcome::Error(error) => Err(ClientError::Result(WireError {
             code: error.code,

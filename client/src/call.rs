@@ -1,4 +1,4 @@
-//! A [`CallRequest`] in, a [`CallHandle`] out: progress as it comes, then one outcome.
+//! What a caller says of a call, and what it gets: a [`CallRequest`], [`Progress`], an [`Answer`].
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use capd_proto::cbor::Writer;
 use capd_proto::cbor::json::{from_json, to_json};
 use capd_proto::envelope::{Envelope, MessageId};
 use capd_proto::identity::Did;
+use capd_proto::limits::{EXT_BUILT_AGAINST, EXT_KEY};
 use capd_proto::message;
 use capd_proto::negotiate::{Negotiate, SessionId};
 use serde_json::Value;
 
-use super::notices::Listener;
-use super::{Client, ClientError};
+use super::{BuiltAgainst, ClientError};
 
 /// Which capability is called. **Source:** PROTOCOL 7.3.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,6 +91,10 @@ pub struct CallRequest {
     pub(super) thread_id: Option<Bytes>,
     pub(super) id: Option<MessageId>,
     pub(super) trace: Trace,
+    pub(super) key: Option<Arc<str>>,
+    pub(super) built_against: Option<BuiltAgainst>,
+    /// How long its answer is waited for; otherwise what `timeout` says, and a little more.
+    pub(super) wait: Option<Duration>,
 }
 
 /// The trace that a call belongs to. **Source:** W3C Trace Context.
@@ -107,23 +111,6 @@ impl Trace {
     pub(super) fn of(envelope: &Envelope<'_>) -> Self {
         let text = |key| envelope.ext_text(key).map(Cow::into_owned);
         Self { parent: text(TRACEPARENT), state: text(TRACESTATE) }
-    }
-
-    /// The `ext` that says it; none when there is nothing to say.
-    pub(super) fn ext(&self) -> Option<Vec<u8>> {
-        // In the order of deterministic CBOR.
-        let fields = [(TRACESTATE, &self.state), (TRACEPARENT, &self.parent)];
-        let fields: Vec<_> = fields.iter().filter_map(|(key, text)| Some((*key, text.as_ref()?))).collect();
-        if fields.is_empty() {
-            return None;
-        }
-        let mut out = Vec::new();
-        let mut writer = Writer::new(&mut out);
-        writer.map(fields.len() as u64);
-        for (key, text) in fields {
-            writer.text(key).text(text);
-        }
-        Some(out)
     }
 }
 
@@ -142,7 +129,44 @@ impl CallRequest {
             thread_id: None,
             id: None,
             trace: Trace::default(),
+            key: None,
+            built_against: None,
+            wait: None,
         }
+    }
+
+    /// The `ext` that says what the body does not; none when there is nothing to say.
+    ///
+    /// **Errors:** [`ClientError::Invalid`] for a schema whose hash is none.
+    pub(super) fn ext(&self) -> Result<Option<Vec<u8>>, ClientError> {
+        enum Field<'a> {
+            Text(&'a str),
+            Bytes([u8; 32]),
+        }
+        let hashes = self.built_against.as_ref().map(BuiltAgainst::hashes).transpose()?.unwrap_or_default();
+        let [input, output] = hashes.map(|hash| hash.map(Field::Bytes));
+        // In the order of deterministic CBOR.
+        let fields = [
+            (EXT_KEY, self.key.as_deref().map(Field::Text)),
+            (TRACESTATE, self.trace.state.as_deref().map(Field::Text)),
+            (TRACEPARENT, self.trace.parent.as_deref().map(Field::Text)),
+            (EXT_BUILT_AGAINST[0], input),
+            (EXT_BUILT_AGAINST[1], output),
+        ];
+        let fields: Vec<_> = fields.into_iter().filter_map(|(key, field)| Some((key, field?))).collect();
+        if fields.is_empty() {
+            return Ok(None);
+        }
+        let mut out = Vec::new();
+        let mut writer = Writer::new(&mut out);
+        writer.map(fields.len() as u64);
+        for (key, field) in fields {
+            match field {
+                Field::Text(text) => writer.text(key).text(text),
+                Field::Bytes(bytes) => writer.text(key).bytes(&bytes),
+            };
+        }
+        Ok(Some(out))
     }
 
     /// The agent to call, instead of the sidecar's choice.
@@ -187,6 +211,18 @@ impl CallRequest {
     /// The trace that the call belongs to.
     pub fn trace(self, trace: Trace) -> Self {
         Self { trace, ..self }
+    }
+
+    /// The idempotency key that the call has: its sidecar keeps it on disk for the call's [`ttl`](Self::ttl), 24 h where none
+    /// is set, and never has two calls under it. **Source:** PROTOCOL 7.3.
+    pub fn key(self, key: impl Into<Arc<str>>) -> Self {
+        Self { key: Some(key.into()), ..self }
+    }
+
+    /// The schemas that the call was built against; it needs a [`key`](Self::key). A refusal that lists
+    /// `unknown_schemas` asks for [`Client::put_schema`].
+    pub fn built_against(self, schemas: BuiltAgainst) -> Self {
+        Self { built_against: Some(schemas), ..self }
     }
 
     /// The call's id, to repeat a call whose answer was lost: under the same id it runs once.
@@ -256,6 +292,8 @@ pub struct Answer {
     pub is_deprecated: bool,
     /// Which capability served it, where the call left the choice open and the executor says so.
     pub capability: Option<String>,
+    /// Whether the call's [key](CallRequest::key) was given before, and this is what was recorded then.
+    pub is_replayed: bool,
 }
 
 impl Answer {
@@ -267,79 +305,6 @@ impl Answer {
     /// What the call cost, as JSON.
     pub fn cost_json(&self) -> Option<Value> {
         self.cost_estimate.as_ref().and_then(|cost| to_json(cost).ok())
-    }
-}
-
-/// How a call ends.
-pub(super) type Outcome = Result<Answer, ClientError>;
-
-/// A call on its way. Dropping the handle leaves the call running, unless [`CallHandle::cancel_on_drop`] was asked for.
-#[derive(Debug)]
-pub struct CallHandle {
-    id: MessageId,
-    client: Client,
-    notices: Listener<Outcome>,
-    /// Whether the outcome was heard.
-    is_over: bool,
-    cancels_on_drop: bool,
-}
-
-impl CallHandle {
-    pub(super) const fn new(id: MessageId, client: Client, notices: Listener<Outcome>) -> Self {
-        Self { id, client, notices, is_over: false, cancels_on_drop: false }
-    }
-
-    /// The call's id: what [`Client::cancel`] takes.
-    pub const fn id(&self) -> MessageId {
-        self.id
-    }
-
-    /// Cancels the call when the handle is dropped before the outcome.
-    pub const fn cancel_on_drop(&mut self) {
-        self.cancels_on_drop = true;
-    }
-
-    /// What the call says next while it runs; `None` once its outcome is there. Cancelling this future loses nothing.
-    ///
-    /// ```no_run
-    /// use capd_client::{CallHandle, ClientError, Progress};
-    ///
-    /// # async fn run(mut handle: CallHandle) -> Result<(), ClientError> {
-    /// while let Some(progress) = handle.progress().await {
-    ///     if let Progress::Progress { pct } = progress {
-    ///         println!("{pct} %");
-    ///     }
-    /// }
-    /// let answer = handle.outcome().await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub async fn progress(&mut self) -> Option<Progress> {
-        self.notices.next().await
-    }
-
-    /// The one outcome; progress that was not taken is skipped.
-    ///
-    /// **Errors:** any of [`ClientError`].
-    pub async fn outcome(mut self) -> Result<Answer, ClientError> {
-        let outcome = self.notices.end().await;
-        self.is_over = true;
-        outcome.unwrap_or_else(|| Err(ClientError::Closed("the client was shut down".to_owned())))
-    }
-
-    /// Asks for the call to be cancelled. The outcome still comes: error 4901, or what was recorded before.
-    ///
-    /// **Errors:** as [`Client::cancel`].
-    pub async fn cancel(&self) -> Result<message::CancelState, ClientError> {
-        self.client.cancel(self.id).await
-    }
-}
-
-impl Drop for CallHandle {
-    fn drop(&mut self) {
-        if self.cancels_on_drop && !self.is_over {
-            self.client.forget_and_cancel(self.id);
-        }
     }
 }
 

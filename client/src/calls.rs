@@ -1,4 +1,4 @@
-//! A cursor or an id in, the calls that the sidecar runs, relays and remembers out.
+//! Lists the calls that the sidecar runs, relays and remembers.
 
 use bytes::Bytes;
 use capd_proto::envelope::MessageId;
@@ -12,27 +12,27 @@ use super::{Client, ClientError, bodies};
 pub struct CallList {
     /// The calls.
     pub calls: Vec<ListedCall<'static>>,
-    /// What gives the next page; none on the last one.
+    /// The cursor of the next page; none on the last one.
     pub next_cursor: Option<Bytes>,
-    /// What the sidecar's journal has done, if it keeps one.
+    /// The counters of the sidecar's journal, if it has one.
     pub journal: Option<JournalCounters>,
 }
 
-/// Which calls are listed; what is `None` leaves them all.
+/// Filters calls; `None` matches all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CallFilter {
-    /// Those that the agent made, or those that run here.
+    /// Calls that the agent made, or calls that run here.
     pub side: Option<CallSide>,
-    /// Where they stand.
+    /// Their state.
     pub state: Option<WantedState>,
     /// A capability's name or id.
     pub capability: Option<String>,
-    /// When they were made at the earliest. **Units:** milliseconds since the Unix epoch.
+    /// Calls made at this time or later. **Units:** milliseconds since the Unix epoch.
     pub since_ms: Option<u64>,
 }
 
 impl Client {
-    /// One page of the sidecar's calls, behind that of `cursor`; `limit` is at most 1000.
+    /// One page of the sidecar's calls, after that of `cursor`; `limit` is at most 1000.
     ///
     /// **Errors:** [`ClientError`].
     pub async fn calls(&self, cursor: Option<&Bytes>, limit: Option<u64>) -> Result<CallList, ClientError> {
@@ -40,8 +40,8 @@ impl Client {
         self.listed(&CallsRequest { cursor, limit, ..CallsRequest::default() }).await
     }
 
-    /// One page of the calls that a filter leaves, the newest first, behind that of `cursor`. A page of a filter that few
-    /// calls pass may be short, or empty, and not the last one.
+    /// One page of the calls that match a filter, newest first, after that of `cursor`. If few calls match, a page may
+    /// be short or empty without being the last.
     ///
     /// **Errors:** [`ClientError`].
     pub async fn calls_where(
@@ -65,7 +65,7 @@ impl Client {
 
     /// The calls of one id: of this agent, and of any other that used it.
     ///
-    /// **Errors:** [`ClientError`]; that there is none is no error but an empty list.
+    /// **Errors:** [`ClientError`]; without such a call the list is empty.
     pub async fn calls_of(&self, id: MessageId) -> Result<CallList, ClientError> {
         self.listed(&CallsRequest { target: Some(id), ..CallsRequest::default() }).await
     }

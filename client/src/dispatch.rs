@@ -1,4 +1,4 @@
-//! Envelopes from the sidecar in; each answer to who waits for it, each call to the handler that serves it, out.
+//! Dispatches envelopes from the sidecar: each answer to its waiter, each call to the handler that serves it.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -7,13 +7,13 @@ use bytes::Bytes;
 use capd_proto::code::Code;
 use capd_proto::envelope::{Envelope, MessageId};
 use capd_proto::identity::Did;
-use capd_proto::limits::EXT_CAPABILITY_ID;
+use capd_proto::limits::{EXT_CALL, EXT_CAPABILITY_ID};
 use capd_proto::message::{ErrorBody, Message, Type};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::sleep_until;
 
-use super::call::Outcome;
-use super::notices::Teller;
+use super::handle::Outcome;
+use super::notices::{Accepted, Teller};
 use super::outgoing::Outgoing;
 use super::provide::{Serving, Way};
 use super::{ClientError, Progress, WireError, bodies};
@@ -68,6 +68,7 @@ impl Waiting {
     fn answer(self, typ: Type, envelope: &Envelope<'_>, from: Did, message: Message<'_>, body: Bytes) {
         match (self.kind, message) {
             (Kind::Call { notices }, Message::CapResult(result)) => {
+                accept(envelope, &notices);
                 notices.end(bodies::answer(envelope, from, result, &body));
             }
             (Kind::Request { wanted, answer }, _) if typ == wanted => drop(answer.send(Ok(Reply { body }))),
@@ -185,8 +186,28 @@ impl Dispatch {
     fn on_progress(&self, envelope: &Envelope<'_>, progress: Progress) {
         let Some(id) = envelope.reply_id() else { return };
         if let Some(Waiting { kind: Kind::Call { notices }, .. }) = self.pending().peek(&id) {
+            accept(envelope, notices);
             // A slow reader misses some, the end never.
             notices.tell(progress);
+        }
+    }
+
+    /// An ACK: a call is taken in, or what was sent is.
+    fn on_ack(&self, envelope: &Envelope<'_>) {
+        let Some(id) = envelope.reply_id() else { return };
+        let mut pending = self.pending();
+        match pending.peek(&id) {
+            Some(Waiting { kind: Kind::Call { notices }, .. }) => accept(envelope, notices),
+            Some(Waiting { kind: Kind::Request { wanted: Type::Ack, .. }, .. }) => {
+                let waiting = pending.take(&id);
+                drop(pending);
+                if let Some(Waiting { kind: Kind::Request { answer, .. }, .. }) = waiting {
+                    // Whoever asked may have stopped waiting.
+                    drop(answer.send(Ok(Reply { body: Bytes::new() })));
+                }
+            }
+            // A receipt that nobody asked for.
+            Some(_) | None => {}
         }
     }
 
@@ -298,7 +319,7 @@ impl Dispatch {
                 let pong = Outgoing { reply_to: Some(id), ..Outgoing::new(Type::Pong, did, &body) };
                 self.reply(route, &pong);
             }
-            Message::Ack(_) => {}
+            Message::Ack(_) => self.on_ack(&envelope),
             Message::Processing(processing) => self.on_progress(&envelope, processing.into()),
             Message::Progress(progress) => self.on_progress(&envelope, progress.into()),
             Message::InputRequired(input) => self.on_progress(&envelope, input.into()),
@@ -331,6 +352,15 @@ impl Dispatch {
                 self.refuse(route, Some(id), Code::INVALID_MESSAGE, "the link is open already");
             }
         }
+    }
+}
+
+/// Tells which call an invoke with a key stands for, where a message names it.
+fn accept(envelope: &Envelope<'_>, notices: &Teller<Outcome>) {
+    let call = envelope.ext_bytes(EXT_CALL).and_then(|id| MessageId::from_slice(&id));
+    if let Some(call) = call {
+        let capability = envelope.ext_text(EXT_CAPABILITY_ID).map(Into::into);
+        notices.accept(Accepted { call, capability });
     }
 }
 

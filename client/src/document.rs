@@ -1,16 +1,16 @@
-//! What the sidecar lists and describes in; the same as JSON, as `capctl --json` and the HTTP API show it, out.
+//! Converts the sidecar's lists and descriptions to the JSON of `capctl --json` and the HTTP API.
 
 use capd_proto::message::{ListedCall, ListedPeer};
 use serde_json::{Map, Value, json};
 
 use super::{Description, Offer, SchemaSide};
 
-/// A descriptor as JSON: what came over the wire.
+/// A descriptor as JSON, as received.
 pub fn descriptor_json(offer: &Offer) -> Value {
     offer.json().unwrap_or_else(|| json!({"id": offer.id().to_string()}))
 }
 
-/// The hashes that a descriptor says, in the spelling of `capctl hash`: key, name for people, and hash of each.
+/// The hashes in a descriptor, spelled as in `capctl hash`: key, readable name, and hash of each.
 pub fn descriptor_hashes(offer: &Offer) -> impl Iterator<Item = (&'static str, &'static str, String)> {
     let descriptor = &offer.descriptor;
     [("static_hash", "static hash", descriptor.static_hash), ("lineage", "lineage", descriptor.lineage)]
@@ -18,7 +18,7 @@ pub fn descriptor_hashes(offer: &Offer) -> impl Iterator<Item = (&'static str, &
         .filter_map(|(key, name, hash)| Some((key, name, hex(&hash?))))
 }
 
-/// A peer as it came over the wire.
+/// A peer as JSON, as received.
 pub fn peer_json(peer: &ListedPeer<'_>) -> Value {
     let mut document = json!({"did": peer.did, "state": peer.state.as_str(), "links": peer.links});
     if let Some(reason) = &peer.reason {
@@ -27,7 +27,7 @@ pub fn peer_json(peer: &ListedPeer<'_>) -> Value {
     document
 }
 
-/// A call as it came over the wire.
+/// A call as JSON, as received.
 pub fn call_json(call: &ListedCall<'_>) -> Value {
     let mut document = Map::new();
     let mut put = |key: &str, value: Option<Value>| {
@@ -55,7 +55,7 @@ pub fn call_json(call: &ListedCall<'_>) -> Value {
 }
 
 impl Description {
-    /// What one agent declares, with both schemas and the hashes.
+    /// One agent's declaration, with both schemas and the hashes.
     pub fn json(&self) -> Value {
         let mut document = json!({
             "descriptor": descriptor_json(&self.offer),
@@ -70,7 +70,7 @@ impl Description {
 }
 
 impl SchemaSide {
-    /// Whether payloads are checked, against what, or why not.
+    /// Whether payloads are checked, and against which schema, or why not.
     pub fn json(&self) -> Value {
         match self {
             Self::Checked { hash, document } => {
@@ -86,7 +86,7 @@ impl SchemaSide {
         }
     }
 
-    /// The schema itself, if its document is there and is JSON.
+    /// The schema itself, if its document is available as JSON.
     pub fn schema(&self) -> Option<Value> {
         match self {
             Self::Checked { document, .. } => serde_json::from_slice(document).ok(),

@@ -9,66 +9,66 @@ use capd_proto::code::Code;
 use capd_proto::envelope::MessageId;
 use serde_json::Value;
 
-/// Why a request of the client has no good answer.
+/// Why a request of the client failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClientError {
-    /// No link to the sidecar: nobody listens there, it does not let us in, or it does not speak the protocol.
+    /// No link to the sidecar: nobody listens there, it refused the client, or it does not speak the protocol.
     #[error("no link to the sidecar at {place}: {reason}")]
     Connect {
         /// The socket path or the address.
         place: String,
         /// What the system or the sidecar said.
         reason: String,
-        /// Whether a sidecar is there and turned us away.
+        /// Whether a sidecar answered and refused the client.
         is_refused: bool,
-        /// Whether a sidecar is there and has no place for one more link.
+        /// Whether a sidecar answered and has no capacity for another link.
         is_full: bool,
     },
-    /// The unix socket is somebody else's, who could answer as any sidecar.
+    /// The unix socket belongs to another user, who could pose as any sidecar.
     #[error("the socket {place} was opened by user {owner}, not by root or by user {own}, who connects")]
     Owner {
         /// The socket's path.
         place: String,
-        /// Who listens.
+        /// The user id that listens.
         owner: u32,
-        /// Who connects.
+        /// The user id that connects.
         own: u32,
     },
     /// An ERROR came back: nothing was executed.
     #[error("{0}")]
     Refused(WireError),
-    /// A CAP_RESULT with status `error` came back: the call was accepted and ended badly.
+    /// A CAP_RESULT with status `error` came back: the call was accepted and failed.
     #[error("{0}")]
     Result(WireError),
-    /// Nothing came back in time. Whether the call was executed is not known.
+    /// Nothing came back in time. It is unknown whether the call was executed.
     #[error("no answer to {id} within {after:?}")]
     Timeout {
         /// The request's id.
         id: MessageId,
-        /// How long it was waited for.
+        /// How long the client waited.
         after: Duration,
     },
-    /// The link closed with the request on the way. Whether a call was executed is not known.
+    /// The link closed with the request in flight. It is unknown whether a call was executed.
     #[error("the link to the sidecar closed: {0}")]
     Closed(String),
     /// The request was not sent: too large, or the link's queue or the table of open requests is full.
     #[error("not sent: {0}")]
     Unsent(String),
-    /// What came back does not fit what was asked, or its hash.
+    /// The answer does not match the request, or its hash.
     #[error("unusable answer: {0}")]
     Answer(String),
-    /// What was to be sent does not fit the protocol.
+    /// The request violates the protocol; nothing was sent.
     #[error("{0}")]
     Invalid(String),
 }
 
-/// What an ERROR, or the error of a CAP_RESULT, says. **Source:** PROTOCOL 7.4, 9.
+/// The content of an ERROR, or of the error of a CAP_RESULT. **Source:** PROTOCOL 7.4, 9.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{code}: {message}")]
 pub struct WireError {
-    /// The code; one that this build does not know is kept.
+    /// The code; unknown codes are kept.
     pub code: Code,
-    /// Words for people.
+    /// A message for people.
     pub message: String,
     /// **Shape:** one CBOR item.
     pub details: Option<Bytes>,
@@ -81,7 +81,7 @@ pub struct Violation {
     pub path: String,
     /// What is wrong there.
     pub message: String,
-    /// The keyword that says so.
+    /// The violated keyword.
     pub keyword: String,
 }
 
@@ -91,20 +91,20 @@ impl WireError {
         Self { code, message: message.into(), details: None }
     }
 
-    /// `details` as JSON, if they are there and fit JSON.
+    /// `details` as JSON, if present and representable.
     pub fn details_json(&self) -> Option<Value> {
         self.details.as_deref().and_then(|details| to_json(details).ok())
     }
 
-    /// Whether an error result is the call's one result. Otherwise our own sidecar gave it because nothing came in time, and
-    /// the call, repeated under its id, may yet be answered by who runs it.
+    /// Whether an error result is the call's one result. Otherwise it comes from the own sidecar because no answer came
+    /// in time; repeat the call under its id to get the executor's answer.
     ///
-    /// **Shape:** `details` with `"final": false` when it is not.
+    /// **Shape:** `details` with `"final": false` if it is not.
     pub fn is_final(&self) -> bool {
         self.details_json().is_none_or(|details| details["final"] != Value::Bool(false))
     }
 
-    /// The violations that `details` lists; entries of another shape are left out.
+    /// The violations that `details` lists; entries of another shape are omitted.
     pub fn violations(&self) -> Vec<Violation> {
         let details = self.details_json();
         let listed = details.as_ref().and_then(|details| details["violations"].as_array());

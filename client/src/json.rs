@@ -1,18 +1,18 @@
-//! JSON text in; the CBOR item that it stands for, with every digit of its integers, out.
+//! Converts JSON text to the CBOR item that it means, with every digit of its integers.
 
 use capd_proto::cbor::json::from_json;
 use serde_json::Value;
 
-/// Why a text is no payload.
+/// Why a text is not a payload.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JsonFault {
     /// It is not one JSON document; the text says what is wrong, with line and column.
     #[error("not JSON: {0}")]
     Malformed(String),
-    /// An integer would lose digits: CBOR payloads hold those from -2^63 to 2^64-1. **Source:** PROTOCOL 10.
+    /// An integer would lose digits: CBOR payloads hold integers from -2^63 to 2^64-1. **Source:** PROTOCOL 10.
     #[error("the integer {number} at byte {at} is beyond 64 bits; write it as text, or with a fraction")]
     Integer {
-        /// As written; a long one is cut.
+        /// As written, cut if long.
         number: String,
         /// Where it begins.
         at: usize,
@@ -30,7 +30,7 @@ pub fn cbor_of_json(text: &[u8]) -> Result<Vec<u8>, JsonFault> {
     Ok(out)
 }
 
-/// A JSON document whose integers [`cbor_of_json`] would take.
+/// Parses a JSON document whose integers [`cbor_of_json`] accepts.
 ///
 /// **Errors:** [`JsonFault`].
 pub fn value_of_json(text: &[u8]) -> Result<Value, JsonFault> {

@@ -1,32 +1,42 @@
-//! Requests as typed values in, typed answers out: the client that `capctl`, tests and other programs use.
+//! Connects Rust programs to a sidecar: typed requests in, typed answers out. `capctl`, tests and other programs use
+//! it.
 //!
-//! A [`Client`] is one local link to a sidecar. It speaks as that sidecar's agent: it calls and asks, and it can
-//! [`serve`](Client::serve) what it [`declare`](Client::declare)s. Its sidecar checks times and signatures of what comes
-//! from elsewhere, so the client matches answers by `reply_to` and reads their bodies, and no more. Read in this order:
-//! `call` is what a caller says and gets, `notices` what it hears meanwhile and how the call ends, `calls` what became of
-//! calls, `audit` what the sidecar has accounted for, `query` and `schema` what there is to call, `provide` the other side, `validated` what checks payloads there,
-//! `dispatch` where messages that come in find whom they are for, `outgoing` how messages are made.
+//! A [`Client`] is one local link to a sidecar. It speaks as that sidecar's agent: it calls and queries, and it can
+//! [`serve`](Client::serve) what it [`declare`](Client::declare)s. The sidecar already checked times and signatures, so
+//! the client only matches answers by `reply_to` and reads their bodies. Read in this order: `call` describes a call and
+//! its answer, `handle` is a call in flight, `notices` passes on its progress and end, `calls` lists calls, `audit` reads
+//! the audit log, `query` and `schema` find capabilities, `provide` is the other side, `validated` checks payloads there.
+//! `typed` makes calls over serde's types with its `options`; `attempts` repeats them where that cannot run them twice,
+//! `again` opens the link anew, and `outcome` tells what an error says of a call's effect. `tools` does the same for
+//! language models, `agent` is a typed provider, `dispatch` delivers incoming messages, `outgoing` builds messages.
 
+mod again;
+mod agent;
+mod attempts;
 mod audit;
 mod bodies;
 mod call;
 mod calls;
 mod dispatch;
 mod document;
+mod endpoint;
 mod error;
+mod handle;
 mod json;
 mod metrics;
 mod notices;
+mod options;
+mod outcome;
 mod outgoing;
 mod policy;
 mod provide;
 mod query;
 mod schema;
+mod tools;
+mod typed;
 mod validated;
 
 use std::fmt;
-use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -52,51 +62,29 @@ pub use capd_net as net;
 /// The protocol's own types: names, versions, codes, descriptors.
 pub use capd_proto as proto;
 
-pub use call::{Answer, CallHandle, CallRequest, Progress, Session, Target, Trace};
+pub use agent::{Agent, Capability};
+pub use call::{Answer, CallRequest, Progress, Session, Target, Trace};
 pub use calls::{CallFilter, CallList};
 pub use capd_proto::message::{
     CallSide, CallState, CancelState, JournalCounters, ListedCall, Order, ResultStatus, Role, WantedState,
 };
 pub use document::{call_json, descriptor_hashes, descriptor_json, peer_json};
+pub use endpoint::Endpoint;
 pub use error::{ClientError, Violation, WireError};
+pub use handle::CallHandle;
 pub use json::{JsonFault, cbor_of_json, value_of_json};
+pub use options::{BuiltAgainst, CallOptions, Schema};
+pub use outcome::Outcome;
 pub use provide::{Handler, Invocation, Reporter};
 pub use query::{Offer, Page, Query};
 pub use schema::{Description, SchemaSide};
+pub use tools::{ToolFormat, ToolList, newest};
+pub use typed::{Event, TypedCall};
 pub use validated::{Sides, Validated, Validator};
 
+use again::Again;
 use dispatch::{Dispatch, Reply, Waiting};
 use outgoing::Outgoing;
-
-/// Where a sidecar takes local links.
-#[derive(Clone, PartialEq, Eq)]
-pub enum Endpoint {
-    /// Its unix socket.
-    Unix(PathBuf),
-    /// Its loopback TCP address.
-    Tcp {
-        /// The address.
-        addr: SocketAddr,
-        /// The secret that opens it.
-        token: Vec<u8>,
-    },
-}
-
-impl fmt::Display for Endpoint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unix(path) => path.display().fmt(f),
-            Self::Tcp { addr, .. } => addr.fmt(f),
-        }
-    }
-}
-
-impl fmt::Debug for Endpoint {
-    /// Everything but the token, which is a secret.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Endpoint({self})")
-    }
-}
 
 /// What a client may choose; every field has a default.
 #[derive(Clone, Debug)]
@@ -105,6 +93,9 @@ pub struct Options {
     pub connect_timeout: Duration,
     /// Time for the answer to anything but a call.
     pub request_timeout: Duration,
+    /// How long typed calls, and [`Client::connect_within`], wait for a sidecar that cannot be reached, where a call has no
+    /// timeout of its own.
+    pub wait: Duration,
     /// Most requests that wait for an answer at once.
     pub pending_max: usize,
     /// The name shown in HELLO.
@@ -118,6 +109,7 @@ impl Default for Options {
         Self {
             connect_timeout: Duration::from_millis(limits::HANDSHAKE_TIMEOUT_MS_DEFAULT),
             request_timeout: Duration::from_secs(10),
+            wait: Duration::from_secs(30),
             pending_max: 65_536,
             agent_name: "capd-client".to_owned(),
             any_owner: false,
@@ -129,6 +121,8 @@ impl Default for Options {
 #[derive(Clone)]
 pub struct Client {
     core: Arc<Core>,
+    /// How a link is opened in place of this one; none over a byte stream.
+    again: Option<Arc<Again>>,
 }
 
 struct Core {
@@ -163,6 +157,7 @@ impl Client {
     /// **Errors:** [`ClientError::Connect`]; [`ClientError::Owner`] before anything was sent.
     pub async fn connect(endpoint: Endpoint, options: Options) -> Result<Self, ClientError> {
         let any_owner = options.any_owner;
+        let again = Again::new(endpoint.clone(), options.clone());
         let opening = Opening::new(options, System::real());
         let connected = match &endpoint {
             Endpoint::Unix(path) => local::connect_unix(&opening.host, path, any_owner).await,
@@ -170,7 +165,7 @@ impl Client {
                 local::connect_tcp(&opening.host, *addr, Token::new(token.clone())).await
             }
         };
-        opening.opened(connected, &endpoint)
+        opening.opened(connected, &endpoint, Some(again))
     }
 
     /// As [`connect`](Self::connect), on `system` and over a byte stream whose other end the sidecar was given, such as
@@ -183,7 +178,7 @@ impl Client {
     {
         let opening = Opening::new(options, system);
         let connected = local::connect_stream(&opening.host, stream).await;
-        opening.opened(connected, &"a byte stream")
+        opening.opened(connected, &"a byte stream", None)
     }
 
     /// The DID of the sidecar's agent, as which this client speaks.
@@ -217,9 +212,10 @@ impl Client {
             .map_err(|error| ClientError::Invalid(format!("params: {error}")))?;
         let body = bodies::invoke(&request);
         let after = request.timeout.map_or(CALL_WAIT, |time| time.saturating_add(CALL_GRACE));
+        let after = request.wait.unwrap_or(after);
         let ttl = request.timeout.map_or(CALL_WAIT, |time| time.saturating_add(CALL_TTL_MARGIN));
-        let ttl = request.ttl.unwrap_or(ttl);
-        let ext = request.trace.ext();
+        let ttl = request.ttl.unwrap_or(if request.key.is_some() { KEY_TTL } else { ttl });
+        let ext = request.ext()?;
         let message = Outgoing {
             id: request.id,
             to: request.to.as_ref().unwrap_or(&self.core.did),
@@ -230,13 +226,25 @@ impl Client {
         };
         let (teller, listener) = notices::notices(PROGRESS_MAX);
         let id = self.send(&message, Waiting::call(teller, after), after)?;
-        Ok(CallHandle::new(id, self.clone(), listener))
+        Ok(CallHandle::new(id, self.clone(), listener, request.key.is_some()))
     }
 
-    /// Asks for a call of this agent to be cancelled.
+    /// Asks for a call of this agent to be cancelled; once more, when the link is lost and can be opened anew in the time
+    /// of a request.
     ///
     /// **Errors:** [`ClientError`]; that there is no such call is no error but [`CancelState::Unknown`].
     pub async fn cancel(&self, id: MessageId) -> Result<CancelState, ClientError> {
+        match self.cancel_once(id).await {
+            Err(ClientError::Closed(reason)) if self.again.is_some() => {
+                let wait = self.core.request_timeout.min(self.wait());
+                let live = self.live(again::later(Instant::now(), wait)).await;
+                live.map_err(|_| ClientError::Closed(reason))?.cancel_once(id).await
+            }
+            state => state,
+        }
+    }
+
+    async fn cancel_once(&self, id: MessageId) -> Result<CancelState, ClientError> {
         let body = bodies::cancel(id);
         let message = Outgoing::new(Type::Request, &self.core.did, &body);
         let reply = self.request(&message, Type::Response, self.core.request_timeout).await?;
@@ -375,6 +383,7 @@ impl Opening {
         self,
         connected: Result<Arc<Link>, ConnectError>,
         place: &dyn fmt::Display,
+        again: Option<Arc<Again>>,
     ) -> Result<Client, ClientError> {
         let Self { dispatch, host, system, request_timeout } = self;
         let link = connected.map_err(|error| match error {
@@ -395,7 +404,8 @@ impl Opening {
         let did = link.principal().clone();
         dispatch.open(did.clone());
         system.tasks.spawn(Arc::clone(&dispatch).expire(Arc::clone(&link)));
-        Ok(Client { core: Arc::new(Core { link, dispatch, system, did, request_timeout, _host: host }) })
+        let core = Core { link, dispatch, system, did, request_timeout, _host: host };
+        Ok(Client { core: Arc::new(core), again })
     }
 }
 
@@ -417,10 +427,17 @@ const CALL_WAIT: Duration = Duration::from_secs(3_600);
 const CALL_GRACE: Duration = Duration::from_secs(5);
 /// How much longer than its timeout an invoke is valid, so that clocks may differ.
 const CALL_TTL_MARGIN: Duration = Duration::from_secs(60);
+/// How long a key is kept unless the call says otherwise.
+const KEY_TTL: Duration = Duration::from_secs(24 * 3_600);
 /// Progress kept for a reader that is slow; further progress is skipped, the outcome never.
 const PROGRESS_MAX: usize = 64;
 /// Longest wait for a link to close in good order.
 const CLOSE_WAIT: Duration = Duration::from_secs(35);
+
+/// The README's examples compile.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
 
 #[cfg(test)]
 mod tests;

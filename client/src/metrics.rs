@@ -1,4 +1,4 @@
-//! Nothing in, what the sidecar has counted and which peers it has out.
+//! Reads the sidecar's counters and its list of peers.
 
 use capd_proto::message::{ListedPeer, MetricFamily, Type};
 
@@ -6,7 +6,7 @@ use super::outgoing::Outgoing;
 use super::{Client, ClientError, bodies};
 
 impl Client {
-    /// All metrics of the sidecar at this moment; `capd::admin::text` writes them for scrapers.
+    /// All current metrics of the sidecar; `capd::admin::text` writes them for scrapers.
     ///
     /// **Errors:** [`ClientError`].
     pub async fn metrics(&self) -> Result<Vec<MetricFamily<'static>>, ClientError> {

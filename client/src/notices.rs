@@ -1,14 +1,16 @@
 //! Passes progress and the end of a running call to its listener, in order.
 //!
-//! Most calls say nothing before they end, and a channel of tokio's makes room for its first 32 messages when it is made.
-//! This queue takes no room before anything is said, and has the end in it.
+//! Most calls have no progress, and a tokio channel allocates space for its first 32 messages at once. This queue
+//! allocates nothing before the first notice, and contains the end itself.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use capd_proto::envelope::MessageId;
 use tokio::sync::Notify;
 
 use super::Progress;
+use super::handle::Heard;
 
 /// A queue that keeps `notices_max` for a slow listener, and the end, an `E`, besides.
 pub(super) fn notices<E>(notices_max: usize) -> (Teller<E>, Listener<E>) {
@@ -23,6 +25,15 @@ pub(super) struct Teller<E>(Arc<Shared<E>>);
 #[derive(Debug)]
 pub(super) struct Listener<E>(Arc<Shared<E>>);
 
+/// That the sidecar has taken a call in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Accepted {
+    /// The call's id.
+    pub(super) call: MessageId,
+    /// What it calls, as far as the sidecar says it.
+    pub(super) capability: Option<String>,
+}
+
 #[derive(Debug)]
 struct Shared<E> {
     said: Mutex<Said<E>>,
@@ -34,6 +45,8 @@ struct Shared<E> {
 #[derive(Debug)]
 struct Said<E> {
     unheard: VecDeque<Progress>,
+    accepted: Option<Accepted>,
+    is_accepted_heard: bool,
     /// Whether the side that speaks is gone.
     is_over: bool,
     /// How it ended, until that is heard.
@@ -42,7 +55,7 @@ struct Said<E> {
 
 impl<E> Default for Said<E> {
     fn default() -> Self {
-        Self { unheard: VecDeque::new(), is_over: false, end: None }
+        Self { unheard: VecDeque::new(), accepted: None, is_accepted_heard: false, is_over: false, end: None }
     }
 }
 
@@ -55,6 +68,12 @@ impl<E> Teller<E> {
         }
         said.unheard.push_back(progress);
         drop(said);
+        self.0.wake.notify_one();
+    }
+
+    /// Says that it was taken in; the first word of it counts.
+    pub(super) fn accept(&self, accepted: Accepted) {
+        self.0.said().accepted.get_or_insert(accepted);
         self.0.wake.notify_one();
     }
 
@@ -72,6 +91,23 @@ impl<E> Drop for Teller<E> {
 }
 
 impl<E> Listener<E> {
+    /// The same queue, for who waits until it is taken in.
+    pub(super) fn again(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+
+    /// That it was taken in, once that is said; `None` when it never is. What is said otherwise stays to be heard.
+    pub(super) async fn accepted(&self) -> Option<Accepted> {
+        loop {
+            {
+                let said = self.0.said();
+                if said.accepted.is_some() || said.is_over {
+                    return said.accepted.clone();
+                }
+            }
+            self.0.wake.notified().await;
+        }
+    }
     /// How it ended; `None` when nobody says so any more. What was not heard before is skipped.
     pub(super) async fn end(&mut self) -> Option<E> {
         loop {
@@ -95,6 +131,28 @@ impl<E> Listener<E> {
                 }
                 if said.is_over {
                     return None;
+                }
+            }
+            self.0.wake.notified().await;
+        }
+    }
+}
+
+impl Listener<super::handle::Outcome> {
+    /// What was said next, the end included; `None` once that was heard. Cancelling this future loses nothing.
+    pub(super) async fn heard(&mut self) -> Option<Heard> {
+        loop {
+            {
+                let mut said = self.0.said();
+                if let (Some(accepted), false) = (said.accepted.clone(), said.is_accepted_heard) {
+                    said.is_accepted_heard = true;
+                    return Some(Heard::Accepted(accepted));
+                }
+                if let Some(progress) = said.unheard.pop_front() {
+                    return Some(Heard::Progress(progress));
+                }
+                if said.is_over {
+                    return said.end.take().map(Heard::End);
                 }
             }
             self.0.wake.notified().await;

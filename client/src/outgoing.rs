@@ -1,4 +1,4 @@
-//! A type and a body in, the bytes of an envelope for a local link out.
+//! Builds the bytes of an envelope for a local link from a type and a body.
 
 use bytes::Bytes;
 use capd_proto::envelope::{Draft, Encoded, Ext, MessageId, Recipients};

@@ -1,4 +1,4 @@
-//! A caller and a capability in, what the sidecar's policy decides of them out; the policy read anew.
+//! Asks the sidecar's policy for a decision about a caller and a capability, and makes it reload its rules.
 
 use capd_proto::capability::CapabilityName;
 use capd_proto::identity::Did;
@@ -8,8 +8,8 @@ use super::outgoing::Outgoing;
 use super::{Client, ClientError, bodies};
 
 impl Client {
-    /// What a caller may do with a capability, and which rules say so: for its name, and for each version that `provider`
-    /// serves, or the sidecar's own agent where none is named.
+    /// Asks what a caller may do with a capability, and which rules decide: for its name, and for each version that
+    /// `provider`, by default the sidecar's own agent, serves.
     ///
     /// **Errors:** [`ClientError`].
     pub async fn policy_why(
@@ -29,9 +29,9 @@ impl Client {
         bodies::policy_decisions(&reply.body)
     }
 
-    /// Has the sidecar read its policy anew. One with a mistake changes nothing.
+    /// Makes the sidecar reload its policy. A policy with a mistake changes nothing.
     ///
-    /// **Errors:** [`ClientError`]; 4001 when the policy has a mistake, or the sidecar has no files to read it from.
+    /// **Errors:** [`ClientError`]; 4001 if the policy has a mistake, or the sidecar has no policy files.
     pub async fn policy_reload(&self) -> Result<PolicyReloaded, ClientError> {
         let body = bodies::policy_reload();
         let message = Outgoing::new(Type::Request, self.did(), &body);

@@ -1,4 +1,4 @@
-//! Declarations and a handler in; each CAP_INVOKE to the handler, its result as CAP_RESULT out.
+//! Serves capabilities: declarations and a handler in; CAP_INVOKE to the handler, its result as CAP_RESULT out.
 
 use std::collections::hash_map::Entry;
 use std::pin::Pin;

@@ -1,4 +1,4 @@
-//! A [`Query`] in, pages of [`Offer`]s out.
+//! Queries capabilities: a [`Query`] in, pages of [`Offer`]s out.
 
 use capd_proto::capability::{CapabilityId, CapabilityPattern, Range};
 use capd_proto::cbor::json::to_json;
@@ -11,20 +11,20 @@ use serde_json::Value;
 use super::outgoing::Outgoing;
 use super::{Client, ClientError, bodies};
 
-/// What is asked for: every capability, those of a namespace, or the versions of one name. **Source:** PROTOCOL 7.1.
+/// A query for every capability, those of a namespace, or the versions of one name. **Source:** PROTOCOL 7.1.
 #[derive(Clone, Debug)]
 pub struct Query {
     /// `*`, `labels.*` or a name.
     pub filter: CapabilityPattern,
     /// Only these versions.
     pub version: Option<Range>,
-    /// Most capabilities on one page; otherwise what the sidecar takes for one page.
+    /// Most capabilities on one page; by default the sidecar decides.
     pub limit: Option<u64>,
-    /// Where an earlier page of the same query ended.
+    /// The cursor of the previous page of the same query.
     pub cursor: Option<String>,
     /// Which version of a name comes first.
     pub order: Order,
-    /// Whose capabilities; otherwise everything that our sidecar knows.
+    /// The agent whose capabilities to list; by default everything that the sidecar knows.
     pub to: Option<Did>,
 }
 
@@ -47,18 +47,18 @@ impl Query {
 pub struct Page {
     /// The capabilities, by name and then by version.
     pub offers: Vec<Offer>,
-    /// What gives the next page; none on the last one.
+    /// The cursor of the next page; none on the last one.
     pub next_cursor: Option<String>,
 }
 
 /// A capability as one agent offers it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Offer {
-    /// What the agent declares.
+    /// The agent's declaration.
     pub descriptor: Descriptor,
     /// The DID of the agent.
     pub provider: Option<String>,
-    /// Whether that is our own sidecar's agent.
+    /// Whether that is the own sidecar's agent.
     pub is_local: bool,
 }
 
@@ -68,14 +68,14 @@ impl Offer {
         &self.descriptor.id
     }
 
-    /// The descriptor as JSON, byte strings as base64url; `None` when something in it does not fit JSON.
+    /// The descriptor as JSON, byte strings as base64url; `None` if a part of it does not fit JSON.
     pub fn json(&self) -> Option<Value> {
         to_json(self.descriptor.as_bytes()).ok()
     }
 }
 
 impl Client {
-    /// One page of what a query asks for.
+    /// One page of the answer to a query.
     ///
     /// **Errors:** [`ClientError`]; a name that nobody offers is a refusal with 4002, a range without a version 4003.
     pub async fn query(&self, query: &Query) -> Result<Page, ClientError> {
@@ -87,7 +87,7 @@ impl Client {
         bodies::page(&reply.body)
     }
 
-    /// Everything that a query asks for. When what there is changes on the way, it is asked again from the start.
+    /// The whole answer to a query. If capabilities change meanwhile, the query starts again.
     ///
     /// **Errors:** as [`query`](Self::query); [`ClientError::Answer`] for a list without an end.
     pub async fn query_all(&self, query: &Query) -> Result<Vec<Offer>, ClientError> {

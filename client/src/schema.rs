@@ -1,4 +1,4 @@
-//! A capability's id in; what its providers declare, with schemas fetched by hash and verified, out.
+//! Describes a capability: its id in; its providers' declarations, with schemas fetched by hash and verified, out.
 
 use bytes::Bytes;
 use capd_proto::capability::CapabilityId;
@@ -11,34 +11,34 @@ use super::{Client, ClientError, Offer, Query, bodies};
 /// A capability as one agent offers it, with both its schemas.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Description {
-    /// Who offers it, and its descriptor.
+    /// The provider, and its descriptor.
     pub offer: Offer,
-    /// What params must fit.
+    /// The schema of params.
     pub input: SchemaSide,
-    /// What results must fit.
+    /// The schema of results.
     pub output: SchemaSide,
 }
 
-/// What is known of one side's schema. **Source:** PROTOCOL 7.2.
+/// One side's schema, as far as known. **Source:** PROTOCOL 7.2.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SchemaSide {
     /// Payloads are checked against this document.
     Checked {
-        /// Over the document's exact bytes; verified.
+        /// The verified hash of the document's exact bytes.
         hash: ContentHash,
         /// The schema.
         document: Bytes,
     },
-    /// None is declared: the side takes anything.
+    /// No schema is declared: the side accepts anything.
     Undeclared,
-    /// It is declared by a plain URL that the sidecar has no document for: the side takes anything.
+    /// A schema is declared by a plain URL, and the sidecar has no document for it: the side accepts anything.
     Unknown {
         /// The URL.
         uri: String,
     },
-    /// It is declared, but its document did not come or does not have the hash: calls are refused with 5002.
+    /// A schema is declared, but its document did not arrive or does not match the hash: calls are refused with 5002.
     Unavailable {
-        /// What the document's bytes should hash to.
+        /// The expected hash of the document.
         hash: ContentHash,
         /// What went wrong.
         reason: String,
@@ -46,7 +46,7 @@ pub enum SchemaSide {
 }
 
 impl Client {
-    /// Describes a capability as each agent declares it that our sidecar knows, our own agent first.
+    /// Describes a capability as each known agent declares it, the own agent first.
     ///
     /// **Errors:** [`ClientError`]; a capability that nobody offers is a refusal with 4002 or 4003.
     pub async fn describe(&self, id: &CapabilityId) -> Result<Vec<Description>, ClientError> {
@@ -65,9 +65,9 @@ impl Client {
         Ok(descriptions)
     }
 
-    /// The document with this hash, from our sidecar or the agent `to`; its bytes are verified.
+    /// Fetches the document with this hash from the own sidecar or the agent `to`, and verifies its bytes.
     ///
-    /// **Errors:** [`ClientError::Answer`] when the bytes do not have the hash; a refusal when nobody has the document.
+    /// **Errors:** [`ClientError::Answer`] if the bytes do not match the hash; a refusal if nobody has the document.
     pub async fn document(&self, hash: &ContentHash, to: Option<&Did>) -> Result<Bytes, ClientError> {
         let body = bodies::doc_request(hash.as_bytes());
         let did = self.did();

@@ -1,4 +1,4 @@
-//! The client over a real unix socket, against a sidecar that says what each test has it say.
+//! Tests the client over a real unix socket, against a sidecar whose messages each test writes.
 
 mod asking;
 mod providing;

@@ -1,7 +1,8 @@
-//! An agent's own validators in; a handler that is reached only by params they take, and whose results they take, out.
+//! Wraps a handler with an agent's own validators: only params that they accept reach it, only results that they accept
+//! leave.
 //!
-//! Whoever has a schema library of their own brings it as a [`Validator`], which has the shape of a Standard Schema:
-//! vendor, version, validate, and a JSON Schema where the library can write one.
+//! To use your own schema library, implement [`Validator`]. It has the shape of a Standard Schema: vendor, version,
+//! validate, and a JSON Schema if the library can write one.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -20,7 +21,7 @@ use serde_json::Value;
 
 use super::{Handler, Invocation, Violation, WireError};
 
-/// One side's validator, which its provider brings.
+/// A provider's own validator for one side.
 ///
 /// **Source:** Standard Schema V1.
 pub trait Validator: Send + Sync + 'static {
@@ -55,22 +56,21 @@ pub struct Validated<H> {
 /// The validators of one capability.
 #[derive(Clone, Default)]
 pub struct Sides {
-    /// What params must fit.
+    /// The validator of params.
     pub input: Option<Arc<dyn Validator>>,
-    /// What results must fit.
+    /// The validator of results.
     pub output: Option<Arc<dyn Validator>>,
 }
 
 impl<H: Handler> Validated<H> {
-    /// A handler that nothing is checked for yet.
+    /// A handler without validators so far.
     pub fn new(handler: H) -> Self {
         Self { handler, sides: BTreeMap::new() }
     }
 
-    /// Checks a capability's payloads from here on; the descriptor to declare it with.
+    /// Validates a capability's payloads from here on, and returns the descriptor to declare.
     ///
-    /// A side's JSON Schema goes into the descriptor in place of the draft's; where there is none, vendor and version
-    /// do.
+    /// A side's JSON Schema goes into the descriptor in place of the draft's; without one, vendor and version do.
     /// **Errors:** as [`DescriptorDraft::finish`].
     pub fn capability(&mut self, mut draft: DescriptorDraft, sides: Sides) -> Result<Descriptor, BodyError> {
         let schema = |side: &Option<Arc<dyn Validator>>| {

@@ -14,6 +14,7 @@ mod envelope;
 mod frame;
 mod ledger_model;
 mod link;
+mod local;
 mod policy_tables;
 mod range;
 mod schema_load;
@@ -41,7 +42,7 @@ pub(crate) struct Target {
 }
 
 /// Every target, in the order of their names.
-pub(crate) const TARGETS: [Target; 15] = [
+pub(crate) const TARGETS: [Target; 16] = [
     Target { name: "body", run: body::run },
     Target { name: "cbor", run: cbor::run },
     Target { name: "cddl-differential", run: cddl::run },
@@ -52,6 +53,7 @@ pub(crate) const TARGETS: [Target; 15] = [
     Target { name: "frame", run: frame::run },
     Target { name: "ledger_model", run: ledger_model::run },
     Target { name: "link", run: link::run },
+    Target { name: "local", run: local::run },
     Target { name: "policy_tables", run: policy_tables::run },
     Target { name: "range", run: range::run },
     Target { name: "schema_load", run: schema_load::run },

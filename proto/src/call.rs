@@ -1,10 +1,10 @@
-//! What happens to one call in, what to do about it out: the two machines of a call (PROTOCOL 7, 8).
+//! Drives one call: what happened to it in, what to do about it out. Two machines, one for each side (PROTOCOL 7, 8).
 //!
-//! [`Caller`] stands in the sidecar of the agent that asks, [`Executor`] in the sidecar of the agent that provides.
-//! Both are driven alike: tell the machine what happened (`handle`), do what `poll_output` says until it yields nothing,
-//! and come back with `Input::Timeout` when `poll_timeout` says so. They hold no payload: an output such as
-//! "deliver the result just handled" speaks of what the daemon has in its hand. Whether an invoke is new at all is the
-//! [`ledger`](crate::ledger)'s to say, before an executor exists.
+//! [`Caller`] runs in the sidecar of the calling agent, [`Executor`] in the sidecar of the provider. Both have the same
+//! interface: tell the machine what happened (`handle`), do what `poll_output` says until it yields nothing, and return
+//! with `Input::Timeout` at the time of `poll_timeout`. The machines hold no payload: an output such as "deliver the
+//! result just handled" refers to what the daemon holds. The [`ledger`](crate::ledger) decides whether an invoke is
+//! new, before an executor exists.
 
 pub mod caller;
 pub mod executor;

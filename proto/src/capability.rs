@@ -1,8 +1,7 @@
-//! Text in, names, versions, ids and ranges out: what a capability is called, and which versions are meant.
+//! Parses what capabilities are called: text in; names, versions, ids and ranges out.
 //!
-//! Every type here is read with [`FromStr`] and written with [`fmt::Display`]; text that is read again gives the
-//! same value. What does not parse is an [`Error`] that says what is wrong and at which byte, and is a 4001 on the
-//! wire. **Source:** PROTOCOL 6.
+//! Every type here is read with [`FromStr`] and written with [`fmt::Display`], and survives the round trip. An
+//! [`Error`] says what does not parse, and at which byte; on the wire it is a 4001. **Source:** PROTOCOL 6.
 
 use std::{fmt, str::FromStr};
 
@@ -30,7 +29,7 @@ mod tests;
 pub struct CapabilityId {
     /// The name, without the version.
     pub name: CapabilityName,
-    /// The version; a two-part one is held as its three parts.
+    /// The version; a two-part version is held with three parts.
     pub version: Version,
 }
 

@@ -1,4 +1,4 @@
-//! The wire codes, one row each: number, name, category, and whether the same request may be tried again.
+//! Lists the wire codes: number, name, category, and whether the same request may be retried.
 
 use std::fmt;
 
@@ -7,18 +7,18 @@ use std::fmt;
 pub enum Category {
     /// 1xxx: the bytes or the envelope.
     Protocol,
-    /// 2xxx: the way to the recipient.
+    /// 2xxx: the route to the recipient.
     Routing,
-    /// 3xxx: who may do what, how often.
+    /// 3xxx: permissions and rates.
     Security,
-    /// 4xxx: what the caller asked for.
+    /// 4xxx: the caller's request.
     Client,
-    /// 5xxx: what the executor could not do.
+    /// 5xxx: a failure of the executor.
     Server,
 }
 
 impl Category {
-    /// The category as it stands in an ERROR body.
+    /// The category as written in an ERROR body.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Protocol => "protocol",
@@ -30,7 +30,7 @@ impl Category {
     }
 }
 
-/// Whether a request refused with a code may be sent again. **Source:** PROTOCOL 9.
+/// Whether a request refused with a code may be retried. **Source:** PROTOCOL 9.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Retry {
     /// Sending it again gives the same answer.
@@ -62,7 +62,7 @@ macro_rules! codes {
                 }
             }
 
-            /// Whether the request may be sent again; unknown codes may not.
+            /// Whether the request may be retried; with unknown codes it may not.
             pub const fn retry(self) -> Retry {
                 match self.0 {
                     $($number => Retry::$retry,)*
@@ -113,7 +113,7 @@ impl Code {
         }
     }
 
-    /// Whether an ERROR with this code may be answered by sending the same id again.
+    /// Whether the same id may be sent again after an ERROR with this code.
     pub const fn is_retryable(self) -> bool {
         !matches!(self.retry(), Retry::No)
     }

@@ -1,13 +1,14 @@
-//! Frame payloads in, checked envelopes out; drafts in, sealed envelopes out (PROTOCOL 5).
+//! Decodes frame payloads into checked envelopes, and seals drafts into envelopes (PROTOCOL 5).
 //!
-//! [`Envelope::decode`] checks every byte once and borrows from them. What it cannot know is asked afterwards, in
-//! this order: [`check_time`](Envelope::check_time), [`check_recipient`](Envelope::check_recipient),
-//! [`open`](Envelope::open) if the body is encrypted, [`verify`](Envelope::verify). Whether `typ` is spoken is the
-//! message layer's question. [`Draft::seal`] is the way back.
+//! [`Envelope::decode`] checks every byte once and borrows from the payload. The checks that need more than the bytes
+//! follow, in this order: [`check_time`](Envelope::check_time), [`check_recipient`](Envelope::check_recipient),
+//! [`open`](Envelope::open) if the body is encrypted, [`verify`](Envelope::verify). The message layer decides whether
+//! it supports `typ`. [`Draft::seal`] is the reverse.
 
 mod decode;
 mod encoded;
 mod error;
+mod held;
 mod id;
 mod keys;
 mod recipients;
@@ -23,34 +24,35 @@ use crate::limits::{FUTURE_SKEW_MS_MAX, ID_TS_SKEW_MS_MAX, NONCE_BYTES, SIGNATUR
 
 pub use encoded::Encoded;
 pub use error::{EnvelopeError, EnvelopeErrorKind};
+pub use held::Held;
 pub use id::{InvalidMessageId, MessageId};
 pub use recipients::Recipients;
 pub use seal::{Draft, Ext};
 
-/// One message as it came, over the bytes it came in.
+/// One received message, borrowed from its bytes.
 ///
 /// **Shape:** a CBOR map with text keys; unknown ones are ignored. **Source:** PROTOCOL 5, AMP 001 §4.1.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Envelope<'a> {
-    /// The message's name.
+    /// The message's id.
     pub id: MessageId,
-    /// The type's number, known or not.
+    /// The number of the type, supported or not.
     pub typ: u64,
     /// When it was made, in milliseconds since the Unix epoch.
     pub ts: u64,
-    /// How long it is valid from then, in milliseconds.
+    /// How long it is valid after `ts`, in milliseconds.
     pub ttl: u64,
     /// The sender's DID or DID URL.
     pub from: Cow<'a, str>,
-    /// Whom it is for.
+    /// The recipients.
     pub to: Recipients<'a>,
-    /// The id of the message that this one answers, as it came; see [`reply_id`](Self::reply_id).
+    /// The id of the message that this one answers, as received; see [`reply_id`](Self::reply_id).
     pub reply_to: Option<Cow<'a, [u8]>>,
     /// The conversation; opaque.
     pub thread_id: Option<Cow<'a, [u8]>>,
     /// The signature, or `None` where `sig` is empty: on a local link, or under `channel-auth`.
     pub sig: Option<[u8; SIGNATURE_BYTES]>,
-    /// What it carries.
+    /// The body, plain or encrypted.
     pub payload: Payload<'a>,
     /// The raw map of untrusted extension fields: never for a decision.
     pub ext: Option<&'a [u8]>,
@@ -59,7 +61,7 @@ pub struct Envelope<'a> {
     walked: Span,
 }
 
-/// What an envelope carries: a body, or a body that is sealed.
+/// The content of an envelope: a body, or an encrypted body.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Payload<'a> {
     /// One checked CBOR item, raw.
@@ -83,9 +85,9 @@ pub struct Encrypted<'a> {
 /// Which bytes of the body the signature covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SignedForm {
-    /// Its deterministic encoding, whatever the received one. **Source:** PROTOCOL 5.
+    /// Its deterministic encoding, whatever encoding was received. **Source:** PROTOCOL 5.
     Deterministic,
-    /// The bytes that were sealed, as they are. **Source:** AMP 001 §8.6.
+    /// The sealed bytes, unchanged. **Source:** AMP 001 §8.6.
     AsSealed,
 }
 
@@ -109,18 +111,18 @@ impl<'a> Envelope<'a> {
         }
     }
 
-    /// The body as decoders of messages take it, unless it is encrypted.
+    /// The body for decoders of messages, unless it is encrypted.
     pub fn checked_body(&self) -> Option<Checked<'a>> {
         self.body().map(|body| Checked::new(body, self.walked))
     }
 
-    /// The id of the message that this one answers. A `reply_to` of another length than an id's is carried along and
-    /// signed, but answers nothing.
+    /// The id of the message that this one answers. A `reply_to` that is not as long as an id is signed, but answers
+    /// nothing.
     pub fn reply_id(&self) -> Option<MessageId> {
         self.reply_to.as_deref().and_then(MessageId::from_slice)
     }
 
-    /// Checks that the message is valid at `now_ms` and that its id was made with it.
+    /// Checks that the message is valid at `now_ms` and that its id contains `ts`.
     ///
     /// **Units:** milliseconds since the Unix epoch. **Errors:** 1003 INVALID_TIMESTAMP. **Source:** PROTOCOL 5.
     pub fn check_time(&self, now_ms: u64) -> Result<(), EnvelopeError> {
@@ -146,9 +148,9 @@ impl<'a> Envelope<'a> {
         if self.to.names(ours) { Ok(()) } else { Err(self.error(EnvelopeErrorKind::Recipient)) }
     }
 
-    /// Appends the decrypted body to `plaintext`; [`with_body`](Self::with_body) then takes it up.
+    /// Appends the decrypted body to `plaintext`; [`with_body`](Self::with_body) then uses it.
     ///
-    /// **Errors:** 3001 with no detail; 1001 when there is nothing encrypted.
+    /// **Errors:** 3001 with no detail; 1001 if nothing is encrypted.
     pub fn open(&self, shared: &Authcrypt, plaintext: &mut Vec<u8>) -> Result<(), EnvelopeError> {
         match &self.payload {
             Payload::Body(_) => Err(self.error(EnvelopeErrorKind::Missing("enc"))),
@@ -192,6 +194,11 @@ impl<'a> Envelope<'a> {
     /// The bytes of an extension field. They are untrusted: never for a decision.
     pub fn ext_bytes(&self, key: &str) -> Option<Cow<'a, [u8]>> {
         self.ext_value(key)?.bytes().ok()
+    }
+
+    /// Whether there is an extension field of this name, whatever its value is.
+    pub fn ext_has(&self, key: &str) -> bool {
+        self.ext_value(key).is_some()
     }
 
     /// A reader at the value of an extension field.

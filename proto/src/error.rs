@@ -1,4 +1,4 @@
-//! The error of any stage in; its wire code and what it ends out: the one exhaustive map.
+//! Maps errors of all stages to their wire code and to what they end: the only such map, and an exhaustive one.
 
 use thiserror::Error;
 
@@ -11,12 +11,12 @@ use crate::frame::{FrameError, PayloadError};
 use crate::message::{BodyError, CursorError, DocumentError, NewerMajor};
 use crate::negotiate::{NoMatch, PinError, SessionsFull};
 
-/// What went wrong with what a peer sent, at whichever stage.
+/// An error in a peer's bytes, at any stage.
 ///
 /// **Errors:** [`code`](Self::code) is the code to answer with, [`scope`](Self::scope) what the error ends.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Error {
-    /// Stage 1: the bytes are no frame.
+    /// Stage 1: the bytes are not a frame.
     #[error(transparent)]
     Frame(#[from] FrameError),
     /// Stage 1: a frame's own payload (HANDSHAKE, GOAWAY, ERROR) is misshapen.
@@ -34,25 +34,25 @@ pub enum Error {
     /// Stage 3: the body is misshapen, or contradicts itself.
     #[error(transparent)]
     Body(#[from] BodyError),
-    /// A text is no name, version or range.
+    /// A text is not a name, version or range.
     #[error(transparent)]
     Text(#[from] capability::Error),
-    /// A cursor was not given out for this query, or is stale.
+    /// A cursor does not belong to this query, or is stale.
     #[error(transparent)]
     Cursor(#[from] CursorError),
-    /// Descriptors of a format that we do not read.
+    /// Descriptors of an unsupported format.
     #[error(transparent)]
     Format(#[from] NewerMajor),
-    /// A document is not the one that was asked for.
+    /// A document is not the requested one.
     #[error(transparent)]
     Document(#[from] DocumentError),
     /// No served version fits.
     #[error(transparent)]
     NoMatch(#[from] NoMatch),
-    /// A call and its session do not go together.
+    /// A call does not match its session.
     #[error(transparent)]
     Pin(#[from] PinError),
-    /// No room for another session.
+    /// No capacity for another session.
     #[error(transparent)]
     SessionsFull(#[from] SessionsFull),
 }
@@ -60,11 +60,11 @@ pub enum Error {
 /// What an error ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scope {
-    /// The link: the bytes behind it cannot be trusted to be framed.
+    /// The link: the following bytes may not be framed correctly.
     Link,
-    /// The message alone; the link stands.
+    /// The message alone; the link stays open.
     Message,
-    /// The request alone: it was understood, and cannot be had.
+    /// The request alone: it is valid, but cannot be fulfilled.
     Request,
 }
 

@@ -1,4 +1,4 @@
-//! Bytes in, frames out, and back: `length: u32 big-endian | type: u8 | payload` (PROTOCOL 3).
+//! Decodes and encodes frames: `length: u32 big-endian | type: u8 | payload` (PROTOCOL 3).
 
 mod payload;
 
@@ -46,7 +46,7 @@ impl FrameType {
         }
     }
 
-    /// The type of a byte on the wire, or `None` for one we do not know.
+    /// The type of a byte on the wire, or `None` for an unknown byte.
     pub const fn from_code(code: u8) -> Option<Self> {
         Some(match code {
             0x01 => Self::AmpMessage,
@@ -71,18 +71,18 @@ impl FrameType {
 /// One frame; its payload is a view of the receive buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// What the payload is.
+    /// The type of the payload.
     pub frame_type: FrameType,
-    /// The bytes behind the header.
+    /// The bytes after the header.
     pub payload: Bytes,
 }
 
-/// Bytes that are no frame we take.
+/// Bytes that are not an accepted frame.
 ///
 /// **Errors:** all are 1001 INVALID_MESSAGE and close the link. **Source:** PROTOCOL 3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum FrameError {
-    /// A length of 0, which leaves no room for the type.
+    /// A length of 0, without the type.
     #[error("frame length is 0")]
     Empty,
     /// A length above the effective maximum.
@@ -93,7 +93,7 @@ pub enum FrameError {
         /// The effective maximum, in bytes.
         length_max: u32,
     },
-    /// A type we do not know.
+    /// An unknown type.
     #[error("unknown frame type {0:#04x}")]
     UnknownType(u8),
     /// A PING or PONG payload above [`PING_BYTES_MAX`].
@@ -117,25 +117,25 @@ impl FrameError {
 
 /// Cuts frames off the front of a receive buffer.
 ///
-/// It keeps no bytes of its own and reserves none: the buffer grows with what arrived, whatever a header promises.
-/// After an error the buffer stands as it was, and asking again gives the same error.
+/// It keeps and reserves no bytes: the buffer grows with what arrives, whatever a header announces. After an error the
+/// buffer is unchanged, and the next call gives the same error.
 #[derive(Clone, Copy, Debug)]
 pub struct Decoder {
     length_max: u32,
 }
 
 impl Decoder {
-    /// A decoder that takes a `length` of at most `length_max` bytes, or of the floor if that is more.
+    /// A decoder that accepts a `length` up to `length_max` bytes, or up to the floor if that is larger.
     pub const fn new(length_max: u32) -> Self {
         Self { length_max: at_least_floor(length_max) }
     }
 
-    /// The largest `length` taken, in bytes.
+    /// The largest accepted `length`, in bytes.
     pub const fn length_max(&self) -> u32 {
         self.length_max
     }
 
-    /// Settles the effective maximum after HANDSHAKE: the smaller of ours and the peer's `max_msg_size`.
+    /// Sets the effective maximum after HANDSHAKE: the smaller of ours and the peer's `max_msg_size`.
     pub const fn settle(&mut self, peer_max: u64) {
         if peer_max < self.length_max as u64 {
             // PROTOCOL 3: the maximum is never settable under 1 MiB.
@@ -145,7 +145,7 @@ impl Decoder {
 
     /// The frame at the front of `buffer`, or `None` while it is not complete.
     ///
-    /// **Errors:** a bad length shows with four bytes, a bad type with five.
+    /// **Errors:** a bad length is found with four bytes, a bad type with five.
     pub fn decode(&mut self, buffer: &mut BytesMut) -> Result<Option<Frame>, FrameError> {
         let Some(length) = buffer.first_chunk::<FRAME_LENGTH_BYTES>() else {
             return Ok(None);
@@ -180,7 +180,7 @@ pub fn encode_header(
 
 /// Appends a frame to `out`.
 ///
-/// **Errors:** as [`encode_header`]; `out` then stands as it was.
+/// **Errors:** as [`encode_header`]; `out` is then unchanged.
 pub fn encode(frame_type: FrameType, payload: &[u8], out: &mut impl BufMut) -> Result<(), FrameError> {
     let header = encode_header(frame_type, payload.len())?;
     out.put_slice(&header);
@@ -190,7 +190,7 @@ pub fn encode(frame_type: FrameType, payload: &[u8], out: &mut impl BufMut) -> R
 
 /// Appends a frame whose payload is whatever `write` appends, so that the payload is never copied.
 ///
-/// **Errors:** as [`encode_header`]; `out` then stands as it was.
+/// **Errors:** as [`encode_header`]; `out` is then unchanged.
 pub fn encode_with(
     frame_type: FrameType,
     out: &mut Vec<u8>,
@@ -212,7 +212,7 @@ pub fn encode_with(
     }
 }
 
-/// Checks that a payload fits a frame under the effective maximum that the link settled.
+/// Checks that a payload fits a frame under the effective maximum of the link.
 ///
 /// **Errors:** [`FrameError::TooLong`].
 pub const fn check_payload_fits(payload_bytes: usize, length_max: u32) -> Result<(), FrameError> {

@@ -1,4 +1,4 @@
-//! Seeds, DIDs and DID documents in; signatures, keys and sealed payloads out (PROTOCOL 2, 5).
+//! Handles identities: seeds, DIDs and DID documents in; signatures, keys and sealed payloads out (PROTOCOL 2, 5).
 
 mod authcrypt;
 mod did;

@@ -1,12 +1,12 @@
-//! Invokes and their results in, a verdict on each out: which call is new, which runs, which was answered (PROTOCOL 8).
+//! Decides about invokes and results: which call is new, which runs, which has been answered (PROTOCOL 8).
 //!
-//! The ledger is the executor side's memory of (`from`, `id`). It holds every call from its admission until its
-//! `ts + ttl`, so that the same invoke is never run twice and its result never changes. Results of idempotent calls
-//! are held here, within a byte budget; those of the others stand in a journal, and the ledger keeps the row to read
-//! them by. It does no I/O and sends nothing: whoever asks gets told what to do.
+//! The ledger is the executor's memory of (`from`, `id`). It holds every call from its admission until its `ts + ttl`,
+//! so an invoke never runs twice and its result never changes. The ledger holds the results of idempotent calls, within
+//! a byte budget. Results of the others are in a journal, and the ledger holds the number of their row. The ledger does
+//! no I/O and sends nothing: each question is answered with what to do.
 //!
 //! ```text
-//!            admit                 finish                  sweep past ts + ttl, or, if idempotent, no room
+//!            admit                 finish                  sweep past ts + ttl, or, if idempotent, no space
 //! (unknown) ───────► Executing ─────────────► Finished ───────────────────────────────────────────────► (unknown)
 //!   ▲   │               │  ▲ │ admit: Attached  ▲ ▲ │ admit: Replay; finish: Late or Second
 //!   │   │               │  └─┘                  │ └─┘
@@ -14,8 +14,8 @@
 //!   └───── withdraw ────┘
 //! ```
 //!
-//! An id that meets another body than its first is an [`Admission::Conflict`] in either state. A call that is not
-//! idempotent and so old that it may be one of those forgotten is an [`Admission::Forgotten`].
+//! In either state, the same id with another body is an [`Admission::Conflict`]. A non-idempotent call that is old
+//! enough to be among the forgotten ones is an [`Admission::Forgotten`].
 
 mod aged;
 mod facts;
@@ -45,7 +45,7 @@ pub use marks::CancelMarks;
 pub use terms::{BodyDigest, Invoke, Kept, Key, Limits};
 pub use verdict::{Admission, Answerer, Bound, Finish, Status, Waiters};
 
-/// The memory of calls; `W` is whatever the daemon needs to send a result back.
+/// The memory of calls; `W` is what the daemon needs to send a result back.
 #[derive(Debug)]
 pub struct Ledger<W> {
     limits: Limits,
@@ -53,13 +53,13 @@ pub struct Ledger<W> {
     calls: usize,
     kept_bytes: usize,
     idempotent_bytes: usize,
-    /// Grows with each finished call; the smaller, the older.
+    /// Grows with each finished call; a smaller number is older.
     finished: u64,
     /// Finished idempotent calls, oldest first.
     forgettable: Aged<Key>,
     /// Finished calls by the time they may be forgotten.
     expiry: Order,
-    /// The latest `ts + ttl` of the forgotten calls that were not idempotent.
+    /// The latest `ts + ttl` of the forgotten non-idempotent calls.
     forgotten_ms: Option<u64>,
     #[cfg(feature = "test-hooks")]
     is_blind: bool,
@@ -107,12 +107,12 @@ impl<W> Ledger<W> {
         }
     }
 
-    /// Meets an invoke. Of several copies of one, the longest `ts + ttl` counts.
+    /// Admits an invoke. Of several copies, the latest `ts + ttl` counts.
     pub fn admit(&mut self, invoke: Invoke, waiter: W) -> Admission<W> {
         self.admit_with(invoke, Facts::default(), waiter)
     }
 
-    /// The same, with what is known of the call should it be new.
+    /// As [`Ledger::admit`], with the facts of the call if it is new.
     pub fn admit_with(&mut self, invoke: Invoke, facts: Facts, waiter: W) -> Admission<W> {
         if self.is_blind() {
             self.forget(&invoke.key);
@@ -146,8 +146,8 @@ impl<W> Ledger<W> {
         Admission::New
     }
 
-    /// Records a call's result, or says why it is none. A call whose `ts + ttl` has passed goes with the next
-    /// [`Ledger::sweep`].
+    /// Records a call's result, or says why it does not count. The next [`Ledger::sweep`] removes a call whose `ts +
+    /// ttl` has passed.
     pub fn finish(&mut self, key: &Key, kept: Kept, by: Answerer) -> Finish<W> {
         let Some(peer) = self.peers.get_mut(&key.from) else { return Finish::Unknown };
         let Some(call) = peer.calls.get_mut(&key.id) else { return Finish::Unknown };
@@ -175,8 +175,8 @@ impl<W> Ledger<W> {
         Finish::Recorded(waiters)
     }
 
-    /// Takes in a finished call from the journal, at start: no bound refuses it, but it counts. `false`, and nothing
-    /// changes, when the ledger knows the call.
+    /// Restores a finished call from the journal at start: no bound refuses it, but it counts. Returns `false`, without
+    /// a change, if the ledger knows the call.
     pub fn restore(&mut self, invoke: Invoke, kept: Kept, by: Answerer) -> bool {
         if self.call(&invoke.key).is_some() {
             return false;
@@ -186,8 +186,8 @@ impl<W> Ledger<W> {
         matches!(self.finish(&key, kept, by), Finish::Recorded(_))
     }
 
-    /// Takes back an admission that ends in a refusal: the call was not executed, its ERROR is not recorded, and the
-    /// same id may be tried again. `None` when the call is not running.
+    /// Withdraws an admission that ends in a refusal: the call was not executed, its ERROR is not recorded, and the
+    /// same id may be retried. `None` if the call is not running.
     pub fn withdraw(&mut self, key: &Key) -> Option<Waiters<W>> {
         let call = self.peers.get_mut(&key.from)?.calls.get_mut(&key.id)?;
         let waiters = match &mut call.state {
@@ -198,12 +198,12 @@ impl<W> Ledger<W> {
         Some(waiters)
     }
 
-    /// Where a call stands.
+    /// The state of a call.
     pub fn status(&self, key: &Key) -> Status {
         self.known(key).map_or(Status::Unknown, |(status, _)| status)
     }
 
-    /// Those who wait for a running call's result, oldest first.
+    /// The waiters of a running call, oldest first.
     pub fn waiters(&self, key: &Key) -> impl Iterator<Item = &W> {
         let waiters = self.call(key).and_then(|call| match &call.state {
             CallState::Executing { waiters } => Some(waiters.iter()),
@@ -213,8 +213,8 @@ impl<W> Ledger<W> {
     }
 
     /// Forgets finished calls whose `ts + ttl` has passed, at most [`LEDGER_SWEEP_MAX`] of them; returns how many.
-    /// Adds to `rows` where in the journal their results were, for the journal to drop them.
-    /// While there are more, [`Ledger::poll_timeout`] names a time already past.
+    /// Appends the journal rows of their results to `rows`, to be dropped. While more are left,
+    /// [`Ledger::poll_timeout`] is in the past.
     pub fn sweep(&mut self, now_ms: u64, rows: &mut Vec<u64>) -> usize {
         for swept in 0..LEDGER_SWEEP_MAX {
             let Some((expires_at_ms, key)) = self.expiry.first_before(now_ms) else { return swept };
@@ -229,19 +229,19 @@ impl<W> Ledger<W> {
         LEDGER_SWEEP_MAX
     }
 
-    /// When to come back with [`Ledger::sweep`]. **Units:** milliseconds since the Unix epoch.
+    /// When to call [`Ledger::sweep`] next. **Units:** milliseconds since the Unix epoch.
     pub fn poll_timeout(&self) -> Option<u64> {
         // PROTOCOL 8: kept until `ts + ttl`, and an invoke is still good in that very millisecond.
         self.expiry.first_ms().map(|expires_at_ms| expires_at_ms.saturating_add(1))
     }
 
-    /// The latest `ts + ttl` of forgotten calls that were not idempotent: none that expires as early is taken again.
+    /// The latest `ts + ttl` of forgotten non-idempotent calls: no such call that expires by then is admitted again.
     /// **Units:** milliseconds since the Unix epoch.
     pub fn forgotten_ms(&self) -> Option<u64> {
         self.forgotten_ms
     }
 
-    /// Takes over what a former process had forgotten: as [`Ledger::forgotten_ms`] says, and never back.
+    /// Restores [`Ledger::forgotten_ms`] of a former process; it never goes back.
     pub fn restore_forgotten(&mut self, forgotten_ms: u64) {
         self.forgotten_ms = self.forgotten_ms.max(Some(forgotten_ms));
     }
@@ -256,12 +256,12 @@ impl<W> Ledger<W> {
         self.kept_bytes + self.idempotent_bytes
     }
 
-    /// Of these, those of calls that are not idempotent.
+    /// The part of [`Ledger::bytes`] that belongs to non-idempotent calls.
     pub fn kept_bytes(&self) -> usize {
         self.kept_bytes
     }
 
-    /// For tests of those who look for mistakes: a blind ledger takes every id for a new one.
+    /// Injects a fault for tests: a blind ledger takes every id for a new one.
     #[cfg(feature = "test-hooks")]
     pub fn set_blind(&mut self, is_blind: bool) {
         self.is_blind = is_blind;

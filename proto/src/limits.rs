@@ -1,4 +1,4 @@
-//! Every bound of the wire: its unit, its source, and why it stands where it does.
+//! Lists every bound of the wire, with its unit, its source and its reason.
 
 /// Bytes of a frame's length field. **Source:** PROTOCOL 3.
 pub const FRAME_LENGTH_BYTES: usize = 4;
@@ -17,18 +17,18 @@ pub const CBOR_DEPTH_MAX: usize = 64;
 pub const CBOR_CONTAINER_ITEMS_MAX: usize = 65_536;
 /// Most items in one message; every head counts one. **Source:** PROTOCOL 5.
 pub const CBOR_ITEMS_MAX: usize = 1_000_000;
-/// Most bytes of map keys that are maps or hold one, all such keys of one message together, each counted at every level at
-/// which it is a key or stands in one; ours, since PROTOCOL 5 sets none: other keys are compared where they stand, while
-/// these may have to be written anew, which takes memory by their bytes and time by their bytes and depth.
+/// Most bytes of map keys that are or contain maps, in one message together, each counted at every level at which it is
+/// a key or part of one. Ours, since PROTOCOL 5 sets no bound: other keys are compared in place, but these may have to
+/// be rewritten, which costs memory by their bytes and time by their bytes and depth.
 pub const CBOR_MAP_KEYS_BYTES_MAX: usize = 16 * 1024;
 
 /// Bytes of a message id: eight of time, eight of randomness. **Source:** PROTOCOL 5.
 pub const MESSAGE_ID_BYTES: usize = 16;
 /// Bytes of an Ed25519 signature. **Source:** PROTOCOL 5.
 pub const SIGNATURE_BYTES: usize = 64;
-/// How far an id's embedded time may stand from `ts`, in milliseconds. **Source:** PROTOCOL 5.
+/// How far an id's embedded time may differ from `ts`, in milliseconds. **Source:** PROTOCOL 5.
 pub const ID_TS_SKEW_MS_MAX: u64 = 1_000;
-/// How far ahead of our clock `ts` may stand, in milliseconds. **Source:** PROTOCOL 5.
+/// How far `ts` may be ahead of this clock, in milliseconds. **Source:** PROTOCOL 5.
 pub const FUTURE_SKEW_MS_MAX: u64 = 30_000;
 /// Longest `ttl`, in milliseconds: thirty days. **Source:** PROTOCOL 5.
 pub const TTL_MS_MAX: u64 = 30 * 24 * 60 * 60 * 1_000;
@@ -36,7 +36,7 @@ pub const TTL_MS_MAX: u64 = 30 * 24 * 60 * 60 * 1_000;
 pub const NONCE_BYTES: usize = 24;
 /// Most recipients in one `to`; ours, since PROTOCOL 5 sets none and a DID costs work to compare.
 pub const RECIPIENTS_MAX: usize = 64;
-/// Longest DID taken, in bytes; ours, as for URLs in common servers.
+/// Longest accepted DID, in bytes; ours, as for URLs in common servers.
 pub const DID_BYTES_MAX: usize = 2_048;
 
 /// Longest capability name, in bytes. **Source:** PROTOCOL 6.
@@ -56,7 +56,7 @@ pub const DESCRIPTOR_RANGES_MAX: usize = 64;
 pub const ACCEPTABLE_MAX: usize = 64;
 /// Most versions listed in the `details.available` of a 4003, newest first; ours.
 pub const AVAILABLE_MAX: usize = 64;
-/// Most calls that a rate limit may speak of; ours, so that no sum of them leaves 32 bits.
+/// Most calls of a rate limit; ours, so that no sum of them exceeds 32 bits.
 pub const RATE_REQUESTS_MAX: u64 = 1_000_000_000;
 /// Longest period of a rate limit, in milliseconds: as long as a message may live; ours.
 pub const RATE_PERIOD_MS_MAX: u64 = TTL_MS_MAX;
@@ -88,8 +88,8 @@ pub const QUIC_CODE_CANCEL: u32 = 0x4901;
 pub const LEDGER_IDEMPOTENT_BYTES_DEFAULT: usize = 64 * 1024 * 1024;
 /// The part of [`LEDGER_IDEMPOTENT_BYTES_DEFAULT`] that one peer may use, so that one cannot push out the others'.
 pub const LEDGER_IDEMPOTENT_BYTES_PER_PEER_DEFAULT: usize = LEDGER_IDEMPOTENT_BYTES_DEFAULT / 2;
-/// Bytes of finished results that may not be forgotten, past which calls that would add to them are refused; ours: they
-/// stand on disk.
+/// Bytes of finished results that may not be forgotten; beyond it, calls that would add to them are refused; ours: they
+/// are on disk.
 pub const LEDGER_KEPT_BYTES_DEFAULT: usize = 1024 * 1024 * 1024;
 /// The part of [`LEDGER_KEPT_BYTES_DEFAULT`] that one peer may use; ours.
 pub const LEDGER_KEPT_BYTES_PER_PEER_DEFAULT: usize = LEDGER_KEPT_BYTES_DEFAULT / 2;
@@ -97,12 +97,13 @@ pub const LEDGER_KEPT_BYTES_PER_PEER_DEFAULT: usize = LEDGER_KEPT_BYTES_DEFAULT 
 pub const LEDGER_CALLS_DEFAULT: usize = 1 << 20;
 /// The part of [`LEDGER_CALLS_DEFAULT`] that one peer may use; ours.
 pub const LEDGER_CALLS_PER_PEER_DEFAULT: usize = LEDGER_CALLS_DEFAULT / 2;
-/// Copies of one invoke that wait for its result; ours: the oldest gives way, since its link is the likeliest to be dead.
+/// Copies of one invoke that wait for its result; ours: the oldest is displaced, since its link is the likeliest to be
+/// dead.
 pub const LEDGER_WAITERS_MAX: usize = 16;
-/// Calls that one sweep of the ledger forgets, so that no sweep holds up the calls that run; ours.
+/// Calls that one sweep of the ledger forgets, so that no sweep delays running calls; ours.
 pub const LEDGER_SWEEP_MAX: usize = 4_096;
 
-/// How long a cancel of an unknown call keeps it from running when it comes, in milliseconds. **Source:** PROTOCOL 7.6.
+/// How long a cancel of an unknown call prevents it from running, in milliseconds. **Source:** PROTOCOL 7.6.
 pub const CANCEL_MARK_MS: u64 = 60_000;
 /// Such cancels remembered of one sender; ours.
 pub const CANCEL_MARKS_PER_PEER_MAX: usize = 256;
@@ -115,9 +116,9 @@ pub const RETRY_INITIAL_DELAY_MS: u64 = 1_000;
 pub const RETRY_DELAY_MS_MAX: u64 = 60_000;
 /// Tries in all. **Source:** PROTOCOL 8, AMP 001 16.3.
 pub const RETRY_ATTEMPTS_MAX: u32 = 5;
-/// Tries in all that a descriptor's `retry_policy` may ask for; ours, since a provider must not make callers its load.
+/// Tries in all that a descriptor's `retry_policy` may ask for; ours, so that a provider cannot turn callers into load.
 pub const RETRY_ATTEMPTS_POLICY_MAX: u32 = 10;
-/// Entries of a descriptor's `retry_on` that count, further ones do not; ours: there are fewer codes.
+/// Entries of a descriptor's `retry_on` that count; further ones are ignored; ours: there are fewer codes.
 pub const RETRY_ON_MAX: usize = 64;
 /// Shortest delay before a retry, in milliseconds; ours, for the same reason.
 pub const RETRY_DELAY_MS_MIN: u64 = 10;
@@ -127,18 +128,26 @@ pub const PROOF_BYTES: usize = 32;
 
 /// Protocol version of HANDSHAKE and of envelopes. **Source:** PROTOCOL 4, 5.
 pub const PROTOCOL_VERSION: u64 = 1;
-/// The AMP versions we speak, most wanted first. **Source:** PROTOCOL 4.
+/// The supported AMP versions, preferred first. **Source:** PROTOCOL 4.
 pub const AMP_VERSIONS: &[&str] = &["1.0"];
 /// ALPN of a peer link. **Source:** PROTOCOL 2.
 pub const ALPN: &[u8] = b"amp.v1";
 /// The extension that lets a link's own principal leave `sig` empty. **Source:** PROTOCOL 5.
 pub const EXT_CHANNEL_AUTH: &str = "channel-auth";
-/// The `ext` field that tells which capability id a call without one was given to: in an invoke, what a sidecar tells its
-/// own agent; in a result, what an executor tells the caller. Ours.
+/// The `ext` field with the chosen capability id of a call that named none: in an invoke, for the sidecar's own agent;
+/// in a result, for the caller. Ours.
 pub const EXT_CAPABILITY_ID: &str = "capability_id";
-/// The `ext` field of an invoke that names the journal it was given to: an executor that has another refuses it.
+/// The `ext` field of an invoke that names the executor's journal: an executor with another journal refuses it.
 /// **Source:** PROTOCOL 8.
 pub const EXT_JOURNAL: &str = "capd-journal";
+/// The `ext` field of an agent's invoke that has its idempotency key. **Source:** PROTOCOL 7.3; ours.
+pub const EXT_KEY: &str = "capd-key";
+/// The `ext` fields of an agent's invoke that have the hashes of both schemas that it was built against. Ours.
+pub const EXT_BUILT_AGAINST: [&str; 2] = ["capd-input-schema", "capd-output-schema"];
+/// The `ext` field of what a sidecar answers to an invoke with a key: the call that the key stands for. Ours.
+pub const EXT_CALL: &str = "capd-call";
+/// The `ext` field of a result that was recorded before. Ours.
+pub const EXT_REPLAYED: &str = "capd-replayed";
 /// The descriptor format we write. **Source:** PROTOCOL 7.2.
 pub const CAPABILITIES_VERSION: &str = "1.0";
 

@@ -1,9 +1,9 @@
-//! Decoded frames, the daemon's wishes and the time in; frames to send, events and a deadline out (PROTOCOL 4).
+//! Runs one link: decoded frames, the daemon's requests and the time in; frames, events and a deadline out (PROTOCOL
+//! 4).
 //!
-//! One [`Link`] stands for one connection, in one of its two [`Role`]s. It encodes nothing and knows no socket: the
-//! driver decodes a frame, says what it was ([`Link::handle`]), and then does what [`Link::poll_output`] tells it until
-//! that yields nothing; [`Link::poll_timeout`] says when to come back with [`Input::Timeout`]. After
-//! [`Output::Close`] nothing more comes out.
+//! One [`Link`] is one connection, in one of two [`Role`]s. It encodes nothing and knows no socket. The driver decodes
+//! a frame, reports it ([`Link::handle`]), and does what [`Link::poll_output`] says until that yields nothing.
+//! [`Link::poll_timeout`] says when to return with [`Input::Timeout`]. Nothing follows [`Output::Close`].
 
 mod life;
 mod state;
@@ -33,18 +33,18 @@ pub enum Role {
     Server,
 }
 
-/// What this side brings to a link.
+/// The settings of this side of a link.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The largest frame length that this side takes; raised to [`MSG_SIZE_BYTES_FLOOR`]. **Units:** bytes.
+    /// The largest frame length that this side accepts; raised to [`MSG_SIZE_BYTES_FLOOR`]. **Units:** bytes.
     pub max_msg_size: u32,
     /// The DID that HANDSHAKE names, on links whose transport does not prove one.
     pub did: Option<String>,
-    /// A client's nonce, where both sides are to prove that they know a token: the link opens on no other terms.
+    /// A client's nonce, if both sides must prove that they know a token: the link then opens in no other way.
     pub nonce: Option<[u8; PROOF_BYTES]>,
-    /// The extensions that this side has, most wanted first.
+    /// The extensions of this side, preferred first.
     pub extensions: Vec<String>,
-    /// The AMP versions that this side speaks, most wanted first.
+    /// The AMP versions of this side, preferred first.
     pub versions: Vec<String>,
     /// Time for HANDSHAKE and HELLO together. **Units:** milliseconds.
     pub handshake_timeout_ms: u64,
@@ -79,14 +79,14 @@ pub enum Input<'a> {
     HandshakeRequest {
         /// The frame's payload.
         request: HandshakeRequest<'a>,
-        /// The driver's verdict on who asks.
+        /// The driver's verdict on the client.
         admitted: Result<(), NotAdmitted>,
     },
-    /// The client's HANDSHAKE arrived, with a nonce that the driver has proven the token for.
+    /// The client's HANDSHAKE arrived, with a nonce for which the driver proved the token.
     Challenge {
         /// The frame's payload.
         request: HandshakeRequest<'a>,
-        /// What the client is to prove the token for.
+        /// The nonce for the client's proof.
         nonce: [u8; PROOF_BYTES],
         /// The server's own proof, for the client's nonce.
         proof: [u8; PROOF_BYTES],
@@ -95,20 +95,20 @@ pub enum Input<'a> {
     HandshakeResponse(HandshakeResponse<'a>),
     /// The server's HANDSHAKE arrived, with its proof and a nonce.
     Challenged {
-        /// The client's own proof, for the server's nonce; `None` where the driver found the server's proof wrong.
+        /// The client's own proof, for the server's nonce; `None` if the server's proof is wrong.
         proof: Option<[u8; PROOF_BYTES]>,
     },
-    /// HELLO arrived, in an envelope that the driver found good.
+    /// HELLO arrived, in an envelope that the driver verified.
     Hello {
-        /// The client's versions, most wanted first.
+        /// The client's versions, preferred first.
         versions: Vec<Cow<'a, str>>,
     },
-    /// HELLO_ACK arrived, in an envelope that the driver found good.
+    /// HELLO_ACK arrived, in an envelope that the driver verified.
     HelloAck {
         /// The version that the server chose.
         selected: Cow<'a, str>,
     },
-    /// HELLO_REJECT arrived, in an envelope that the driver found good.
+    /// HELLO_REJECT arrived, in an envelope that the driver verified.
     HelloReject {
         /// Why, if the server said so.
         reason: Option<Cow<'a, str>>,
@@ -130,9 +130,9 @@ pub enum Input<'a> {
         /// What is wrong, at which byte.
         message: String,
     },
-    /// Bytes arrived that the machine need not see; the peer lives.
+    /// Other bytes arrived, so the peer is alive.
     Heard,
-    /// Our own side wants the link to end.
+    /// This side wants to end the link.
     Drain {
         /// The GOAWAY's reason: a wire code, or 0 for an ordinary end.
         reason: u64,
@@ -145,21 +145,21 @@ pub enum Input<'a> {
     Timeout,
 }
 
-/// Why a server does not let a client in. **Source:** PROTOCOL 4.
+/// Why a server refuses a client. **Source:** PROTOCOL 4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NotAdmitted {
     /// Its owner does not list the client. The client learns no more than that.
     NotListed,
     /// HANDSHAKE names another DID than that of the TLS key, or of the agent on a local link.
     OtherDid,
-    /// The token does not fit.
+    /// The token is wrong.
     Token,
     /// The client has opened as many links as it may.
     TooManyLinks,
 }
 
 impl NotAdmitted {
-    /// What HANDSHAKE's `error` says.
+    /// The text of HANDSHAKE's `error`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::NotListed => "not listed",
@@ -170,7 +170,7 @@ impl NotAdmitted {
     }
 }
 
-/// What the driver is to do, in order.
+/// An action for the driver, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
     /// Send HANDSHAKE as the client.
@@ -179,7 +179,7 @@ pub enum Output {
     SendHandshakeResponse(HandshakeResponse<'static>),
     /// Send HELLO with these versions.
     SendHello {
-        /// Our versions, most wanted first.
+        /// Our versions, preferred first.
         versions: Vec<String>,
     },
     /// Send HELLO_ACK in answer to the HELLO just handled.
@@ -196,7 +196,7 @@ pub enum Output {
     SendError {
         /// Its code.
         code: Code,
-        /// Its text; it holds nothing secret.
+        /// Its text, without secrets.
         message: String,
     },
     /// Send PING.
@@ -215,12 +215,12 @@ pub enum Output {
         /// Whether it was the peer.
         by_peer: bool,
     },
-    /// The message just handled may go up.
+    /// The message just handled may be delivered.
     Deliver {
         /// Whether it may begin work, or only belong to a call in flight.
         new_work_allowed: bool,
     },
-    /// The peer reports an error below the messages; the link stands.
+    /// The peer reports an error below the messages; the link stays open.
     PeerError {
         /// The code that it names.
         code: u64,
@@ -229,7 +229,7 @@ pub enum Output {
     Close(CloseReason),
 }
 
-/// What both sides agreed on.
+/// The terms that both sides agreed on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Terms {
     /// The AMP version.
@@ -243,7 +243,7 @@ pub struct Terms {
 /// Why a link closed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CloseReason {
-    /// It drained: nothing is in flight any more.
+    /// It drained: nothing is left in flight.
     #[error("drained")]
     Drained,
     /// It was draining, and calls in flight did not end in time.
@@ -261,7 +261,7 @@ pub enum CloseReason {
     /// We refused the peer's HANDSHAKE or HELLO.
     #[error("refused the peer: {0}")]
     Refused(&'static str),
-    /// The peer refused ours.
+    /// The peer refused our HANDSHAKE or HELLO.
     #[error("refused by the peer: {0}")]
     RefusedByPeer(String),
     /// The peer broke the protocol.
@@ -269,7 +269,7 @@ pub enum CloseReason {
     Violation {
         /// The code of the ERROR that was sent.
         code: Code,
-        /// What it did.
+        /// What the peer did.
         message: String,
     },
     /// The peer said GOAWAY before the link was open.
@@ -290,7 +290,7 @@ pub struct Link {
     role: Role,
     /// `None` only inside [`Link::handle`], while the state is consumed.
     state: Option<State>,
-    /// Never runs backwards, whatever the driver's clock does.
+    /// Never goes back, whatever the driver's clock does.
     now_ms: u64,
     outputs: VecDeque<Output>,
 }
@@ -318,7 +318,7 @@ impl Link {
         Self { config, role, state: None, now_ms, outputs: VecDeque::new() }
     }
 
-    /// Takes in what happened. A time before the last one counts as the last one. **Units:** milliseconds.
+    /// Handles an event. A time before the last one counts as the last one. **Units:** milliseconds.
     pub fn handle(&mut self, input: Input<'_>, now_ms: u64) {
         self.now_ms = self.now_ms.max(now_ms);
         let mut step = Step { config: &self.config, now_ms: self.now_ms, out: &mut self.outputs };
@@ -350,7 +350,7 @@ impl Link {
         self.state.as_ref().is_some_and(State::is_open)
     }
 
-    /// Whether the link has come to its end.
+    /// Whether the link is closed.
     pub fn is_closed(&self) -> bool {
         self.state.as_ref().is_none_or(State::is_closed)
     }

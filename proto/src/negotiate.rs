@@ -1,7 +1,7 @@
-//! What a request wants and what is served in, one descriptor or the refusal out.
+//! Chooses a version: a request and the served descriptors in, one descriptor or a refusal out.
 //!
-//! The choice is a pure function of its inputs: the same request and the same descriptors, in whatever order they
-//! stand, give the same version. **Source:** PROTOCOL 7.5, AMP 004 6.3.
+//! The choice is a pure function: the same request and the same descriptors, in any order, give the same version.
+//! **Source:** PROTOCOL 7.5, AMP 004 6.3.
 
 use std::borrow::Borrow;
 use std::cmp::{Ordering, Reverse};
@@ -22,7 +22,7 @@ mod tests;
 /// The version facts of one descriptor. **Source:** PROTOCOL 7.2, 7.5.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Served {
-    /// The descriptor's own version; it is what gets chosen, and what runs.
+    /// The descriptor's own version, which is chosen and runs.
     pub version: Version,
     /// Further versions whose callers it serves.
     pub supported_ranges: Vec<Range>,
@@ -30,11 +30,11 @@ pub struct Served {
     pub deprecated_ranges: Vec<Range>,
     /// Single versions it serves with a warning.
     pub deprecated_versions: Vec<Version>,
-    /// Below it nothing is served, whatever the ranges say.
+    /// The lowest served version, whatever the ranges say.
     pub min_schema_version: Option<Version>,
-    /// The version that the capability first came with; there is nothing below it to serve.
+    /// The version that introduced the capability; nothing below it is served.
     pub since: Option<Version>,
-    /// Whether everything it serves carries the warning.
+    /// Whether everything it serves has the warning.
     pub deprecated: bool,
 }
 
@@ -108,27 +108,27 @@ impl Served {
     }
 }
 
-/// Which version a request wants.
+/// The version that a request asks for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Want {
-    /// Whoever serves this version.
+    /// Any descriptor that serves this version.
     Exact(Version),
     /// The caller's preferences, tried in their order.
     Negotiate(Negotiate),
     /// The descriptor of this version and no other: what a session agreed on.
     Pinned(Version),
-    /// The highest there is, a release if there is one; for questions about a capability, never for a call.
+    /// The highest version, a release if there is one; for queries about a capability, never for a call.
     Newest,
 }
 
-/// A caller's preferences; all of them may be missing, and then nothing fits.
+/// A caller's preferences; if all are missing, nothing fits.
 ///
 /// **Shape:** `{? "preferred": version, ? "acceptable": [* version], ? "range": range}`. **Source:** PROTOCOL 7.3, 7.5.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Negotiate {
-    /// The version wanted most.
+    /// The preferred version.
     pub preferred: Option<Version>,
-    /// Versions that will do, most wanted first.
+    /// Acceptable versions, preferred first.
     pub acceptable: Vec<Version>,
     /// Otherwise the highest of these.
     pub range: Option<Range>,
@@ -163,7 +163,7 @@ impl NoMatch {
         Code::VERSION_MISMATCH
     }
 
-    /// The refusal of a request that nothing in `served` fits.
+    /// The refusal of a request that no version in `served` fits.
     pub fn among<'a>(served: impl IntoIterator<Item = &'a Served>) -> Self {
         let mut available: Vec<_> = served.into_iter().map(|served| served.version.clone()).collect();
         available.sort_by(|one, other| other.total_cmp(one));

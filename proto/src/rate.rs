@@ -1,14 +1,14 @@
-//! The words of a rate limit in; calls, period and burst within their bounds out.
+//! Reads a rate limit: calls, period and burst within their bounds.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::limits::{RATE_PERIOD_MS_MAX, RATE_REQUESTS_MAX};
 
-/// So many calls in each period, and so many of them at once.
+/// A number of calls in each period, and how many of them at once.
 ///
-/// Room for calls comes back evenly over the period, up to the burst. The fields are private so that whoever has one has
-/// one within its bounds.
+/// Capacity refills evenly over the period, up to the burst. The fields are private, so every rate is within its
+/// bounds.
 ///
 /// **Shape:** as text `REQUESTS/PERIOD` or `REQUESTS/PERIOD burst BURST`, such as `600/1m burst 50`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -18,7 +18,7 @@ pub struct Rate {
     burst: u64,
 }
 
-/// Why something is no rate.
+/// Why a rate is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RateError {
     /// Not 1 to [`RATE_REQUESTS_MAX`].
@@ -33,7 +33,7 @@ pub enum RateError {
 }
 
 impl Rate {
-    /// A rate of these words; without a burst all calls of a period may come at once.
+    /// A rate of these terms; without a burst, all calls of a period may come at once.
     ///
     /// **Errors:** the part that is beyond its bounds.
     pub fn new(requests: u64, period: &str, burst: Option<u64>) -> Result<Self, RateError> {

@@ -1,4 +1,4 @@
-//! Schema documents in, verified; the same documents by content hash out, each compiled at most once.
+//! Keeps schema documents: verifies each against its content hash, and compiles each at most once.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -10,10 +10,10 @@ use thiserror::Error;
 
 use super::validator::{CompileError, SCHEMA_BYTES_MAX, Validator};
 
-/// Why a document is not taken, or not usable.
+/// Why a document is refused, or unusable.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ArtifactError {
-    /// The bytes are not what the hash names.
+    /// The bytes do not match the hash.
     #[error("the bytes do not have the hash {0}")]
     Mismatch(ContentHash),
     /// The document is larger than a schema may be.
@@ -22,7 +22,7 @@ pub enum ArtifactError {
         /// Its size, in bytes.
         bytes: usize,
     },
-    /// Nobody brought the document.
+    /// The document is missing.
     #[error("the bytes of {0} are not here")]
     Missing(ContentHash),
     /// Our own documents fill the store.
@@ -39,7 +39,7 @@ pub enum ArtifactError {
         /// Documents that may be held.
         count_max: usize,
     },
-    /// The document is no schema that we can enforce.
+    /// The document is not an enforceable schema.
     #[error("{hash}: {error}")]
     Unusable {
         /// Which document.
@@ -50,7 +50,7 @@ pub enum ArtifactError {
 }
 
 impl ArtifactError {
-    /// The code a call ends with that needed the document. **Source:** PROTOCOL 7.2, 9.
+    /// The code of a call that needed the document. **Source:** PROTOCOL 7.2, 9.
     pub const fn code(&self) -> Code {
         match self {
             Self::Mismatch(_) | Self::TooLarge { .. } | Self::Missing(_) => Code::UNAVAILABLE,
@@ -79,7 +79,7 @@ impl Artifact {
         &self.document
     }
 
-    /// Whether its compiled form, or why there is none, is known: compiling a large document takes milliseconds.
+    /// Whether it was compiled, with or without success: compiling a large document takes milliseconds.
     pub fn is_compiled(&self) -> bool {
         self.compiled.get().is_some()
     }
@@ -95,18 +95,18 @@ impl Artifact {
     }
 }
 
-/// Whose a document is, which decides whether it may be forgotten.
+/// The origin of a document, which decides whether it may be dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
     /// Declared or imported here; kept.
     Own,
-    /// Fetched from a peer; the longest unused goes when there is no room.
+    /// Fetched from a peer; the least recently used is dropped when capacity runs out.
     Cached,
 }
 
 /// Documents by content hash, within a bound of bytes and of count.
 ///
-/// A document in use stays usable after the store let it go: its users share it.
+/// A document in use stays usable after the store dropped it: its users share it.
 #[derive(Debug)]
 pub struct Artifacts {
     bytes_max: usize,
@@ -134,9 +134,9 @@ struct Slot {
 const URI_BYTES_MAX: usize = 2_048;
 
 impl Artifacts {
-    /// Bytes of all documents, unless said otherwise.
+    /// Default bound of the bytes of all documents.
     pub const BYTES_MAX_DEFAULT: usize = 64 * 1024 * 1024;
-    /// Documents, unless said otherwise.
+    /// Default bound of the number of documents.
     pub const COUNT_MAX_DEFAULT: usize = 4_096;
 
     /// An empty store of these bounds.
@@ -144,7 +144,7 @@ impl Artifacts {
         Self { bytes_max, count_max, shelf: Mutex::default() }
     }
 
-    /// Keeps a document of our own under its SHA-256.
+    /// Keeps a document of this agent under its SHA-256.
     ///
     /// **Errors:** [`ArtifactError::TooLarge`], [`ArtifactError::Full`].
     pub fn declare(&self, document: impl Into<Bytes>) -> Result<Arc<Artifact>, ArtifactError> {
@@ -152,9 +152,9 @@ impl Artifacts {
         self.put(ContentHash::of(HashAlg::Sha256, &document), document, Keep::Own)
     }
 
-    /// Keeps a document that somebody sent for `hash`.
+    /// Keeps a document that was received for `hash`.
     ///
-    /// **Errors:** [`ArtifactError::Mismatch`] when it is not that document, and as [`Artifacts::declare`].
+    /// **Errors:** [`ArtifactError::Mismatch`] if it is another document, and as [`Artifacts::declare`].
     pub fn insert(
         &self,
         hash: ContentHash,
@@ -173,7 +173,7 @@ impl Artifacts {
         self.put(hash, document, keep)
     }
 
-    /// Keeps a document of our own that descriptors name by a plain URL; a later import of the URI replaces it.
+    /// Keeps a document of this agent that descriptors name by a plain URL; a later import of the URI replaces it.
     ///
     /// **Errors:** as [`Artifacts::declare`].
     pub fn import(&self, uri: &str, document: impl Into<Bytes>) -> Result<Arc<Artifact>, ArtifactError> {
@@ -190,7 +190,7 @@ impl Artifacts {
         self.shelf().touch(hash)
     }
 
-    /// The document imported under `uri`, if one was. Nothing is ever fetched. **Source:** PROTOCOL 7.2.
+    /// The document imported under `uri`, if any. Nothing is ever fetched. **Source:** PROTOCOL 7.2.
     pub fn find_uri(&self, uri: &str) -> Option<Arc<Artifact>> {
         let mut shelf = self.shelf();
         let hash = *shelf.uris.get(uri)?;

@@ -1,6 +1,6 @@
-//! A JSON text in; its tree out, in which each key stood once.
+//! Parses a JSON text into a tree, and refuses duplicate keys.
 //!
-//! Readers differ in which of two equal keys they take, so a document with one would be two contracts.
+//! Readers disagree about which of two equal keys counts, so a document with a duplicate would be two contracts.
 
 use std::fmt;
 

@@ -1,8 +1,8 @@
-//! Every error of one payload in; those that are a fault of their own out.
+//! Reduces the errors of a payload to its independent faults.
 //!
-//! A validator says all that follows from a fault: a text where a number belongs is also none of the numbers of an
-//! `enum`, fits no branch of an `anyOf`, and leaves properties unevaluated. Whoever repairs the payload needs the
-//! fault once.
+//! A validator also reports the consequences of a fault. A text in place of a number also matches no number of an
+//! `enum`, fits no branch of an `anyOf`, and leaves properties unevaluated. To repair the payload, you need the fault
+//! once.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;

@@ -1,7 +1,7 @@
 //! Hashes a capability's promise: a declaration in; hashes that change only with the promise, out.
 //!
-//! A contract is written as one JSON object, brought into the one form that RFC 8785 (JCS) gives it, and hashed. Key
-//! order and white space never count, and whatever else changes does.
+//! The hash covers the contract as one JSON object in the canonical form of RFC 8785 (JCS). Key order and white space
+//! do not count; everything else does.
 
 use std::fmt;
 
@@ -25,7 +25,7 @@ impl fmt::Display for Fingerprint {
     }
 }
 
-/// Why something has no hash.
+/// Why a document has no hash.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum HashError {
     /// The text is not JSON, or has a key twice.
@@ -36,12 +36,12 @@ pub enum HashError {
         /// What is wrong there.
         problem: String,
     },
-    /// JCS writes integers as 64-bit floats, which cannot tell this one from its neighbours.
+    /// JCS writes integers as 64-bit floats, which cannot distinguish this one from its neighbours.
     #[error(
         "at {pointer}: {found} has no hash of its own; accepted: integers within ±9007199254740992 (2^53)"
     )]
     Integer {
-        /// JSON pointer into the document, `/` for the document itself or where it cannot be told.
+        /// JSON pointer into the document, `/` for the document itself or an unknown place.
         pointer: String,
         /// The integer, as it was written.
         found: String,
@@ -56,12 +56,12 @@ pub fn canonical(text: &[u8]) -> Result<Vec<u8>, HashError> {
     tree(text).map(|value| written(&value))
 }
 
-/// One side's schema, as far as it can be hashed.
+/// One side's schema in a form that can be hashed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form<'a> {
     /// A JSON Schema's text.
     Document(&'a [u8]),
-    /// A validator that brings no JSON Schema: all that is known is whose it is.
+    /// A validator without a JSON Schema: only its vendor is known.
     Vendor {
         /// The validator's vendor.
         vendor: &'a str,
@@ -79,20 +79,20 @@ impl Form<'_> {
     }
 }
 
-/// What a capability promises, in the parts that count.
+/// The parts of a capability's promise that are hashed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Contract<'a> {
     /// The capability's name, without its version.
     pub name: &'a str,
     /// What it does.
     pub description: Option<&'a str>,
-    /// What params must fit.
+    /// The schema of params.
     pub input: Option<Form<'a>>,
-    /// What results must fit.
+    /// The schema of results.
     pub output: Option<Form<'a>>,
-    /// How it is to be used; their order does not count.
+    /// How to use it; the order does not count.
     pub instructions: &'a [String],
-    /// What a caller must have been granted; their order does not count.
+    /// The permissions that a caller needs; the order does not count.
     pub policies: &'a [String],
 }
 

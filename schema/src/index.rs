@@ -1,9 +1,9 @@
-//! One checked CBOR item in; where its larger containers end, and the order of their keys, out.
+//! Indexes one checked CBOR item: where its larger containers end, and the order of their keys.
 //!
-//! Values are read where they stand, so that what a payload costs is bounded by its bytes and not by how many values they
-//! are. What would be slow to find again is noted as far as it is paid for: a container's end by [`MARK_PRICE`] bytes of
-//! it, the order of an object's keys by [`ORDER_PRICE`] bytes a member. Both together take no more than the payload does,
-//! and what is not noted is short, or walked over.
+//! Values are read in place, so the size of a payload bounds its cost, however many values it has. The index only holds
+//! what is slow to find again and what the payload's bytes pay for: a container's end costs [`MARK_PRICE`] of its
+//! bytes, the key order of an object [`ORDER_PRICE`] bytes per member. Together they never exceed the size of the
+//! payload. Everything else is short, or found by walking.
 
 use capd_proto::cbor::{Error, Head, Kind, Reader, short_bytes};
 use capd_proto::limits::CBOR_DEPTH_MAX;

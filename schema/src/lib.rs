@@ -1,13 +1,13 @@
-//! JSON Schema for contracts: a schema document and a payload's CBOR in; a verdict with every violation's path out.
+//! Validates payloads against JSON Schema contracts: a schema document and a payload's CBOR in; a verdict with the path
+//! of every violation out.
 //!
-//! [`profile`] refuses what would not be enforced. [`validator`] compiles a JSON Schema once and checks payloads
-//! straight over their received bytes: values are read where they stand, so nothing is copied into another tree.
-//! `quick` tells of most payloads that they fit before that, in one pass. A peer may bring both the schema and the payload:
-//! `survey` and `patterns` bound what compiling takes, and `steps` what a verdict takes.
-//! [`artifact`] keeps documents by content hash, with their compiled form beside them. [`subtype`] proves that all values
-//! of one schema are values of another, or shows one that is not; [`drift`] asks that of a caller's and a provider's
-//! schemas, and [`compat`] what the one could do without to use the other. [`hash`] gives a contract a name that changes
-//! when it does.
+//! [`profile`] refuses keywords that would not be enforced. [`validator`] compiles a JSON Schema once, and checks
+//! payloads over their received bytes: values are read in place and never copied into another tree. Before that,
+//! `quick` accepts most payloads in one pass. A peer may supply both the schema and the payload: `survey` and
+//! `patterns` bound the cost of compiling, `steps` the cost of a verdict. [`artifact`] keeps documents by content hash,
+//! with their compiled form. [`subtype`] proves that all values of one schema are values of another, or shows one that
+//! is not. [`drift`] uses this proof for the schemas of a caller and a provider, and [`compat`] finds what one side can
+//! give up to use the other. [`hash`] gives a contract a name that changes with it.
 
 pub mod artifact;
 pub mod compat;

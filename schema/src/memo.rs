@@ -1,9 +1,9 @@
-//! A payload in; from which size on the verdicts of its containers are remembered out.
+//! Chooses the container size above which verdicts are remembered.
 //!
-//! Where references lead back, the `jsonschema` crate keeps the verdict of each container under each target, for as long as
-//! a walk lasts, in a table of which nothing is dropped: of many small containers it took several times their bytes.
-//! What is worth remembering are large ones, which take long to look at again and of which there are few. So containers
-//! below a size have nothing by which they could be remembered; it is the least with which the rest have room.
+//! If references form a cycle, the `jsonschema` crate remembers the verdict of each container under each target for the
+//! whole walk, and drops none. For many small containers this table was several times the size of the payload. Only
+//! large containers are worth remembering: they take long to check again, and there are few. So containers below a size
+//! get no identity to be remembered by. It is the smallest size at which the others fit into the budget.
 
 use capd_proto::cbor::{Error, Kind, Reader};
 

@@ -1,8 +1,9 @@
-//! The names of an object's members, as the `jsonschema` crate takes them; what its copies of them cost out.
+//! Presents an object's member names to the `jsonschema` crate, and charges for the copies that the crate makes.
 //!
-//! While it gathers errors, the crate copies each name that a schema does not know into a list, which may take many times
-//! the bytes of the payload. It does not say so: it looks at a name first, and copies it when it looks once more without
-//! having looked at the member's value. Such copies are paid for until the list is either dropped or becomes an error.
+//! While it gathers errors, the crate copies each name that a schema does not know into a list, which may need many
+//! times the size of the payload. The crate gives no sign of a copy. It looks at a name first, and copies it when it
+//! looks once more without having read the member's value. Such copies are charged until the list is dropped or becomes
+//! an error.
 
 use std::borrow::Cow;
 use std::cell::Cell;

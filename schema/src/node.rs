@@ -1,4 +1,4 @@
-//! A payload and its index in; the values that the `jsonschema` crate walks out: its `Json` traits over received CBOR.
+//! Presents received CBOR as the values that the `jsonschema` crate walks, by implementing its `Json` traits.
 
 use std::borrow::Cow;
 use std::cell::Cell;

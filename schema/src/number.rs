@@ -1,4 +1,4 @@
-//! One CBOR number in; its comparisons and readings as JSON Schema has them out.
+//! Reads and compares one CBOR number as JSON Schema defines it.
 
 use std::borrow::Cow;
 

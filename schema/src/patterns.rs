@@ -1,8 +1,8 @@
-//! The regular expressions of a schema document in; what it takes to compile them and to match with them out.
+//! Estimates the cost of a schema's regular expressions: to compile them, and to match with them.
 //!
-//! The engine behind the `jsonschema` crate runs in linear time, and linear may be by ten thousand states a byte: where an
-//! automaton would have too many states to be kept, all ways through a pattern are followed at once. So a pattern is cheap
-//! when its automata are small in both directions, and otherwise it is charged for all its places at every byte.
+//! The engine behind the `jsonschema` crate runs in linear time, but the factor may be ten thousand states per byte: if
+//! an automaton has too many states to be kept, the engine follows all paths at once. A pattern is therefore cheap if
+//! its automata are small in both directions. Otherwise each byte is charged for all its positions.
 
 use regex_automata::dfa::{StartKind, dense};
 use regex_automata::nfa::thompson;

@@ -1,7 +1,7 @@
-//! A schema document's tree in; the first part of it that no check would enforce, with its JSON pointer, out.
+//! Finds the first part of a schema document that no check would enforce, with its JSON pointer.
 //!
-//! A contract that is read and not kept is worse than none: a misspelt keyword, a format nobody knows, a definition
-//! that leads nowhere. So every place where a schema stands is looked at, whether a check can reach it or not.
+//! A contract that is read but not enforced is worse than none: a misspelled keyword, an unknown format, a reference to
+//! nothing. So this module examines every schema in the document, even where no check can reach it.
 
 use jsonschema::Draft;
 use serde_json::{Map, Value};
@@ -25,8 +25,8 @@ pub enum Profile {
     /// `type`, `enum`, `const`, `properties`, `required`, `additionalProperties`, `items` (one schema), `minimum`,
     /// `maximum`, `exclusiveMinimum`, `exclusiveMaximum`, `minLength`, `maxLength`, `pattern`, `minItems`, `maxItems`,
     /// `uniqueItems`, `oneOf`, `anyOf`, `allOf`, `not`, `$ref` to `#/definitions/<name>`, `format` of `uuid`, `email`,
-    /// `uri`, `uri-reference`, `date-time`, `title`, `description`, `default`, `examples`, `definitions`; and
-    /// `$schema` at the root, which says how to read them.
+    /// `uri`, `uri-reference`, `date-time`, `title`, `description`, `default`, `examples`, `definitions`; and `$schema`
+    /// at the root, which names the draft.
     Strict,
     /// All of draft-07 or 2020-12 that the validator enforces.
     Full,
@@ -41,7 +41,7 @@ impl Profile {
         }
     }
 
-    /// Looks through a document without compiling it.
+    /// Checks a document without compiling it.
     ///
     /// **Errors:** what is wrong with the document, and where.
     pub fn check(self, document: &[u8]) -> Result<(), CompileError> {

@@ -1,9 +1,9 @@
-//! A schema document in, as a table of shapes; out, in one pass over a payload's CBOR: it fits, or that was not decided.
+//! Accepts payloads in one pass over their CBOR, or leaves the decision open.
 //!
-//! Most payloads fit, and most schemas say little more than which members an object has and of what type they are. For
-//! those a verdict needs no index, no memory, and nothing of the `jsonschema` crate. Nothing is refused here: what a shape
-//! cannot tell for certain is [`validator`](super::validator)'s to tell, with all violations. So each doubt, about the
-//! document or about the payload, is an early way out.
+//! Most payloads fit, and most schemas only list an object's members and their types. For those a verdict needs no
+//! index, no memory, and nothing of the `jsonschema` crate. This module refuses nothing: whatever a shape cannot
+//! decide, [`validator`](super::validator) decides, with all violations. Any doubt about the document or the payload
+//! therefore returns early.
 
 use std::cmp::Ordering;
 

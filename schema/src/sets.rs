@@ -1,11 +1,10 @@
-//! What the `jsonschema` crate collects for `unevaluatedProperties` and `unevaluatedItems` in; how much of it there may be
-//! at once out.
+//! Bounds the sets that the `jsonschema` crate collects for `unevaluatedProperties` and `unevaluatedItems`.
 //!
-//! Where branches stand beside these keywords, the crate makes room for every name of an object, and a flag for every item
-//! of an array, before it looks at one, and keeps them while it looks at what is in there. It asks a container for its
-//! length then, as other keywords do as well. So a schema whose set is made of names asks for a name of ours first, which
-//! marks the object: what its length is asked for from then on is a set, unless a member is looked at next. An array that
-//! is not collected from costs nothing but room that its own items pay for.
+//! If branches stand beside these keywords, the crate allocates space for every name of an object, and a flag for every
+//! item of an array, before it reads one. It keeps them while it checks the contents. It then asks a container for its
+//! length, as other keywords also do. So a schema that collects names asks for a name of ours first, which marks the
+//! object: a request for its length then means a set, unless a member is read next. An array that does not collect
+//! costs only space that its own items pay for.
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};

@@ -1,7 +1,7 @@
-//! A bound on nested calls in; the work run where the stack holds them out.
+//! Bounds nested calls, and runs deep work on a stack that is large enough.
 //!
-//! Validation recurses once per schema level, and a peer may bring both the schema and the payload. So the levels
-//! are bounded before the walk, and a walk too deep for a worker's stack gets a stack of its own.
+//! Validation recurses once per schema level, and a peer may supply both the schema and the payload. So the levels are
+//! bounded before the walk, and a walk too deep for a worker's stack gets its own.
 
 use std::thread;
 

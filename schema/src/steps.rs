@@ -1,8 +1,8 @@
-//! What a check does in; an end to it, once it has done more than it may, out.
+//! Counts the steps of a check, and ends it when it exceeds its limit.
 //!
-//! The `jsonschema` crate has no way to stop. Everything it does goes through values, names and elements, so each of those
-//! is charged for what it takes and for what the crate does with it before it asks for the next. Steps are counted, not
-//! timed: a verdict is the same on every machine.
+//! The `jsonschema` crate cannot be stopped. But it reads everything through values, names and elements, so each of
+//! those is charged for its own cost and for the work that the crate does before it asks for the next. Steps are
+//! counted, not timed: a verdict is the same on every machine.
 
 use std::cell::{Cell, RefCell};
 use std::panic;
@@ -10,8 +10,8 @@ use std::rc::Rc;
 
 use super::node::Ended;
 
-/// Most steps of one verdict with its violations. A step takes about five nanoseconds, and none much longer, so that a
-/// verdict takes well below 100 ms (`benches/schema_hostile.rs`).
+/// Most steps of one verdict with its violations. No step takes much longer than about five nanoseconds, so a verdict
+/// takes well below 100 ms (`benches/schema_hostile.rs`).
 pub const STEPS_MAX: u64 = 10_000_000;
 /// Steps of a verdict on the smallest payload, and further ones for each value of a larger one; far above what a schema of
 /// honest size asks for.

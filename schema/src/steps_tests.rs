@@ -1,4 +1,4 @@
-//! Each question that the `jsonschema` crate asks in; steps by the size of what the answer takes out.
+//! Tests that each question of the `jsonschema` crate costs steps in proportion to its answer.
 
 use std::hint::black_box;
 

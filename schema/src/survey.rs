@@ -1,4 +1,4 @@
-//! A schema document in; what bounds the work of compiling it and of walking a payload with it out.
+//! Bounds the work of compiling a schema document, and of checking a payload with it.
 
 use std::collections::{HashMap, HashSet};
 

@@ -1,4 +1,4 @@
-//! A JSON Schema document in, compiled once; verdicts over payloads' CBOR bytes out.
+//! Compiles a JSON Schema document once, and judges the CBOR bytes of payloads.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -32,25 +32,25 @@ pub const SCHEMA_BYTES_MAX: usize = 256 * 1024;
 pub const SCHEMA_DEPTH_MAX: usize = 100;
 /// Most regular expressions of a schema document.
 pub const SCHEMA_PATTERNS_MAX: usize = 256;
-/// Most schemas that one value is held against, references followed.
+/// Most schemas that apply to one value, references included.
 pub const SCHEMA_SPREAD_MAX: usize = 4_096;
 /// Largest compiled regular expression, in bytes, where few of them share [`PATTERNS_BYTES_MAX`].
 pub const PATTERN_BYTES_MAX: usize = 1024 * 1024;
-/// Bytes that a document's compiled regular expressions share, each the same part; compiling takes time by them.
+/// Bytes that a document's compiled regular expressions share in equal parts; they determine the compile time.
 pub const PATTERNS_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// Most bytes of a document's regular expressions that are read to translate them, each once and once more for each `\d`,
-/// `\w` and `\s` in it.
+/// Most bytes of a document's regular expressions to translate, each counted once, and once more for each `\d`, `\w`
+/// and `\s` in it.
 pub const TRANSLATED_BYTES_MAX: usize = 256 * 1024;
-/// Most schemas that are compiled for one document: all in it, and once more what `unevaluatedProperties` and
+/// Most schemas that are compiled for one document: all of its own, and again those that `unevaluatedProperties` and
 /// `unevaluatedItems` follow.
 pub const SCHEMAS_MAX: usize = 32 * 1024;
-/// Most bytes of the pointers to all parts of a document, which are kept for messages.
+/// Most bytes of the pointers to all parts of a document, which messages need.
 pub const POINTERS_BYTES_MAX: usize = 8 * 1024 * 1024;
-/// Most schemas that the references of a document may lead to, each reference counted with all that bear its name.
+/// Most schemas that the references of a document may lead to; each reference counts all schemas of its name.
 pub const REFERRED_MAX: usize = 64 * 1024;
 
-/// Most names of objects that stand in one another which are collected for `unevaluatedProperties` beside branches, whatever
-/// else the payload holds, unless they stand in a long array that is held against `unevaluatedItems`; more in most payloads.
+/// The number of names of nested objects that can always be collected for `unevaluatedProperties` beside branches,
+/// except within a long array that `unevaluatedItems` checks. Most payloads allow more.
 pub const UNEVALUATED_NAMES_MAX: usize = 448;
 
 /// Bytes that such sets may take at once on any payload.
@@ -82,7 +82,7 @@ const STEP_BYTES: usize = 24;
 /// the audit log and into the answer.
 const LIST_BYTES_MIN: usize = 8 * 1024;
 
-/// Which of a capability's payloads is checked.
+/// The payload of a capability that is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// `params`, against the input schema.
@@ -91,7 +91,7 @@ pub enum Side {
     Response,
 }
 
-/// Why a schema document is not compiled.
+/// Why a schema document was not compiled.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum CompileError {
     /// The document is larger than [`SCHEMA_BYTES_MAX`].
@@ -108,23 +108,23 @@ pub enum CompileError {
         /// What is wrong there.
         problem: String,
     },
-    /// The document goes past [`SCHEMA_DEPTH_MAX`], [`SCHEMA_PATTERNS_MAX`] or [`SCHEMA_SPREAD_MAX`].
+    /// The document exceeds [`SCHEMA_DEPTH_MAX`], [`SCHEMA_PATTERNS_MAX`] or [`SCHEMA_SPREAD_MAX`].
     #[error("{count} {what}; accepted: at most {max}")]
     TooMuch {
-        /// What there is too much of.
+        /// The bound that is exceeded.
         what: &'static str,
         /// How many there are.
         count: usize,
         /// How many there may be.
         max: usize,
     },
-    /// `$schema` names something else.
+    /// `$schema` names an unsupported draft.
     #[error("$schema is {found}; accepted: {DRAFT_7} and {DRAFT_2020_12}, or none, which means the latter")]
     Draft {
         /// What it names.
         found: String,
     },
-    /// The document is no valid schema, or a part of it would not be enforced.
+    /// The document is not a valid schema, or a part of it would not be enforced.
     #[error("at {pointer}: {problem}")]
     Invalid {
         /// JSON pointer into the document, `/` for the document itself.
@@ -137,18 +137,18 @@ pub enum CompileError {
 const DRAFT_7: &str = "http://json-schema.org/draft-07/schema#";
 const DRAFT_2020_12: &str = "https://json-schema.org/draft/2020-12/schema";
 
-/// A compiled schema. It asks nobody for anything: references lead inside the document or are refused.
+/// A compiled schema. It fetches nothing: references lead inside the document or are refused.
 #[derive(Debug)]
 pub struct Validator {
     inner: jsonschema::Validator<Cbor>,
-    /// What tells of most payloads that they fit, unless it could of none.
+    /// Accepts most payloads quickly; `None` if it can accept none.
     quick: Option<Quick>,
     levels: Levels,
     wants_object: bool,
     has_unevaluated: bool,
     collects: Collects,
     targets: usize,
-    /// Schemas that one value is held against.
+    /// Schemas that apply to one value.
     spread: usize,
     tolls: Tolls,
 }
@@ -174,7 +174,7 @@ pub(super) struct Loaded {
     has_unevaluated: bool,
     collects: Collects,
     targets: usize,
-    /// Schemas that one value is held against.
+    /// Schemas that apply to one value.
     spread: usize,
     tolls: Tolls,
 }
@@ -252,23 +252,23 @@ pub(super) fn is_linear(pattern: &str, count: usize) -> bool {
 impl Validator {
     /// Compiles a document of draft-07 or 2020-12 under the profile full; without `$schema` it is read as 2020-12.
     ///
-    /// Formats are asserted. Patterns run in linear time; what such an engine cannot run is refused.
+    /// Formats are asserted. Patterns run in linear time; a pattern that needs more is refused.
     ///
     /// **Errors:** what is wrong with the document, and where.
     pub fn compile(document: &[u8]) -> Result<Self, CompileError> {
         Self::compile_under(Profile::Full, document)
     }
 
-    /// Compiles a document that may use the keywords of `profile` alone.
+    /// Compiles a document that may use only the keywords of `profile`.
     ///
     /// **Errors:** as [`Validator::compile`].
     pub fn compile_under(profile: Profile, document: &[u8]) -> Result<Self, CompileError> {
         Self::of(&load(document, Some(profile))?)
     }
 
-    /// Compiles a document that no profile is asked of: what its draft ignores, such as unknown keywords, is ignored.
+    /// Compiles a document under no profile: what its draft ignores, such as unknown keywords, is ignored.
     ///
-    /// For looking at schemas of any origin; a contract is held to a profile.
+    /// For inspecting schemas of any origin; contracts need a profile.
     ///
     /// **Errors:** as [`Validator::compile`].
     pub fn compile_any(document: &[u8]) -> Result<Self, CompileError> {
@@ -330,9 +330,9 @@ impl Validator {
         self.walk(payload)
     }
 
-    /// The same verdict, if it takes no more than so many steps; `None` if it takes more.
+    /// As [`Validator::validate`], within a number of steps; `None` if it needs more.
     ///
-    /// **Units:** a step is about five nanoseconds; what is linear in the payload's bytes is not counted.
+    /// **Units:** a step is about five nanoseconds; work that is linear in the payload's bytes is not counted.
     pub fn validate_within(
         &self,
         payload: &[u8],
@@ -384,8 +384,7 @@ impl Validator {
         self.walk_counted(payload, STEPS_MAX).0
     }
 
-    /// Steps that a check of one payload takes where no shorter way tells that it fits, those for its violations included:
-    /// at most [`STEPS_MAX`].
+    /// Steps of a full check of one payload, including its violations: at most [`STEPS_MAX`].
     ///
     /// **Shape:** as [`Validator::validate`]. **Units:** about five nanoseconds.
     pub fn steps(&self, payload: &[u8]) -> u64 {

@@ -1,4 +1,4 @@
-//! A payload and what is known of it in; its values, where they stand, out.
+//! Reads the values of an indexed payload in place.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;

@@ -1,4 +1,4 @@
-//! An error of the validating crate in; violations as the wire has them out, short and quoting no payload.
+//! Turns errors of the validating crate into wire violations: short, and without quoting the payload.
 
 use std::fmt::Write;
 
@@ -8,14 +8,14 @@ use jsonschema::error::{TypeKind, ValidationErrorKind};
 use jsonschema::{JsonType, ValidationError};
 use serde_json::Value;
 
-/// One thing that does not fit. **Source:** PROTOCOL 9.
+/// One violation of a schema. **Source:** PROTOCOL 9.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     /// JSON pointer into the payload, of at most 1024 bytes; the payload itself is `/`.
     pub path: String,
     /// What is wrong, of at most 512 bytes and without the payload's values.
     pub message: String,
-    /// The schema keyword that says so.
+    /// The violated keyword.
     pub keyword: String,
 }
 

@@ -119,20 +119,28 @@ def table(results: List[Dict[str, Any]]) -> None:
     print(f"{count['passed']} passed, {count['failed']} failed, {count['missing']} skipped")
 
 
+def cell(verdicts: List[str]) -> str:
+    """How many scenarios of a feature pass; those that are about a link of another kind are counted apart."""
+    passed, elsewhere = verdicts.count("passed"), verdicts.count("elsewhere")
+    asked = len(verdicts) - elsewhere
+    if not asked or verdicts.count("missing") == asked:
+        return "–"
+    return (f"✓ {passed}" if passed == asked else f"{passed} of {asked}") + (f", {elsewhere} of HTTP alone" if elsewhere else "")
+
+
 def matrix(reports: List[Dict[str, Any]]) -> str:
     """Feature × language, as a page."""
     lines = ["# What each SDK can do", "",
              "`sdk/conformance/run.py --matrix` writes this page from runs of the conformance scenarios. A cell says how many scenarios",
-             "of the feature pass. A dash marks a feature that the SDK does not have.", "",
+             "of the feature pass. A dash marks a feature that the SDK does not have. Rust speaks the binary link: scenarios about HTTP",
+             "alone have no counterpart there and are counted apart, each with its reason in `client/tests/conformance/scenario.rs`.", "",
              "| feature | " + " | ".join(report["language"] for report in reports) + " |",
              "| --- |" + " --- |" * len(reports)]
     for feature in FEATURES:
         cells = []
         for report in reports:
             verdicts = [result["verdict"] for result in report["results"] if result["feature"] == feature]
-            passed = verdicts.count("passed")
-            is_missing = bool(verdicts) and all(verdict == "missing" for verdict in verdicts)
-            cells.append("–" if is_missing or not verdicts else f"✓ {passed}" if passed == len(verdicts) else f"{passed} of {len(verdicts)}")
+            cells.append(cell(verdicts))
         lines.append(f"| {feature} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 

@@ -1,7 +1,6 @@
-//! Names the metrics: counts from the parts of a sidecar in; metrics under stable names, and their text for scrapers,
-//! out.
+//! Names the metrics: counts from the parts of a sidecar in; stable metric names, and their text for scrapers, out.
 //!
-//! [`METRICS`] is their one table. The daemon fills it in, [`text()`] writes it for Prometheus, and [`reference()`]
+//! [`METRICS`] is their only table. The daemon fills it in, [`text()`] writes it for Prometheus, and [`reference()`]
 //! writes it for the documentation.
 
 mod text;
@@ -9,20 +8,20 @@ mod text;
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-use capd_proto::message::{MetricFamily, MetricKind, MetricSample};
+use capd_proto::message::{MetricFamily, MetricKind, MetricPart, MetricSample, MetricValue};
 
 pub use text::text;
 
-/// One metric: what it is called, what its values mean, and what tells them apart.
+/// One metric: its name, the meaning of its values, and its labels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Metric {
-    /// Its name: a counter's ends in `_total`, and the unit stands before that.
+    /// Its name: a counter's ends in `_total`, preceded by the unit.
     pub name: &'static str,
     /// Whether it counts or shows a level.
     pub kind: MetricKind,
-    /// What it tells, one sentence.
+    /// Its meaning in one sentence.
     pub help: &'static str,
-    /// The names of its labels, in the order in which they stand on the wire: shorter ones first.
+    /// The names of its labels, in the order on the wire: shorter ones first.
     pub labels: &'static [&'static str],
 }
 
@@ -34,20 +33,66 @@ impl Metric {
     ) -> MetricFamily<'static> {
         debug_assert_eq!(self.labels.len(), N, "{}", self.name);
         let names = || self.labels.iter().map(|name| Cow::Borrowed(*name));
-        let sample =
-            |(values, value): ([_; N], u64)| MetricSample { labels: names().zip(values).collect(), value };
-        MetricFamily {
-            name: self.name.into(),
-            kind: self.kind,
-            help: self.help.into(),
-            samples: samples.into_iter().map(sample).collect(),
+        let sample = |(values, value): ([_; N], u64)| MetricSample {
+            labels: names().zip(values).collect(),
+            part: None,
+            value: MetricValue::Uint(value),
+        };
+        self.told(samples.into_iter().map(sample).collect())
+    }
+
+    /// A histogram with, for each set of label values, how many took no longer than each bound, how many there were, and their
+    /// sum. **Units:** bounds and sums in microseconds; the metric's own unit is seconds.
+    pub fn histogram<const N: usize>(
+        &self,
+        distributions: impl IntoIterator<Item = Distribution<N>>,
+    ) -> MetricFamily<'static> {
+        debug_assert_eq!(self.labels.len(), N, "{}", self.name);
+        let mut samples = Vec::new();
+        for Distribution { labels, buckets, count, sum_us } in distributions {
+            let labels: Vec<(Cow<'static, str>, _)> =
+                self.labels.iter().map(|name| Cow::Borrowed(*name)).zip(labels).collect();
+            let mut add = |part, le: Option<String>, value| {
+                let le = le.map(|bound| (Cow::Borrowed("le"), Cow::Owned(bound)));
+                let labels = le.into_iter().chain(labels.iter().cloned()).collect();
+                samples.push(MetricSample { labels, part: Some(part), value });
+            };
+            for (bound_us, up_to) in buckets {
+                add(MetricPart::Bucket, Some(seconds(bound_us).to_string()), MetricValue::Uint(up_to));
+            }
+            add(MetricPart::Bucket, Some("+Inf".to_owned()), MetricValue::Uint(count));
+            add(MetricPart::Sum, None, MetricValue::Float(seconds(sum_us)));
+            add(MetricPart::Count, None, MetricValue::Uint(count));
         }
+        self.told(samples)
+    }
+
+    fn told(&self, samples: Vec<MetricSample<'static>>) -> MetricFamily<'static> {
+        MetricFamily { name: self.name.into(), kind: self.kind, help: self.help.into(), samples }
     }
 
     /// A metric without labels.
     pub fn alone(&self, value: u64) -> MetricFamily<'static> {
         self.family([([], value)])
     }
+}
+
+/// How long something took, each time that it happened.
+#[derive(Clone, Debug)]
+pub struct Distribution<const N: usize> {
+    /// A value for each of the metric's labels.
+    pub labels: [Cow<'static, str>; N],
+    /// Bounds in rising order, and how often it took no longer than each. **Units:** microseconds.
+    pub buckets: Vec<(u64, u64)>,
+    /// How often it happened.
+    pub count: u64,
+    /// All of it added up. **Units:** microseconds.
+    pub sum_us: u64,
+}
+
+/// As a float, which every whole number of microseconds of the next 285 years is exact in before the division.
+fn seconds(us: u64) -> f64 {
+    us as f64 / 1e6
 }
 
 const fn counter(name: &'static str, labels: &'static [&'static str], help: &'static str) -> Metric {
@@ -85,13 +130,20 @@ pub const CALLS: Metric = counter(
     &["code", "role", "outcome"],
     "Calls that ended, as in the access log: by the error's code, role (executor, caller) and outcome (success, error, refused).",
 );
-/// Calls that have not ended.
+/// How long calls took.
+pub const CALL_DURATION: Metric = Metric {
+    name: "capd_call_duration_seconds",
+    kind: MetricKind::Histogram,
+    help: "Time from a call's arrival to its end, by role (executor, caller) and outcome (success, error, refused).",
+    labels: &["role", "outcome"],
+};
+/// Calls in flight.
 pub const CALLS_IN_FLIGHT: Metric = gauge(
     "capd_calls_in_flight",
     &["role"],
     "Calls that run here (executor), and the agent's calls to peers (caller).",
 );
-/// What peers declare and may not serve.
+/// Capabilities that peers declare but may not serve.
 pub const PEER_CAPABILITIES_WITHHELD: Metric = gauge(
     "capd_peer_capabilities_withheld",
     &[],
@@ -147,7 +199,7 @@ pub const LIMIT_LEVEL: Metric = gauge(
 /// What each limit is.
 pub const LIMIT_MAX: Metric = gauge("capd_limit_max", &["limit"], "The value of a limit.");
 
-/// Every metric, in the order in which they are told.
+/// Every metric, in the order of output.
 pub const METRICS: &[Metric] = &[
     BUILD_INFO,
     START_TIME,
@@ -156,6 +208,7 @@ pub const METRICS: &[Metric] = &[
     SENT_BYTES,
     QUEUE_BYTES,
     CALLS,
+    CALL_DURATION,
     CALLS_IN_FLIGHT,
     PEER_CAPABILITIES_WITHHELD,
     JOURNAL_CHANGES,

@@ -1,4 +1,4 @@
-//! `GET /v1/self`: whose sidecar this is, what it serves, and which peers it has.
+//! Answers `GET /v1/self`: the sidecar's identity, its capabilities and its peers.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! `POST /v1/call/{name}`: params in, one result or error out, at once, as events, or later.
+//! Answers `POST /v1/call/{name}`: params in; one result or error out, at once, as events, or later.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,33 +29,29 @@ pub(super) async fn call(
     head: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
-    let mut asked = Asked::read(&target, &uri, &head)?;
-    let params = body::payload(&api.read(&head, body).await?)?.into();
-    // A key that is known may have run: what its provider has become since refuses nothing.
-    let is_known = asked.key.as_deref().is_some_and(|key| api.keys.is_known(key));
-    if let Some(built) = asked.built.filter(|_| !is_known) {
-        api.prove(&api.client().await?, built, &mut asked.terms).await?;
-    }
-    let call = api.make(&asked, params).await?;
-    Ok(match asked.wants {
+    let (asked, wants) = (Asked::read(&target, &uri, &head)?, Wants::of(&head));
+    let read = api.read(&head, body).await?;
+    let params = api.apart(read.len(), move || body::payload(&read)).await?.into();
+    let call = api.begin(asked, params).await?;
+    Ok(match wants {
         Wants::Later => later(&call),
-        Wants::Events => sse::response(Events { call, after: 0 }),
+        Wants::Events => sse::response(Events { call, after: 0 }, &api.system.tasks),
         Wants::Result { cbor } => {
             let ended = call.ended().await;
-            answered(&call, &ended, cbor)
+            let bytes = if cbor { 0 } else { ended.bytes() };
+            api.apart(bytes, move || answered(&call, &ended, cbor)).await
         }
     })
 }
 
 /// What a request asks for.
-struct Asked {
-    terms: Terms,
-    ttl: Option<Duration>,
-    trace: Trace,
-    key: Option<String>,
+pub(super) struct Asked {
+    pub(super) terms: Terms,
+    pub(super) ttl: Option<Duration>,
+    pub(super) trace: Trace,
+    pub(super) key: Option<String>,
     /// Both schemas that the caller's code was built against.
-    built: Option<[Option<ContentHash>; 2]>,
-    wants: Wants,
+    pub(super) built: Option<[Option<ContentHash>; 2]>,
 }
 
 /// How the answer is to come.
@@ -73,9 +69,9 @@ impl Asked {
         let timeout = query.duration("timeout")?;
         let timeout_ms = timeout.map(|timeout| u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX));
         let ttl = text(&TTL)?.map(|text| {
-            let accepted = "a whole number and ms, s, m, h or d, of at most 30 days";
+            let accepted = "a whole number and ms, s, m, h or d, from 1 second to 30 days";
             query::duration(&text)
-                .filter(|ttl| *ttl <= Duration::from_millis(TTL_MS_MAX))
+                .filter(|ttl| (TTL_MIN..=Duration::from_millis(TTL_MS_MAX)).contains(ttl))
                 .ok_or_else(|| Problem::bad(format!("Capd-Ttl: {text:?}; accepted: {accepted}")))
         });
         let terms = Terms {
@@ -93,7 +89,6 @@ impl Asked {
             trace: Trace { parent: text(&TRACEPARENT)?, state: text(&TRACESTATE)? },
             key: text(&KEY)?,
             built: text(&BUILT_AGAINST)?.map(|text| schemas::built_against(&text)).transpose()?,
-            wants: Wants::of(head),
         })
     }
 }
@@ -118,6 +113,20 @@ impl Wants {
 }
 
 impl Api {
+    /// Makes a call once what it was built against is proven, and follows it.
+    pub(super) async fn begin(
+        self: &Arc<Self>,
+        mut asked: Asked,
+        params: Bytes,
+    ) -> Result<Arc<Call>, Problem> {
+        // A key that is known may have run: what its provider has become since refuses nothing.
+        let is_known = asked.key.as_deref().is_some_and(|key| self.keys.is_known(key));
+        if let Some(built) = asked.built.filter(|_| !is_known) {
+            self.prove(&self.client().await?, built, &mut asked.terms).await?;
+        }
+        self.make(&asked, params).await
+    }
+
     /// Makes a call, and follows it; one whose key is known is found again.
     async fn make(self: &Arc<Self>, asked: &Asked, params: Bytes) -> Result<Arc<Call>, Problem> {
         let Some(text) = &asked.key else {
@@ -244,5 +253,7 @@ const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 const DEPRECATION: HeaderName = HeaderName::from_static("deprecation");
 const PREFER: HeaderName = HeaderName::from_static("prefer");
 const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
+/// Shortest time to ask about a call: a call may not expire before it is sent.
+const TTL_MIN: Duration = Duration::from_secs(1);
 /// The media type of a result as it came.
 const CBOR: &str = "application/cbor";

@@ -1,7 +1,7 @@
-//! Calls that were made over HTTP in; what they say, and how they ended, for whoever asks, out.
+//! Keeps the calls made over HTTP: their events and their outcome, for every request that asks.
 //!
-//! A call goes on whether or not the request that made it still waits. Its last events and its outcome are kept for a
-//! while, within bounds, so that a client that lost its connection can come back for them.
+//! A call goes on whether or not its request still waits. Its last events and its outcome are kept for a while, within
+//! bounds, so a client that lost its connection can come back for them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::pin::Pin;
@@ -48,8 +48,9 @@ struct Said {
     end: Option<Arc<Ended>>,
 }
 
+/// One thing that a call says.
 #[derive(Clone)]
-enum Told {
+pub(super) enum Told {
     Accepted,
     Progress(Progress),
     End,
@@ -64,7 +65,7 @@ pub(super) struct Ended {
 
 impl Ended {
     /// How much of it is kept.
-    fn bytes(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         self.outcome.as_ref().map_or(0, |answer| answer.result.len())
     }
 }
@@ -208,6 +209,19 @@ impl Call {
         }
     }
 
+    /// Waits for what it says behind that of this number; the end is said with how it ended. `None` behind the end.
+    pub(super) async fn told_after(&self, after: u64) -> Option<(u64, Told, Option<Arc<Ended>>)> {
+        loop {
+            // Made before the look, so that what is said between both is heard.
+            let told = self.wake.notified();
+            match self.event_after(after) {
+                Next::Told(number, what, ended) => return Some((number, what, ended)),
+                Next::Over => return None,
+                Next::Nothing => told.await,
+            }
+        }
+    }
+
     /// Its first event behind that of this number, as far as it is kept.
     fn event_after(&self, after: u64) -> Next {
         let said = self.said();
@@ -219,15 +233,21 @@ impl Call {
         }
     }
 
-    fn event(&self, number: u64, told: &Told, ended: Option<&Ended>) -> Event {
-        let (name, data) = match (told, ended) {
+    fn event(self: &Arc<Self>, number: u64, told: &Told, ended: Option<Arc<Ended>>) -> Event {
+        let event = match (told, ended) {
             (Told::Accepted, _) | (Told::End, None) => {
-                ("accepted", json!({"call": self.id.to_string(), "capability": self.capability}))
+                Event::new("accepted", json!({"call": self.id.to_string(), "capability": self.capability}))
             }
-            (Told::Progress(progress), _) => progress_event(progress),
-            (Told::End, Some(ended)) => end_event(self, ended),
+            (Told::Progress(progress), _) => {
+                let (name, data) = progress_event(progress);
+                Event::new(name, data)
+            }
+            (Told::End, Some(ended)) => {
+                let call = Arc::clone(self);
+                Event::of(ended.bytes(), move || end_event(&call, &ended))
+            }
         };
-        Event { number: Some(number), name, data }
+        event.numbered(number)
     }
 
     fn said(&self) -> MutexGuard<'_, Said> {
@@ -262,17 +282,9 @@ pub(super) struct Events {
 impl Source for Events {
     fn next(&mut self) -> Pin<Box<dyn Future<Output = Option<Event>> + Send + '_>> {
         Box::pin(async move {
-            loop {
-                let told = self.call.wake.notified();
-                match self.call.event_after(self.after) {
-                    Next::Told(number, what, ended) => {
-                        self.after = number;
-                        return Some(self.call.event(number, &what, ended.as_deref()));
-                    }
-                    Next::Over => return None,
-                    Next::Nothing => told.await,
-                }
-            }
+            let (number, what, ended) = self.call.told_after(self.after).await?;
+            self.after = number;
+            Some(self.call.event(number, &what, ended))
         })
     }
 }

@@ -1,4 +1,4 @@
-//! `GET /v1/capabilities`: what may be called, in pages; and one of it, with its schemas and providers.
+//! Answers `GET /v1/capabilities`: pages of callable capabilities, or one of them with its schemas and providers.
 
 use std::sync::Arc;
 

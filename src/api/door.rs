@@ -1,11 +1,14 @@
-//! The head of a request in; whether it may come in out.
+//! Decides by the head of a request whether it is admitted.
 //!
-//! A unix socket is open to its owner alone by its mode. Loopback TCP is open to every program of the machine, and to
-//! every web page that a browser there shows: what follows keeps both out (AGENT-API 1).
+//! The mode of a unix socket admits its owner only. Loopback TCP is open to every program of the machine, and to every
+//! web page in a browser there. The checks here keep both out (AGENT-API 1).
 
 use std::net::IpAddr;
 
-use axum::http::{HeaderMap, Method, StatusCode, header};
+use axum::extract::Request;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::Response;
 use capd_proto::code::Code;
 
 use super::problem::Problem;
@@ -42,17 +45,15 @@ pub(super) fn admit(head: &HeaderMap, token: Option<&Token>) -> Result<(), Probl
     }
 }
 
-/// Whether the body that a request brings is of a kind that no form can send.
+/// Lets a body through that is of a kind which no form can send.
 ///
+/// It is asked of routes that take a body, and not of the others: those answer another method with 405.
 /// **Errors:** 415.
-pub(super) fn check_content(method: &Method, head: &HeaderMap) -> Result<(), Problem> {
-    if method != Method::POST && method != Method::PUT {
-        return Ok(());
-    }
-    let found = head.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-    let kind = found.split(';').next().unwrap_or_default().trim();
+pub(super) async fn json_only(request: Request, next: Next) -> Result<Response, Problem> {
+    let found = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    let kind = found.unwrap_or_default().split(';').next().unwrap_or_default().trim();
     if kind.eq_ignore_ascii_case("application/json") {
-        return Ok(());
+        return Ok(next.run(request).await);
     }
     let detail = match kind {
         "" => "a body needs the header \"Content-Type: application/json\"".to_owned(),

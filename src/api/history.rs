@@ -1,4 +1,4 @@
-//! `/v1/calls`: the calls that this sidecar knows, made and served; one of them, its events, its end, its cancel.
+//! Answers `/v1/calls`: the calls that this sidecar knows, made and served; one call, its events, its end, its cancel.
 
 use std::sync::Arc;
 
@@ -50,16 +50,25 @@ pub(super) async fn list(State(api): State<Arc<Api>>, uri: Uri) -> Result<Json, 
     Ok(Json(document))
 }
 
-pub(super) async fn one(State(api): State<Arc<Api>>, Path(id): Path<String>) -> Result<Json, Problem> {
+pub(super) async fn one(State(api): State<Arc<Api>>, Path(id): Path<String>) -> Result<Response, Problem> {
     let id = parsed(&id)?;
     let client = api.client().await?;
     let known = client.calls_of(id).await.map_err(|error| Problem::of_request(&error))?.calls;
+    let mut bytes = 0;
     let mut document = match api.calls.get(&id) {
-        Some(call) => state(&call, call.is_ended().as_deref()),
+        Some(call) => {
+            let ended = call.is_ended();
+            bytes = ended.as_ref().map_or(0, |ended| ended.bytes());
+            api.apart(bytes, move || state(&call, ended.as_deref())).await
+        }
         // Made by a former process of this sidecar, or by somebody else's request.
         None => match api.keys.of_call(&id) {
             Some(key) => match api.keys.recorded(&key).await {
-                Some(ended) => state(&Call::new(id, key.terms.capability.clone()), Some(&ended)),
+                Some(ended) => {
+                    bytes = ended.bytes();
+                    let call = Call::new(id, key.terms.capability.clone());
+                    api.apart(bytes, move || state(&call, Some(&ended))).await
+                }
                 // Whoever gives the key again learns more.
                 None => json!({"call": id.to_string(), "capability": key.terms.capability}),
             },
@@ -80,7 +89,7 @@ pub(super) async fn one(State(api): State<Arc<Api>>, Path(id): Path<String>) -> 
         }
     }
     document["known"] = known.iter().map(call_json).collect();
-    Ok(Json(document))
+    Ok(api.apart(bytes, move || Json(document).into_response()).await)
 }
 
 pub(super) async fn events(
@@ -96,7 +105,7 @@ pub(super) async fn events(
             .map_err(|_| Problem::bad(format!("Last-Event-ID: {text:?} is no number that an event had")))?,
     };
     let call = api.calls.get(&id).ok_or_else(|| unknown(id))?;
-    Ok(sse::response(Events { call, after }))
+    Ok(sse::response(Events { call, after }, &api.system.tasks))
 }
 
 pub(super) async fn cancel(State(api): State<Arc<Api>>, Path(id): Path<String>) -> Result<Response, Problem> {
@@ -144,9 +153,10 @@ fn since_ms(text: &str, now_ms: u64) -> Result<u64, Problem> {
     if let Some(ago) = duration(text) {
         return Ok(now_ms.saturating_sub(u64::try_from(ago.as_millis()).unwrap_or(u64::MAX)));
     }
-    let at = OffsetDateTime::parse(text, &Rfc3339).ok();
-    let ms = at.and_then(|at| u64::try_from(at.unix_timestamp_nanos() / 1_000_000).ok());
-    ms.ok_or_else(|| {
+    let at = OffsetDateTime::parse(text, &Rfc3339);
+    // No call is older than 1970: before it, all are meant.
+    let ms = at.map(|at| u64::try_from(at.unix_timestamp_nanos() / 1_000_000).unwrap_or(0));
+    ms.map_err(|_| {
         let accepted = "how long ago (30s, 2m, 24h), or a time (2026-11-21T12:00:00Z)";
         Problem::bad(format!("since={text:?}; accepted: {accepted}"))
     })

@@ -1,7 +1,7 @@
-//! An `Idempotency-Key` in; the one call that it stands for, on disk before that call leaves, out (AGENT-API 3).
+//! Maps each `Idempotency-Key` to its one call, on disk before that call leaves (AGENT-API 3).
 //!
-//! A key is kept as the id of its call. Given again, it joins the call while that runs, gets what was recorded of its end
-//! after, and otherwise repeats the invoke as it was: under one id the call's executor runs it once (PROTOCOL 8).
+//! A key is stored as the id of its call. A repeated key joins the call while it runs, and gets its recorded end
+//! afterwards. Otherwise it repeats the original invoke: the call's executor runs one id once (PROTOCOL 8).
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,6 +18,7 @@ use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 
 use super::Api;
+use super::body::apart;
 use super::calls::Ended;
 use super::problem::Problem;
 use super::record;
@@ -100,14 +101,15 @@ impl Keys {
         &self,
         text: &str,
         terms: &Terms,
-        params: &[u8],
+        params: &Bytes,
         ttl: Duration,
     ) -> Result<Arc<Key>, Problem> {
         if !(1..=KEY_BYTES_MAX).contains(&text.len()) {
             return Err(Problem::bad(format!("Idempotency-Key: accepted: 1 to {KEY_BYTES_MAX} bytes")));
         }
         let hash = Sha256::digest(text).into();
-        let digest = digest(terms.name(), params);
+        let (name, params) = (terms.name().to_owned(), params.clone());
+        let digest = apart(&self.system.tasks, params.len(), move || digest(&name, &params)).await;
         let key = match self.find(&hash) {
             Some(key) => key,
             None => self.make(hash, digest, terms, ttl)?,

@@ -1,4 +1,4 @@
-//! Nothing in; a client whose link to the sidecar lies within this process out.
+//! Connects a client to the sidecar by a local link within this process.
 
 use tokio::io::duplex;
 

@@ -1,13 +1,14 @@
-//! HTTP requests of the agent's in; calls, lists and streams of its sidecar's out.
+//! Serves HTTP to the agent: its requests in; calls, lists and streams of its sidecar out.
 //!
-//! The door for every language that is not Rust: the same socket, spoken to in HTTP/1.1. It is one more agent, and no
-//! second path: every request is served over a local link within this process, by a [`Client`] at its other end, so
-//! that what a link's calls and providers are held to holds here as well.
+//! This is the interface for every language but Rust: HTTP/1.1 on the same socket. It behaves like one more agent, not
+//! like a second path. A [`Client`] serves every request over a local link within this process, so all rules for a
+//! link's calls and providers apply here, too.
 //!
-//! Read in this order: `serve` takes connections, `door` says who may come in, `problem` is what an error looks like,
-//! `body` reads what is sent. `link` is the way to the sidecar. Then one file for each group of routes: `capabilities`,
-//! `about`, `call`, which `calls` remembers and `keys` keeps on disk, `history`, and `provide`; `schemas` proves calls before they
-//! are sent, `tools` and `openapi` describe what there is to others.
+//! Read in this order: `serve` accepts connections, `door` admits requests, `problem` writes errors, `body` reads
+//! bodies, `link` leads to the sidecar. Then there is one file for each group of routes: `capabilities`, `about`,
+//! `call`, `history` and `provide`. `calls` remembers calls, and `keys` keeps their keys on disk. `schemas` proves
+//! calls before they are sent, and `keyed` makes calls with a key that arrive over a local link. `tools` and `openapi`
+//! describe the capabilities to other programs.
 
 mod about;
 mod body;
@@ -16,6 +17,7 @@ mod calls;
 mod capabilities;
 mod door;
 mod history;
+mod keyed;
 mod keys;
 mod link;
 mod openapi;
@@ -32,12 +34,13 @@ mod tools;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use axum::Router;
-use axum::routing::{get, post, put};
+use axum::routing::{MethodRouter, get, post, put};
+use axum::{Router, middleware};
 
 use crate::client::Client;
 use crate::net::{Host, System};
 use crate::store::{Desk, LoadedKey};
+pub(crate) use keyed::KeyedCall;
 use problem::Problem;
 
 /// What the owner chose about HTTP.
@@ -76,7 +79,15 @@ pub(crate) struct Api {
 
 /// Answers HTTP on the local listeners of `host` from here on. `desk` writes keys down, and `keys` are those that a former
 /// process left.
-pub fn start(host: &Arc<Host>, system: System, options: Options, desk: Arc<dyn Desk>, keys: Vec<LoadedKey>) {
+///
+/// The front is given back for what reaches it over local links instead: calls with a key, and schemas.
+pub(crate) fn start(
+    host: &Arc<Host>,
+    system: System,
+    options: Options,
+    desk: Arc<dyn Desk>,
+    keys: Vec<LoadedKey>,
+) -> Arc<Api> {
     let api = Arc::new(Api {
         host: Arc::downgrade(host),
         calls: calls::Calls::new(options.calls_max),
@@ -87,7 +98,8 @@ pub fn start(host: &Arc<Host>, system: System, options: Options, desk: Arc<dyn D
         link: tokio::sync::Mutex::default(),
         providers: provide::Providers::default(),
     });
-    host.answer_http(Arc::new(serve::HttpFront::new(api)));
+    host.answer_http(Arc::new(serve::HttpFront::new(Arc::clone(&api))));
+    api
 }
 
 /// The routes.
@@ -95,21 +107,26 @@ fn router(api: Arc<Api>) -> Router {
     Router::new()
         .route("/openapi.json", get(openapi::document))
         .route("/v1/self", get(about::about))
-        .route("/v1/schemas/{hash}", put(schemas::put))
+        .route("/v1/schemas/{hash}", json(put(schemas::put)))
         .route("/v1/tools", get(tools::list))
         .route("/v1/capabilities", get(capabilities::list))
         .route("/v1/capabilities/{id}", get(capabilities::describe))
-        .route("/v1/call/{target}", post(call::call))
+        .route("/v1/call/{target}", json(post(call::call)))
         .route("/v1/calls", get(history::list))
         .route("/v1/calls/{id}", get(history::one).delete(history::cancel))
         .route("/v1/calls/{id}/events", get(history::events))
-        .route("/v1/provide", post(provide::provide))
-        .route("/v1/provide/{session}/calls/{id}/progress", post(provide::progress))
-        .route("/v1/provide/{session}/calls/{id}/input", post(provide::input))
-        .route("/v1/provide/{session}/calls/{id}/result", post(provide::result))
+        .route("/v1/provide", json(post(provide::provide)))
+        .route("/v1/provide/{session}/calls/{id}/progress", json(post(provide::progress)))
+        .route("/v1/provide/{session}/calls/{id}/input", json(post(provide::input)))
+        .route("/v1/provide/{session}/calls/{id}/result", json(post(provide::result)))
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)
         .with_state(api)
+}
+
+/// Routes whose body is JSON, and of no other kind.
+fn json(routes: MethodRouter<Arc<Api>>) -> MethodRouter<Arc<Api>> {
+    routes.route_layer(middleware::from_fn(door::json_only))
 }
 
 async fn no_route(uri: axum::http::Uri) -> Problem {

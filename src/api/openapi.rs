@@ -1,4 +1,4 @@
-//! `GET /openapi.json`: the routes, and one path for each capability that may be called, with its schemas.
+//! Answers `GET /openapi.json`: the routes, and one path for each callable capability, with its schemas.
 
 use std::sync::Arc;
 
@@ -11,8 +11,7 @@ use super::Api;
 use super::body::Json;
 use super::capabilities::everything;
 use super::problem::Problem;
-use super::tools::newest;
-use crate::client::{Client, Offer};
+use crate::client::{Client, Offer, newest};
 
 pub(super) async fn document(State(api): State<Arc<Api>>) -> Result<Json, Problem> {
     let client = api.client().await?;

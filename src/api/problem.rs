@@ -1,4 +1,4 @@
-//! What went wrong in; the `application/problem+json` that says what it means for the caller out.
+//! Describes an error as `application/problem+json`, with its consequence for the caller.
 //!
 //! **Source:** RFC 9457; AGENT-API 2.
 
@@ -11,31 +11,7 @@ use capd_proto::code::{Code, Retry};
 use capd_proto::envelope::MessageId;
 use serde_json::{Value, json};
 
-use crate::client::{ClientError, WireError};
-
-/// What a caller must know before it does anything else.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
-    /// Nothing was executed.
-    Refused,
-    /// It ran, and this is its one result.
-    Failed,
-    /// Nobody knows whether it took effect.
-    Unknown,
-    /// It may still run.
-    Pending,
-}
-
-impl Outcome {
-    pub(super) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Refused => "refused",
-            Self::Failed => "failed",
-            Self::Unknown => "unknown",
-            Self::Pending => "pending",
-        }
-    }
-}
+use crate::client::{ClientError, Outcome, WireError};
 
 /// An error, as it is answered. It is large, and mostly there is none.
 #[derive(Clone, Debug)]
@@ -138,32 +114,36 @@ impl Problem {
 
     /// Why a call that was sent has no result.
     pub(super) fn of_call(error: &ClientError, call: MessageId) -> Self {
-        match error {
-            ClientError::Refused(error) => Self::of_wire(error, Outcome::Refused),
-            ClientError::Result(error) => Self::of_wire(error, outcome_of(error)),
-            ClientError::Timeout { after, .. } => {
-                let detail = format!("no answer within {after:?}; the call may still run");
-                Self::new(Code::TIMEOUT, Outcome::Pending, detail)
+        let detail = match error {
+            ClientError::Refused(wire) | ClientError::Result(wire) => {
+                return Self::of_wire(wire, error.outcome()).about(call);
             }
-            ClientError::Closed(_) | ClientError::Connect { .. } | ClientError::Owner { .. } => {
-                let detail =
-                    "contact was lost while the call was on its way; whether it took effect is unknown";
-                Self::new(Code::INTERRUPTED, Outcome::Unknown, detail)
+            ClientError::Unsent(_)
+            | ClientError::Invalid(_)
+            | ClientError::Connect { .. }
+            | ClientError::Owner { .. } => return Self::of_request(error).about(call),
+            ClientError::Timeout { after, .. } => {
+                format!("no answer within {after:?}; the call may still run")
+            }
+            ClientError::Closed(_) => {
+                "contact was lost while the call was on its way; whether it took effect is unknown".to_owned()
             }
             ClientError::Answer(why) => {
-                let detail =
-                    format!("the answer cannot be used, so whether the call took effect is unknown: {why}");
-                Self::new(Code::INTERNAL_ERROR, Outcome::Unknown, detail)
+                format!("the answer cannot be used, so whether the call took effect is unknown: {why}")
             }
-            ClientError::Unsent(_) | ClientError::Invalid(_) => Self::of_request(error),
-        }
-        .about(call)
+        };
+        Self::new(error.code(), error.outcome(), detail).about(call)
     }
 
     fn of_wire(error: &WireError, outcome: Outcome) -> Self {
         let mut problem = Self::new(error.code, outcome, error.message.clone());
         problem.0.details = error.details_json();
         problem
+    }
+
+    /// What an ERROR says of it: code, words, and details.
+    pub(super) fn wire(&self) -> (Code, &str, Option<&Value>) {
+        (self.0.code, &self.0.detail, self.0.details.as_ref())
     }
 
     /// The document.
@@ -219,15 +199,6 @@ impl IntoResponse for Problem {
             fields.insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         response
-    }
-}
-
-/// What an error result means for the caller.
-fn outcome_of(error: &WireError) -> Outcome {
-    match (error.code, error.is_final()) {
-        (Code::INTERRUPTED, _) => Outcome::Unknown,
-        (_, false) => Outcome::Pending,
-        (_, true) => Outcome::Failed,
     }
 }
 

@@ -1,7 +1,7 @@
-//! `POST /v1/provide`: capabilities in; a stream of the calls that they get out, and the agent's answers back in.
+//! Answers `POST /v1/provide`: capabilities in; a stream of their calls out, and the agent's answers back in.
 //!
-//! Each stream is a local link of its own, within this process. It ends with the stream: then what was declared on it is
-//! withdrawn, and what ran there ends as when a link breaks (PROTOCOL 7.2, 8).
+//! Each stream is a local link of its own, within this process. The link ends with the stream: the declaration is
+//! withdrawn, and its running calls end as when a link breaks (PROTOCOL 7.2, 8).
 
 mod answers;
 mod session;
@@ -47,12 +47,13 @@ pub(super) async fn provide(
     head: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
-    let document = body::document(&api.read(&head, body).await?)?;
+    let read = api.read(&head, body).await?;
+    let document = api.apart(read.len(), move || body::document(&read)).await?;
     let (descriptors, concurrency) = asked(&document)?;
     let random = api.system.random.bytes();
     let id = random.map_err(|error| Problem::refused(Code::UNAVAILABLE, error.to_string()))?;
     let (events, waiting) = mpsc::channel(concurrency.saturating_add(CANCELS_QUEUED));
-    let session = Arc::new(Session::new(SessionId(id), concurrency, events));
+    let session = Arc::new(Session::new(SessionId(id), concurrency, events, api.system.tasks.clone()));
     let client = api.open().await?;
     let serving = Arc::clone(&session);
     let served = client.serve(api.options.provider_calls_max, move |invocation| {
@@ -62,9 +63,10 @@ pub(super) async fn provide(
     served.map_err(|error| Problem::of_request(&error))?;
     // Calls may come from the moment on that it is declared.
     api.providers.sessions().insert(session.id, Arc::clone(&session));
+    let tasks = api.system.tasks.clone();
     let stream = Stream { client, waiting, api, session, ready: Some(ready(&descriptors, concurrency)) };
     stream.client.declare(&descriptors).await.map_err(|error| Problem::of_request(&error))?;
-    Ok(sse::response(stream))
+    Ok(sse::response(stream, &tasks))
 }
 
 /// The capabilities that a request declares, and how many calls its agent takes at once.
@@ -78,7 +80,7 @@ fn asked(document: &Value) -> Result<(Vec<Descriptor>, usize), Problem> {
     let concurrency = match &document["concurrency"] {
         Value::Null => CONCURRENCY_DEFAULT,
         number => {
-            let number = number.as_u64().and_then(|number| usize::try_from(number).ok());
+            let number = body::integer(number).and_then(|number| usize::try_from(number).ok());
             let number = number.filter(|number| (1..=CONCURRENCY_MAX).contains(number));
             number.ok_or_else(|| Problem::bad(format!("concurrency: accepted: 1 to {CONCURRENCY_MAX}")))?
         }
@@ -157,7 +159,7 @@ impl Source for Stream {
         Box::pin(async move {
             if let Some(mut data) = self.ready.take() {
                 data["session"] = self.session.id.to_string().into();
-                return Some(Event { number: None, name: "ready", data });
+                return Some(Event::new("ready", data));
             }
             tokio::select! {
                 biased;

@@ -1,4 +1,4 @@
-//! The query of a URI in; its parameters, each known and given once, out.
+//! Parses the query of a URI: its parameters, each known and given once.
 
 use std::borrow::Cow;
 use std::str::FromStr;

@@ -1,4 +1,4 @@
-//! The end of a call in, the bytes that the journal keeps of it out; and back.
+//! Encodes and decodes the end of a call as the journal keeps it.
 
 use bytes::Bytes;
 use capd_proto::cbor::{Reader, Writer};
@@ -56,6 +56,7 @@ pub(super) fn read(record: &Bytes) -> Option<Outcome> {
             is_deprecated: reader.bool().ok()?,
             capability: optional(&mut reader, |reader| Some(reader.text().ok()?.into_owned()))?,
             cost_estimate: optional(&mut reader, |reader| Some(record.slice_ref(reader.skip().ok()?)))?,
+            is_replayed: false,
         })),
         3 => Some(Err(ClientError::Result(WireError {
             code: Code(u32::try_from(reader.uint().ok()?).ok()?),
@@ -97,6 +98,7 @@ mod tests {
             cost_estimate: None,
             is_deprecated: true,
             capability: Some("a.b.c:1.0.0".to_owned()),
+            is_replayed: false,
         };
         let bare = Answer {
             execution_time_ms: None,

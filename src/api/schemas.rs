@@ -1,7 +1,7 @@
-//! `PUT /v1/schemas/{hash}` and `Capd-Built-Against`: what an agent's code was built against in; proof, before a call is
-//! sent, that its provider still keeps to it, out.
+//! Answers `PUT /v1/schemas/{hash}` and handles `Capd-Built-Against`: proves before a call is sent that its provider
+//! keeps the contract that the agent's code was built against.
 //!
-//! It is the proof of `requires` in `capabilities.yaml`, asked for call by call by code that knows nothing of that file.
+//! This is the proof of `requires` in `capabilities.yaml`, per call, for code that has no such file.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -9,6 +9,7 @@ use ahash::HashMap;
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
+use bytes::Bytes;
 use capd_proto::capability::CapabilityId;
 use capd_proto::code::Code;
 use capd_proto::message::{ContentHash, SchemaSource};
@@ -39,15 +40,7 @@ pub(super) async fn put(
 ) -> Result<StatusCode, Problem> {
     let hash = parsed(&hash)?;
     let document = api.read(&head, body).await?;
-    let kept = api.schemas.artifacts.insert(hash, document, Keep::Cached);
-    let checked = kept.and_then(|artifact| artifact.validator().map(drop));
-    checked.map_err(|error| match &error {
-        ArtifactError::Unusable { .. } => Problem::refused(Code::UNSUPPORTED_SCHEMA, error.to_string()),
-        ArtifactError::Full { .. } => Problem::refused(Code::OVERLOADED, error.to_string()),
-        ArtifactError::Mismatch(_) | ArtifactError::TooLarge { .. } | ArtifactError::Missing(_) => {
-            Problem::bad(error.to_string())
-        }
-    })?;
+    api.keep_schema(hash, document)?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -64,6 +57,19 @@ pub(super) fn built_against(text: &str) -> Result<[Option<ContentHash>; 2], Prob
 }
 
 impl Api {
+    /// Keeps a schema that callers are built against.
+    pub(super) fn keep_schema(&self, hash: ContentHash, document: Bytes) -> Result<(), Problem> {
+        let kept = self.schemas.artifacts.insert(hash, document, Keep::Cached);
+        let checked = kept.and_then(|artifact| artifact.validator().map(drop));
+        checked.map_err(|error| match &error {
+            ArtifactError::Unusable { .. } => Problem::refused(Code::UNSUPPORTED_SCHEMA, error.to_string()),
+            ArtifactError::Full { .. } => Problem::refused(Code::OVERLOADED, error.to_string()),
+            ArtifactError::Mismatch(_) | ArtifactError::TooLarge { .. } | ArtifactError::Missing(_) => {
+                Problem::bad(error.to_string())
+            }
+        })
+    }
+
     /// Narrows `terms` to what is proven to keep to what the agent was built against.
     ///
     /// **Errors:** 428 for a schema that is not known here; 424 where nothing that may be called keeps to it.

@@ -1,4 +1,4 @@
-//! A connection in; each of its requests through the door to its route, and the answers back, out.
+//! Serves one connection: each request through the door to its route, and the answers back.
 
 use std::convert::Infallible;
 use std::pin::{Pin, pin};
@@ -75,9 +75,7 @@ async fn answer(
     request: Request<Incoming>,
 ) -> Result<Response, Infallible> {
     visitor.opened();
-    let (method, head) = (request.method(), request.headers());
-    let admitted = door::admit(head, visitor.token.as_ref()).and_then(|()| door::check_content(method, head));
-    let mut response = match admitted {
+    let mut response = match door::admit(request.headers(), visitor.token.as_ref()) {
         Ok(()) => router.oneshot(request.map(Body::new)).await?,
         Err(problem) => problem.into_response(),
     };

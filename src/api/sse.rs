@@ -1,4 +1,4 @@
-//! Events in; a response that tells them one by one (`text/event-stream`) out.
+//! Streams events as a response (`text/event-stream`).
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -11,12 +11,36 @@ use futures_util::stream::unfold;
 use serde_json::Value;
 use tokio::time::timeout;
 
+use super::body::apart;
+use crate::net::Tasks;
+
 /// One event.
 pub(super) struct Event {
     /// Its number, which a client names to go on behind it.
-    pub(super) number: Option<u64>,
-    pub(super) name: &'static str,
-    pub(super) data: Value,
+    number: Option<u64>,
+    /// How much its data is made of. **Units:** bytes, about.
+    bytes: usize,
+    data: Data,
+}
+
+/// Makes an event's name and its data.
+type Data = Box<dyn FnOnce() -> (&'static str, Value) + Send>;
+
+impl Event {
+    /// A small one without a number.
+    pub(super) fn new(name: &'static str, data: Value) -> Self {
+        Self { number: None, bytes: 0, data: Box::new(move || (name, data)) }
+    }
+
+    /// One whose data is made of so many bytes.
+    pub(super) fn of(bytes: usize, data: impl FnOnce() -> (&'static str, Value) + Send + 'static) -> Self {
+        Self { number: None, bytes, data: Box::new(data) }
+    }
+
+    /// The same with a number.
+    pub(super) fn numbered(self, number: u64) -> Self {
+        Self { number: Some(number), ..self }
+    }
 }
 
 /// What tells events.
@@ -26,13 +50,16 @@ pub(super) trait Source: Send + 'static {
 }
 
 /// The response. A comment keeps it alive while nothing is told.
-pub(super) fn response(source: impl Source) -> Response {
-    let pieces = unfold(source, |mut source| async move {
+pub(super) fn response(source: impl Source, tasks: &Tasks) -> Response {
+    let pieces = unfold((source, tasks.clone()), |(mut source, tasks)| async move {
         let piece = match timeout(COMMENT_INTERVAL, source.next()).await {
-            Ok(event) => written(&event?),
+            Ok(event) => {
+                let event = event?;
+                apart(&tasks, event.bytes, move || written(event)).await
+            }
             Err(_elapsed) => Bytes::from_static(b": still here\n\n"),
         };
-        Some((Ok::<_, std::convert::Infallible>(piece), source))
+        Some((Ok::<_, std::convert::Infallible>(piece), (source, tasks)))
     });
     let mut response = Response::new(Body::from_stream(pieces));
     let fields = response.headers_mut();
@@ -41,10 +68,11 @@ pub(super) fn response(source: impl Source) -> Response {
     response
 }
 
-fn written(event: &Event) -> Bytes {
+fn written(event: Event) -> Bytes {
     let number = event.number.map(|number| format!("id: {number}\n")).unwrap_or_default();
     // JSON on one line has no line breaks of its own.
-    format!("{number}event: {}\ndata: {}\n\n", event.name, event.data).into()
+    let (name, data) = (event.data)();
+    format!("{number}event: {name}\ndata: {data}\n\n").into()
 }
 
 /// How long nothing may be told before a comment is. **Source:** AGENT-API 4.

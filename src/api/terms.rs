@@ -1,4 +1,4 @@
-//! What a call asks for besides its params: as the request says it, as the journal keeps it, and as an invoke.
+//! Defines the terms of a call besides its params: as a request has them, as the journal keeps them, and as an invoke.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! A plan in; a Go package of one file out.
+//! Writes a plan as a Go package of one file.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! A shape that several schemas hold in; one that a language without intersections can say out.
+//! Merges several schemas' shapes into one that a language without intersections can express.
 
 use std::borrow::Cow;
 

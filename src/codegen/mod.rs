@@ -1,10 +1,11 @@
-//! What an agent declares in; one source file in a caller's language, with types, functions and the schemas that they
-//! were made from, out.
+//! Generates code for callers: an agent's declaration in; one source file with types, functions and the schemas behind
+//! them, out.
 //!
-//! The same declaration gives the same bytes, whatever the order of its keys and on every machine. Names and descriptions are somebody
-//! else's text: `names` makes identifiers of them, and `text` literals and comments, which nothing leaves. `read` brings a schema
-//! into the terms of `model`, `merge` says what several schemas say together, and each emitter writes that in its
-//! language. What a language cannot say becomes its unknown type, with a comment that names the place.
+//! The same declaration gives the same bytes on every machine, in any order of its keys. Names and descriptions are
+//! foreign text: `names` turns them into identifiers, `text` into literals and comments that they cannot leave. `read`
+//! translates a schema to the terms of `model`, `merge` combines several schemas, and each emitter writes the result in
+//! its language. A construct that a language cannot express becomes its unknown type, with a comment that names the
+//! place.
 
 mod go;
 mod merge;
@@ -57,10 +58,10 @@ impl Language {
 /// One generated file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Generated {
-    /// Where it belongs, below the folder for generated code. **Shape:** one or two names of ASCII letters, digits, `-` and `_`
+    /// Its path below the folder for generated code. **Shape:** one or two names of ASCII letters, digits, `-` and `_`
     /// and an ending; never absolute, and no step leads up.
     pub path: PathBuf,
-    /// What it holds.
+    /// Its content.
     pub text: String,
 }
 

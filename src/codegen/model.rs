@@ -1,8 +1,8 @@
-//! What a schema says of the shape of a value, in the terms that types have.
+//! Models the shape of a value in the terms of types.
 //!
-//! A shape takes every value that the schema takes, and perhaps more: bounds, patterns, formats and `not` narrow values
-//! in ways that types do not have, and the sidecars check those. Where even that much cannot be said, the shape is
-//! [`Shape::Unsaid`], with the reason; nothing is guessed.
+//! A shape accepts every value that its schema accepts, and perhaps more: bounds, patterns, formats and `not` narrow
+//! values in ways that types cannot, and the sidecars check those. If even a shape cannot be given, it is
+//! [`Shape::Unsaid`], with the reason. Nothing is guessed.
 
 use std::collections::BTreeMap;
 

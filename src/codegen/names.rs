@@ -1,4 +1,4 @@
-//! Texts of others in; identifiers that mean nothing else in a language, each given once, out.
+//! Turns foreign texts into identifiers that are safe in a language, each unique.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! An agent in; its capabilities in the order and under the names that every language shares out.
+//! Plans the generated file of an agent: its capabilities, in the order and under the names that all languages share.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! A plan in; a Python module out.
+//! Writes a plan as a Python module.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};

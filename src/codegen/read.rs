@@ -1,4 +1,4 @@
-//! A schema document in; the shapes of its root and of what it refers to out.
+//! Reads a schema document into the shapes of its root and of everything it refers to.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! A plan in; a Rust module out.
+//! Writes a plan as a Rust module.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};

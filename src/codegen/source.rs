@@ -1,4 +1,4 @@
-//! A declaration, or what a sidecar says of a peer, in; what code is generated from out.
+//! Reads what code is generated from: a declaration, or a sidecar's description of a peer.
 
 use capd_proto::capability::CapabilityId;
 use sha2::{Digest as _, Sha256};
@@ -11,7 +11,7 @@ use crate::schema::hash::{self, Fingerprint, HashError};
 /// An agent, and what it can do.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Agent {
-    /// `agent://ID` or a DID, where it is known; anybody's text.
+    /// `agent://ID` or a DID, if known; foreign text.
     pub name: Option<String>,
     /// Its capabilities, in any order.
     pub capabilities: Vec<Capability>,
@@ -24,9 +24,9 @@ pub struct Capability {
     pub id: CapabilityId,
     /// What it does.
     pub description: Option<String>,
-    /// What params must fit.
+    /// The schema of params.
     pub input: Option<Schema>,
-    /// What results must fit.
+    /// The schema of results.
     pub output: Option<Schema>,
 }
 
@@ -45,21 +45,21 @@ pub enum SourceError {
     /// A schema has no canonical form.
     #[error("{id}: the {side} schema has no hash: {error}")]
     Hash {
-        /// Whose schema.
+        /// The capability.
         id: Box<CapabilityId>,
         /// `input` or `output`.
         side: &'static str,
         /// What is wrong with it.
         error: HashError,
     },
-    /// A peer declares a schema that did not come.
+    /// A peer declares a schema that did not arrive.
     #[error("{id}: the {side} schema is not available: {reason}")]
     Missing {
-        /// Whose schema.
+        /// The capability.
         id: Box<CapabilityId>,
         /// `input` or `output`.
         side: &'static str,
-        /// Why it did not come.
+        /// Why it did not arrive.
         reason: String,
     },
 }
@@ -77,7 +77,7 @@ impl Schema {
 }
 
 impl Agent {
-    /// What a declaration declares.
+    /// Reads the agent of a declaration.
     ///
     /// **Errors:** [`SourceError::Hash`].
     pub fn declared(declaration: &Declaration) -> Result<Self, SourceError> {
@@ -87,7 +87,7 @@ impl Agent {
         Ok(Self { name, capabilities })
     }
 
-    /// What the agent `provider` declares, as its sidecar describes it.
+    /// Reads the agent `provider` from a sidecar's descriptions.
     ///
     /// **Errors:** [`SourceError`].
     pub fn described(provider: &str, descriptions: &[Description]) -> Result<Self, SourceError> {

@@ -1,4 +1,4 @@
-//! Texts of others in; literals and comments that nothing leaves, whatever the text holds, out.
+//! Turns foreign texts into literals and comments that they cannot leave.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! Sets of the types that JSON Schema names.
+//! Represents sets of the types that JSON Schema names.
 
 use std::ops::{BitAnd, BitOr};
 

@@ -1,4 +1,4 @@
-//! A plan in; a TypeScript module out.
+//! Writes a plan as a TypeScript module.
 
 use std::fmt::Write as _;
 

@@ -64,6 +64,7 @@ pub(super) fn build(
             local_tcp: view.listener("listen.local_tcp"),
             token_file: in_dir("listen.token_file", "token"),
             token_plain: view.text("listen.token_plain") == "on",
+            health: view.listener("listen.health"),
         },
         peer: PeerPolicy {
             signatures: if view.text("peer.signatures") == "channel" {

@@ -1,4 +1,4 @@
-//! The text of `CAPD_LOG` in; levels by module out.
+//! Parses `CAPD_LOG` into levels by module.
 
 use tracing_subscriber::filter::{LevelFilter, Targets};
 

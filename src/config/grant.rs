@@ -1,4 +1,4 @@
-//! `[[groups]]` and `[[allow]]` in, as tables or as texts; groups of callers and grants to them out.
+//! Reads `[[groups]]` and `[[allow]]`, as tables or as texts, into groups of callers and grants.
 
 use std::fmt;
 use std::ops::Range;
@@ -21,20 +21,20 @@ pub struct Group {
 /// One of `[[allow]]`: each of its callers may do each of its actions with each of its capabilities.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// Who may.
+    /// The callers.
     pub callers: Vec<Caller>,
-    /// What they may call.
+    /// The capabilities that they may call.
     pub capabilities: Vec<CapabilityPattern>,
-    /// What they may do with it; both, unless said.
+    /// What they may do; both by default.
     pub actions: Vec<Action>,
-    /// Which permissions that a capability declares are granted with it. **Shape:** `scope:verb`, `scope:*`, or `*`.
+    /// The declared permissions that it grants. **Shape:** `scope:verb`, `scope:*`, or `*`.
     pub permissions: Vec<String>,
 }
 
-/// Whom a grant is for. **Shape:** a DID, `group:NAME`, or `*`.
+/// The callers of a grant. **Shape:** a DID, `group:NAME`, or `*`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Caller {
-    /// Every peer that is let in.
+    /// Every admitted peer.
     Anyone,
     /// The peer of this DID.
     Did(String),
@@ -52,7 +52,7 @@ pub enum Action {
 }
 
 impl Action {
-    /// The action as it stands in the file.
+    /// The action as written in the file.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Query => "query",

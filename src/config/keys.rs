@@ -4,20 +4,20 @@ use capd_proto::limits;
 
 pub use super::reference::OTHER_VARIABLES;
 
-/// One key: how it is written, what it takes, what stands when nobody sets it, and why one would.
+/// One key: its name, accepted values, default and purpose.
 #[derive(Clone, Copy, Debug)]
 pub struct Key {
     /// The dotted key, `section.key`.
     pub path: &'static str,
-    /// What it takes.
+    /// The values that it accepts.
     pub kind: Kind,
     /// Its value when no layer sets it.
     pub default: Fallback,
-    /// What it is for, one sentence.
+    /// Its purpose in one sentence.
     pub meaning: &'static str,
 }
 
-/// What a key takes.
+/// The values that a key accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A short name.
@@ -36,7 +36,7 @@ pub enum Kind {
     Choice(&'static [&'static str]),
     /// An integer of a unit, both ends included.
     Integer {
-        /// What one of it is.
+        /// The unit.
         unit: Unit,
         /// Smallest value.
         min: u64,
@@ -167,6 +167,12 @@ pub const KEYS: &[Key] = &[
         Kind::Choice(&["on", "off"]),
         Text("off"),
         "Whether `listen.local_tcp` also accepts the token itself in HANDSHAKE, for agents that cannot prove it. Such an agent reveals the token to any process that has the port.",
+    ),
+    key(
+        "listen.health",
+        Kind::Listener,
+        Unset("off"),
+        "Where to answer HTTP requests of orchestrators and scrapers: `/livez`, `/readyz` and `/metrics`. Anybody who reaches it may read them; they name no capability and no peer.",
     ),
     key(
         "peer.signatures",
@@ -544,7 +550,7 @@ impl Key {
 }
 
 impl Kind {
-    /// What the key takes, as a phrase for messages and the reference.
+    /// The accepted values, as a phrase for messages and the reference.
     pub fn accepted(&self) -> String {
         match self {
             Self::Name => "1 to 64 of the characters A-Z a-z 0-9 . _ -".into(),

@@ -1,7 +1,7 @@
-//! A variable in; whether Kubernetes makes it for a Service called `capd` out.
+//! Recognizes the variables that Kubernetes makes for a Service called `capd`.
 //!
 //! Kubernetes gives each container variables about every Service of its namespace, under the Service's name in upper
-//! case (its documentation, *Accessing the Service*; the second half are those of Docker's links).
+//! case (see *Accessing the Service* in its documentation; the second half are those of Docker's links).
 
 /// Whether Kubernetes makes such a variable for a Service called `capd`: its name has the form, and so has the value of
 /// one that could be meant as a setting.

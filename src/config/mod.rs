@@ -1,7 +1,8 @@
-//! A TOML file, `CAPD_*` variables and flags in; one typed, validated [`Config`] out, or every mistake with its place.
+//! Reads the configuration: a TOML file, `CAPD_*` variables and flags in; one typed [`Config`], or every mistake with
+//! its place, out.
 //!
-//! A later layer wins: defaults < file < environment < flags. [`keys`] is the one table of what may be set; the
-//! parser, the checks, `capd config check` and [`reference()`] all read it.
+//! A later layer wins: defaults < file < environment < flags. [`keys`] is the only table of keys; the parser, the
+//! checks, `capd config check` and [`reference()`] all read it.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -26,14 +27,14 @@ pub use grant::{Action, Caller, Grant, Group};
 pub use reference::reference;
 pub use source::Origin;
 
-/// Everything the daemon may be told, checked.
+/// The checked configuration of the daemon.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// `[agent]`: whose sidecar this is and where it keeps its files.
+    /// `[agent]`: the agent, and where its sidecar keeps files.
     pub agent: Agent,
-    /// `[listen]`: where links come in.
+    /// `[listen]`: where the sidecar accepts links.
     pub listen: Listen,
-    /// `[peer]`: how every peer is treated.
+    /// `[peer]`: settings for all peers.
     pub peer: PeerPolicy,
     /// `[[peers]]`: who the peers are and where they listen.
     pub peers: Vec<Peer>,
@@ -41,45 +42,45 @@ pub struct Config {
     pub groups: Vec<Group>,
     /// `[[allow]]`: what peers may call.
     pub allow: Vec<Grant>,
-    /// `[policy]`: policies beside those.
+    /// `[policy]`: policies in addition to `[[allow]]`.
     pub policy: Policy,
     /// `[limits]`: bounds in bytes and counts.
     pub limits: Limits,
     /// `[timeouts]`: bounds in milliseconds.
     pub timeouts: Timeouts,
-    /// `[quic]`: how calls are laid on streams.
+    /// `[quic]`: how calls are assigned to streams.
     pub quic: Quic,
     /// `[runtime]`: how the sidecar itself runs.
     pub runtime: Runtime,
     /// `[process]`: what each process of a process provider may use.
     pub process: Process,
-    /// `[audit]`: what is accounted for, and where.
+    /// `[audit]`: the audit log.
     pub audit: Audit,
-    /// `[log]`: what is logged, and how it looks.
+    /// `[log]`: what is logged, and in which format.
     pub log: Log,
     effective: Vec<Effective>,
     ignored: Vec<String>,
     sources: Option<Sources>,
 }
 
-/// `[agent]`: whose sidecar this is and where it keeps its files.
+/// `[agent]`: the agent, and where its sidecar keeps files.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Agent {
     /// The name told to peers in HELLO's `agent_info`.
     pub name: String,
-    /// State directory: key file, token and socket stand here unless named elsewhere.
+    /// State directory: key file, token and socket are here by default.
     pub dir: PathBuf,
     /// The identity key's file.
     pub key_file: PathBuf,
-    /// The declaration of process providers, when there is one.
+    /// The declaration of capabilities, if any.
     pub capabilities: Option<PathBuf>,
     /// DID documents (JSON) of identities that are not `did:key`.
     pub did_documents: Vec<PathBuf>,
-    /// Whether files that somebody else may write keep the sidecar from starting.
+    /// Whether the sidecar refuses to start if another user may write its files.
     pub check_files: bool,
 }
 
-/// `[listen]`: where links come in; `None` is off.
+/// `[listen]`: where the sidecar accepts links; `None` is off.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Listen {
     /// Peer links over QUIC.
@@ -92,20 +93,22 @@ pub struct Listen {
     pub local_tcp: Option<SocketAddr>,
     /// The file that holds the token of `local_tcp`.
     pub token_file: PathBuf,
-    /// Whether the token itself is taken as well.
+    /// Whether the token itself is also accepted.
     pub token_plain: bool,
+    /// Health and metrics over HTTP.
+    pub health: Option<SocketAddr>,
 }
 
-/// `[peer]`: how every peer is treated.
+/// `[peer]`: settings for all peers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PeerPolicy {
     /// Whether envelopes between mutually authenticated peers carry signatures. **Source:** PROTOCOL 5.
     pub signatures: Signatures,
     /// Who may open a peer link.
     pub admit: Admit,
-    /// What peers may serve that are not listed.
+    /// The capabilities that unlisted peers may serve.
     pub serves: Vec<CapabilityPattern>,
-    /// How often a peer's capabilities are asked again, in milliseconds.
+    /// How often a peer is asked again for its capabilities, in milliseconds.
     pub refresh_ms: u64,
 }
 
@@ -114,7 +117,7 @@ pub struct PeerPolicy {
 pub enum Signatures {
     /// Every envelope is signed and verified.
     Always,
-    /// The link's own principal may leave `sig` empty where both sides ask for `channel-auth`.
+    /// The link's own principal may leave `sig` empty if both sides offer `channel-auth`.
     Channel,
 }
 
@@ -123,7 +126,7 @@ pub enum Signatures {
 pub enum Admit {
     /// The DIDs of `[[peers]]` only.
     Listed,
-    /// Any key; taken only when every peer listener is on loopback.
+    /// Any key; accepted only if every peer listener is on loopback.
     Any,
 }
 
@@ -132,16 +135,16 @@ pub enum Admit {
 pub struct Peer {
     /// The peer's DID.
     pub did: String,
-    /// Where it listens, most wanted first; empty for one that only connects to us.
+    /// Where it listens, preferred first; empty for a peer that only connects to this side.
     pub addresses: Vec<Address>,
-    /// What of all that it declares may be called; nothing, unless said.
+    /// Which of its declared capabilities may be called; by default none.
     pub serves: Vec<CapabilityPattern>,
 }
 
 /// Where a peer listens. **Shape:** `quic://HOST:PORT` or `tcp://HOST:PORT`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {
-    /// What it speaks there.
+    /// The transport there.
     pub transport: Transport,
     /// A name or an IP address; IPv6 without its brackets.
     pub host: String,
@@ -149,7 +152,7 @@ pub struct Address {
     pub port: u16,
 }
 
-/// How a peer is reached.
+/// The transport to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
     /// QUIC over UDP.
@@ -158,7 +161,7 @@ pub enum Transport {
     Tcp,
 }
 
-/// `[policy]`: policies beside `[[allow]]`.
+/// `[policy]`: policies in addition to `[[allow]]`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Policy {
     /// Files of policies in Cedar.
@@ -168,7 +171,7 @@ pub struct Policy {
 /// `[limits]`: bounds in bytes and counts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Limits {
-    /// Largest frame taken and sent, in bytes.
+    /// Largest frame accepted and sent, in bytes.
     pub msg_size_bytes_max: u32,
     /// Calls in flight, all links together.
     pub calls_in_flight_max: usize,
@@ -180,13 +183,13 @@ pub struct Limits {
     pub calls_in_flight_per_provider_max: usize,
     /// Requests to peers that wait for an answer.
     pub requests_waiting_max: usize,
-    /// How often one peer may call; `None` is as often as it likes.
+    /// How often one peer may call; `None` is unlimited.
     pub call_rate_per_peer: Option<Rate>,
-    /// How often all peers together may call; `None` is as often as they like.
+    /// How often all peers together may call; `None` is unlimited.
     pub call_rate: Option<Rate>,
-    /// How often one peer may be denied; `None` is as often as it likes.
+    /// How often one peer may be denied; `None` is unlimited.
     pub denied_rate_per_peer: Option<Rate>,
-    /// Links that peers have opened; as many again may be the agent's.
+    /// Links that peers have opened; the agent may have the same number besides.
     pub links_max: usize,
     /// Links that one peer has opened.
     pub links_per_peer_max: usize,
@@ -194,13 +197,13 @@ pub struct Limits {
     pub links_opening_max: usize,
     /// Links that peers at one address are opening.
     pub links_opening_per_address_max: usize,
-    /// Opening links beyond which an address must be proven first.
+    /// Opening links beyond which a peer must first prove its address.
     pub links_unvalidated_max: usize,
-    /// How often peers at one address may connect; `None` is as often as they like.
+    /// How often peers at one address may connect; `None` is unlimited.
     pub handshake_rate_per_address: Option<Rate>,
     /// Exchange streams that a peer has open on one QUIC link.
     pub streams_per_link_max: u32,
-    /// How often a peer may open such a stream for nothing; `None` is as often as it likes.
+    /// How often a peer may open such a stream without a message; `None` is unlimited.
     pub stream_reset_rate_per_link: Option<Rate>,
     /// Bytes waiting to be written on one link.
     pub queue_bytes_max: usize,
@@ -208,7 +211,7 @@ pub struct Limits {
     pub queue_frames_max: usize,
     /// Bytes of unfinished large messages on one link.
     pub receive_bytes_max: usize,
-    /// Calls the ledger remembers.
+    /// Calls that the ledger remembers.
     pub ledger_entries_max: usize,
     /// Bytes of recorded results of calls that are not idempotent, in the journal.
     pub ledger_bytes_max: usize,
@@ -218,7 +221,7 @@ pub struct Limits {
     pub peer_capabilities_max: usize,
     /// Bytes of the capabilities that one peer declares.
     pub peer_capability_bytes_max: usize,
-    /// Repairs of params that a turn (`thread_id`) of the agent's may use up.
+    /// Repairs of params in one turn (`thread_id`) of the agent.
     pub max_argument_repairs: u64,
 }
 
@@ -227,17 +230,17 @@ pub struct Limits {
 pub struct Timeouts {
     /// Handshake and HELLO together, in milliseconds.
     pub handshake_ms: u64,
-    /// A frame that has begun, in milliseconds.
+    /// Time for a begun frame, in milliseconds.
     pub frame_ms: u64,
     /// Calls in flight at shutdown, in milliseconds.
     pub drain_ms: u64,
     /// Silence after which a link is closed, in milliseconds.
     pub idle_ms: u64,
-    /// Silence after which we send a sign of life, in milliseconds.
+    /// Silence after which a PING is sent, in milliseconds.
     pub keep_alive_ms: u64,
     /// Time for a peer to answer a PING while something waits for it, in milliseconds.
     pub dead_ms: u64,
-    /// A call that names no time of its own, in milliseconds.
+    /// Time of a call that sets none, in milliseconds.
     pub call_ms: u64,
     /// Pause before the first reconnect, in milliseconds.
     pub reconnect_initial_ms: u64,
@@ -245,7 +248,7 @@ pub struct Timeouts {
     pub reconnect_max_ms: u64,
 }
 
-/// `[quic]`: how calls are laid on streams. **Source:** PROTOCOL 4.
+/// `[quic]`: how calls are assigned to streams. **Source:** PROTOCOL 4.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Quic {
     /// Long-lived exchange streams of a link.
@@ -257,7 +260,7 @@ pub struct Quic {
 /// `[runtime]`: how the sidecar itself runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Runtime {
-    /// How long it looks for more work before it sleeps, in microseconds.
+    /// How long it polls for more work before it sleeps, in microseconds.
     pub busy_poll_us: u64,
 }
 
@@ -272,18 +275,18 @@ pub struct Process {
     pub open_files_max: u64,
     /// Processes and threads of one call.
     pub processes_max: u64,
-    /// Whom commands run as when the sidecar runs as root.
+    /// The user of commands if the sidecar runs as root.
     pub user: Option<String>,
     /// Whether commands may run as root.
     pub allow_root: bool,
 }
 
-/// `[audit]`: what is accounted for, and where.
+/// `[audit]`: the audit log.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Audit {
     /// The log's file; `None` is off.
     pub file: Option<PathBuf>,
-    /// Whose records they are.
+    /// The tenant in the records.
     pub tenant: String,
     /// Largest size of the file, in bytes.
     pub file_bytes_max: u64,
@@ -293,14 +296,14 @@ pub struct Audit {
     pub raw_bytes_max: usize,
 }
 
-/// `[log]`: what is logged, and how it looks.
+/// `[log]`: what is logged, and in which format.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Log {
     /// For a person or for a machine.
     pub format: LogFormat,
-    /// The least severe level that is logged, where `targets` say nothing else.
+    /// The least severe level that is logged, unless `targets` override it.
     pub level: LevelFilter,
-    /// What is logged of each module: `CAPD_LOG` over `level`.
+    /// Levels by module: `CAPD_LOG` over `level`.
     pub targets: Targets,
     /// Whether each call is logged.
     pub access: bool,
@@ -311,13 +314,13 @@ pub struct Log {
 /// `log.format`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFormat {
-    /// One readable line an event.
+    /// One readable line per event.
     Human,
-    /// One JSON object an event.
+    /// One JSON object per event.
     Json,
 }
 
-/// One key's value and where it came from, as `capd config check` shows it.
+/// One key's value and its origin, as `capd config show` prints it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Effective {
     /// The dotted key.
@@ -328,7 +331,7 @@ pub struct Effective {
     pub origin: Origin,
 }
 
-/// What [`Config::load`] reads.
+/// The sources of [`Config::load`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sources {
     /// The TOML file; it must exist when named.
@@ -340,7 +343,7 @@ pub struct Sources {
 }
 
 impl Config {
-    /// Reads the file and lays the three sources over the defaults.
+    /// Reads the file and applies the three sources over the defaults.
     ///
     /// **Errors:** every mistake found, each with file and line (or variable, or flag), key, and what is accepted.
     pub fn load(sources: &Sources) -> Result<Self, Mistakes> {
@@ -353,12 +356,12 @@ impl Config {
         Ok(Self { sources: Some(sources.clone()), ..config })
     }
 
-    /// What it was read from, to be read again; none for one that was only laid.
+    /// The sources, to read it again; none if it was only layered.
     pub const fn sources(&self) -> Option<&Sources> {
         self.sources.as_ref()
     }
 
-    /// Lays file text, environment and flags over the defaults; touches no file.
+    /// Applies file text, environment and flags over the defaults; reads no file.
     ///
     /// **Errors:** as [`Config::load`].
     pub fn layer(
@@ -380,7 +383,7 @@ impl Config {
         }
     }
 
-    /// The variables that Kubernetes makes for a Service called `capd`, which are none of ours.
+    /// The ignored variables that Kubernetes makes for a Service called `capd`.
     pub fn ignored(&self) -> &[String] {
         &self.ignored
     }
@@ -391,7 +394,7 @@ impl Config {
     }
 }
 
-/// One mistake: where it stands, which key, what is wrong, and what is accepted there.
+/// One mistake: its place, the key, what is wrong, and what is accepted there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistake {
     /// File and line, variable, or flag.
@@ -400,7 +403,7 @@ pub struct Mistake {
     pub key: String,
     /// What is wrong.
     pub problem: String,
-    /// What is accepted in its place.
+    /// What is accepted instead.
     pub accepted: String,
 }
 
@@ -414,7 +417,7 @@ impl fmt::Display for Mistake {
     }
 }
 
-/// Every mistake of one configuration, one a line.
+/// Every mistake of one configuration, one per line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistakes(pub Vec<Mistake>);
 

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::keys::{Fallback, KEYS};
 
-/// `CAPD_*` variables that are no keys: name and what reads them.
+/// `CAPD_*` variables that are not keys: the name and its reader.
 pub const OTHER_VARIABLES: &[(&str, &str)] = &[
     ("CAPD_CONFIG", "The configuration file, if no flag names one."),
     ("CAPD_CONTEXT", "The context of `capctl`: the sidecar that it uses."),

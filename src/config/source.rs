@@ -1,4 +1,4 @@
-//! File text, variables and flags in; settings by key with their origin out, and a mistake for everything else.
+//! Reads file text, variables and flags into settings by key, with their origin; a mistake for everything else.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,10 +11,10 @@ use super::keys::{KEYS, Key, OTHER_VARIABLES};
 use super::value::{self, Value};
 use super::{Mistake, kubernetes};
 
-/// Where a value or a mistake stands.
+/// The origin of a value or a mistake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// Nobody set it.
+    /// The default.
     Default,
     /// A line of the file, counted from 1; 0 is the file as a whole.
     File {

@@ -73,6 +73,7 @@ fn every_key_is_read_from_the_file() {
         local_tcp = "127.0.0.1:7003"
         token_file = "t"
         token_plain = "on"
+        health = "0.0.0.0:9464"
         [peer]
         signatures = "channel"
         admit = "listed"

@@ -1,4 +1,4 @@
-//! A panic of a sidecar's part in; the journal and the audit log on disk, for a process that ends, out.
+//! Syncs the journal and the audit log after a panic, for a process that is about to end.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::fault::{Fault, Faults};
 use crate::store::Journal;
 use crate::store::audit::Audit;
 
-/// Sees a panic of any part of a sidecar, and saves what can be saved. It outlives the [`Daemon`].
+/// Watches for a panic of any part of a sidecar, and saves the journal and the audit log. It outlives the [`Daemon`].
 pub struct Watch {
     faults: Faults,
     journal: Journal<Written>,
@@ -44,8 +44,8 @@ impl Watch {
         &self.faults
     }
 
-    /// Takes no more work for the journal and the audit log, and waits until all that was queued is on disk; says whether
-    /// it was `within` that time.
+    /// Accepts no more work for the journal and the audit log, and waits until everything queued is on disk; returns
+    /// whether it was `within` that time.
     pub async fn flush(&self, within: Duration) -> bool {
         let flushed = async {
             self.journal.close().await;

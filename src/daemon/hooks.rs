@@ -1,8 +1,8 @@
-//! Rules of PROTOCOL 8 in; a sidecar that leaves them out, so that tests can see that they are missed, out.
+//! Leaves out rules of PROTOCOL 8, so that tests can show that the rules are needed.
 
 use super::Daemon;
 
-/// A part of the promise.
+/// A part of the promise that a hook can leave out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
     /// The ledger knows a call again.
@@ -12,7 +12,7 @@ pub enum Rule {
 }
 
 impl Daemon {
-    /// For tests of those who look for mistakes: leaves a part of the promise out from here on.
+    /// Injects a fault for tests: leaves a part of the promise out from here on.
     pub fn leave_out(&self, rule: Rule) {
         match rule {
             Rule::Ledger => self.sidecar.executor.table.set_blind(true),
@@ -20,7 +20,7 @@ impl Daemon {
         }
     }
 
-    /// For tests of faults: has one of its tasks panic with this text.
+    /// Injects a fault for tests: one of its tasks panics with this text.
     pub fn panic(&self, text: String) {
         self.sidecar.ctx.spawn(async move { panic!("{text}") });
     }

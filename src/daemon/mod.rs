@@ -1,7 +1,7 @@
 //! Runs a sidecar: a configuration in, a running `Daemon` out.
 //!
-//! The daemon is a house of rooms. A room is a folder with one struct that owns its state and names, in its fields,
-//! everything that it uses; a room imports only rooms above it in this table. `tests/rooms.rs` holds them to it.
+//! The daemon consists of rooms. A room is a folder with one struct that owns its state, and that names everything it
+//! uses in its fields. A room imports only rooms above it in this table; `tests/rooms.rs` enforces this.
 //!
 //! | layer | room | owns |
 //! |---|---|---|
@@ -16,18 +16,17 @@
 //! | 5 | `desk` | read-only answers: metrics, calls, audit pages, what the policy decides, lists |
 //! | 6 | `sidecar` | dispatch, what links see, workers |
 //!
-//! `start` stands on top of them. It brings the parts up in this order: key, declaration and schemas, rooms, listeners,
-//! dialling. The order down is the reverse: take no new work, let calls end, close links, leave.
+//! `start` is above them all. It starts the parts in this order: key, declaration and schemas, rooms, listeners,
+//! dialling. The order down is the reverse: accept no new work, let calls end, close links, leave.
 //!
-//! A call of a peer's goes one way through the house: `sidecar` takes its bytes, `door` checks envelope and signature
-//! and permits it, `executor` runs it and sends its one result. A call of the agent's comes through the same door;
-//! `caller` chooses its peer, and gives the agent its one answer. What is for a room further up goes there as a return
-//! value (`Taken::Again`), through an argument, or through a trait that the lower room owns
-//! (`Here`).
+//! A peer's call takes one path through the rooms: `sidecar` receives its bytes, `door` checks envelope and signature
+//! and permits it, `executor` runs it and sends its one result. A call of the agent enters through the same door;
+//! `caller` chooses its peer, and gives the agent its one answer. A message for a higher room goes there as a return
+//! value (`Taken::Again`), through an argument, or through a trait that the lower room owns (`Here`).
 //!
-//! All rooms run on one thread, and sequences of check and act rely on little besides: each is one critical section of its
-//! room's lock, so that links which more threads drive would meet the same rooms. A panic of any task
-//! ends the process (see `fault`).
+//! All rooms run on one thread, but they hardly depend on it: each sequence of check and act is one critical section of
+//! its room's lock, so links on several threads would see the same rooms. A panic of any task ends the process (see
+//! `fault`).
 
 mod account;
 mod asks;
@@ -86,20 +85,21 @@ struct Bound {
     tcp: Option<SocketAddr>,
     socket: Option<PathBuf>,
     local_tcp: Option<SocketAddr>,
+    health: Option<SocketAddr>,
 }
 
 impl Daemon {
-    /// Starts everything that `config` asks for; once this returns, every listener is bound.
+    /// Starts everything in `config`; every listener is bound when this returns.
     ///
-    /// `helper` is the program that confines the commands of process providers, which is `capd`; without one they have
-    /// the daemon's own rights, and the log says so.
+    /// `helper` is the program that confines the commands of process providers: `capd`. Without it, commands have the
+    /// daemon's own rights, and the log says so.
     ///
     /// **Errors:** [`StartError`], with what to do about it.
     pub async fn start(config: Config, helper: Option<PathBuf>) -> Result<Self, StartError> {
         start::start(config, helper).await
     }
 
-    /// Starts a sidecar with everything given that [`Daemon::start`] reads from files, on `system`.
+    /// As [`Daemon::start`], on `system` and with everything given that it reads from files.
     ///
     /// It reads and writes no file of its own, unless `config` names DID documents or a token file, or `declaration`
     /// commands.
@@ -115,7 +115,7 @@ impl Daemon {
         start::start_on(system, config, seed, declaration, journal, None).await
     }
 
-    /// Takes a local link of the agent over a byte stream, such as a pipe within this process.
+    /// Accepts a local link of the agent over a byte stream, such as a pipe within this process.
     pub fn serve_stream<S>(&self, stream: S)
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -130,10 +130,10 @@ impl Daemon {
 
     /// One line of JSON: the DID and the bound addresses.
     ///
-    /// **Shape:** `{"did", "dir", "quic", "tcp", "socket", "local_tcp"}`; what does not listen is null.
+    /// **Shape:** `{"did", "dir", "quic", "tcp", "socket", "local_tcp", "health"}`; an absent listener is null.
     pub fn announcement(&self) -> String {
         let text = |address: Option<SocketAddr>| address.map(|address| address.to_string());
-        let Bound { dir, quic, tcp, socket, local_tcp } = &self.bound;
+        let Bound { dir, quic, tcp, socket, local_tcp, health } = &self.bound;
         json!({
             "did": self.did().as_str(),
             "dir": dir,
@@ -141,6 +141,7 @@ impl Daemon {
             "tcp": text(*tcp),
             "socket": socket,
             "local_tcp": text(*local_tcp),
+            "health": text(*health),
         })
         .to_string()
     }
@@ -151,20 +152,20 @@ impl Daemon {
         let _first = self.sidecar.desk.log.set(log);
     }
 
-    /// What awaits a panic of any part of this sidecar, also while it shuts down. Whoever runs it ends it then, and
-    /// starts it anew: a part is missing for which others wait.
+    /// Awaits a panic of any part of this sidecar, also while it shuts down. The program must then end the sidecar and
+    /// restart it, because others wait for the missing part.
     pub fn watch(&self) -> Watch {
         Watch::new(self)
     }
 
-    /// Reads the policy anew from where the configuration was read; one with a mistake changes nothing.
+    /// Reloads the policy from the sources of the configuration; a policy with a mistake changes nothing.
     ///
-    /// Returns how many rules stand. **Errors:** every mistake of the configuration, or as [`Daemon::start`].
+    /// Returns the number of rules in force. **Errors:** every mistake of the configuration, or as [`Daemon::start`].
     pub async fn reload_policy(&self) -> Result<usize, ReloadError> {
         self.sidecar.door.reload_policy().await
     }
 
-    /// Takes no new work, lets calls in flight end within the drain timeout, closes every link, and returns.
+    /// Accepts no new work, lets calls in flight end within the drain timeout, closes every link, and returns.
     pub async fn shutdown(mut self) {
         self.sidecar.ctx.draining.cancel();
         // PROTOCOL 4: peers are told first, so that their next calls go elsewhere. Agents here may still be needed.
@@ -211,21 +212,22 @@ pub fn check(config: &Config) -> Result<Vec<String>, StartError> {
     start::check(config)
 }
 
-/// Holds a declaration's schemas to their profiles, as a start does; without this they are read for inspection only.
+/// Checks a declaration's schemas against their profiles, as a start does. Without this, they are read for inspection
+/// only.
 ///
 /// **Errors:** [`StartError::Schema`] for the first that would not be enforced.
 pub fn check_schemas(declaration: &Declaration) -> Result<(), StartError> {
     start::check_schemas(declaration)
 }
 
-/// The agent's identity; makes the key file where there is nothing of an earlier identity.
+/// The agent's identity; makes the key file if no earlier identity left anything.
 ///
-/// **Errors:** the key file cannot be used; [`StartError::NewIdentity`] where it is missing and had been there.
+/// **Errors:** the key file cannot be used; [`StartError::NewIdentity`] if it is missing but existed before.
 pub fn identity(config: &Config) -> Result<Identity, StartError> {
     start::identity(config)
 }
 
-/// The agent's identity; makes the key file when there is none, whatever an earlier identity left.
+/// The agent's identity; makes the key file if there is none, whatever an earlier identity left.
 ///
 /// **Errors:** the key file cannot be used.
 pub fn new_identity(config: &Config) -> Result<Identity, StartError> {

@@ -1,4 +1,4 @@
-//! A configuration in; key, declaration, schemas, listeners and dialling brought up, in this order.
+//! Starts a sidecar: key, declaration, schemas, listeners and dialling, in this order.
 
 mod contract;
 mod files;
@@ -10,6 +10,7 @@ mod reading;
 mod rooms;
 
 use std::io;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,12 +22,13 @@ pub use hashes::{Hashed, Hashes, hashes};
 use processes::{check_commands, serve_processes};
 use rooms::rooms;
 
-use super::sidecar::{self, Links};
+use super::sidecar::{self, Links, Sidecar};
 use super::{Bound, Daemon};
 use crate::api;
 use crate::config::{self, Config, Signatures, Transport};
 use crate::daemon::door::policy::{self as door_policy, ungranted, warnings};
 use crate::declaration::{self, Declaration};
+use crate::health;
 use crate::net::dial::{self, Address};
 use crate::net::local::Token;
 use crate::net::{self, Host, KeyFileError, Seed, Settings, System, local, quic, tcp};
@@ -40,7 +42,7 @@ pub enum StartError {
     /// The agent's key file cannot be read, made, or trusted.
     #[error(transparent)]
     Key(#[from] KeyFileError),
-    /// The key file is missing where an earlier identity left something.
+    /// The key file is missing, but an earlier identity left files.
     #[error(
         "identity key {}: the file is missing, but {} is of an earlier identity; restore the key file, or add \
          --new-identity for a new DID, which every peer must then list", key_file.display(), found.display()
@@ -48,7 +50,7 @@ pub enum StartError {
     NewIdentity {
         /// The key file.
         key_file: PathBuf,
-        /// What is there.
+        /// The file that was found.
         found: PathBuf,
     },
     /// The declaration has mistakes.
@@ -57,7 +59,7 @@ pub enum StartError {
     /// A schema of the declaration cannot be enforced.
     #[error("{file}:{line}: {id}: {error}")]
     Schema {
-        /// The file that the schema stands in.
+        /// The file that contains the schema.
         file: PathBuf,
         /// Its line there.
         line: usize,
@@ -74,7 +76,7 @@ pub enum StartError {
         /// What is wrong with it.
         error: String,
     },
-    /// A peer's DID is none.
+    /// A peer's DID is invalid.
     #[error("peers: {did:?}: {error}; accepted: did:key:z6Mk…")]
     Peer {
         /// As configured.
@@ -82,7 +84,7 @@ pub enum StartError {
         /// What is wrong with it.
         error: String,
     },
-    /// Somebody else may write a file that decides what the sidecar does.
+    /// Another user may write a file that controls the sidecar.
     #[error("{0}")]
     Exposed(String),
     /// A key of the configuration does not fit the machine.
@@ -91,7 +93,7 @@ pub enum StartError {
     /// A policy has mistakes.
     #[error("{0}")]
     Policy(policy::Mistakes),
-    /// A file or folder of the sidecar's cannot be used.
+    /// A file or folder of the sidecar cannot be used.
     #[error("{path}: {error}")]
     File {
         /// The file or folder.
@@ -178,8 +180,10 @@ pub(super) async fn start_on(
         serve_processes(&sidecar, &config, declaration, helper)?;
     }
     sidecar::start(&sidecar);
-    api::start(&host, api_system, api_options(&config), Arc::new(sidecar.journal.clone()), keys);
-    let bound = listen(&config, &host).await?;
+    let api = api::start(&host, api_system, api_options(&config), Arc::new(sidecar.journal.clone()), keys);
+    let _first = sidecar.api.set(api);
+    let mut bound = listen(&config, &host).await?;
+    bound.health = listen_health(&config, &sidecar).await?;
     peers::dial(&host, &config)?;
     tracing::info!(did = %sidecar.ctx.did(), "ready");
     let drain_timeout = Duration::from_millis(config.timeouts.drain_ms);
@@ -212,8 +216,8 @@ pub(super) fn new_identity(config: &Config) -> Result<Identity, StartError> {
     Ok(identity::new_seed(config)?.identity())
 }
 
-/// The rules that a configuration makes. Reads its policy files, and the agent's key if it can: without one, the own agent's
-/// rule is not among them.
+/// The rules of a configuration. Reads its policy files, and the agent's key if it can: without the key, the own
+/// agent's rule is missing.
 ///
 /// **Errors:** [`StartError::Policy`] with every mistake.
 pub fn rules(config: &Config) -> Result<PolicyRules, StartError> {
@@ -319,6 +323,19 @@ async fn listen(config: &Config, host: &Arc<Host>) -> Result<Bound, StartError> 
         bound.local_tcp = Some(listening.map_err(|error| failed("listen.local_tcp", &address, error))?);
     }
     Ok(bound)
+}
+
+/// Answers whoever looks after the sidecar, until it has shut down.
+async fn listen_health(config: &Config, sidecar: &Sidecar) -> Result<Option<SocketAddr>, StartError> {
+    let Some(address) = config.listen.health else { return Ok(None) };
+    let listening = health::bind(address).await.map_err(|error| StartError::Listen {
+        key: "listen.health",
+        address: address.to_string(),
+        error,
+    })?;
+    let bound = listening.address;
+    sidecar.ctx.spawn(listening.serve(Arc::clone(&sidecar.desk) as Arc<dyn health::Source>));
+    Ok(Some(bound))
 }
 
 /// The token of local TCP links: made on first use, as the key file is.

@@ -1,4 +1,4 @@
-//! A daemon as a value: what is left of it when it goes.
+//! Tests a daemon as a value: what remains when it is dropped.
 
 use std::sync::Arc;
 

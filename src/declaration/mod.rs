@@ -1,4 +1,4 @@
-//! A `capabilities.yaml` in; the declared capabilities out, or every mistake with file, line and path.
+//! Reads a `capabilities.yaml`: the declared capabilities, or every mistake with file, line and path, out.
 //!
 //! The file's shape is camelCase throughout:
 //!
@@ -20,10 +20,11 @@
 //!     outputSchema: { $file: schemas/findings.json }
 //! ```
 //!
-//! Without `namespace`, a name without a dot stands under `agent.<id>`, where `<id>` is the path of `agent://<id>`
-//! with its dots and dashes kept: the example would be `agent.pr-reviewer.review-pr`. Without `version` a capability
-//! is `1.0.0`. `schemaProfile: full`, of the file or of a capability, lets schemas use more than the short list. Without `command` and `http` it is declared and has no provider of the sidecar's own; it is served once an
-//! agent on a local link provides it.
+//! Without `namespace`, a name without a dot belongs to `agent.<id>`, where `<id>` is the path of `agent://<id>` with
+//! its dots and dashes kept: the example would be `agent.pr-reviewer.review-pr`. Without `version`, a capability is
+//! `1.0.0`. `schemaProfile: full`, of the file or of a capability, allows schemas more than the short list. A
+//! capability without `command` and `http` has no provider of the sidecar's own; it is served once an agent on a local
+//! link provides it.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -49,11 +50,11 @@ pub const SCHEMA_BYTES_MAX: u64 = 256 * 1024;
 pub struct Declaration {
     /// `agent`, as written.
     pub agent: Option<String>,
-    /// The capabilities, in the file's order; no id stands twice.
+    /// The capabilities, in the file's order; each id occurs once.
     pub capabilities: Vec<Declared>,
-    /// What the agent calls elsewhere, in the file's order.
+    /// The agent's requirements, in the file's order.
     pub requires: Vec<Required>,
-    /// What was read and has no effect, one sentence each, with file and line.
+    /// Keys without effect, one sentence each, with file and line.
     pub warnings: Vec<String>,
 }
 
@@ -66,7 +67,7 @@ pub struct Declared {
     pub description: Option<String>,
     /// `timeoutMs`, in milliseconds.
     pub timeout_ms: Option<u64>,
-    /// `idempotent`; false unless said.
+    /// `idempotent`; false by default.
     pub idempotent: bool,
     /// `since`, as written.
     pub since: Option<String>,
@@ -82,19 +83,19 @@ pub struct Declared {
     pub http: Option<HttpTarget>,
     /// `concurrency`: processes, or requests, at once.
     pub concurrency: Option<usize>,
-    /// `tellStderr`: whether callers are told the last line of stderr of a process that fails; false unless said.
+    /// `tellStderr`: whether callers get the last line of stderr of a failed process; false by default.
     pub tell_stderr: bool,
     /// `category`.
     pub category: Option<String>,
-    /// `instructions`: how it is to be used.
+    /// `instructions`: how to use it.
     pub instructions: Vec<String>,
-    /// `permissions`: what a caller must have been granted.
+    /// `permissions`: what a caller must be granted.
     pub permissions: Vec<String>,
     /// `rateLimit`.
     pub rate_limit: Option<RateLimit>,
     /// `retryPolicy`.
     pub retry_policy: Option<RetryPolicy>,
-    /// `deprecated`; false unless said.
+    /// `deprecated`; false by default.
     pub deprecated: bool,
     /// `supportedRanges`: further versions it serves.
     pub supported_ranges: Vec<Range>,
@@ -107,7 +108,7 @@ pub struct Declared {
 }
 
 impl Declared {
-    /// What a descriptor says of it, but for its schemas and hashes.
+    /// Its descriptor, without schemas and hashes.
     pub fn draft(&self) -> DescriptorDraft {
         DescriptorDraft {
             description: self.description.clone(),
@@ -142,53 +143,53 @@ impl Declared {
 pub struct HttpTarget {
     /// `url`, as written: `http://HOST:PORT/PATH`, or `unix:/SOCKET:/PATH`.
     pub url: String,
-    /// `headersFile`: a file of fields that each request has, from the declaration's folder.
+    /// `headersFile`: a file of header fields for each request, relative to the declaration's folder.
     pub headers_file: Option<PathBuf>,
-    /// `allowRemote`: whether it may be on another machine; false unless said.
+    /// `allowRemote`: whether it may be on another machine; false by default.
     pub allow_remote: bool,
     /// The line of its `url`.
     pub line: usize,
 }
 
-/// One capability that the agent calls, and what it was built against.
+/// One capability that the agent calls, and the schemas it was built against.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Required {
     /// Its full name.
     pub name: CapabilityName,
-    /// `version`: the versions that this is about; without it, all.
+    /// `version`: the versions that it covers; by default all.
     pub version: Option<Range>,
-    /// `inputSchema`: what the agent's params fit.
+    /// `inputSchema`: the schema of the agent's params.
     pub input_schema: Option<SchemaSource>,
-    /// `outputSchema`: what the agent takes for a result.
+    /// `outputSchema`: the schema of the results that the agent accepts.
     pub output_schema: Option<SchemaSource>,
-    /// `schemaProfile`: what its schemas may use.
+    /// `schemaProfile`: which keywords its schemas may use.
     pub schema_profile: SchemaProfile,
     /// The line of its `name`.
     pub line: usize,
 }
 
-/// A schema document's bytes and where they stand.
+/// A schema document's bytes and their place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SchemaSource {
     /// JSON text: a `$file`'s bytes as they are, an inline schema as compact JSON in the file's key order.
     pub bytes: Vec<u8>,
-    /// The file they stand in.
+    /// Their file.
     pub file: PathBuf,
     /// The line they begin at.
     pub line: usize,
 }
 
-/// `schemaProfile`: which keywords the schemas may use. Reading a declaration does not hold them to it.
+/// `schemaProfile`: which keywords the schemas may use. Reading a declaration does not enforce it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SchemaProfile {
     /// `strict`: the short list for capability payloads.
     #[default]
     Strict,
-    /// `full`: all that is enforced.
+    /// `full`: every enforced keyword.
     Full,
 }
 
-/// `rateLimit`: so many calls in each period.
+/// `rateLimit`: the calls in each period.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RateLimit {
     /// Calls a period.
@@ -201,18 +202,18 @@ pub struct RateLimit {
     pub burst: Option<u64>,
 }
 
-/// `retryPolicy`: how a caller's sidecar tries again. What is not said is PROTOCOL 8's.
+/// `retryPolicy`: how a caller's sidecar retries. Absent fields default to PROTOCOL 8.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RetryPolicy {
     /// `maxAttempts`: tries in all.
     pub max_attempts: Option<u32>,
-    /// `backoffMultiplier`: each pause over the one before.
+    /// `backoffMultiplier`: the factor from each pause to the next.
     pub backoff_multiplier: Option<f64>,
     /// `initialDelayMs`: the first pause, in milliseconds.
     pub initial_delay_ms: Option<u64>,
     /// `maxDelayMs`: the longest pause, in milliseconds.
     pub max_delay_ms: Option<u64>,
-    /// `retryOn`: errors that are worth another try, by name or by code in digits.
+    /// `retryOn`: errors that are retried, by name or by code in digits.
     pub retry_on: Vec<String>,
 }
 
@@ -256,7 +257,7 @@ pub struct Mistake {
     pub at: String,
     /// What is wrong.
     pub problem: String,
-    /// What is accepted in its place.
+    /// What is accepted instead.
     pub accepted: String,
 }
 
@@ -273,7 +274,7 @@ impl fmt::Display for Mistake {
     }
 }
 
-/// Every mistake of one declaration, one a line.
+/// Every mistake of one declaration, one per line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistakes(pub Vec<Mistake>);
 

@@ -1,4 +1,4 @@
-//! A declaration's tree in; typed capabilities out, each rule of the file checked at the place it is broken.
+//! Reads a declaration's tree into typed capabilities, and checks each rule of the file at its place.
 
 use std::collections::BTreeMap;
 use std::io::Read;

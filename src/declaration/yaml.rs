@@ -1,6 +1,6 @@
-//! YAML text in; one bounded tree of nodes with their lines out, resolved by YAML 1.2's core schema.
+//! Parses YAML into one bounded tree of nodes with their lines, resolved by YAML 1.2's core schema.
 //!
-//! Aliases are taken and counted as what they stand for, so that no text grows past [`NODES_MAX`].
+//! An alias counts as a copy of what it refers to, so no text grows past [`NODES_MAX`].
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

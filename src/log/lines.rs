@@ -44,8 +44,8 @@ struct State {
 }
 
 impl Lines {
-    /// A queue of at most [`BYTES_MAX`] and [`LINES_MAX`], written to `out`. Once `out` takes lines again, `tell` is called
-    /// with how many it did not.
+    /// A queue of at most [`BYTES_MAX`] and [`LINES_MAX`], written to `out`. Once `out` accepts lines again, `tell` is
+    /// called with the number of dropped ones.
     ///
     /// **Errors:** the system gives no thread.
     pub fn start(out: impl Write + Send + 'static, tell: impl Fn(u64) + Send + 'static) -> io::Result<Self> {
@@ -87,7 +87,8 @@ impl Lines {
         self.step();
     }
 
-    /// For tests that read the log of a process beside it: whoever logs waits from here on, as it never does otherwise.
+    /// For tests that read the log of a process while it runs: from here on, logging waits, which it never does
+    /// otherwise.
     #[cfg(feature = "test-hooks")]
     pub fn keep_in_step(&self) {
         self.0.is_in_step.store(true, Ordering::Relaxed);
@@ -101,7 +102,7 @@ impl Lines {
         }
     }
 
-    /// Waits until every line that was queued is written, at most for `within`; whether they are.
+    /// Waits until every queued line is written, at most for `within`; returns whether they are.
     pub fn flush(&self, within: Duration) -> bool {
         let waits = |state: &mut State| state.is_busy || state.lines > 0;
         let waited = self.0.none.wait_timeout_while(self.0.state(), within, waits);
@@ -181,7 +182,7 @@ impl<'a> MakeWriter<'a> for Lines {
     }
 }
 
-/// Takes one line; an event is written at once.
+/// Writes one line; an event is written at once.
 #[derive(Debug)]
 pub struct Line<'a>(&'a Lines);
 
@@ -202,9 +203,10 @@ impl fmt::Debug for Lines {
     }
 }
 
-/// Bytes that wait at most. Ours: the lines of some thousand calls, so that a burst costs none while the thread gets its turn.
+/// Most bytes that wait. Ours: the lines of some thousand calls, so that a burst loses none while the thread waits to
+/// run.
 pub const BYTES_MAX: usize = 4 * 1024 * 1024;
-/// Lines that wait at most.
+/// Most lines that wait.
 pub const LINES_MAX: usize = 32_768;
 /// Bytes of a batch that stay allocated for the next.
 const BYTES_KEPT: usize = 64 * 1024;

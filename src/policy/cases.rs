@@ -1,4 +1,4 @@
-//! A table of cases in, in TOML; each with what the rules decide of it, beside what is expected, out.
+//! Decides a table of cases in TOML, and compares each decision with the expected one.
 //!
 //! ```toml
 //! [[case]]
@@ -18,12 +18,12 @@ use toml::Spanned;
 
 use super::{Action, Caller, Rules, Subject, Verdict};
 
-/// What a capability declares that a case may leave out.
+/// Declared properties of a capability, which a case may omit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Declared {
     /// Its id.
     pub id: CapabilityId,
-    /// Its category; empty where it has none.
+    /// Its category; empty if it has none.
     pub category: String,
     /// The permissions that it declares.
     pub permissions: Vec<String>,
@@ -34,26 +34,26 @@ pub struct Declared {
 pub struct Case {
     /// Its line in the table.
     pub line: usize,
-    /// Who calls.
+    /// The caller.
     pub caller: Did,
-    /// What they would do.
+    /// The action.
     pub action: Action,
     /// The capability's name.
     pub name: CapabilityName,
-    /// Its version; none where only the name is asked for.
+    /// Its version; none for a bare name.
     pub version: Option<Version>,
     /// Its category.
     pub category: String,
     /// The permissions that it declares.
     pub permissions: Vec<String>,
-    /// The DID of the agent that serves it; none where nobody is chosen.
+    /// The DID of the agent that serves it; none if no provider is chosen.
     pub provider: Option<Did>,
-    /// Whether it is to be permitted.
+    /// Whether the case expects a permission.
     pub is_expected: bool,
 }
 
 impl Case {
-    /// What the rules decide of it.
+    /// The decision of the rules.
     pub fn decide(&self, rules: &Rules) -> Verdict {
         let caller = Caller { did: &self.caller, alias: None };
         let subject = Subject {
@@ -72,7 +72,7 @@ pub type Mistake = (usize, String);
 
 /// Reads a table of cases.
 ///
-/// **Errors:** every mistake; a table without a case is one.
+/// **Errors:** every mistake; an empty table is a mistake.
 pub fn read(text: &str, declared: &[Declared]) -> Result<Vec<Case>, Vec<Mistake>> {
     let line_of =
         |offset: usize| 1 + text.as_bytes()[..offset.min(text.len())].iter().filter(|b| **b == b'\n').count();

@@ -1,4 +1,5 @@
-//! One caller, action and capability in; whether the rules permit it, and which of them say so, out.
+//! Decides one case: a caller, an action and a capability in; whether the rules permit it, and which rules decided,
+//! out.
 
 use std::collections::{HashMap, HashSet};
 
@@ -14,42 +15,42 @@ use super::Action;
 use super::model::{MODEL, number, text};
 use super::rules::Rules;
 
-/// Who calls.
+/// A caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caller<'a> {
-    /// The DID of its key, which its link has proven.
+    /// The DID of its key, proven by its link.
     pub did: &'a Did,
-    /// Another DID that it calls itself by, whose document has that key.
+    /// Another DID that it uses, whose document has that key.
     pub alias: Option<&'a Did>,
 }
 
-/// What is asked for.
+/// The subject of a request: a version, or a bare name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Subject<'a> {
     /// The capability's name.
     pub name: &'a str,
-    /// Its version; none where only a name is asked for.
+    /// Its version; none for a bare name.
     pub version: Option<&'a Version>,
-    /// Its category; empty where it has none.
+    /// Its category; empty if it has none.
     pub category: &'a str,
     /// The permissions that it declares.
     pub permissions: &'a [String],
-    /// The DID of the agent that serves it; empty where nobody is chosen.
+    /// The DID of the agent that serves it; empty if no provider is chosen.
     pub provider: &'a str,
 }
 
 impl<'a> Subject<'a> {
-    /// A name of which nothing else is known, whether anybody serves it or not.
+    /// A bare name, whether or not anybody serves it.
     pub const fn named(name: &'a str) -> Self {
         Self { name, version: None, category: "", permissions: &[], provider: "" }
     }
 
-    /// A version that nobody serves any more.
+    /// A version that is no longer served.
     pub fn gone(id: &'a CapabilityId) -> Self {
         Self { version: Some(&id.version), ..Self::named(id.name.as_str()) }
     }
 
-    /// What a descriptor says.
+    /// The subject of a descriptor.
     pub fn of(descriptor: &'a Descriptor) -> Self {
         Self {
             name: descriptor.id.name.as_str(),
@@ -61,7 +62,7 @@ impl<'a> Subject<'a> {
     }
 }
 
-/// What the rules say, and which of them, their names ascending.
+/// The decision, and the rules that made it, by ascending name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// These permit it.
@@ -83,7 +84,7 @@ pub enum Verdict {
         /// The permissions that are missing, as the capability declares them.
         missing: Vec<String>,
     },
-    /// Whether these forbid it cannot be said, since they end in an error; so it is not permitted.
+    /// These may forbid it, but fail with an error; so it is not permitted.
     Failed {
         /// The rules.
         by: Vec<String>,
@@ -96,7 +97,7 @@ impl Verdict {
         matches!(self, Self::Permitted { .. })
     }
 
-    /// The permissions that are declared and not granted.
+    /// The permissions that are declared but not granted.
     pub fn missing(&self) -> &[String] {
         match self {
             Self::Unpermitted { missing, .. } => missing,
@@ -132,7 +133,7 @@ impl std::fmt::Display for Verdict {
 }
 
 impl Rules {
-    /// Has the rules decide one case.
+    /// Decides one case by the rules.
     pub fn decide(&self, caller: Caller<'_>, action: Action, subject: &Subject<'_>) -> Verdict {
         let model = &*MODEL;
         let (principal, resource) = (model.caller(caller.did.as_str()), model.capability(subject.name));

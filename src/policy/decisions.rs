@@ -1,8 +1,8 @@
-//! Callers and descriptors in; decisions, kept until the rules or the descriptors change, out.
+//! Caches decisions about callers and descriptors until the rules or the descriptors change.
 //!
-//! What a peer may call is decided ahead, as its [`View`]: the capabilities here that it may call, by name. A name that
-//! is not in it is looked up alike whether somebody serves it or not, and so is what the rules say of a mere name. So a
-//! caller that is denied learns nothing from the answer, nor from what it took.
+//! A peer's callable capabilities are decided in advance, as its [`View`]: the capabilities here that it may call, by
+//! name. The look-up of any other name takes the same path whether or not somebody serves it, and so does a decision
+//! about a bare name. So a denied caller learns nothing, neither from the answer nor from its time.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -26,7 +26,7 @@ pub struct Decisions {
 #[derive(Debug)]
 struct State {
     rules: Arc<Rules>,
-    /// What is served here.
+    /// The served descriptors.
     served: Vec<Arc<Descriptor>>,
     /// By the DID that the caller calls itself by, and when it was asked about last.
     askers: HashMap<Did, (Arc<Asker>, u64)>,
@@ -67,7 +67,7 @@ impl Decisions {
         }
     }
 
-    /// The rules that stand.
+    /// The rules in force.
     pub fn rules(&self) -> Arc<Rules> {
         Arc::clone(&lock(&self.state).rules)
     }
@@ -77,8 +77,8 @@ impl Decisions {
         lock(&self.state).generation
     }
 
-    /// Puts other rules in place, whole: whoever asks from here on is answered by them. What callers may call is decided
-    /// anew here, and not when they ask.
+    /// Replaces the rules as a whole for all later questions. Decides here what callers may call, and not when they
+    /// ask.
     pub fn replace(&self, rules: Rules) {
         let mut state = lock(&self.state);
         state.rules = Arc::new(rules);
@@ -92,8 +92,8 @@ impl Decisions {
         }
     }
 
-    /// `served` gives what the sidecar's own providers serve from here on. What callers may call of it is decided here,
-    /// and not when they ask.
+    /// Replaces what the sidecar's own providers serve. Decides here what callers may call of it, and not when they
+    /// ask.
     pub fn serve(&self, served: impl FnOnce() -> Vec<Arc<Descriptor>>) {
         let mut state = lock(&self.state);
         state.served = served();
@@ -136,7 +136,8 @@ impl Decisions {
         may
     }
 
-    /// Whether the sidecar's own agent may call what was served here and is no more, for all that its name and version say.
+    /// Whether the sidecar's own agent may call a capability that is no longer served here, judged by its name and
+    /// version.
     pub fn own_may_call_gone(&self, own: &Did, id: &CapabilityId) -> bool {
         let rules = self.rules();
         let caller = Caller { did: own, alias: None };

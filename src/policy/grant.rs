@@ -1,4 +1,4 @@
-//! A grant in, the Cedar policy that says the same out.
+//! Writes a grant as the equivalent Cedar policy.
 
 use std::fmt::Write;
 
@@ -7,20 +7,20 @@ use capd_proto::identity::Did;
 
 use super::Action;
 
-/// Each of its callers may do each of its actions with each of its capabilities, and is given its permissions for them.
+/// Each of its callers may do each of its actions with each of its capabilities, with its permissions.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Grant {
-    /// Who may; nobody when there is none.
+    /// The callers; by default none.
     pub callers: Vec<Who>,
-    /// With what.
+    /// The capabilities.
     pub capabilities: Vec<CapabilityPattern>,
-    /// What they may do.
+    /// The actions.
     pub actions: Vec<Action>,
     /// The permissions that come with it. **Shape:** `scope:verb`, `scope:*`, or `*`.
     pub permissions: Vec<String>,
 }
 
-/// Whom a grant is for.
+/// The callers of a grant.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Who {
     /// Every caller.

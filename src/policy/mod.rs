@@ -1,14 +1,14 @@
 //! Decides who may do what, without side effects: a caller and its request in; the decision, and the deciding rule,
 //! out.
 //!
-//! [`rules`] reads grants and Cedar policies into [`Rules`]; [`decide`] has them decide one case; [`decisions`] keeps what
-//! was decided until the rules or a descriptor change, as each caller's [`View`]; [`grant`] writes a grant as a policy; [`model`] is what policies may
-//! speak of; [`cases`] is a table of cases with the decisions that are expected of them. [`rate`] says whether a caller
-//! that may call may do so at this moment.
+//! [`rules`] reads grants and Cedar policies into [`Rules`]. [`decide`] decides one case by them. [`decisions`] caches
+//! decisions until the rules or a descriptor change, as each caller's [`View`]. [`grant`] writes a grant as a policy.
+//! [`model`] lists what policies may refer to. [`cases`] is a table of cases with expected decisions. [`rate`] says
+//! whether a permitted caller may call at this moment.
 //!
-//! Nobody may do what no rule permits, and what a rule forbids nobody may. The agent beside the sidecar is permitted
-//! everything by a rule of its own. Who calls a capability needs each permission that it declares besides: a rule gives
-//! those that its annotation `@permissions` names.
+//! Nobody may do what no rule permits, or what a rule forbids. A built-in rule permits the agent beside the sidecar
+//! everything. A caller also needs each permission that a capability declares: a rule grants those that its annotation
+//! `@permissions` names.
 
 pub mod cases;
 pub mod decide;

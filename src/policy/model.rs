@@ -6,10 +6,10 @@ use std::sync::LazyLock;
 
 use cedar_policy::{EntityId, EntityTypeName, EntityUid, RestrictedExpression, Schema};
 
-/// What a caller would do with a capability.
+/// An action of a caller on a capability.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Action {
-    /// See it listed, and what it promises.
+    /// See it listed, with its promise.
     Query,
     /// Call it, or agree on a version of it.
     Invoke,
@@ -21,7 +21,7 @@ impl Action {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Query, Self::Invoke, Self::Declare];
 
-    /// The action as policies call it.
+    /// The action's name in policies.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Query => "query",
@@ -42,7 +42,7 @@ impl FromStr for Action {
     }
 }
 
-/// The model in Cedar's own words; docs/concepts.md shows it.
+/// The model as a Cedar schema; docs/concepts.md explains it.
 pub const SCHEMA: &str = include_str!("schema.cedarschema");
 
 /// The annotation that names the permissions which a policy grants, separated by spaces.

@@ -1,7 +1,7 @@
-//! Callers and what they call in; whether they call too often, and when they may again, out.
+//! Limits rates: callers and what they call in; whether they call too often, and when they may again, out.
 //!
-//! Each rate is a bucket (GCRA, by the `governor` crate): it holds the burst, a call takes one out, and they come back
-//! evenly over the period. The clock is the sidecar's own, so that a simulation counts as it runs.
+//! Each rate is a bucket (GCRA, by the `governor` crate): it holds the burst, a call takes one, and they refill evenly
+//! over the period. It uses the sidecar's clock, so a simulation counts in its own time.
 
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,7 +20,7 @@ use governor::{NotUntil, Quota, RateLimiter};
 
 use crate::net::Clock;
 
-/// What the owner allows peers, whatever they call.
+/// The rates of peers, whatever they call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PeerRates {
     /// Calls of each peer.
@@ -31,9 +31,9 @@ pub struct PeerRates {
     pub denied: Option<Rate>,
 }
 
-/// Who has called how often: of each capability by caller, of each peer, and of all peers.
+/// Counts calls: of each capability by caller, of each peer, and of all peers.
 ///
-/// A call without a rate that it falls under costs nothing here.
+/// A call to which no rate applies costs nothing here.
 pub struct Rates {
     clock: Ticks,
     declared: Mutex<Declared>,
@@ -45,17 +45,17 @@ pub struct Rates {
 /// A call that came too soon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exceeded {
-    /// Which rate refused it.
+    /// The rate that refused it.
     pub scope: Scope,
     /// Calls that it allows in a period.
     pub limit: u64,
-    /// When the next call is taken. **Units:** milliseconds from here.
+    /// When the next call is accepted. **Units:** milliseconds from here.
     pub retry_after_ms: u64,
     /// When the whole burst may be called again. **Units:** milliseconds from here.
     pub reset_after_ms: u64,
 }
 
-/// Whose calls a rate counts.
+/// The calls that a rate counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// One caller's, of one capability.
@@ -64,7 +64,7 @@ pub enum Scope {
     Peer,
     /// Those of all peers.
     Sidecar,
-    /// Those messages of one peer that are denied.
+    /// Denied messages of one peer.
     Denied,
 }
 
@@ -86,7 +86,7 @@ type ByCaller = RateLimiter<Did, Callers, Ticks, NoOpMiddleware<Duration>>;
 type Together = RateLimiter<NotKeyed, InMemoryState, Ticks, NoOpMiddleware<Duration>>;
 
 impl Rates {
-    /// Nobody has called yet.
+    /// Counters without a call so far.
     pub fn new(clock: Clock, peers: PeerRates) -> Self {
         let clock = Ticks(clock);
         let each_peer = peers.each.map(|rate| (rate, by_caller(rate, &clock)));
@@ -97,7 +97,7 @@ impl Rates {
         Self { clock, declared: Mutex::default(), each_peer, all_peers, denied }
     }
 
-    /// Counts a message of `peer`'s that is denied.
+    /// Counts a denied message of `peer`.
     ///
     /// **Errors:** it is denied too often.
     pub fn deny(&self, peer: &Did) -> Result<(), Exceeded> {
@@ -105,10 +105,10 @@ impl Rates {
         peers.check_key(peer).map_err(|until| self.exceeded(Scope::Denied, *rate, &until))
     }
 
-    /// Counts a call of `caller`'s. The narrowest rate comes first, so that who is held back by it takes nothing of what
-    /// others share. `is_served` tells which capabilities still matter, when there are many.
+    /// Counts a call of `caller`. The narrowest rate comes first, so a caller that it refuses uses up nothing that
+    /// others share. `is_served` tells which capabilities still matter if there are many.
     ///
-    /// **Errors:** the rate that refuses it; nothing is to be done for the call then.
+    /// **Errors:** the rate that refuses it; the call must not run.
     pub fn take(
         &self,
         caller: &Did,

@@ -1,4 +1,4 @@
-//! Groups, grants and the texts of policy files in; [`Rules`] that decide, or every mistake with file and line, out.
+//! Reads groups, grants and policy files into [`Rules`], or every mistake with file and line.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt;
@@ -13,10 +13,10 @@ use super::decide::{Caller, Subject};
 use super::grant::{self, Grant, OWN_AGENT};
 use super::model::{ID, MODEL, Named, PERMISSIONS};
 
-/// What rules are made from.
+/// The sources of rules.
 #[derive(Clone, Debug, Default)]
 pub struct Source {
-    /// The sidecar's own agent, which a rule of its own permits everything; none where no identity is at hand.
+    /// The sidecar's own agent, which a built-in rule permits everything; none without an identity.
     pub own: Option<Did>,
     /// Groups by name, with the DIDs of their members.
     pub groups: Vec<(String, Vec<Did>)>,
@@ -26,7 +26,7 @@ pub struct Source {
     pub files: Vec<(PathBuf, String)>,
 }
 
-/// What decides who may do what; made anew for each change, never changed.
+/// The rules; rebuilt for each change, never modified.
 #[derive(Clone, Debug)]
 pub struct Rules {
     policies: PolicySet,
@@ -65,20 +65,20 @@ struct Mention {
 pub struct Shown {
     /// Its name.
     pub id: String,
-    /// Where it stands: a file and line, or what it was made from.
+    /// Its place: a file and line, or its source.
     pub origin: String,
     /// The policy in Cedar.
     pub text: String,
 }
 
-/// One mistake in a policy file, or one thing there that is likely to be one.
+/// One mistake, or likely mistake, in a policy file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistake {
     /// The file.
     pub file: PathBuf,
     /// The line, counted from 1; 0 is the file as a whole.
     pub line: usize,
-    /// What is wrong, and what is accepted where that helps.
+    /// What is wrong, and what is accepted if that helps.
     pub problem: String,
 }
 
@@ -92,7 +92,7 @@ impl fmt::Display for Mistake {
     }
 }
 
-/// Every mistake of the policy files, one a line.
+/// Every mistake of the policy files, one per line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistakes(pub Vec<Mistake>);
 
@@ -108,8 +108,8 @@ impl std::error::Error for Mistakes {}
 impl Rules {
     /// Reads policies and grants into rules.
     ///
-    /// **Errors:** every mistake: what is no Cedar, what the model does not have, names that are none or lead nowhere,
-    /// two rules of one name, more than [`POLICIES_MAX`] rules.
+    /// **Errors:** every mistake: invalid Cedar, terms outside the model, invalid or unknown names, two rules of one
+    /// name, more than [`POLICIES_MAX`] rules.
     pub fn new(source: &Source) -> Result<Self, Mistakes> {
         let mut reading = Reading {
             names: source.groups.iter().map(|(name, _)| name.as_str()).collect(),
@@ -145,13 +145,13 @@ impl Rules {
         &self.order
     }
 
-    /// What is likely to be a mistake and is none.
+    /// Likely mistakes that are valid.
     pub fn warnings(&self) -> &[Mistake] {
         &self.warnings
     }
 
-    /// Where rules permit something of a name, or of a namespace, that none of these capabilities has. Rules that forbid
-    /// are left out: they may well speak of what others serve.
+    /// Rules that permit a name or a namespace that none of these capabilities has. Forbidding rules are ignored: they
+    /// may refer to what others serve.
     pub fn undeclared(&self, declared: &[&CapabilityName]) -> Vec<Mistake> {
         let is_declared =
             |pattern: &CapabilityPattern| declared.iter().any(|name| pattern.matches(name.as_str()));
@@ -164,12 +164,12 @@ impl Rules {
             .collect()
     }
 
-    /// Whether any rule forbids anything; where none does, the own agent may do everything.
+    /// Whether any rule forbids anything; otherwise the own agent may do everything.
     pub const fn has_forbids(&self) -> bool {
         self.has_forbids
     }
 
-    /// What a subject is where the sidecar's own agent serves it.
+    /// The same subject, served by the sidecar's own agent.
     pub fn here<'a>(&'a self, subject: Subject<'a>) -> Subject<'a> {
         Subject { provider: self.own.as_ref().map_or("", Did::as_str), ..subject }
     }

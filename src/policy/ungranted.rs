@@ -13,8 +13,8 @@ use super::rules::{Mistake, Rules};
 use super::{Action, Caller, Subject, Verdict};
 
 impl Rules {
-    /// What rules permit and leave ungranted, each once, in the order of the capabilities: of every caller that the rules name,
-    /// and of one that they do not.
+    /// Rules that permit a call but not its permissions, each once, in the order of the capabilities: for every caller
+    /// that the rules name, and for one that they do not.
     pub fn ungranted(&self, declared: &[Declared]) -> Vec<Mistake> {
         let stranger = Did::parse(STRANGER).ok();
         let callers: Vec<Did> = self.named_callers().into_iter().chain(stranger).collect();

@@ -1,8 +1,8 @@
 //! Decides what a caller may call and see, before it asks.
 //!
-//! Callers that no rule tells apart are one [`Class`](super::rules::Class), and share what was decided of what is served. It is decided when
-//! what is served changes, never within a caller's own request: a denied caller must learn neither from an answer nor
-//! from its time what is hidden from it, or that something hidden came or went.
+//! Callers that no rule distinguishes are one [`Class`](super::rules::Class), and share decisions. Decisions are made
+//! when the served capabilities change, never within a caller's own request. A denied caller must not learn, from an
+//! answer or from its time, that something hidden exists, appeared or went.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,7 +15,7 @@ use capd_proto::message::Descriptor;
 use super::decide::{Caller, Subject};
 use super::{Action, Rules};
 
-/// What one caller may call here.
+/// The capabilities that one caller may call here.
 #[derive(Clone, Debug)]
 pub struct View {
     pub(super) asker: Arc<Asker>,
@@ -25,9 +25,9 @@ pub struct View {
 /// A descriptor that a caller may call.
 #[derive(Clone, Debug)]
 pub struct Callable {
-    /// What is served.
+    /// The descriptor.
     pub descriptor: Arc<Descriptor>,
-    /// Whether the caller may see it listed as well.
+    /// Whether the caller may also see it listed.
     pub is_listed: bool,
 }
 
@@ -50,7 +50,7 @@ pub(super) struct Slot(Mutex<Arc<Allowed>>);
 pub(super) struct Allowed {
     edition: u64,
     callable: BTreeMap<CapabilityName, Vec<Callable>>,
-    /// What was decided of each descriptor, by its address, which it keeps while it stands here.
+    /// The decision about each descriptor, by its address, which is stable while it is kept here.
     judged: HashMap<usize, (Arc<Descriptor>, Judgement)>,
 }
 
@@ -68,7 +68,7 @@ impl Judgement {
 }
 
 impl View {
-    /// The descriptors of this name that the caller may call; none where it may call none, or there are none.
+    /// The descriptors of this name that the caller may call; none if it may call none, or if there are none.
     pub fn callable(&self, name: &str) -> &[Callable] {
         self.allowed.callable.get(name).map_or(&[], Vec::as_slice)
     }
@@ -78,9 +78,9 @@ impl View {
         self.allowed.callable.values().flatten()
     }
 
-    /// What the caller may call of the names that a pattern asks for, names ascending.
+    /// What the caller may call among the names of a pattern, names ascending.
     ///
-    /// It walks what the caller may call and nothing else, so that its time tells nothing of what is hidden.
+    /// It walks only what the caller may call, so its time reveals nothing hidden.
     pub fn matching<'a>(
         &'a self,
         pattern: &'a CapabilityPattern,
@@ -89,36 +89,35 @@ impl View {
         names.map(|(name, callable)| (name, callable.as_slice()))
     }
 
-    /// Whether the caller may call this very descriptor.
+    /// Whether the caller may call this descriptor.
     pub fn may_call(&self, descriptor: &Arc<Descriptor>) -> bool {
         self.find(descriptor).is_some()
     }
 
-    /// Whether the caller may see this very descriptor listed, which takes that it may call it.
+    /// Whether the caller may see this descriptor listed, which requires that it may call it.
     pub fn may_see(&self, descriptor: &Arc<Descriptor>) -> bool {
         self.find(descriptor).is_some_and(|callable| callable.is_listed)
     }
 
-    /// Whether the caller may call whatever has this name, for all that a name says; decided before anything looks whether
-    /// it is served.
+    /// Whether the caller may call this name, judged by the name alone; decided before any check whether it is served.
     pub fn may_call_named(&self, name: &str) -> bool {
         self.asker.judge_name(name).may_invoke
     }
 
-    /// Whether the caller may see whatever has this name listed, for all that a name says.
+    /// Whether the caller may see this name listed, judged by the name alone.
     pub fn may_see_named(&self, name: &str) -> bool {
         let judgement = self.asker.judge_name(name);
         judgement.may_query && judgement.may_invoke
     }
 
-    /// Whether the caller may call what was served and is no more, for all that its name and version say. It is asked for
-    /// results that were recorded, so it is not kept.
+    /// Whether the caller may call a capability that is no longer served, judged by its name and version. Asked for
+    /// recorded results only, so it is not cached.
     pub fn may_call_gone(&self, id: &CapabilityId) -> bool {
         let rules = &self.asker.rules;
         rules.decide(self.asker.caller(), Action::Invoke, &rules.here(Subject::gone(id))).is_permitted()
     }
 
-    /// A number that is another whenever what the caller may call or see is.
+    /// A number that changes whenever what the caller may call or see changes.
     pub fn edition(&self) -> u64 {
         self.allowed.edition
     }

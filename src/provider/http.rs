@@ -1,8 +1,8 @@
-//! One call's params as JSON, posted to a program that listens; its answer, as a result or a typed error, out.
+//! Posts one call's params as JSON to a listening program, and reads its answer as a result or a typed error.
 //!
-//! The program is beside the sidecar: on loopback or behind a unix socket, unless its owner says otherwise. Each call has a
-//! connection of its own, and its request is written once: nothing here follows a redirect or sends a request again. A
-//! connection that breaks once the request may have been read leaves the call's outcome unknown, unless its capability is
+//! The program is on loopback or behind a unix socket, unless its owner allows another place. Each call has its own
+//! connection, and its request is written once: nothing here follows a redirect or sends a request again. If a
+//! connection breaks after the request may have been read, the outcome of the call is unknown, unless its capability is
 //! idempotent.
 
 mod exchange;
@@ -22,12 +22,12 @@ use super::{CallKey, Invocation, Outcome, Provider};
 pub use headers::{HeadersError, load as load_headers};
 pub use place::{Place, PlaceError};
 
-/// Where a capability's calls are posted, and how many at once.
+/// How a capability's calls are posted, and how many at once.
 #[derive(Clone, Debug)]
 pub struct HttpSpec {
     /// The program.
     pub place: Place,
-    /// Fields of every request beside our own; they may be secrets.
+    /// Additional fields of every request; they may be secrets.
     pub headers: Vec<(axum::http::HeaderName, axum::http::HeaderValue)>,
     /// Whether running a call again is harmless.
     pub idempotent: bool,
@@ -39,7 +39,7 @@ pub struct HttpSpec {
     pub answer_bytes_max: usize,
 }
 
-/// A capability that is served by a program that listens.
+/// A capability that a listening program serves.
 pub struct HttpProvider {
     shared: Arc<Shared>,
     spawn: Spawn,

@@ -1,4 +1,4 @@
-//! Calls in, CAP_INVOKE envelopes out to an agent on a local link; its CAP_RESULT bodies back in, outcomes out.
+//! Serves calls by an agent on a local link: CAP_INVOKE envelopes out, its CAP_RESULT bodies back in, outcomes out.
 
 use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
@@ -12,7 +12,7 @@ use capd_proto::identity::Did;
 use super::ticket::Ticket;
 use super::{AgentResult, CallKey, Invocation, Outcome, Provider};
 
-/// The way to the agent: what a provider needs of a link.
+/// The connection to the agent, as a provider needs it.
 pub trait Wire: Send + Sync {
     /// Queues a call's CAP_INVOKE; `false` when the link is closed or its queue is full.
     fn invoke(&self, invocation: &Invocation) -> bool;
@@ -24,7 +24,7 @@ pub trait Wire: Send + Sync {
     fn cancel(&self, id: MessageId);
 }
 
-/// What became of a message that claims to answer or accompany a call.
+/// Whether a message that claims to answer or accompany a call does so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answered {
     /// It belongs to a call that is in flight here.
@@ -49,13 +49,13 @@ struct Calls {
 }
 
 impl<W: Wire> LinkProvider<W> {
-    /// A provider behind `wire` that takes at most `calls_max` calls at a time.
+    /// A provider behind `wire` that accepts at most `calls_max` calls at a time.
     pub fn new(wire: W, calls_max: usize) -> Self {
         let calls = Calls { in_flight: HashMap::default(), owed: VecDeque::new(), is_open: true };
         Self { wire, calls_max, calls: Mutex::new(calls) }
     }
 
-    /// The agent's CAP_RESULT for the call `id` of a caller that `is_to` holds for: whom the answer is addressed to.
+    /// Handles the agent's CAP_RESULT for the call `id` of a caller that `is_to` accepts, the recipient of the answer.
     pub fn on_result(&self, id: &MessageId, is_to: impl Fn(&Did) -> bool, result: AgentResult) -> Answered {
         match self.take(id, is_to) {
             Some(ticket) => {
@@ -66,7 +66,7 @@ impl<W: Wire> LinkProvider<W> {
         }
     }
 
-    /// The agent refused the call `id` of such a caller with an ERROR.
+    /// Handles the agent's ERROR for the call `id` of such a caller.
     pub fn on_error(
         &self,
         id: &MessageId,
@@ -83,13 +83,13 @@ impl<W: Wire> LinkProvider<W> {
         }
     }
 
-    /// The call of such a caller that a PROCESSING, PROGRESS or INPUT_REQUIRED of the agent belongs to.
+    /// The call of such a caller to which a PROCESSING, PROGRESS or INPUT_REQUIRED of the agent belongs.
     pub fn call_of(&self, id: &MessageId, is_to: impl Fn(&Did) -> bool) -> Option<CallKey> {
         let calls = self.calls();
         calls.in_flight.get(id).map(Ticket::key).filter(|key| is_to(&key.from)).cloned()
     }
 
-    /// The link broke: every call in flight is lost, and no further one is taken.
+    /// Handles a broken link: every call in flight is lost, and no further call is accepted.
     pub fn on_close(&self) {
         let lost = {
             let mut calls = self.calls();

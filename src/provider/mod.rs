@@ -1,8 +1,7 @@
-//! An accepted call in, exactly one outcome out: the programs that serve capabilities.
+//! Runs accepted calls: one call in, exactly one outcome out.
 //!
-//! A [`Provider`] is given an [`Invocation`] and a [`Ticket`]; the ticket is the only way to answer.
-//! [`link`] serves by an agent on a local link, [`process`] by a command run for each call,
-//! [`http`] by a program that listens.
+//! A [`Provider`] gets an [`Invocation`] and a [`Ticket`]; the ticket is the only way to answer. [`link`] serves by an
+//! agent on a local link, [`process`] by a command run for each call, [`http`] by a program that listens.
 
 pub mod http;
 pub mod link;
@@ -33,7 +32,7 @@ pub struct Invocation {
     pub deadline: tokio::time::Instant,
 }
 
-/// How a call ended, as its provider tells it.
+/// How a call ended, according to its provider.
 #[derive(Clone, Debug)]
 pub enum Outcome {
     /// A CAP_RESULT from an agent on a local link.
@@ -51,7 +50,7 @@ pub enum Outcome {
     Lost,
 }
 
-/// A CAP_RESULT body from an agent on a local link, already checked for its shape, and what is needed of it.
+/// A CAP_RESULT body from an agent on a local link, already checked for its shape, with its main fields.
 #[derive(Clone, Debug)]
 pub struct AgentResult {
     /// All of it, byte for byte.

@@ -1,12 +1,12 @@
-//! One call's params as JSON in; the JSON a command wrote, or a typed error, out.
+//! Runs a command for one call: params as JSON in; the command's JSON, or a typed error, out.
 //!
-//! A command is started per call in a process group of its own: params on stdin, result on stdout, complaints on
-//! stderr. However the call ends (exit, timeout, cancel, too much output, the caller's future dropped), the whole
-//! group is killed before the outcome is known, so nothing that it left behind keeps running. A process that makes a
-//! session of its own on purpose (`setsid`) leaves the group and is not followed.
+//! Each command runs in its own process group: params on stdin, result on stdout, errors on stderr. However the call
+//! ends (exit, timeout, cancel, too much output, the caller's future dropped), the whole group is killed before the
+//! outcome is known, so nothing of it keeps running. A process that starts its own session on purpose (`setsid`) leaves
+//! the group and is not followed.
 //!
-//! The group's number is its leader's, and the leader is reaped last: until then the system cannot give the number
-//! to another process, so a kill never meets a stranger.
+//! The group has its leader's number, and the leader is reaped last. Until then the system cannot reuse the number, so
+//! a kill never hits another process.
 
 pub mod confine;
 mod exchange;
@@ -36,14 +36,14 @@ use confine::Confinement;
 use exchange::exchange;
 pub use provider::ProcessProvider;
 
-/// How a capability's command is started, and how much of it may run at once.
+/// How a capability's command is started, and how many may run at once.
 #[derive(Clone, Debug)]
 pub struct ProcessSpec {
-    /// The program: a name looked up in PATH, or a path (a relative one stands under `dir`).
+    /// The program: a name to look up in PATH, or a path (relative to `dir`).
     pub program: String,
-    /// The program's arguments, passed as they are; no shell takes part.
+    /// The program's arguments, passed unchanged, without a shell.
     pub args: Vec<String>,
-    /// Working directory: where the declaration lies.
+    /// Working directory: the declaration's folder.
     pub dir: PathBuf,
     /// Most processes at once; at least 1 is used.
     pub concurrency: usize,
@@ -51,16 +51,16 @@ pub struct ProcessSpec {
     pub queue_max: usize,
     /// Most bytes a process may write to stdout.
     pub output_bytes_max: usize,
-    /// Whether a caller is told the last line of stderr when a process fails.
+    /// Whether a caller gets the last line of stderr when a process fails.
     pub tell_stderr: bool,
-    /// The rights that it keeps, and the program that takes the others from it; without, it has those of the daemon.
+    /// The rights that it keeps, and the program that drops the others; by default it has those of the daemon.
     pub confined: Option<Confined>,
 }
 
-/// How a command is held to its rights.
+/// How a command is confined to its rights.
 #[derive(Clone, Debug)]
 pub struct Confined {
-    /// The program that is `capd`.
+    /// The program `capd`.
     pub helper: PathBuf,
     /// What the command may do.
     pub confinement: Confinement,
@@ -83,12 +83,12 @@ pub struct ProcessCall<'a> {
     pub deadline: Instant,
 }
 
-/// Why a call of a process has no result. The texts are fit for the caller: bounded, without file paths.
+/// Why a call of a process has no result. The texts are safe for the caller: bounded, without file paths.
 ///
 /// **Errors:** [`ProcessError::code`] is the code of the CAP_RESULT.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProcessError {
-    /// It ended with an exit code other than 0, or by a signal; the text says which, and where the owner wants it told,
+    /// It ended with an exit code other than 0, or by a signal; the text says which, and with `tell_stderr` has
     /// stderr's last line.
     #[error("{0}")]
     Failed(String),
@@ -101,7 +101,7 @@ pub enum ProcessError {
     /// The command could not be started.
     #[error("the provider's command could not be started: {0}")]
     Spawn(std::io::ErrorKind),
-    /// As many calls as allowed run and wait already.
+    /// The allowed number of calls already runs and waits.
     #[error("the provider has no capacity: {running} calls run, {waiting} wait")]
     Overloaded {
         /// The concurrency limit.
@@ -115,7 +115,7 @@ pub enum ProcessError {
     /// It exited with 0, but stdout is not one JSON document; the text says what is wrong and where.
     #[error("the provider's output is not one JSON document: {0}")]
     NotJson(String),
-    /// Its pipes or its exit could not be observed: a fault of ours.
+    /// Its pipes or its exit could not be observed, which is a bug of capd.
     #[error("the provider's process could not be observed: {0}")]
     Unobservable(std::io::ErrorKind),
 }
@@ -156,8 +156,7 @@ impl Process {
         Self { environment: inherited_environment(), admission, slots, spec }
     }
 
-    /// Runs the command for one call and returns what it wrote, verified to be one JSON document; what it complained of
-    /// is logged.
+    /// Runs the command for one call and returns what it wrote, verified to be one JSON document; stderr is logged.
     ///
     /// Dropping the future kills the process group at once.
     ///
@@ -182,7 +181,7 @@ impl Process {
         result
     }
 
-    /// As [`Process::run`], with the end of stderr in `stderr` and nothing of it in the log.
+    /// As [`Process::run`], with the end of stderr in `stderr` instead of the log.
     pub async fn run_with(
         &self,
         call: ProcessCall<'_>,

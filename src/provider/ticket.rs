@@ -1,4 +1,4 @@
-//! The right, and the duty, to answer one call.
+//! Represents the right, and the duty, to answer one call.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use capd_proto::code::Code;
 
 use super::{CallKey, Outcome};
 
-/// Where outcomes and progress of calls go: the executor's table of running calls.
+/// Receives outcomes and progress of calls: the executor's table of running calls.
 pub trait Answers: Send + Sync {
     /// The call has ended; a second outcome for one call is dropped there.
     fn finish(self: Arc<Self>, answer: Answer);
@@ -37,7 +37,7 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// The ticket of the call `key`, which answers to `answers`.
+    /// The ticket of the call `key`, which reports to `answers`.
     pub fn new(key: CallKey, answers: Arc<dyn Answers>) -> Self {
         Self { key, answers: Some(answers) }
     }

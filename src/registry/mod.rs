@@ -1,7 +1,7 @@
-//! Events in (who declares what, who is gone), immutable snapshots out: what is served, and where.
+//! Knows what is served, and where: events in (who declares what, who is gone), immutable snapshots out.
 //!
-//! Readers never wait: a call is routed by the snapshot that stood when it came. The embedded registry below is the
-//! only one so far; a fleet's registry feeds the same events.
+//! Readers never wait: a call is routed by the snapshot at its arrival. The embedded registry below is the only one so
+//! far; a fleet's registry feeds the same events.
 
 mod persistent;
 pub mod snapshot;
@@ -21,17 +21,17 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// A registry that knows nothing yet.
+    /// An empty registry.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The snapshot that stands.
+    /// The current snapshot.
     pub fn snapshot(&self) -> Arc<Snapshot> {
         Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Applies an event; `true` when it changed anything, and those who wait for a change are woken then.
+    /// Applies an event; returns `true` and wakes waiting tasks if it changed anything.
     pub fn apply(&self, event: Event) -> bool {
         {
             let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);

@@ -1,7 +1,7 @@
-//! A sorted map that shares with its clones what neither has changed: a clone is one pointer, and a change copies the path
-//! to what it changes.
+//! Implements a sorted map whose clones share unchanged nodes: a clone is one pointer, and a change copies the path to
+//! it.
 //!
-//! It is a B+ tree of shared nodes. What is changed in a clone is copied once; further changes nearby are made in place.
+//! It is a B+ tree of shared nodes. A change of a clone copies a node once; further changes nearby are made in place.
 
 use std::borrow::Borrow;
 use std::sync::Arc;

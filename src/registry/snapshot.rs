@@ -1,4 +1,4 @@
-//! A snapshot and an event in, the next snapshot out: pure.
+//! Applies an event to a snapshot, and returns the next snapshot, without side effects.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::persistent::Map;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProviderId(pub u64);
 
-/// Who serves a capability. Local ones sort first, peers by their DID, so that choices are the same everywhere.
+/// The origin of a capability. Local ones sort first, peers by their DID, so choices are the same everywhere.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Origin {
     /// A provider of this sidecar.
@@ -22,33 +22,33 @@ pub enum Origin {
     Peer(Did),
 }
 
-/// One descriptor and who serves it.
+/// One descriptor and its origin.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
-    /// Who serves it.
+    /// Its origin.
     pub origin: Origin,
-    /// What it promises.
+    /// Its descriptor.
     pub descriptor: Arc<Descriptor>,
 }
 
 /// A change of what is served.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// This is all that `origin` serves; it replaces what it declared before.
+    /// `origin` serves exactly this; it replaces its earlier declaration.
     Declared {
-        /// Who serves.
+        /// The origin.
         origin: Origin,
         /// Everything it serves.
         descriptors: Vec<Arc<Descriptor>>,
     },
-    /// `origin` serves nothing any more.
+    /// `origin` serves nothing from here on.
     Gone(Origin),
 }
 
-/// What is served and where, at one moment.
+/// What is served and where, at one moment in time.
 ///
-/// It shares with the snapshots before and after it what did not change between them, so that an event costs what it
-/// changes and not what there is. Its two maps hold the same entries.
+/// It shares unchanged parts with the snapshots before and after it, so the cost of an event depends on its changes
+/// only. Its two maps hold the same entries.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     number: u64,
@@ -64,7 +64,7 @@ impl Snapshot {
         self.number
     }
 
-    /// What this sidecar's own providers serve, one provider after the other, names ascending.
+    /// The descriptors of this sidecar's own providers, provider by provider, names ascending.
     pub fn local(&self) -> impl Iterator<Item = &Arc<Descriptor>> {
         // Local origins sort first.
         let of_local = self.by_origin.iter().take_while(|(origin, _)| matches!(origin, Origin::Local(_)));

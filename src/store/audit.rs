@@ -1,16 +1,15 @@
 //! Keeps the audit log: events in; one chained record each on disk, and pages of them, out.
 //!
-//! Read downwards: a [`Record`] is handed to [`Audit::record`], which never waits and never fails; an [`AuditWriter`]
-//! takes what has queued up and gives it to an [`AuditStorage`]; the storage puts each record behind the last one of
-//! the [`chain`]. What is not written is [counted](AuditCounters), and the next record that is written says how many
-//! are missing in front of it.
+//! Read downwards: [`Audit::record`] queues a [`Record`], never waits and never fails. An [`AuditWriter`] passes what is
+//! queued to an [`AuditStorage`], which appends each record to the [`chain`]. Records that could not be written are
+//! [counted](AuditCounters), and the next written record says how many are missing before it.
 //!
 //! ```text
 //! record ──► bounded queue ──► AuditWriter::batch ──► AuditStorage::append ──► audit.db
 //! page, prune ─────┘                 └──► answer
 //! ```
 //!
-//! In the daemon the handle is `Node::audit`; `daemon/audit.rs` makes the records.
+//! In the daemon the handle is `account.audit`; `daemon/account/audit.rs` makes the records.
 
 pub mod chain;
 mod file;
@@ -28,7 +27,7 @@ pub use page::{Filter, Page, Pruned, Query, page, prune};
 pub use place::{AuditOptions, AuditPlace};
 pub use record::{Finding, Kind, Record, short};
 
-/// What keeps the records: SQLite in the daemon, a simulated disk in the simulation.
+/// Stores the records: SQLite in the daemon, a simulated disk in the simulation.
 pub trait AuditStorage: Send + 'static {
     /// Puts records, each in canonical form, behind the last one: all of them or none.
     ///

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-/// Why the store could not do what it was asked to.
+/// Why an operation of the store failed.
 ///
 /// Its text names the file, so it is for the log and the terminal, never for the wire.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,18 +15,18 @@ pub struct StoreError {
     remedy: Option<&'static str>,
 }
 
-/// What can be done about a [`StoreError`].
+/// The remedy for a [`StoreError`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreErrorKind {
     /// Another process has the journal open.
     Locked,
-    /// There is no room on the disk, or a quota or a limit was met.
+    /// The disk is full, or a quota or a limit was reached.
     Full,
     /// The file, its folder or its file system may not be written.
     ReadOnly,
-    /// What is there is not what was acknowledged.
+    /// The content is not what was acknowledged.
     Corrupt,
-    /// The file is something else than a journal.
+    /// The file is not a journal.
     Foreign,
     /// A later capd wrote it.
     Newer {
@@ -37,7 +37,7 @@ pub enum StoreErrorKind {
     },
     /// There is no result in that row.
     Missing,
-    /// The change contradicts what is there: a row that is taken, or a result without its call. A fault of ours.
+    /// The change contradicts the content: a row that is in use, or a result without its call. This is a bug of capd.
     Conflict,
     /// The writer has ended.
     Closed,
@@ -46,12 +46,12 @@ pub enum StoreErrorKind {
 }
 
 impl StoreError {
-    /// An error of `kind` about the file `place`; `what` says in a few words what was found or refused.
+    /// An error of `kind` about the file `place`; `what` says briefly what was found or refused.
     pub fn new(kind: StoreErrorKind, place: impl fmt::Display, what: impl fmt::Display) -> Self {
         Self { kind, place: place.to_string().into(), what: what.to_string().into(), remedy: None }
     }
 
-    /// The same error with what its owner can do, where that is not what the kind says.
+    /// The same error with another remedy than its kind's.
     pub fn remedy(mut self, remedy: &'static str) -> Self {
         self.remedy = Some(remedy);
         self
@@ -62,7 +62,7 @@ impl StoreError {
         &self.what
     }
 
-    /// What can be done about it.
+    /// Its kind, which determines the remedy.
     pub fn kind(&self) -> StoreErrorKind {
         self.kind
     }

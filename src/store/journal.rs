@@ -1,7 +1,7 @@
-//! Hands work to the journal's writer: changes and tags in, outcomes and tags out.
+//! Passes changes with tags to the journal's writer, and returns outcomes with tags.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
@@ -10,7 +10,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::{Change, Row, Storage, StoreError, Writer};
 
-/// The journal's near end; cheap to clone. `T` is what its owner needs to know what an outcome was for.
+/// The handle of the journal; cheap to clone. `T` is the owner's tag for an outcome.
 pub struct Journal<T> {
     queue: mpsc::Sender<Item<T>>,
     shared: Arc<Shared<T>>,
@@ -23,21 +23,21 @@ pub(super) type Item<T> = Option<(Work, Asker<T>)>;
 pub(super) enum Asker<T> {
     /// The journal's owner, by this tag.
     Owner(T),
-    /// Whoever waits at the other end.
+    /// A waiter at the other end.
     Waits(oneshot::Sender<Outcome>),
 }
 
-/// What became of a piece of work: `Some` for [`Work::Read`].
+/// The outcome of a piece of work: `Some` for [`Work::Read`].
 pub type Outcome = Result<Option<Bytes>, StoreError>;
 
-/// A part of a journal's work that is not its owner's: whoever asks waits for the outcome, and no tag comes back.
+/// Work of a journal for callers other than its owner: the caller waits for the outcome, without a tag.
 pub trait Desk: Send + Sync {
     /// Queues `work`; never waits. The receiver has what became of it, unless the writer is gone.
     ///
     /// **Errors:** as [`Journal::submit`].
     fn ask(&self, work: Work) -> Result<oneshot::Receiver<Outcome>, Refused>;
 
-    /// A row that nothing stands in yet.
+    /// An unused row.
     fn next_row(&self) -> Row;
 }
 
@@ -54,47 +54,47 @@ impl<T: Send + 'static> Desk for Journal<T> {
     }
 }
 
-/// What the journal is asked for.
+/// A piece of work for the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Work {
     /// Make a change durable.
     Write(Change),
-    /// Give a recorded result back. It sees every [`Change::Finish`] submitted before it.
+    /// Read a recorded result. It sees every [`Change::Finish`] submitted before it.
     Read(Row),
-    /// Take off the disk what was forgotten before.
+    /// Remove forgotten rows from the disk.
     Tidy,
 }
 
-/// What became of one piece of work.
+/// The outcome of one piece of work.
 #[derive(Debug)]
 pub struct Done<T> {
     /// The tag it was submitted with.
     pub tag: T,
-    /// `Some` for [`Work::Read`]. On an error the change is not there, as far as is known.
+    /// `Some` for [`Work::Read`]. After an error, the change is not stored, as far as known.
     pub outcome: Result<Option<Bytes>, StoreError>,
 }
 
-/// Work that was not taken, given back.
+/// Work that was refused, returned.
 #[derive(Debug, PartialEq, Eq)]
 pub struct QueueFull<T> {
-    /// What was asked for.
+    /// The work.
     pub work: Work,
     /// Its tag.
     pub tag: T,
-    /// Why it was not taken.
+    /// Why it was refused.
     pub reason: Refused,
 }
 
-/// Why work was not taken.
+/// Why work was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// As much work waits as is allowed.
+    /// The queue is full.
     Full,
     /// The writer has ended.
     Closed,
 }
 
-/// What the writer did so far.
+/// Counters of the writer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Changes made durable.
@@ -103,6 +103,8 @@ pub struct Counters {
     pub commits: u64,
     /// Changes that failed.
     pub failures: u64,
+    /// Whether a kind of change failed last time.
+    pub is_failing: bool,
 }
 
 /// What both ends see.
@@ -113,12 +115,13 @@ pub(super) struct Shared<T> {
     changes: AtomicU64,
     commits: AtomicU64,
     failures: AtomicU64,
+    is_failing: AtomicBool,
 }
 
-/// A journal over `storage`, in two ends: the handle, and the writer that must [run](Writer::run_blocking).
+/// A journal over `storage`: its handle, and the writer, which must [run](Writer::run_blocking).
 ///
-/// `next_row` is the first row that is free ([`Loaded::next_row`](super::Loaded::next_row)), `queue_max` how much work
-/// may wait, at least one.
+/// `next_row` is the first free row ([`Loaded::next_row`](super::Loaded::next_row)), `queue_max` the capacity of the
+/// queue, at least one.
 pub fn journal<T, S>(storage: S, next_row: Row, queue_max: usize) -> (Journal<T>, Writer<T, S>)
 where
     T: Send + 'static,
@@ -132,14 +135,15 @@ where
         changes: AtomicU64::new(0),
         commits: AtomicU64::new(0),
         failures: AtomicU64::new(0),
+        is_failing: AtomicBool::new(false),
     });
     (Journal { queue, shared: Arc::clone(&shared) }, Writer::new(waiting, shared, storage))
 }
 
 impl<T: Send + 'static> Journal<T> {
-    /// Queues `work`; never waits. Work of one handle is done in the order it was submitted.
+    /// Queues `work`; never waits. Work of one handle is done in its order.
     ///
-    /// **Errors:** as much work waits as is allowed, or the writer has ended; the work is given back.
+    /// **Errors:** the queue is full, or the writer has ended; the work is returned.
     pub fn submit(&self, work: Work, tag: T) -> Result<(), QueueFull<T>> {
         match self.place() {
             Ok(place) => {
@@ -157,13 +161,13 @@ impl<T: Send + 'static> Journal<T> {
         })
     }
 
-    /// Ends the writer once it has done all that was submitted before; what is submitted later is refused.
+    /// Ends the writer after all work submitted before; later work is refused.
     pub async fn close(&self) {
         // A writer that has ended already needs no telling.
         let _ended = self.queue.send(None).await;
     }
 
-    /// Waits until there is an outcome, then appends all there are to `into`, in the order of commits.
+    /// Waits for an outcome, then appends all available ones to `into`, in the order of commits.
     ///
     /// One at a time may wait here. Nothing is lost when the future is dropped.
     pub async fn completed(&self, into: &mut Vec<Done<T>>) {
@@ -179,17 +183,18 @@ impl<T: Send + 'static> Journal<T> {
         }
     }
 
-    /// A row that nothing stands in yet.
+    /// An unused row.
     pub fn next_row(&self) -> Row {
         Row(self.shared.next_row.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// What the writer did so far.
+    /// Counters of the writer.
     pub fn counters(&self) -> Counters {
         Counters {
             changes: self.shared.changes.load(Ordering::Relaxed),
             commits: self.shared.commits.load(Ordering::Relaxed),
             failures: self.shared.failures.load(Ordering::Relaxed),
+            is_failing: self.shared.is_failing.load(Ordering::Relaxed),
         }
     }
 }
@@ -212,6 +217,11 @@ impl<T> Shared<T> {
     pub(super) fn count_commit(&self, changes: usize) {
         self.changes.fetch_add(changes as u64, Ordering::Relaxed);
         self.commits.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// What the log was told, for those who ask.
+    pub(super) fn set_failing(&self, is_failing: bool) {
+        self.is_failing.store(is_failing, Ordering::Relaxed);
     }
 
     pub(super) fn count_failure(&self, changes: usize) {

@@ -1,4 +1,4 @@
-//! Opens storages: a place in; open storages, with writers at work on them, out.
+//! Opens storages, and starts their writers.
 
 use std::io;
 use std::path::PathBuf;
@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use super::audit::{AuditOptions, AuditPlace, AuditStorage, AuditWriter};
 use super::{Options, Sqlite, Storage, StoreError, Thread, Writer, spawn};
 
-/// Where a sidecar's journal and audit log stand, and who runs their writers: files and threads, or a simulated disk and
-/// its tasks.
+/// The place of a sidecar's journal and audit log, and how their writers run: files and threads, or a simulated disk
+/// and its tasks.
 pub trait Medium {
     /// What keeps the journal's rows.
     type Storage: Storage;
@@ -40,7 +40,7 @@ pub trait Medium {
 pub struct Folder(PathBuf);
 
 impl Folder {
-    /// The journal of this folder.
+    /// The medium of this folder.
     pub fn new(folder: impl Into<PathBuf>) -> Self {
         Self(folder.into())
     }

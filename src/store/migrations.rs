@@ -1,6 +1,6 @@
-//! A database of an earlier schema in, one of the latest out.
+//! Migrates a database of an earlier schema to the latest.
 //!
-//! The list only grows: a text that a released capd has run is what journals in the field were made with.
+//! The list only grows: journals in the field were made with the texts of released versions.
 
 use rusqlite::{Connection, Result};
 

@@ -1,9 +1,9 @@
-//! Begun calls, their results, given calls and reservations in; the same after any crash out (PROTOCOL 8). What must be accounted for
-//! is another matter, with a file and a writer of its own: [`audit`].
+//! Keeps begun calls, their results, given calls and reservations through any crash (PROTOCOL 8). The audit log is
+//! separate, with its own file and writer: [`audit`].
 //!
-//! Read downwards: a [`Change`] is [submitted](Journal::submit) with a tag, the [`Writer`] takes what has queued up as
-//! one group and hands it to a [`Storage`], and the tags come back with their outcomes ([`Journal::completed`]). No
-//! outcome is handed out before its change is durable, so whoever waits for it may act on it.
+//! Read downwards: a [`Change`] is [submitted](Journal::submit) with a tag, the [`Writer`] groups queued changes and
+//! hands them to a [`Storage`], and the tags return with their outcomes ([`Journal::completed`]). An outcome is
+//! reported only after its change is durable, so its receiver may act on it.
 //!
 //! ```text
 //! submit ──► bounded queue ──► Writer::batch ──► Storage::commit ──► completed
@@ -37,14 +37,14 @@ pub use sqlite::{Options, Sqlite};
 pub use storage::Storage;
 pub use writer::{Batch, GROUP_CHANGES_MAX, Thread, Writer, spawn};
 
-/// A call's place in the journal. It grows, and is never given twice by one [`Journal`].
+/// A row of the journal. Its number grows, and one [`Journal`] never uses it twice.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Row(pub u64);
 
 /// One thing to write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// The call is about to be given to its provider.
+    /// The call is about to go to its provider.
     Begin(Begun),
     /// Its one result.
     Finish {
@@ -55,32 +55,32 @@ pub enum Change {
         /// When it finished. **Units:** milliseconds since the Unix epoch.
         finished_at_ms: u64,
     },
-    /// Caller's side: whom a call is given to, before it leaves.
+    /// Caller's side: the peer that gets a call, before it leaves.
     Give(Given),
-    /// Caller's side: whom calls of a capability go to, those made a while from then on too.
+    /// Caller's side: the peers that get calls of a capability, including those of a while ahead.
     Reserve {
         /// The reservation.
         reserved: Reserved,
-        /// The row of one that it takes the place of, in the same transaction.
+        /// The row of the reservation that it replaces, in the same transaction.
         replaces: Option<Row>,
     },
-    /// A key that our agent gave to a call, before the call leaves.
+    /// A key of this sidecar's agent for a call, before the call leaves.
     Key(Box<Keyed>),
     /// How the call of a key ended.
     Answer {
         /// The row of its [`Keyed`].
         row: Row,
-        /// What is to be told whoever gives the key again.
+        /// The answer for a repeated key.
         answer: Bytes,
     },
-    /// What stands in this row is not needed any more: the admission was withdrawn, or a later row holds the call.
+    /// This row is no longer needed: the admission was withdrawn, or a later row holds the call.
     Forget {
-        /// The row of a [`Begun`], a [`Given`], a [`Reserved`] or a [`Keyed`]; one that is not there is no error.
+        /// The row of a [`Begun`], a [`Given`], a [`Reserved`] or a [`Keyed`]; an absent one is no error.
         row: Row,
     },
-    /// The same, because its time has passed. It is remembered how far that went, since a clock may go back.
+    /// As `Forget`, because its time has passed. The store remembers the latest such time, since a clock may go back.
     Expire {
-        /// The row of a [`Begun`], a [`Given`] or a [`Reserved`]; one that is not there is no error.
+        /// The row of a [`Begun`], a [`Given`] or a [`Reserved`]; an absent one is no error.
         row: Row,
         /// A `ts + ttl` that has passed, not before the row's own. **Units:** milliseconds since the Unix epoch.
         expires_at_ms: u64,
@@ -92,9 +92,9 @@ pub enum Change {
 pub struct Begun {
     /// Its place.
     pub row: Row,
-    /// Its name.
+    /// Its key.
     pub key: Key,
-    /// What tells its body from another.
+    /// The digest of its body.
     pub body: BodyDigest,
     /// Its `ts + ttl`. **Units:** milliseconds since the Unix epoch.
     pub expires_at_ms: u64,
@@ -104,16 +104,16 @@ pub struct Begun {
     pub capability: Arc<str>,
 }
 
-/// A sidecar, and the journal that it remembers calls in: with another journal it is another replica. **Source:** PROTOCOL 8.
+/// A sidecar and its journal: with another journal it is another replica. **Source:** PROTOCOL 8.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replica {
     /// The sidecar.
     pub peer: Did,
-    /// Its journal; unknown of an older sidecar, which does not name it.
+    /// Its journal; unknown for an older sidecar, which does not name it.
     pub journal: Option<JournalId>,
 }
 
-/// A call of our own agent's, and whom it was given to.
+/// A call of this sidecar's agent, and the peer that got it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Given {
     /// Its place.
@@ -126,17 +126,17 @@ pub struct Given {
     pub expires_at_ms: u64,
 }
 
-/// A span of ids whose calls of one capability go to one peer without a row of their own. Of two that share an id, the
-/// one in the later row counts; a [`Given`] counts before both.
+/// A span of ids whose calls of one capability need no row of their own. Of two spans with the same id, the later row
+/// counts; a [`Given`] overrides both.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reserved {
     /// Its place.
     pub row: Row,
     /// The name of the capability.
     pub capability: Arc<str>,
-    /// The ids whose time is later than this. **Units:** milliseconds since the Unix epoch.
+    /// Ids with a later time than this. **Units:** milliseconds since the Unix epoch.
     pub after_ms: u64,
-    /// The ids whose time is not later than this. **Units:** milliseconds since the Unix epoch.
+    /// Ids up to this time. **Units:** milliseconds since the Unix epoch.
     pub until_ms: u64,
     /// The executors' sidecars.
     pub replicas: Vec<Replica>,
@@ -144,24 +144,24 @@ pub struct Reserved {
     pub expires_at_ms: u64,
 }
 
-/// A key of our own agent's, and the call that it stands for. **Source:** AGENT-API 3.
+/// An idempotency key of this sidecar's agent, and its call. **Source:** AGENT-API 3.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Keyed {
     /// Its place.
     pub row: Row,
     /// The SHA-256 of the key.
     pub key: [u8; 32],
-    /// The SHA-256 of what is called, and with which params.
+    /// The SHA-256 of the capability and the params.
     pub digest: [u8; 32],
     /// The invoke's id.
     pub id: MessageId,
-    /// What else the invoke says, so that it can be repeated as it was.
+    /// The other terms of the invoke, so that it can be repeated unchanged.
     pub terms: Bytes,
     /// The invoke's `ts + ttl`. **Units:** milliseconds since the Unix epoch.
     pub expires_at_ms: u64,
 }
 
-/// A key as it was left.
+/// A key from the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadedKey {
     /// The key.
@@ -170,23 +170,23 @@ pub struct LoadedKey {
     pub is_answered: bool,
 }
 
-/// All that a journal held when it was opened, in the order of rows; expired rows too.
+/// The content of a journal when it was opened, in the order of rows, including expired rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Loaded {
-    /// Calls of others that were begun here.
+    /// Calls of other agents that were begun here.
     pub calls: Vec<LoadedCall>,
-    /// Calls of our own agent that were given away.
+    /// Calls of this sidecar's agent that peers got.
     pub given: Vec<Given>,
-    /// Whom calls of our own agent may have been given to besides.
+    /// Reservations for further calls of this sidecar's agent.
     pub reserved: Vec<Reserved>,
-    /// Keys that our agent gave to calls.
+    /// Keys of this sidecar's agent.
     pub keys: Vec<LoadedKey>,
     /// The latest `ts + ttl` of [expired](Change::Expire) rows, 0 if there were none. **Units:** milliseconds since the
     /// Unix epoch.
     pub expired_ms: u64,
 }
 
-/// A call as it was left.
+/// A call from the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadedCall {
     /// The call.
@@ -195,7 +195,7 @@ pub struct LoadedCall {
     pub finished: Option<LoadedResult>,
 }
 
-/// What is known of a recorded result without reading it.
+/// A recorded result, without its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoadedResult {
     /// Its length. **Units:** bytes.
@@ -205,7 +205,7 @@ pub struct LoadedResult {
 }
 
 impl Change {
-    /// The row that it is about.
+    /// Its row.
     pub fn row(&self) -> Row {
         match self {
             Self::Begin(begun) => begun.row,
@@ -221,7 +221,7 @@ impl Change {
 }
 
 impl Loaded {
-    /// The first row that is free: what [`journal`] wants to count on from.
+    /// The first free row, for [`journal`].
     pub fn next_row(&self) -> Row {
         let calls = self.calls.iter().map(|call| call.begun.row);
         let given = self.given.iter().map(|given| given.row);

@@ -6,29 +6,29 @@ use capd_proto::ledger::Key;
 
 use super::{Begun, Given, Loaded, LoadedKey, LoadedResult, Reserved, Row};
 
-/// What was left behind, by what it asks for.
+/// The content of a journal, by the action that it needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovered {
     /// Rows to [forget](super::Change::Forget): a later row holds the same call, or a key's time has passed.
     pub superseded: Vec<Row>,
-    /// Rows to let [expire](super::Change::Expire): their `ts + ttl` has passed.
+    /// Rows to [expire](super::Change::Expire): their `ts + ttl` has passed.
     pub expired: Vec<Row>,
-    /// The latest `ts + ttl` that has expired, then and earlier; 0 if none has.
+    /// The latest expired `ts + ttl`, then and earlier; 0 if none.
     pub expired_ms: u64,
-    /// Calls that are answered from the journal when asked again.
+    /// Calls that are answered from the journal when repeated.
     pub finished: Vec<(Begun, LoadedResult)>,
-    /// Calls that were cut off: whether they took effect is unknown, so their one result is a 5902, and they are never
-    /// executed again.
+    /// Interrupted calls: nobody knows whether they took effect, so their one result is a 5902, and they never run
+    /// again.
     pub interrupted: Vec<Begun>,
-    /// Calls of our own agent, to be asked for only where they were given.
+    /// Calls of this sidecar's agent, to be repeated only at the peer that got them.
     pub given: Vec<Given>,
-    /// Whom such calls may have been given to besides, in the order of rows.
+    /// Reservations of such calls, in the order of rows.
     pub reserved: Vec<Reserved>,
-    /// Keys that our agent may give again.
+    /// Keys that this sidecar's agent may repeat.
     pub keys: Vec<LoadedKey>,
 }
 
-/// Sorts what a journal held at `now_ms`.
+/// Sorts the content of a journal at `now_ms`.
 ///
 /// Of several rows of one call the last counts: the ones before were withdrawn, and forgetting them failed.
 /// **Units:** milliseconds since the Unix epoch.

@@ -1,8 +1,9 @@
-//! Groups of changes in, one SQLite transaction each out: the storage of the daemon's journal (PROTOCOL 8).
+//! Stores the daemon's journal: groups of changes in, one SQLite transaction each out (PROTOCOL 8).
 //!
-//! Three files stand in one folder: `journal.db`, SQLite's log `journal.db-wal`, and `journal.mark`. [`Sqlite::open`]
-//! believes none of them before it has checked all: opened, a journal has every row that was ever acknowledged and not
-//! forgotten, byte for byte. A fourth, `last-journal`, tells one that was put back from a copy, which gets a new id.
+//! Three files belong together in one folder: `journal.db`, SQLite's log `journal.db-wal`, and `journal.mark`.
+//! [`Sqlite::open`] checks all three before it trusts any. An open journal has every row that was acknowledged and not
+//! forgotten, byte for byte. A fourth file, `last-journal`, detects a journal that was restored from a copy, which then
+//! gets a new id.
 
 mod damage;
 mod last;
@@ -22,7 +23,7 @@ use mark::MarkFile;
 use open::Files;
 use rows::Totals;
 
-/// A journal in SQLite. It has the files for itself until it is dropped.
+/// A journal in SQLite. It locks the files until it is dropped.
 #[derive(Debug)]
 pub struct Sqlite {
     connection: Connection,
@@ -37,10 +38,10 @@ pub struct Sqlite {
     loaded: Option<Loaded>,
 }
 
-/// What a journal may be tuned by.
+/// The options of a journal.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Bytes of a page, for a journal that is made; a power of two from 512 to 65,536.
+    /// Bytes of a page of a new journal; a power of two from 512 to 65,536.
     pub page_bytes: u32,
     /// Pages in the log before they are copied into the database.
     pub checkpoint_pages: u32,

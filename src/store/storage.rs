@@ -6,7 +6,7 @@ use capd_proto::ledger::JournalId;
 
 use super::{Change, Loaded, Row, StoreError};
 
-/// What keeps rows: SQLite in the daemon, a simulated disk in the simulation.
+/// Stores rows: SQLite in the daemon, a simulated disk in the simulation.
 pub trait Storage: Send + 'static {
     /// What names it. It stays the same for as long as nothing that was acknowledged has been lost.
     fn journal_id(&self) -> JournalId;

@@ -1,4 +1,4 @@
-//! The journal over a storage in memory: order, groups, refusals, and what a failing disk does to each kind of change.
+//! Tests the journal over a storage in memory: order, groups, refusals, and a failing disk for each kind of change.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -274,11 +274,11 @@ async fn counters_tell_changes_commits_and_failures() {
     }
     let batch = writer.batch().await.unwrap();
     writer.commit(batch);
-    assert_eq!(journal.counters(), Counters { changes: 0, commits: 0, failures: 3 });
+    assert_eq!(journal.counters(), Counters { changes: 0, commits: 0, failures: 3, is_failing: true });
     journal.submit(Work::Write(begin(1)), ()).unwrap();
     let batch = writer.batch().await.unwrap();
     writer.commit(batch);
-    assert_eq!(journal.counters(), Counters { changes: 1, commits: 1, failures: 3 });
+    assert_eq!(journal.counters(), Counters { changes: 1, commits: 1, failures: 3, is_failing: false });
 }
 
 #[tokio::test]

@@ -14,7 +14,7 @@ use super::journal::{Asker, Item, Shared};
 use super::{Change, Row, Storage, StoreError, StoreErrorKind, Work};
 use crate::fault::Faults;
 
-/// Takes what has queued up as one group, commits it, hands the outcomes back.
+/// Commits queued work as one group, and returns the outcomes.
 pub struct Writer<T, S: Storage> {
     queue: mpsc::Receiver<Item<T>>,
     shared: Arc<Shared<T>>,
@@ -59,6 +59,11 @@ impl Health {
         }
     }
 
+    /// Whether calls suffer: rows that stay longer than they need hurt nobody.
+    fn is_failing(&self) -> bool {
+        self.failing.iter().any(|kind| *kind != Kind::Removal)
+    }
+
     /// A group was not written as a whole because of `error`, nor were these changes by themselves.
     fn failed(&mut self, changes: &[Change], error: &StoreError) {
         self.well = 0;
@@ -83,7 +88,7 @@ impl Kind {
     }
 }
 
-/// Work that is done together.
+/// A batch of work.
 pub struct Batch<T>(Vec<(Work, Asker<T>)>);
 
 /// The thread of a writer.
@@ -118,7 +123,7 @@ impl Thread {
         Ok(Self { handle, faults, ended })
     }
 
-    /// Its panic, if it comes to that: the thread is gone then, and whatever is asked of it fails.
+    /// Its panic, if any: then the thread is gone, and all its work fails.
     pub fn faults(&self) -> &Faults {
         &self.faults
     }
@@ -128,8 +133,8 @@ impl Thread {
         &self.ended
     }
 
-    /// Waits for the end, which comes once the queue is empty after [`Journal::close`](super::Journal::close) or after
-    /// the last handle is dropped. It blocks.
+    /// Waits for the end of the thread, which comes once the queue is empty after
+    /// [`Journal::close`](super::Journal::close) or after the last handle is dropped. It blocks.
     pub fn join(self) {
         // A panic is reported, and goes no further than the thread's work.
         let _ended = self.handle.join();
@@ -141,8 +146,9 @@ impl<T: Send + 'static, S: Storage> Writer<T, S> {
         Self { queue, shared, storage, health: Health::default() }
     }
 
-    /// Waits for work and takes what there is, at most [`GROUP_CHANGES_MAX`]; `None` once the journal is
-    /// [closed](super::Journal::close), or every handle dropped, and the queue is empty. Nothing is lost when the future is dropped.
+    /// Waits for work and takes all of it, at most [`GROUP_CHANGES_MAX`]; `None` once the journal is
+    /// [closed](super::Journal::close), or every handle dropped, and the queue is empty. Nothing is lost when the
+    /// future is dropped.
     pub async fn batch(&mut self) -> Option<Batch<T>> {
         loop {
             let mut items = Vec::new();
@@ -163,10 +169,10 @@ impl<T: Send + 'static, S: Storage> Writer<T, S> {
         if work.is_empty() { None } else { Some(Batch(work)) }
     }
 
-    /// Commits `batch` and hands its outcomes out, in order.
+    /// Commits `batch` and returns its outcomes in order.
     ///
-    /// Reads come first, so that a row that is forgotten in the same group can still be read; only a read of a result
-    /// in the same group waits for it.
+    /// Reads come first, so a row that is forgotten in the same group can still be read. Only a read of a result in the
+    /// same group waits for it.
     pub fn commit(&mut self, batch: Batch<T>) {
         let mut changes = Vec::with_capacity(batch.0.len());
         let mut finished = HashSet::new();
@@ -245,6 +251,7 @@ impl<T: Send + 'static, S: Storage> Writer<T, S> {
         let mut outcomes = vec![Ok(()); changes.len()];
         let Err(error) = self.write_together(&changes) else {
             self.health.wrote(&changes);
+            self.shared.set_failing(self.health.is_failing());
             return outcomes;
         };
         let mut failed = Vec::new();
@@ -265,6 +272,7 @@ impl<T: Send + 'static, S: Storage> Writer<T, S> {
             }
         }
         self.health.failed(&failed, &error);
+        self.shared.set_failing(self.health.is_failing());
         outcomes
     }
 
@@ -334,8 +342,8 @@ fn parts(changes: Vec<Change>) -> [Vec<(usize, Change)>; 3] {
     [forget, finish, begin]
 }
 
-/// Most changes in one transaction. Ours: many times what queues up during one sync of a disk, and few enough that
-/// the first of a group does not wait long for the last.
+/// Most changes in one transaction. Ours: many more than queue up during one sync of a disk, and few enough that the
+/// first of a group does not wait long for the last.
 pub const GROUP_CHANGES_MAX: usize = 1_024;
 /// A group of so few changes is followed by one that is awaited alone; behind a larger one the next has queued up already.
 const GROUP_CHANGES_FEW: usize = 4;

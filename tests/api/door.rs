@@ -4,6 +4,10 @@ use crate::call::with_commands;
 use crate::http::Http;
 use crate::support::Sidecar;
 
+fn routes() -> serde_json::Value {
+    serde_json::from_str(include_str!("../../src/api/openapi.json")).unwrap()
+}
+
 fn token(sidecar: &Sidecar) -> String {
     let token = std::fs::read_to_string(sidecar.dir.join("state/token")).unwrap();
     format!("Bearer {}", token.trim())
@@ -72,6 +76,18 @@ fn what_a_form_can_send_is_not_taken() {
         let mut http = Http::unix(&sidecar.socket);
         let answer = http.post_with("/v1/call/org.example.echo", &[("Content-Type", kind)], "1");
         answer.problem(415, "refused");
+    }
+    // Every route that takes a body holds to it; the others say what they do take.
+    for (path, methods) in routes()["paths"].as_object().unwrap() {
+        let path = path.replace("{session}", "x").replace("{call}", "x").replace("{hash}", "x");
+        for method in ["POST", "PUT"] {
+            let takes = methods.get(method.to_lowercase()).is_some();
+            let mut http = Http::unix(&sidecar.socket);
+            http.ask(method, &path.replace(['{', '}'], ""), &[("Content-Type", "text/plain")], Some("1"));
+            let answer = http.answer();
+            answer.problem(if takes { 415 } else { 405 }, "refused");
+            assert_eq!(answer.field("allow").is_some(), !takes, "{method} {path}");
+        }
     }
     let mut http = Http::unix(&sidecar.socket);
     let charset = [("Content-Type", "application/json; charset=utf-8")];

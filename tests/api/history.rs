@@ -114,6 +114,7 @@ fn calls_of_both_sides_are_listed_newest_first_with_filters_and_pages() {
     assert_eq!(ids(&far.get("/v1/calls?state=running").json()), of(&[]));
     assert_eq!(ids(&far.get("/v1/calls?state=finished&since=1h").json()).len(), 5);
     assert_eq!(ids(&far.get("/v1/calls?since=2999-01-01T00:00:00Z").json()), of(&[]));
+    assert_eq!(ids(&far.get("/v1/calls?since=1066-10-14T09:00:00Z").json()).len(), 5);
     for (http, count) in [(&mut near, 3), (&mut far, 5)] {
         let (mut path, mut paged) = ("/v1/calls?limit=2".to_owned(), Vec::new());
         loop {

@@ -114,6 +114,35 @@ fn results_and_errors_of_keys_survive_a_kill() {
 }
 
 #[test]
+fn a_key_is_any_utf_8_and_nothing_else() {
+    let sidecar = crate::call::with_commands();
+    let key = "Auftrag-№17-für-😀";
+    assert_eq!(keyed(&sidecar, key, "org.example.echo", &json!(1)).field("capd-replayed"), None);
+    let again = keyed(&sidecar, key, "org.example.echo", &json!(1));
+    assert_eq!((again.status, again.field("capd-replayed")), (200, Some("true")));
+    let mut http = Http::unix(&sidecar.socket);
+    let fields = [("Idempotency-Key", "K")];
+    let mut bytes = crate::http::request("POST", "/v1/call/org.example.echo", &fields, Some("1"));
+    let at = bytes.windows(3).position(|part| part == b" K\r").unwrap();
+    bytes[at + 1] = 0xfc;
+    http.send(&bytes).unwrap();
+    let problem = http.answer().problem(400, "refused");
+    assert!(problem["detail"].as_str().unwrap().contains("not UTF-8"), "{problem}");
+}
+
+#[test]
+fn a_time_to_ask_about_a_call_is_neither_none_nor_beyond_30_days() {
+    let sidecar = Sidecar::start();
+    for ttl in ["0ms", "999ms", "0d", "31d", "2592001s", "1"] {
+        let mut http = Http::unix(&sidecar.socket);
+        let fields = [("Idempotency-Key", "k"), ("Capd-Ttl", ttl)];
+        let problem = http.post_with("/v1/call/org.example.late", &fields, "1").problem(400, "refused");
+        assert_eq!(problem["code"], 4001, "{ttl}: {problem}");
+        assert!(problem["detail"].as_str().unwrap().contains("1 second to 30 days"), "{problem}");
+    }
+}
+
+#[test]
 fn a_refusal_is_not_recorded() {
     let sidecar = Sidecar::start();
     keyed(&sidecar, "k", "org.example.late", &json!(1)).problem(404, "refused");

@@ -62,7 +62,19 @@ fn an_answer_comes_once_and_in_time() {
     for odd in [json!({}), json!({"result": 1, "error": {}}), json!([]), json!({"error": {"code": "x"}})] {
         agent.say(&id, "result", &odd).problem(400, "refused");
     }
-    agent.say(&id, "progress", &json!({"progress_pct": 101})).problem(400, "refused");
+    for odd in [
+        json!({}),
+        json!({"progress_pct": 101}),
+        json!({"progress_pct": 1, "eta_ms": 1}),
+        json!({"status_text": "begun", "eta_ms": -1}),
+        json!({"status_text": 1, "eta_ms": 1}),
+    ] {
+        agent.say(&id, "progress", &odd).problem(400, "refused");
+    }
+    // An integer is one however it is written.
+    for fine in [json!({"progress_pct": 40.0}), json!({"eta_ms": 7.0, "status_text": null})] {
+        assert_eq!(agent.say(&id, "progress", &fine).status, 204, "{fine}");
+    }
     agent.answer(&id, &json!(1));
     assert_eq!(call.join().unwrap().json(), json!(1));
     let again = agent.say(&id, "result", &json!({"result": 2})).problem(409, "refused");

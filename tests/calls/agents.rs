@@ -1,5 +1,7 @@
 //! Agents on a local link: one that calls and one that serves, each by raw frames.
 
+use std::path::Path;
+
 use ciborium::Value;
 
 use crate::support::{BytePeer, Message, Sidecar, field, map, set};
@@ -26,7 +28,12 @@ pub struct Caller {
 
 impl Caller {
     pub fn of(sidecar: &Sidecar) -> Self {
-        Self { link: BytePeer::open(&sidecar.socket), kept: Vec::new() }
+        Self::at(&sidecar.socket)
+    }
+
+    /// The same at this socket.
+    pub fn at(socket: &Path) -> Self {
+        Self { link: BytePeer::open(socket), kept: Vec::new() }
     }
 
     /// Sends CAP_INVOKE to whoever serves it, and returns its id.
@@ -106,7 +113,12 @@ pub struct Provider {
 impl Provider {
     /// Declares these descriptors; they are served when this returns.
     pub fn of(sidecar: &Sidecar, descriptors: Vec<Value>) -> Self {
-        let mut provider = Self { link: BytePeer::open(&sidecar.socket) };
+        Self::at(&sidecar.socket, descriptors)
+    }
+
+    /// The same at this socket.
+    pub fn at(socket: &Path, descriptors: Vec<Value>) -> Self {
+        let mut provider = Self { link: BytePeer::open(socket) };
         provider.declare(descriptors);
         provider
     }

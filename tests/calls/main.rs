@@ -2,7 +2,8 @@
 //!
 //! `agents` are callers and providers that speak raw frames on a local link, `peer` is a sidecar whose every word a test
 //! chooses. Read the tests in this order: `routes`, `choice`, `schemas`, `repair`, `drift`, `once`, `journal`, `memory`,
-//! `cancel`, `retry`, `dead`, `refused`, `process`, `order`, `listing`, `load`, `metrics`, `trust`, `stop`, `steady`, `audit`, `hashes`.
+//! `cancel`, `retry`, `dead`, `refused`, `process`, `order`, `listing`, `load`, `metrics`, `health`, `trust`, `stop`, `steady`, `apart`,
+//! `audit`, `hashes`.
 
 #![allow(clippy::unwrap_used, reason = "these are tests, though not all of it stands in a test function")]
 #![allow(unreachable_pub, reason = "it is no library: its callers stand beside it")]
@@ -15,6 +16,7 @@ mod agents;
 mod peer;
 
 mod access;
+mod apart;
 mod audit;
 mod cancel;
 mod choice;
@@ -23,6 +25,7 @@ mod dead;
 mod drift;
 mod faults;
 mod hashes;
+mod health;
 mod identity;
 mod journal;
 mod leaks;

@@ -137,8 +137,22 @@ impl Peer {
         self.try_connect(sidecar).unwrap()
     }
 
+    /// Opens a link to a sidecar that listens there.
+    pub fn connect_to(&self, at: std::net::SocketAddr) -> Arc<Link> {
+        self.try_connect_to(at).unwrap()
+    }
+
+    /// Closes a link at once.
+    pub fn close(&self, link: &Arc<Link>) {
+        link.close(CloseReason::Local("as told".to_owned()));
+        self.runtime.handle.block_on(link.closed());
+    }
+
     pub fn try_connect(&self, sidecar: &Sidecar) -> Result<Arc<Link>, ConnectError> {
-        let at = sidecar.quic.unwrap();
+        self.try_connect_to(sidecar.quic.unwrap())
+    }
+
+    fn try_connect_to(&self, at: std::net::SocketAddr) -> Result<Arc<Link>, ConnectError> {
         let address = Address { transport: Transport::Quic, host: at.ip().to_string(), port: at.port() };
         self.runtime.handle.block_on(connect(&self.host, &address, None))
     }

@@ -11,19 +11,40 @@ mod shown;
 
 use std::io::Write as _;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use page::{Example, Page};
 use session::Session;
 use shown::{Gaps, Values};
 
+use crate::support::PATIENCE;
+
+/// Programs that examples use and that a machine may lack.
+const PROGRAMS: [&str; 2] = ["curl", "python3"];
+
 /// Runs one page in a fresh home. Fails with all its examples that went wrong, not only with the first.
 fn run(name: &str) {
     let page = Page::read(name);
+    let mut programs =
+        PROGRAMS.iter().filter(|program| page.examples.iter().any(|example| example.names(program)));
+    if let Some(missing) = programs.find(|program| !session::has_program(program)) {
+        let note = format!("{name}: NOT RUN, because there is no {missing}\n");
+        return std::io::stderr().write_all(note.as_bytes()).unwrap();
+    }
     let mut session = Session::start();
     let mut values = Values::default();
     let mut failures = Vec::new();
+    let mut is_starting = false;
     for example in &page.examples {
-        if let Err(failure) = play(example, &mut session, &mut values) {
+        let mut outcome = play(example, &mut session, &mut values);
+        let deadline = Instant::now() + PATIENCE;
+        // A reader takes longer to type than what the command before has begun takes to start.
+        while is_starting && !example.shown.is_empty() && outcome.is_err() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(50));
+            outcome = play(example, &mut session, &mut values);
+        }
+        is_starting = example.is_in_background();
+        if let Err(failure) = outcome {
             failures.push(format!("{name}:{}: $ {}\n{failure}", example.line, example.command));
         }
     }

@@ -16,9 +16,19 @@ pub(super) struct Example {
 }
 
 impl Example {
+    /// Whether the command goes on beside the ones that follow it.
+    pub(super) fn is_in_background(&self) -> bool {
+        self.command.ends_with('&')
+    }
+
+    /// Whether the command needs a program, by its name in it.
+    pub(super) fn names(&self, program: &str) -> bool {
+        self.command.split(|char: char| !char.is_alphanumeric()).any(|word| word == program)
+    }
+
     /// Whether the command goes on until it is ended, so that a reader gives it a terminal of its own.
     pub(super) fn runs_until_ended(&self) -> bool {
-        let has_other_end = self.command.ends_with('&') || self.command.contains("--help");
+        let has_other_end = self.is_in_background() || self.command.contains("--help");
         !has_other_end
             && ["capd run", "capd dev", "capctl serve"].iter().any(|words| {
                 self.command.strip_prefix(words).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
@@ -52,6 +62,7 @@ impl Page {
             match info {
                 "" | "console" => page.examples.extend(examples(&block, at + 2)),
                 "text" => page.left_out += commands,
+                "python" | "toml" if commands == 0 => page.examples.extend(saved(&block, at + 2)),
                 // A shell script, to be read or pasted as a whole.
                 "sh" => page.left_out += block.len(),
                 _ => assert_eq!(
@@ -64,6 +75,16 @@ impl Page {
         }
         page
     }
+}
+
+/// What a reader does with a file that says its name in its first line, such as `# shout.py`: saves it.
+fn saved(block: &[&str], line: usize) -> Option<Example> {
+    let name = block.first()?.strip_prefix("# ")?;
+    if !name.ends_with(".py") && !name.ends_with(".toml") || name.contains([' ', '/']) {
+        return None;
+    }
+    let command = format!("cat > {name} <<'END OF FILE'\n{}\nEND OF FILE", block.join("\n"));
+    Some(Example { line, command, shown: String::new(), interrupted: false })
 }
 
 /// The examples of a block whose first line is number `first` of its page.
@@ -114,7 +135,8 @@ fn here_document(command: &str) -> Option<String> {
 #[test]
 fn a_page_is_read_command_by_command() {
     let text = "# Page\n\n```\ncapctl id\n```\n\n```console\n$ cat > a <<EOF\nx = 1\n$ EOF\nEOF\n$ capctl id\ndid:key:z\n\n\
-                $ capd run --config \\\n  a\nready\n^C\n```\n\n```text\n$ cargo build\n```\n\n```sh\ncargo test\n```\n";
+                $ capd run --config \\\n  a\nready\n^C\n```\n\n```text\n$ cargo build\n```\n\n```sh\ncargo test\n```\n\n\
+                ```python\n# a.py\nprint(1)\n```\n\n```python\nprint(2)\n```\n";
     let page = Page::parse("a.md", text);
     assert_eq!(page.left_out, 2);
     let example = |line, command: &str, shown: &str, interrupted| Example {
@@ -127,7 +149,11 @@ fn a_page_is_read_command_by_command() {
         example(8, "cat > a <<EOF\nx = 1\n$ EOF\nEOF", "", false),
         example(12, "capctl id", "did:key:z", false),
         example(15, "capd run --config \\\n  a", "ready", true),
+        example(30, "cat > a.py <<'END OF FILE'\n# a.py\nprint(1)\nEND OF FILE", "", false),
     ];
     assert_eq!(page.examples, expected);
-    assert_eq!(page.examples.iter().map(Example::runs_until_ended).collect::<Vec<_>>(), [false, false, true]);
+    assert_eq!(
+        page.examples.iter().map(Example::runs_until_ended).collect::<Vec<_>>(),
+        [false, false, true, false]
+    );
 }

@@ -40,8 +40,12 @@ impl Session {
         for dir in [&home, &tmp, &commands] {
             std::fs::create_dir(dir).unwrap();
         }
-        let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
-        std::os::unix::fs::symlink(examples, home.join("examples")).unwrap();
+        for folder in ["examples", "sdk"] {
+            let folder_here = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+            std::os::unix::fs::symlink(folder_here, home.join(folder)).unwrap();
+        }
+        // Its progress is for a terminal, and a page shows what a reader's terminal shows at the end.
+        std::fs::write(home.join(".curlrc"), "no-progress-meter\n").unwrap();
         let mut shell = shell(&home, &tmp).spawn().unwrap();
         let stdout = BufReader::new(shell.stdout.take().unwrap());
         let (sender, lines) = channel();
@@ -182,12 +186,21 @@ fn shell(home: &Path, tmp: &Path) -> Command {
     shell.args(["--noprofile", "--norc", "-c", "exec 2>&1 bash --noprofile --norc"]);
     shell.env_clear().env("PATH", std::env::join_paths(dirs).unwrap());
     shell.env("HOME", home).env("TMPDIR", tmp).env("LANG", "C.UTF-8").current_dir(home);
+    // The Python SDK counts as installed.
+    let sdk = Path::new(env!("CARGO_MANIFEST_DIR")).join("sdk/python/src");
+    shell.env("PYTHONPATH", sdk).env("PYTHONDONTWRITEBYTECODE", "1");
     if rustix::process::geteuid().is_root() {
         // Pages are for readers who are not root.
         shell.env("CAPD_PROCESS__ALLOW_ROOT", "on");
     }
     shell.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit()).process_group(0);
     shell
+}
+
+/// Whether the shell finds a program.
+pub(super) fn has_program(name: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|dir| dir.join(name).is_file())
 }
 
 /// An address on loopback that no other session has, so that the ports which pages name are free.

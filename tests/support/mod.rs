@@ -19,7 +19,7 @@ use std::time::Duration;
 pub use byte_peer::{
     AMP_MESSAGE, BytePeer, Frame, HANDSHAKE, Message, PING, decode, encode, field, map, set,
 };
-pub use sidecar::{Setup, Sidecar};
+pub use sidecar::{ALLOW_ALL, Setup, Sidecar};
 
 /// Longest wait for anything that should come at once; only a failing test waits this long.
 pub const PATIENCE: Duration = Duration::from_secs(30);

@@ -1,6 +1,6 @@
-//! Stands in for peer links where the feature `peer` is off: types without a value, so that a link is never of QUIC.
+//! Replaces peer links if the feature `peer` is off: types without values, so no link can be a QUIC link.
 //!
-//! Each has what the rest of the crate asks of the real one, and nothing here can ever run.
+//! Each type has the interface that the rest of the crate uses, and no value of it can exist.
 
 /// The parts of quinn that a link holds.
 pub(super) mod quinn {

@@ -1,4 +1,4 @@
-//! Addresses of those who connect in; whom each counts as, and whether it connects too often, out.
+//! Decides for each connecting address which bucket it counts to, and whether it connects too often.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::{IpAddr, SocketAddr};

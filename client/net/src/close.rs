@@ -1,17 +1,17 @@
-//! Errors of every stage in, why a link closes out: what the peer is told and what the rest of the daemon is told.
+//! Explains why a link closes: an error of any stage in; what the peer is told and what the daemon is told, out.
 
 use capd_proto::code::Code;
 use capd_proto::envelope::EnvelopeError;
 use capd_proto::frame::{ErrorFrame, FrameError, PayloadError};
 use capd_proto::message::BodyError;
 
-/// A breach of the protocol that a link does not survive: what the peer is told in an ERROR frame.
+/// A violation of the protocol that ends the link, as reported to the peer in an ERROR frame.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{code}: {message}")]
 pub struct Fault {
     /// The wire code.
     pub code: Code,
-    /// Why, in words that quote no secret.
+    /// The reason, without secrets.
     pub message: String,
 }
 
@@ -88,10 +88,10 @@ pub enum CloseReason {
     /// The peer sent an ERROR frame.
     #[error("the peer reported {0}")]
     PeerFault(Fault),
-    /// This side did not let the peer in.
+    /// This side refused the peer.
     #[error("refused: {0}")]
     Refused(String),
-    /// The peer did not let this side in.
+    /// The peer refused this side.
     #[error("refused by the peer: {0}")]
     RefusedByPeer(String),
     /// Handshake and HELLO did not finish in time.
@@ -100,10 +100,10 @@ pub enum CloseReason {
     /// Nothing was heard of the peer for the idle timeout.
     #[error("the peer fell silent")]
     Silent,
-    /// Somebody waited for the peer, and it answered no PING in time.
+    /// Something waited for the peer, and it answered no PING in time.
     #[error("the peer did not answer a PING in time")]
     Dead,
-    /// The peer ended the connection in good order.
+    /// The peer ended the connection in an orderly way.
     #[error("the peer closed the link")]
     PeerClosed,
     /// The connection broke.

@@ -1,4 +1,4 @@
-//! A QUIC connection or stream in; the next stream, the bytes written, and the reason of its end out.
+//! Wraps a QUIC connection or stream: the next stream, the bytes written, and the reason of its end.
 
 use std::io;
 

@@ -1,14 +1,14 @@
-//! Keys with a deadline each in, the earliest out. It holds no clock: deadlines are numbers that whoever asks made.
+//! Orders keys by deadline and yields the earliest. It holds no clock: its callers supply the times.
 
 use std::collections::{BTreeSet, VecDeque};
 
-/// Deadlines of those that wait, in order; who waits, and until when, is kept by whoever owns this.
+/// Deadlines in order. The owner of this queue keeps the waiting keys and their deadlines.
 ///
-/// Most come in order and are done with long before they pass, so they queue, and what no longer waits stays in the queue
-/// until it is at its front, or is most of it.
+/// Most deadlines arrive in order and are finished long before they pass. So they queue, and a finished one stays in
+/// the queue until it reaches the front, or until most of the queue is finished.
 #[derive(Debug)]
 pub struct Deadlines<K> {
-    /// In order; one that waits is at the front.
+    /// In order, with a waiting key at the front.
     queue: VecDeque<(u64, K)>,
     /// Those that came after a later one.
     early: BTreeSet<(u64, K)>,
@@ -24,7 +24,7 @@ impl<K: Clone + Ord> Deadlines<K> {
         }
     }
 
-    /// Lets go of one that no longer waits. Of each other, `waits` tells whether it does; there are `waiting` that do.
+    /// Removes a key that no longer waits. `waits` tells whether another key waits; `waiting` is how many do.
     pub fn remove(&mut self, deadline_ms: u64, key: &K, waiting: usize, waits: impl Fn(u64, &K) -> bool) {
         if !self.early.is_empty() {
             self.early.remove(&(deadline_ms, key.clone()));
@@ -45,7 +45,7 @@ impl<K: Clone + Ord> Deadlines<K> {
         firsts.min_by_key(|(deadline_ms, _)| *deadline_ms).map(|(deadline_ms, key)| (*deadline_ms, key))
     }
 
-    /// Takes out the earliest, if it is not after `now_ms`; its key waits for none from then on. As to `waits`, see
+    /// Takes the earliest, if it is not after `now_ms`; its key then waits no more. For `waits` see
     /// [`Deadlines::remove`].
     pub fn take_due(&mut self, now_ms: u64, waits: impl Fn(u64, &K) -> bool) -> Option<K> {
         let (first_ms, _) = self.first()?;
@@ -60,7 +60,7 @@ impl<K: Clone + Ord> Deadlines<K> {
         due
     }
 
-    /// The keys of those that wait, in the order of their deadlines.
+    /// The waiting keys, in the order of their deadlines.
     pub fn keys(&self, waits: impl Fn(u64, &K) -> bool) -> Vec<K> {
         let queued = self.queue.iter().filter(|(deadline_ms, key)| waits(*deadline_ms, key));
         let mut all: Vec<_> = queued.chain(&self.early).collect();

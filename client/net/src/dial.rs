@@ -1,4 +1,4 @@
-//! Where a peer may be reached, and why no link came about; `keep` tries the addresses, again and again.
+//! Describes the addresses of a peer, and why no link to it exists; `keep` dials them again and again.
 
 #[cfg(feature = "peer")]
 mod keep;
@@ -13,7 +13,7 @@ pub use keep::{Dialling, connect, keep_connected};
 
 use super::close::CloseReason;
 
-/// What carries the bytes of a peer link.
+/// The transport of a peer link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Transport {
     /// QUIC.
@@ -22,12 +22,12 @@ pub enum Transport {
     Tcp,
 }
 
-/// Where a peer may be reached.
+/// An address of a peer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Address {
-    /// What carries the bytes.
+    /// The transport.
     pub transport: Transport,
-    /// An IP address, or a name to look up each time.
+    /// An IP address, or a name that is resolved each time.
     pub host: String,
     /// The port.
     pub port: u16,
@@ -46,26 +46,26 @@ impl fmt::Display for Address {
     }
 }
 
-/// Why no link came about.
+/// Why a link could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// The connection could not be made, or broke, before the link's own handshake.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// Somebody else answered at the address.
+    /// Another peer answered at the address.
     #[error("{found} answered in place of {expected}")]
     WrongPeer {
-        /// Whom we wanted.
+        /// The expected peer.
         expected: Did,
-        /// Whose key it was.
+        /// The peer that answered.
         found: Did,
     },
-    /// The unix socket is somebody else's.
+    /// The unix socket belongs to another user.
     #[error("the socket was opened by user {owner}, not by root or by user {own}, who connects")]
     Owner {
-        /// Who listens.
+        /// The user id that listens.
         owner: u32,
-        /// Who connects.
+        /// The user id that connects.
         own: u32,
     },
     /// The link closed before it was open.

@@ -1,8 +1,8 @@
-//! A connection in, an open link and its end out: the one loop that reads, handles, drains and writes.
+//! Drives one connection from its opening to its end: the only loop that reads, handles, drains and writes.
 //!
-//! One task per link holds the machine of `capd-proto` and the control stream (or the one byte stream). It decodes
-//! frames to typed inputs, encodes the machine's outputs, and keeps its deadline. Once the link is open, messages pass
-//! the machine by: they go to the service as they came.
+//! One task per link holds the machine of `capd-proto` and the control stream (or the only byte stream). It decodes
+//! frames to typed inputs, encodes the machine's outputs, and keeps its deadline. Once the link is open, messages
+//! bypass the machine: they go to the service as they came.
 
 use std::io;
 use std::pin::pin;

@@ -1,6 +1,6 @@
 //! Judges an exchange stream that a peer opens before the link is open: the header of its first frame in, a fault out.
 //!
-//! Nothing of the stream is kept but these bytes. **Source:** PROTOCOL 4.
+//! Only these bytes of the stream are kept. **Source:** PROTOCOL 4.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Requests in, exchange streams out: which QUIC stream a message takes, and the task that serves each stream.
+//! Chooses the QUIC stream of each message, and runs the task that serves each stream.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,8 +1,8 @@
 //! Collects panics: the first one goes to the program that runs the sidecar.
 //!
-//! A part that panicked is gone, and every task that waits for it would wait for ever. So no part may be lost in
-//! silence. Everything that runs for a sidecar runs [guarded](Faults::guard). The program that runs the sidecar awaits
-//! its [`Faults`] and restarts it. A program that is only a sidecar reports every panic of its process: [`of_process`].
+//! A task that panicked is gone, and every task that waits for it would wait forever. So no task may fail in silence.
+//! Everything that runs for a sidecar runs [guarded](Faults::guard). The program that runs the sidecar awaits its
+//! [`Faults`] and restarts it. A program that is only a sidecar reports every panic of its process: [`of_process`].
 
 use std::any::Any;
 use std::backtrace::{Backtrace, BacktraceStatus};
@@ -17,10 +17,10 @@ use std::thread;
 use pin_project_lite::pin_project;
 use tokio_util::sync::CancellationToken;
 
-/// A panic, as far as it is known.
+/// A panic.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fault {
-    /// What it said; cut to [`TEXT_CHARS_MAX`].
+    /// Its message; cut to [`TEXT_CHARS_MAX`].
     pub text: String,
     /// File, line and column; known to a [hook](of_process) only.
     pub location: Option<String>,
@@ -68,7 +68,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// The panics of a group of tasks and threads, of which the first counts. Clones are one group.
+/// Collects the panics of a group of tasks and threads; the first one counts. Clones are one group.
 #[derive(Clone, Debug, Default)]
 pub struct Faults(Arc<Shared>);
 
@@ -81,7 +81,7 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     first: Option<Fault>,
-    /// Who is told besides.
+    /// Another group that is also told.
     forward: Option<Faults>,
 }
 
@@ -106,7 +106,7 @@ impl Faults {
         self.state().first.clone()
     }
 
-    /// Tells `others` of the panics of this group too, of one that there has been as well.
+    /// Reports the panics of this group to `others` too, including an earlier one.
     pub fn forward(&self, others: &Self) {
         let first = {
             let mut state = self.state();
@@ -123,7 +123,7 @@ impl Faults {
         Guarded { work, faults: self.clone() }
     }
 
-    /// Does `work`; `None` when it panicked, which is reported.
+    /// Runs `work`; `None` if it panicked, which is reported.
     pub fn catch<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
         catch_unwind(AssertUnwindSafe(work)).map_err(|payload| self.caught(&*payload)).ok()
     }
@@ -155,7 +155,7 @@ impl Faults {
 }
 
 pin_project! {
-    /// Work whose panic is reported, and ends it.
+    /// A future whose panic is reported and ends it.
     #[derive(Debug)]
     pub struct Guarded<F> {
         #[pin]
@@ -180,10 +180,10 @@ impl<F: Future> Future for Guarded<F> {
     }
 }
 
-/// Has every panic of this process logged and reported instead of printed, whichever thread or library it comes from.
+/// Logs and reports every panic of this process instead of printing it, from any thread or library.
 ///
-/// `logged` is called between the two: a second panic on the way ends the process at once, and the line should be out by
-/// then. For a program's own use: there is one such hook in a process.
+/// `logged` is called in between: a second panic meanwhile ends the process at once, and the line must be written by
+/// then. Only for programs: a process has one such hook.
 pub fn of_process(logged: impl Fn() + Send + Sync + 'static) -> Faults {
     let faults = Faults::new();
     let group = faults.clone();
@@ -204,7 +204,7 @@ pub fn of_process(logged: impl Fn() + Send + Sync + 'static) -> Faults {
 
 /// Whether panics are logged before those who catch them see them.
 static IS_HOOKED: AtomicBool = AtomicBool::new(false);
-/// Characters kept of what a panic says.
+/// Characters kept of a panic's message.
 pub const TEXT_CHARS_MAX: usize = 1_000;
 
 #[cfg(test)]

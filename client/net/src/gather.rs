@@ -1,5 +1,5 @@
-//! Signed messages of all streams of a link in, those that came in one turn of the runtime together out: their signatures
-//! are checked in one sum, of which each takes less the more there are.
+//! Batches the signed messages that arrive on all streams of a link within one turn of the runtime, so that their
+//! signatures are verified together, which costs less for each.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -1,7 +1,7 @@
-//! Frames of an opening link in, the machine's inputs out, and its outputs back to frames: HANDSHAKE and HELLO.
+//! Translates the frames of an opening link, HANDSHAKE and HELLO, to inputs of the machine, and its outputs to frames.
 //!
-//! What the machine cannot judge is judged here: whether the token fits, whether the owner admits the newcomer, and
-//! whether a HELLO's envelope is good and from whom it must be (PROTOCOL 2, 4, 5).
+//! It also makes the checks that the machine cannot make: whether the token fits, whether the owner admits the peer,
+//! and whether a HELLO's envelope is valid and of the right sender (PROTOCOL 2, 4, 5).
 
 use std::borrow::Cow;
 use std::net::SocketAddr;

@@ -1,7 +1,7 @@
-//! Local connections that have not finished HELLO in, in the order in which they came; the oldest ended for a newcomer.
+//! Queues local connections that have not finished HELLO, and ends the oldest for a new one.
 //!
-//! Whoever may connect is the agent's own user, or has a loopback port to try: connections that say nothing must not keep
-//! the agent from its sidecar until their time is up.
+//! Only the agent's own user can connect, or a process that tries the loopback port. Connections that stay silent must
+//! not keep the agent from its sidecar until they time out.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};

@@ -1,4 +1,4 @@
-//! Settings, identity, a system and a service in, what every link of this process shares out: permits, tasks, shutdown.
+//! Holds what every link of this process shares: settings, identity, permits, tasks, shutdown.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -25,7 +25,7 @@ use super::{Service, connection, quinn};
 #[cfg(feature = "peer")]
 use super::{key_file::Seed, tls::CredentialsError};
 
-/// Where links of one process meet: each is opened for its service and ends with it.
+/// The links of one process: each is opened for its service and ends with it.
 pub struct Host {
     pub(super) settings: Settings,
     pub(super) system: System,
@@ -43,11 +43,11 @@ pub struct Host {
     /// Local links that are opening.
     half_open: Arc<HalfOpen>,
     handshakes: Option<Handshakes>,
-    /// Peers' links that are opening, by where they come from.
+    /// Peers' links that are opening, by origin.
     opening: Arc<Tally<Origin>>,
-    /// Links that peers opened, by whose they are.
+    /// Links that peers opened, by peer.
     opened: Arc<Tally<Did>>,
-    /// What answers the agent's HTTP requests.
+    /// The front that answers the agent's HTTP requests.
     front: OnceLock<Arc<dyn Front>>,
 }
 
@@ -99,7 +99,7 @@ pub(super) struct Permits {
 /// The right to be opening.
 pub(super) struct OpeningPermit {
     _opening: OwnedSemaphorePermit,
-    /// Of a peer, who is known by its address alone.
+    /// Of a peer known only by its address.
     _origin: Option<Claim<Origin>>,
     /// Of a local connection, which may have to make room.
     pub(super) place: Option<Place>,
@@ -178,7 +178,7 @@ impl Host {
         }
     }
 
-    /// Takes no more links, stops dialling, and drains the links there are; [`Host::ended`] says when that is done.
+    /// Accepts no more links, stops dialling, and drains open links; [`Host::ended`] waits for that.
     pub fn shut_down(&self) {
         self.shutdown.cancel();
         self.tasks.close();
@@ -193,9 +193,9 @@ impl Host {
         }
     }
 
-    /// Answers HTTP requests on local listeners with `front` from here on; there is one, the first.
+    /// Answers HTTP requests on local listeners with `front` from here on; only the first call counts.
     ///
-    /// It must not hold this host: that would keep both for ever.
+    /// It must not hold this host: that would keep both forever.
     pub fn answer_http(&self, front: Arc<dyn Front>) {
         let _first = self.front.set(front);
     }
@@ -211,12 +211,12 @@ impl Host {
         self.quic.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How often a bound of its links refused or cut off something.
+    /// How often a limit of its links refused or cut off something.
     pub fn refusals(&self, limit: Limit) -> u64 {
         self.meter.refusals(limit)
     }
 
-    /// How full the bounds of its links are.
+    /// The use of the limits of its links.
     pub fn levels(&self) -> Levels {
         let ((peers, peers_opening), (locals, locals_opening)) = (self.peers.used(), self.locals.used());
         Levels {

@@ -1,7 +1,7 @@
-//! A local connection that has not spoken in; a link, or HTTP requests for whoever answers them, out.
+//! Tells frames and HTTP apart on a new local connection: a link, or HTTP requests for the API, out.
 //!
-//! One socket speaks both. A frame begins with the high byte of its length, which is 0 for every frame that is taken
-//! (PROTOCOL 3), and a request of HTTP/1.1 with the first letter of its method.
+//! One socket carries both. A frame begins with the high byte of its length, which is 0 for every accepted frame
+//! (PROTOCOL 3). An HTTP/1.1 request begins with the first letter of its method.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -24,7 +24,7 @@ use super::local::{self, Token};
 use super::meter::Limit;
 use super::socket;
 
-/// What answers HTTP requests of the agent's.
+/// Answers HTTP requests of the agent.
 pub trait Front: Send + Sync + 'static {
     /// Serves one connection until it ends.
     fn serve(&self, connection: Connection) -> Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -34,29 +34,29 @@ pub trait Front: Send + Sync + 'static {
 pub struct Connection {
     /// Its bytes.
     pub stream: Box<dyn Stream>,
-    /// What is known of its other end.
+    /// Its other end.
     pub visitor: Arc<Visitor>,
 }
 
 /// The other end of a connection, which counts as a local link until this is dropped.
 pub struct Visitor {
-    /// What each request must show; none on a unix socket, whose mode is the permission.
+    /// The token that each request must show; none on a unix socket, whose mode is the permission.
     pub token: Option<Token>,
-    /// Set when it has to make room for others before it has shown a request.
+    /// Set when it must close for others before it has sent a request.
     pub given_up: CancellationToken,
-    /// Set when the sidecar stops: no further request is taken.
+    /// Set when the sidecar stops: no further request is accepted.
     pub shutdown: CancellationToken,
     opening: Mutex<Option<OpeningPermit>>,
     _permits: Permits,
 }
 
 impl Visitor {
-    /// It has shown the head of a request: it no longer counts as half open.
+    /// Records that it sent the head of a request: it no longer counts as half open.
     pub fn opened(&self) {
         drop(self.opening().take());
     }
 
-    /// Whether it has not shown one yet.
+    /// Whether it has not sent one yet.
     pub fn is_opening(&self) -> bool {
         self.opening().is_some()
     }

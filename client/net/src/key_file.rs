@@ -1,7 +1,7 @@
-//! A path in, the identity's seed out: the key file is made on first start and only read afterwards.
+//! Reads the identity's seed from its file, which the first start makes.
 //!
-//! **Shape:** 64 lowercase hexadecimal digits and a newline, mode 0600. The seed is all there is to an identity:
-//! the DID, the envelope signatures and the TLS certificate all follow from it (PROTOCOL 2).
+//! **Shape:** 64 lowercase hexadecimal digits and a newline, mode 0600. The seed is the whole identity: the DID, the
+//! envelope signatures and the TLS certificate all follow from it (PROTOCOL 2).
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -30,7 +30,7 @@ impl Seed {
         Ok(Self(bytes))
     }
 
-    /// The identity this seed makes.
+    /// The identity of this seed.
     pub fn identity(&self) -> Identity {
         Identity::from_seed(self.0)
     }
@@ -55,7 +55,7 @@ pub enum KeyFileError {
     Io {
         /// The key file.
         path: PathBuf,
-        /// What was tried.
+        /// The attempted action.
         action: &'static str,
         /// What the system said.
         source: io::Error,
@@ -76,7 +76,7 @@ pub enum KeyFileError {
     },
 }
 
-/// Reads the seed at `path`, making the file first when there is none. Two starts at once agree on one seed.
+/// Reads the seed at `path`; makes the file first if there is none. Two starts at once agree on one seed.
 ///
 /// **Errors:** [`KeyFileError`]; an existing file is never replaced, however broken it is.
 pub fn load_or_create(path: &Path) -> Result<Seed, KeyFileError> {

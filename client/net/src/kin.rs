@@ -1,21 +1,21 @@
-//! Process ids in; whose children they are, as `/proc` tells it, out.
+//! Tells from `/proc` whether a process descends from this one.
 
 use std::fs;
 
-/// How a process is related to this one.
+/// The relation of a process to this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kin {
-    /// This process started it, or one that did.
+    /// This process or one of its descendants started it.
     Descendant,
-    /// This process itself, or one that it did not start.
+    /// This process itself, or an unrelated one.
     Other,
-    /// It has ended, so that nobody can say.
+    /// It has ended, so the relation is unknown.
     Gone,
 }
 
-/// How the process `pid` is related to this one.
+/// The relation of the process `pid` to this one.
 ///
-/// A process whose parent has ended has the next one above that takes orphans: this process, where it is one that does.
+/// An orphan belongs to the next ancestor that adopts orphans: this process, if it does so.
 pub fn kin(pid: i32) -> Kin {
     let own = own();
     if pid == own {
@@ -53,7 +53,7 @@ fn parent(pid: i32) -> Option<i32> {
     stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
 }
 
-/// The children of this process, those that it took in among them.
+/// The children of this process, including adopted ones.
 pub fn children() -> Vec<i32> {
     let threads = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     let lists: Vec<String> =

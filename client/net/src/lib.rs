@@ -1,17 +1,17 @@
-//! capd's transport: sockets in, messages to a [`Service`] out; messages in, frames on the right stream out.
+//! Carries capd's messages: sockets in, messages to a [`Service`] out; messages in, frames on the right stream out.
 //!
-//! Read it along one link: [`quic`], [`tcp`] and [`local`] make connections, [`dial`] keeps them up; `tls` proves who is
-//! there, from the seed in [`key_file`]. `driver` turns a connection into a [`Link`] with the help of `greeting`, and keeps
-//! it. `socket` reads and writes an agent's connection, `wire` cuts frames and writes batches, `spare` is where large frames
-//! are read into, `stream` and its `outbox` are the way to a writer, `exchange` serves QUIC's further streams,
-//! `early` those that come too soon. `gather` has
-//! signed messages of several streams wait for each other, `turnstile` large ones take turns, behind everything else.
-//! `address`, `claim`, `half_open` and `pace` say who is one too many, `meter` counts what was refused and carried. [`pending`] finds what
-//! waits for an answer, and [`deadlines`] whose time is up. What all of it takes from the machine is one [`System`].
-//! [`fault`] is what becomes of a task that panics, [`kin`] whose child a process is.
+//! Read it along one link. [`quic`], [`tcp`] and [`local`] make connections, [`dial`] keeps them up. `tls` proves the
+//! peer's identity, from the seed in [`key_file`]. `driver` turns a connection into a [`Link`] with the help of
+//! `greeting`, and keeps it. `socket` reads and writes an agent's connection, `wire` cuts frames and writes batches,
+//! `spare` holds buffers for large frames. `stream` and its `outbox` lead to a writer, `exchange` serves QUIC's further
+//! streams, `early` those that come too soon. `gather` batches signed messages of several streams, `turnstile` makes
+//! large ones take turns behind everything else. `address`, `claim`, `half_open` and `pace` bound connections and
+//! rates, `meter` counts what was refused and carried. [`pending`] matches answers to requests, and [`deadlines`] finds
+//! those that are overdue. One [`System`] provides everything that all of this takes from the machine. [`fault`]
+//! handles a task that panics, [`kin`] finds the parents of a process.
 //!
-//! Links between sidecars are the feature `peer`: QUIC, and TCP with TLS. An agent needs none of it, so it is off unless it
-//! is asked for; `absent` stands in its place.
+//! Links between sidecars need the feature `peer`: QUIC, and TCP with TLS. An agent needs neither, so the feature is
+//! off by default, and `absent` replaces it.
 
 #![cfg_attr(
     not(feature = "peer"),
@@ -76,7 +76,7 @@ pub use link::{Kind, Link, LinkId, Route};
 pub use meter::{Levels, Limit};
 pub use outbox::SendError;
 pub use settings::{FRAME_PROGRESS_BYTES, Settings};
-pub use system::{Clock, Now, Random, Spawn, System, Task, Tasks, WallClock, runtime};
+pub use system::{Clock, Now, Random, Spawn, System, Task, Tasks, WallClock, Work, runtime};
 #[cfg(feature = "peer")]
 pub use system::{Network, Udp};
 #[cfg(feature = "peer")]
@@ -87,12 +87,12 @@ use ::quinn;
 #[cfg(not(feature = "peer"))]
 use absent::{connection, early, exchange, quic, quinn, tls};
 
-/// Somebody who asks for a link and has proven who it is.
+/// A party that asks for a link and has proven its identity.
 #[derive(Clone, Copy, Debug)]
 pub struct Newcomer<'a> {
-    /// Whose key it holds; on a local link the agent's own DID.
+    /// The DID of its key; on a local link the agent's own DID.
     pub principal: &'a Did,
-    /// Who is at the other end, and over what.
+    /// The kind of the other end and of the transport.
     pub kind: Kind,
     /// Its address; a unix socket has none.
     pub address: Option<SocketAddr>,
@@ -101,7 +101,7 @@ pub struct Newcomer<'a> {
 /// A link that a peer asked for, and that ended before it was open.
 #[derive(Clone, Copy, Debug)]
 pub struct Refused<'a> {
-    /// Whose key it showed; none that gave up before.
+    /// The DID of its key; none if it gave up before.
     pub peer: Option<&'a Did>,
     /// Its address.
     pub address: SocketAddr,
@@ -109,11 +109,11 @@ pub struct Refused<'a> {
     pub reason: &'a CloseReason,
 }
 
-/// What a process does with its links.
+/// Handles the links of a process.
 ///
-/// Every method is called from the task that reads the link, so that nothing stands between a frame and its handling:
-/// they must not block. For one link they come in order: `on_open`, then messages and resets, then `on_close`; those of
-/// different streams of a QUIC link come from different tasks and may overlap.
+/// Every method is called from the task that reads the link, so nothing delays the handling of a frame: methods must
+/// not block. For one link they come in order: `on_open`, then messages and resets, then `on_close`; those of different
+/// streams of a QUIC link come from different tasks and may overlap.
 pub trait Service: Send + Sync + 'static {
     /// Whether somebody who connected is let in. Everybody is, unless the service says otherwise.
     fn admit(&self, newcomer: &Newcomer<'_>) -> bool {

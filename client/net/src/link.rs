@@ -1,7 +1,7 @@
-//! Messages in, frames on the right stream out: an open link as the rest of the daemon sees it.
+//! Represents an open link to the rest of the daemon: messages in, frames on the right stream out.
 //!
-//! A [`Link`] exists from the moment HELLO is done until it closes. A [`Route`] names the stream that one request came
-//! or went on; while a route is held, its call counts as in flight, which is what choosing a stream and draining go by.
+//! A [`Link`] exists from the end of HELLO until it closes. A [`Route`] names the stream of one request. While a route
+//! is held, its call counts as in flight, which decides about the choice of a stream and about draining.
 
 use std::fmt;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ impl fmt::Display for LinkId {
     }
 }
 
-/// Who is at the other end, and what carries the bytes. **Source:** PROTOCOL 1.
+/// The kind of the other end, and the transport. **Source:** PROTOCOL 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// Another sidecar, over QUIC.
@@ -71,7 +71,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// An open link. Cheap to share; closing it is asking the driver to.
+/// An open link. Cheap to share; to close it is to ask the driver.
 pub struct Link {
     id: LinkId,
     role: Role,
@@ -121,7 +121,7 @@ impl Link {
         })
     }
 
-    /// The link's name in this process.
+    /// The link's id in this process.
     pub const fn id(&self) -> LinkId {
         self.id
     }
@@ -131,7 +131,7 @@ impl Link {
         self.role
     }
 
-    /// Who is at the other end, and over what.
+    /// The kind of the other end and of the transport.
     pub const fn kind(&self) -> Kind {
         self.kind
     }
@@ -161,7 +161,7 @@ impl Link {
         self.journal
     }
 
-    /// Largest message both sides take, in bytes of the envelope. **Source:** PROTOCOL 3.
+    /// Largest message that both sides accept, in bytes of the envelope. **Source:** PROTOCOL 3.
     pub fn message_bytes_max(&self) -> usize {
         self.flow.message_bytes_max()
     }
@@ -182,16 +182,16 @@ impl Link {
         self.request_by(&payload.into(), Precedence::BySize)
     }
 
-    /// The same behind everything that waits on the stream.
+    /// As [`Link::request`], after everything that waits on the stream.
     ///
     /// **Errors:** [`SendError`]; nothing was sent then.
     pub fn request_in_order(self: &Arc<Self>, payload: impl Into<Encoded>) -> Result<Route, SendError> {
         self.request_by(&payload.into(), Precedence::InOrder)
     }
 
-    /// Cancels by message the call that was sent on `route`: behind it on its stream, so that no cancel overtakes its call.
-    /// Nothing goes behind the single call of a stream: what has not left of that one is reset (code 0x4901), and the
-    /// cancel takes another stream. **Source:** PROTOCOL 4.
+    /// Cancels by message the call that was sent on `route`: after it on its stream, so that no cancel overtakes its
+    /// call. Nothing can follow the only call of a stream: its unsent rest is reset (code 0x4901), and the cancel takes
+    /// another stream. **Source:** PROTOCOL 4.
     ///
     /// **Errors:** [`SendError`]; nothing was sent then.
     pub fn cancel_behind(
@@ -226,8 +226,8 @@ impl Link {
         exchanges.request(self, payload, precedence)
     }
 
-    /// Sends a message that begins no call, on a stream as [`Link::request`] would choose it and behind everything that waits
-    /// there; allowed while draining.
+    /// Sends a message that begins no call, on a stream that [`Link::request`] would choose, after everything that
+    /// waits there; allowed while draining.
     ///
     /// **Errors:** [`SendError`]; nothing was sent then.
     pub fn notify(self: &Arc<Self>, payload: impl Into<Encoded>) -> Result<(), SendError> {
@@ -242,20 +242,20 @@ impl Link {
         self.flow.heard_ms()
     }
 
-    /// Asks the other side for a sign of life, unless an earlier question is still unanswered.
+    /// Sends a PING to check the other side, unless an earlier one is unanswered.
     pub fn ask(&self, now_ms: u64) {
         if self.flow.unanswered_since_ms().is_none() {
             self.ask_anew(now_ms);
         }
     }
 
-    /// Asks for a sign of life and counts the time for it from here, though an earlier question may be unanswered.
+    /// Sends a PING and counts the time for its answer from here, even if an earlier one is unanswered.
     pub fn ask_anew(&self, now_ms: u64) {
         self.flow.ask_at(now_ms);
         self.probe();
     }
 
-    /// Since when a question for a sign of life is unanswered; bytes of any kind are an answer.
+    /// Since when a PING is unanswered; any bytes count as an answer.
     ///
     /// **Units:** monotonic milliseconds of the host's clock.
     pub fn unanswered_since_ms(&self) -> Option<u64> {
@@ -268,20 +268,20 @@ impl Link {
         (traffic.sent_bytes.load(Ordering::Relaxed), traffic.queued_bytes.load(Ordering::Relaxed))
     }
 
-    /// Sends a PING. A peer that was restarted does not know the link and says so by a stateless reset, which may
-    /// otherwise wait for the next keep-alive. **Source:** RFC 9000 10.3.
+    /// Sends a PING. A restarted peer does not know the link and answers with a stateless reset, which otherwise may
+    /// wait for the next keep-alive. **Source:** RFC 9000 10.3.
     pub fn probe(&self) {
         // A full queue leaves on its own, and is as good a probe.
         let _queued =
             self.control.send_frame(FrameType::Ping, &Bytes::from_static(PROBE).into(), Precedence::BySize);
     }
 
-    /// Says GOAWAY, lets calls in flight end, then closes the link. **Source:** PROTOCOL 4.
+    /// Sends GOAWAY, lets calls in flight end, then closes the link. **Source:** PROTOCOL 4.
     pub fn drain(&self) {
         self.flow.wish(|wishes| wishes.drain = true);
     }
 
-    /// Closes the link at once; what is queued is still written, within a second. The first reason given stands.
+    /// Closes the link at once; what is queued is still written, within a second. The first reason counts.
     pub fn close(&self, reason: CloseReason) {
         self.flow.wish(|wishes| {
             wishes.close.get_or_insert(reason);
@@ -298,7 +298,7 @@ impl Link {
         self.flow.closed.cancelled().await;
     }
 
-    /// Whether the link is closed: it takes no message and none comes from it.
+    /// Whether the link is closed: it carries no more messages.
     pub fn is_closed(&self) -> bool {
         self.flow.is_over()
     }
@@ -319,10 +319,10 @@ impl fmt::Debug for Link {
     }
 }
 
-/// The stream that a request came or went on, where its answer belongs.
+/// The stream of a request, on which its answer belongs.
 ///
-/// A held route is a call in flight on its stream and link; what is passed to [`super::Service::on_message`] is not
-/// held, its clone is. Dropping the last route of a stream that carried a single call ends the stream.
+/// A held route is a call in flight on its stream and link; the route passed to [`super::Service::on_message`] is not
+/// held, but its clone is. Dropping the last route of a stream that carried a single call ends the stream.
 pub struct Route {
     stream: Arc<Stream>,
     is_counted: bool,
@@ -352,7 +352,7 @@ impl Route {
         self.stream.send(&payload.into(), Precedence::BySize)
     }
 
-    /// Cancels the call by resetting its stream (code 0x4901), if it has one of its own; the answer is not waited for.
+    /// Cancels the call by resetting its stream (code 0x4901), if it has one of its own; the answer is not awaited.
     /// Returns `false` on a shared stream, where a call is cancelled by message. **Source:** PROTOCOL 4.
     pub fn cancel(&self) -> bool {
         match &self.stream.single {
@@ -362,6 +362,11 @@ impl Route {
             }
             None => false,
         }
+    }
+
+    /// Whether the stream carries one call and nothing else.
+    pub fn is_single(&self) -> bool {
+        self.stream.single.is_some()
     }
 
     /// Whether both routes are the same stream of the same link.

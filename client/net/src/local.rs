@@ -1,6 +1,6 @@
-//! Unix and loopback connections in, local links out: the way between an agent and its own sidecar (PROTOCOL 1).
+//! Accepts and makes local links, between an agent and its own sidecar: unix and loopback connections (PROTOCOL 1).
 //!
-//! A unix socket is open to its owner alone by its mode; loopback TCP is open to whoever knows the token.
+//! The mode of a unix socket admits its owner only. Loopback TCP admits everyone who knows the token.
 
 use std::fmt;
 use std::io::{self, Write as _};
@@ -38,7 +38,7 @@ use super::socket;
 use super::wire::Sender;
 use crate::kin::{Kin, kin};
 
-/// The secret that opens a loopback TCP link; never printed.
+/// The secret of loopback TCP links; never printed.
 #[derive(Clone)]
 pub struct Token(Vec<u8>);
 
@@ -71,7 +71,7 @@ impl Token {
         self.0.is_empty()
     }
 
-    /// Whether `shown` is this token, in a time that does not tell how much of it is right.
+    /// Compares `shown` with this token in constant time.
     pub fn is(&self, shown: &[u8]) -> bool {
         // Digests have one length and differ anywhere, so comparing all their bytes tells nothing about the token.
         let (ours, theirs) = (Sha256::digest(&self.0), Sha256::digest(shown));
@@ -103,12 +103,12 @@ impl fmt::Debug for Token {
     }
 }
 
-/// Takes links of the agent at the unix socket `path` until the host shuts down.
+/// Accepts links of the agent at the unix socket `path` until the host shuts down.
 ///
 /// The socket has mode 0600 from its first moment. A socket file that nobody listens on is replaced; the file is
 /// removed at the end.
 ///
-/// **Errors:** somebody listens there already, the path is no socket, or the system refuses.
+/// **Errors:** another process already listens there, the path is not a socket, or the system refuses.
 pub fn listen_unix(host: &Arc<Host>, path: &Path) -> io::Result<()> {
     let (listener, file) = bind_unix(path)?;
     let host = Arc::clone(host);
@@ -181,8 +181,8 @@ impl Refusals {
     }
 }
 
-/// Takes links of the agent at loopback `address` from whoever knows `token`, until the host shuts down; returns the
-/// address bound.
+/// Accepts links of the agent at loopback `address` from everyone who knows `token`, until the host shuts down; returns
+/// the bound address.
 ///
 /// **Errors:** the address is not loopback or cannot be bound, or the token is empty.
 pub async fn listen_tcp(host: &Arc<Host>, address: SocketAddr, token: Token) -> io::Result<SocketAddr> {
@@ -220,8 +220,8 @@ pub async fn listen_tcp(host: &Arc<Host>, address: SocketAddr, token: Token) -> 
     Ok(bound)
 }
 
-/// Takes one link of the agent over a byte stream that joins it to this process, such as a pipe within it: whoever
-/// holds the other end is the agent.
+/// Accepts one link of the agent over a byte stream, such as a pipe within this process: the holder of the other end is
+/// the agent.
 pub fn serve_stream<S>(host: &Arc<Host>, stream: S)
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -235,7 +235,7 @@ where
     serve(host, opening(Role::Server, end, tokio::io::split(stream), deadline, Some(permits)));
 }
 
-/// Opens a link to the sidecar at the other end of a byte stream, which [`serve_stream`] was given.
+/// Opens a link to the sidecar over a byte stream whose other end is with [`serve_stream`].
 ///
 /// **Errors:** [`ConnectError`].
 pub async fn connect_stream<S>(host: &Arc<Host>, stream: S) -> Result<Arc<Link>, ConnectError>
@@ -247,10 +247,10 @@ where
     Ok(driver::open(host, opening(Role::Client, end, tokio::io::split(stream), deadline, None)).await?)
 }
 
-/// Opens a link to the sidecar at the unix socket `path`, which this user or root must have opened unless `any_owner` says
-/// that anybody may have.
+/// Opens a link to the sidecar at the unix socket `path`, which this user or root must own, unless `any_owner` allows
+/// anybody.
 ///
-/// **Errors:** [`ConnectError`]; nothing was sent to somebody else's socket.
+/// **Errors:** [`ConnectError`]; nothing is sent to another user's socket.
 pub async fn connect_unix(host: &Arc<Host>, path: &Path, any_owner: bool) -> Result<Arc<Link>, ConnectError> {
     let deadline = Instant::now() + host.settings.handshake_timeout;
     let stream = timeout_at(deadline, UnixStream::connect(path))
@@ -266,8 +266,8 @@ pub async fn connect_unix(host: &Arc<Host>, path: &Path, any_owner: bool) -> Res
     Ok(driver::open(host, opening(Role::Client, end, halves, deadline, None)).await?)
 }
 
-/// Opens a link to the sidecar at loopback `address`, once both sides have proven that they know `token`, which is not
-/// sent. **Errors:** [`ConnectError`].
+/// Opens a link to the sidecar at loopback `address`, after both sides prove that they know `token`, which is not sent.
+/// **Errors:** [`ConnectError`].
 pub async fn connect_tcp(
     host: &Arc<Host>,
     address: SocketAddr,

@@ -1,6 +1,6 @@
 //! Counts what the links of this process refused, cut off and carried, and how full each limit is.
 //!
-//! Counting is one relaxed addition. What is one link's is counted there and added up when somebody asks.
+//! Counting is one relaxed addition. Each link counts for itself, and the sum is made on request.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::link::Kind;
 use super::system::Clock;
 
-/// A bound of links. Each counts what it refused or cut off.
+/// A limit of links. Each counts what it refused or cut off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Limit {
     /// Links that others opened.
@@ -18,11 +18,11 @@ pub enum Limit {
     LinksOpening,
     /// Peers' links that one address is opening.
     LinksOpeningPerAddress,
-    /// Opening links beyond which an address must be proven first; counts those that were told to.
+    /// Opening links beyond which a peer must first prove its address; counts those that had to.
     LinksUnvalidated,
     /// Links that one peer opened.
     LinksPerPeer,
-    /// Handshakes of one address in a time.
+    /// The rate of handshakes of one address.
     HandshakeRate,
     /// Time for handshake and HELLO.
     HandshakeTime,
@@ -32,7 +32,7 @@ pub enum Limit {
     IdleTime,
     /// Time for an answer to a PING while something waits.
     DeadTime,
-    /// Streams that a peer opens, and resets or leaves empty, in a time.
+    /// The rate of streams that a peer opens, and resets or leaves empty.
     StreamResetRate,
     /// Frames that wait on one stream.
     QueueFrames,
@@ -65,18 +65,18 @@ impl Limit {
     ];
 }
 
-/// How full the bounds of links are; of a bound for each link, peer or address, that of the fullest.
+/// The use of the limits of links; for a limit of each link, peer or address, the highest use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Levels {
-    /// Links that others opened, of peers or of the agent, whichever are more.
+    /// Links that others opened, the larger number of peers' and the agent's.
     pub links: usize,
-    /// Such links that are opening, of peers or of the agent, whichever are more.
+    /// Such links that are opening, the larger number of peers' and the agent's.
     pub links_opening: usize,
     /// Peers' links that are opening.
     pub peer_links_opening: usize,
-    /// Of these, those of the address with most.
+    /// The most of these from one address.
     pub links_opening_per_address: usize,
-    /// Links that the peer with most has opened.
+    /// The most links that one peer opened.
     pub links_per_peer: usize,
     /// Exchange streams that a peer has open on one link.
     pub streams: usize,
@@ -106,7 +106,7 @@ pub(super) struct Meter {
 struct Links {
     traffic: BTreeMap<u64, Arc<Traffic>>,
     next: u64,
-    /// What links that are gone have carried.
+    /// Bytes carried by closed links.
     received_bytes: u64,
     sent_bytes: u64,
 }

@@ -1,8 +1,8 @@
-//! Frames in from anywhere, batches out to one writer: the bounded queue in front of each stream's sending half.
+//! Queues the frames of a stream for its one writer, in batches and within bounds.
 //!
-//! The writer takes everything small that is queued at one wake-up, so frames queued while it was busy leave together:
-//! they are copied behind each other into one buffer. Large ones are queued as they are and leave one by one, so that what is
-//! small waits for one of them at most, and the largest part by part, so that other streams wait for no more than a part.
+//! At each wake-up the writer takes everything small that is queued, so frames queued while it was busy leave together,
+//! copied into one buffer. Large frames are queued as they are and leave one by one, so a small frame waits for at most
+//! one of them. The largest leave part by part, so other streams wait for at most a part.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -20,16 +20,16 @@ use super::turnstile::Turnstile;
 /// Why a message was not queued. Nothing of it was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
-    /// The stream's or the link's queue is full: the peer reads more slowly than we write.
+    /// The stream's or the link's queue is full: the peer reads more slowly than this side writes.
     #[error("the link's queue is full")]
     Full,
     /// The link, or the stream that the answer belongs on, is closed.
     #[error("the link is closed")]
     Closed,
-    /// The link is draining and takes no new requests.
+    /// The link is draining and accepts no new requests.
     #[error("the link is draining")]
     Draining,
-    /// The message is larger than both sides agreed to.
+    /// The message is larger than the link allows.
     #[error("{bytes} bytes are more than the {bytes_max} that the peer accepts")]
     TooLarge {
         /// Length of frame type and payload.

@@ -1,6 +1,6 @@
-//! A rate and when its bucket was last full in; whether one more falls under it, and the bucket after it, out.
+//! Limits a rate: whether one more event is allowed, and the bucket after it.
 //!
-//! A bucket is one number, the moment it is full again (GCRA), so that thousands of them cost no more than that.
+//! A bucket is one number, the time at which it is full again (GCRA), so thousands of buckets cost little.
 
 use capd_proto::rate::Rate;
 

@@ -1,4 +1,4 @@
-//! Requests out, their answers back in by `reply_to`: the one place where answers find what waits for them.
+//! Matches answers to requests by `reply_to`: the only place where an answer finds its waiter.
 
 use std::collections::hash_map::Entry;
 
@@ -19,14 +19,14 @@ pub struct Pending<T> {
 }
 
 impl<T> Pending<T> {
-    /// An empty table that takes at most `entries_max` requests.
+    /// An empty table for at most `entries_max` requests.
     pub fn new(entries_max: usize) -> Self {
         Self { entries: HashMap::default(), deadlines: Deadlines::default(), entries_max }
     }
 
     /// Remembers a request until its answer or `deadline_ms`.
     ///
-    /// **Errors:** gives the value back when the table is full or the id already waits.
+    /// **Errors:** returns the value if the table is full or the id already waits.
     pub fn insert(&mut self, id: MessageId, deadline_ms: u64, waiting: T) -> Result<(), T> {
         if self.entries.len() >= self.entries_max {
             return Err(waiting);
@@ -37,17 +37,17 @@ impl<T> Pending<T> {
         Ok(())
     }
 
-    /// What waits for the answer to `id`.
+    /// The request that waits for the answer to `id`.
     pub fn peek(&mut self, id: &MessageId) -> Option<&mut T> {
         self.entries.get_mut(id).map(|(_, waiting)| waiting)
     }
 
-    /// Takes out what waits for the answer to `id`.
+    /// Removes and returns the request that waits for the answer to `id`.
     pub fn take(&mut self, id: &MessageId) -> Option<T> {
         self.take_if(id, |_| true)
     }
 
-    /// The same, if `belongs` holds for it.
+    /// As [`Pending::take`], if `belongs` holds for it.
     pub fn take_if(&mut self, id: &MessageId, belongs: impl FnOnce(&T) -> bool) -> Option<T> {
         let Entry::Occupied(found) = self.entries.entry(*id) else { return None };
         if !belongs(&found.get().1) {
@@ -60,7 +60,7 @@ impl<T> Pending<T> {
         Some(waiting)
     }
 
-    /// Takes out one request whose deadline is not after `now_ms`; call until it gives none.
+    /// Removes one request whose deadline is not after `now_ms`; call until it returns `None`.
     pub fn take_expired(&mut self, now_ms: u64) -> Option<(MessageId, T)> {
         let (deadline_ms, &id) = self.deadlines.first()?;
         if deadline_ms > now_ms {
@@ -74,7 +74,7 @@ impl<T> Pending<T> {
         self.deadlines.first().map(|(deadline_ms, _)| deadline_ms)
     }
 
-    /// Takes out every request for which `belongs` holds, in the order of their deadlines.
+    /// Removes every request for which `belongs` holds, in the order of their deadlines.
     pub fn take_where(&mut self, mut belongs: impl FnMut(&T) -> bool) -> Vec<(MessageId, T)> {
         let mut entries: Vec<_> = self
             .entries

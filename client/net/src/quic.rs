@@ -1,4 +1,4 @@
-//! QUIC connections in, peer links out: one UDP socket that takes links and dials them (PROTOCOL 4, QUIC binding).
+//! Accepts and dials peer links over one UDP socket (PROTOCOL 4, QUIC binding).
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -34,8 +34,8 @@ use super::system::{DATAGRAM_BYTES_MAX, Random};
 use super::tls;
 use super::wire::Sender;
 
-/// Takes links of peers at `address` until the host shuts down; returns the address bound. Links dialled later leave
-/// from the same socket where they can.
+/// Accepts links of peers at `address` until the host shuts down; returns the bound address. Later dialled links use
+/// the same socket if possible.
 ///
 /// **Errors:** the address cannot be bound, or the host has no identity.
 pub fn listen(host: &Arc<Host>, address: SocketAddr) -> io::Result<SocketAddr> {
@@ -94,7 +94,7 @@ pub fn listen(host: &Arc<Host>, address: SocketAddr) -> io::Result<SocketAddr> {
 
 /// Opens a link to the peer at `address`, which must be `pin` when one is given.
 ///
-/// **Errors:** [`ConnectError`]; nothing is left behind then.
+/// **Errors:** [`ConnectError`]; then nothing is left behind.
 pub async fn connect(
     host: &Arc<Host>,
     address: SocketAddr,

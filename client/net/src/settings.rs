@@ -11,11 +11,11 @@ use capd_proto::rate::Rate;
 /// Limits, times and sizes of every link.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Largest frame taken, in bytes of its `length`. **Source:** PROTOCOL 3.
+    /// Largest accepted frame, in bytes of its `length`. **Source:** PROTOCOL 3.
     pub msg_size_bytes_max: u32,
     /// Time for the transport's and our own handshake and HELLO together. **Source:** PROTOCOL 4.
     pub handshake_timeout: Duration,
-    /// Time in which a frame that has begun must end, or its link receive [`FRAME_PROGRESS_BYTES`] more.
+    /// Time within which a begun frame must end, or its link must receive [`FRAME_PROGRESS_BYTES`] more.
     pub frame_timeout: Duration,
     /// Time for calls in flight to end while draining. **Source:** PROTOCOL 4.
     pub drain_timeout: Duration,
@@ -23,17 +23,17 @@ pub struct Settings {
     pub keep_alive_interval: Duration,
     /// Silence after which the other side counts as gone; longer than `keep_alive_interval`.
     pub idle_timeout: Duration,
-    /// Most links at once that peers opened; as many again may be local ones.
+    /// Most open links from peers; as many local ones are allowed besides.
     pub links_max: usize,
-    /// Most of either that may be opening, that is before HELLO is done.
+    /// Most of either that may be opening, which means before the end of HELLO.
     pub links_opening_max: usize,
-    /// Most of the peers' that one address may be opening.
+    /// Most peer links that one address may be opening.
     pub links_opening_per_address_max: usize,
-    /// How many of the peers' may be opening before a further one must prove its address first, on QUIC.
+    /// How many peer links may be opening before a further one must first prove its address, on QUIC.
     pub links_unvalidated_max: usize,
     /// Most links that one peer may have opened.
     pub links_per_peer_max: usize,
-    /// How often one address may begin a handshake; `None` is as often as it likes.
+    /// How often one address may begin a handshake; `None` is unlimited.
     pub handshake_rate: Option<Rate>,
     /// Most frames waiting on one stream.
     pub outbox_frames_max: usize,
@@ -45,24 +45,24 @@ pub struct Settings {
     pub shared_message_bytes_max: usize,
     /// Most exchange streams a peer may have open on one QUIC link; it is granted few at first, and more as it uses them.
     pub streams_max: u32,
-    /// How often a peer may open an exchange stream that it resets, or that brings no message; `None` is as often as it
-    /// likes. Streams are charged when they open, so the burst stands on top of `streams_max`.
+    /// How often a peer may open an exchange stream that it resets, or that brings no message; `None` is unlimited.
+    /// Streams are charged when they open, so the burst is added to `streams_max`.
     pub stream_reset_rate: Option<Rate>,
     /// Most bytes kept for the unfinished frames of one link, beyond a little for each of its streams.
     pub receive_bytes_max: usize,
-    /// Bytes a peer may have on the way to us on one QUIC stream.
+    /// Bytes that a peer may have in flight to this side on one QUIC stream.
     pub stream_window_bytes: u32,
-    /// Most bytes a peer may have on the way to us, and we to it, on one QUIC link; where the round trip is short, a peer
-    /// may have fewer.
+    /// Most bytes in flight on one QUIC link, in each direction; with a short round trip, a peer may have fewer.
     pub link_window_bytes: u32,
-    /// Bytes asked of the system for each UDP socket's buffers; it may grant fewer.
+    /// Requested bytes of each UDP socket's buffers; the system may grant fewer.
     pub udp_buffer_bytes: usize,
     /// Whether peer links offer the extension `channel-auth`. **Source:** PROTOCOL 5.
     pub channel_auth: bool,
-    /// Whether this process starts commands, which are not its agent: processes that descend from it are refused local
-    /// links over a unix socket.
+    /// Whether this process starts commands. They are not its agent: its descendants are refused local links over a
+    /// unix socket.
     pub starts_commands: bool,
-    /// Whether a loopback link also opens for the token itself, which an agent then sends to whoever has the port.
+    /// Whether a loopback link also accepts the token itself, which an agent then sends to any process that holds the
+    /// port.
     pub token_plain: bool,
     /// The name shown in HELLO's `agent_info`.
     pub agent_name: String,
@@ -107,5 +107,6 @@ impl Default for Settings {
     }
 }
 
-/// What a link must receive in [`Settings::frame_timeout`] while a frame of it is not whole. **Units:** bytes.
+/// Bytes that a link must receive within [`Settings::frame_timeout`] while one of its frames is incomplete. **Units:**
+/// bytes.
 pub const FRAME_PROGRESS_BYTES: u64 = 64 * 1024;

@@ -1,5 +1,4 @@
-//! A connected byte socket in, its two halves out, which wake their task for what arrives and not for each write that its
-//! reader has taken.
+//! Splits a byte socket into halves that wake their task when bytes arrive, and not each time the peer has read some.
 
 use std::cell::RefCell;
 use std::io::{self, IoSlice, Read, Write};

@@ -1,7 +1,7 @@
-//! Buffers that large frames were read into in, the same buffers for the next ones out.
+//! Keeps the buffers of large frames for the next ones.
 //!
-//! The allocator would cut what a large frame leaves into small pieces, and the system takes long to give new pages for the
-//! next one.
+//! The allocator would split a freed buffer into small pieces, and the system takes long to supply new pages for the
+//! next frame.
 
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};

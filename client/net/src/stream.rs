@@ -1,4 +1,4 @@
-//! Messages in, frames in a queue out: one stream of a link, and what all of a link's streams share.
+//! Queues messages as frames on one stream of a link, and holds what all streams of the link share.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

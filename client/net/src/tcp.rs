@@ -1,4 +1,4 @@
-//! TCP connections in, peer links out: the frames of a link on one TLS byte stream (PROTOCOL 4, TCP binding).
+//! Accepts and dials peer links over TCP: the frames of a link on one TLS byte stream (PROTOCOL 4, TCP binding).
 
 use std::io;
 use std::net::SocketAddr;
@@ -24,7 +24,7 @@ use super::meter::Limit;
 use super::tls;
 use super::wire::Sender;
 
-/// Takes links of peers at `address` until the host shuts down; returns the address bound.
+/// Accepts links of peers at `address` until the host shuts down; returns the bound address.
 ///
 /// **Errors:** the address cannot be bound, or the host has no identity.
 pub async fn listen(host: &Arc<Host>, address: SocketAddr) -> io::Result<SocketAddr> {

@@ -1,4 +1,4 @@
-//! Two ends over real sockets on loopback, and one end against a peer that writes bytes by hand.
+//! Tests two ends over real sockets on loopback, and one end against a peer that writes bytes by hand.
 
 mod bytes_peer;
 mod greedy;

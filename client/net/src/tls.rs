@@ -1,7 +1,8 @@
-//! An identity's seed in, TLS configurations out: the certificate's key is the identity, and nothing else in it counts.
+//! Makes TLS configurations from an identity's seed: the certificate's key is the identity, and nothing else in it
+//! counts.
 //!
-//! Both sides present one self-signed certificate over their Ed25519 identity key and prove it in the handshake's own
-//! signature. Names, dates and issuer carry no meaning. Sessions are never resumed, so each handshake is that proof.
+//! Both sides present a self-signed certificate over their Ed25519 identity key, and the handshake's own signature
+//! proves it. Names, dates and issuer have no meaning. Sessions are never resumed, so every handshake is a proof.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};

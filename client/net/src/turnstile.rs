@@ -1,7 +1,7 @@
-//! Turns of work on large messages in, one after the other out, and between two of them whatever else there is to do.
+//! Makes large messages take turns, with all other work between two turns.
 //!
-//! A runtime has its tasks take turns in the order in which they were woken. The few turns that a small message takes from
-//! one socket to another would each wait for one of every large message that is under way.
+//! A runtime runs tasks in the order in which they were woken. Without turns, each of the few steps of a small message
+//! would wait for one step of every large message in flight.
 
 use tokio::sync::Semaphore;
 use tokio::task::yield_now;

@@ -1,4 +1,4 @@
-//! Bytes of a receiving half in, frames out; batches in, bytes on a sending half out. The same for every transport.
+//! Cuts received bytes into frames, and writes batches of frames, in the same way on every transport.
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice};

@@ -1,4 +1,4 @@
-//! What a client gets that calls and asks.
+//! Tests what a client gets when it calls and queries.
 
 use capd_proto::code::Code;
 use capd_proto::message::{

@@ -1,4 +1,4 @@
-//! What the sidecar gets from a client that serves.
+//! Tests what the sidecar gets from a client that serves.
 
 use capd_proto::code::Code;
 use capd_proto::message::{

@@ -1,4 +1,5 @@
-//! Answers, lost links, a cancel and the time in; tries, and one result for the agent out (PROTOCOL 8, caller side).
+//! Runs the caller's side of a call: answers, lost links, a cancel and the time in; tries, and one result, out
+//! (PROTOCOL 8).
 
 mod terms;
 
@@ -47,7 +48,7 @@ struct Tries {
     generation: Generation,
     /// Tries asked for so far, by [`Output::Send`].
     attempt: u32,
-    /// A copy under the present id was sent and not answered, so an executor may have run it.
+    /// A copy under the current id was sent and not answered, so an executor may have run it.
     unanswered: bool,
 }
 
@@ -66,8 +67,8 @@ pub struct Caller {
 impl Caller {
     /// A call to be made; the first output is [`Output::Send`].
     ///
-    /// `unanswered` says that the call may have been executed under its id already: an earlier machine, or a former
-    /// process, sent a copy and had no answer that tells otherwise.
+    /// `unanswered` says that the call may already have been executed under its id: an earlier machine or process sent
+    /// a copy, and got no answer that rules this out.
     pub fn new(policy: Arc<RetryPolicy>, idempotent: bool, unanswered: bool, time: Time) -> Self {
         let tries = Tries { generation: Generation(0), attempt: 1, unanswered };
         let outputs = smallvec![Output::Send { generation: tries.generation, attempt: 1 }];
@@ -82,14 +83,14 @@ impl Caller {
         }
     }
 
-    /// For tests of those who look for mistakes: takes every ERROR for a refusal, whatever copy is unanswered.
+    /// Injects a fault for tests: takes every ERROR for a refusal, even if a copy is unanswered.
     #[cfg(feature = "test-hooks")]
     pub fn set_credulous(&mut self, is_credulous: bool) {
         self.is_credulous = is_credulous;
     }
 
-    /// Takes in what happened. `jitter` is fresh randomness where [`Input::may_pause`], else anything.
-    /// **Units:** milliseconds.
+    /// Handles an event. `jitter` is fresh randomness if [`Input::may_pause`], otherwise anything. **Units:**
+    /// milliseconds.
     pub fn handle(&mut self, input: Input, now_ms: u64, jitter: Jitter) {
         let mut step = Step {
             policy: &self.policy,
@@ -126,7 +127,7 @@ impl Caller {
         }
     }
 
-    /// The id that counts: answers to an older one are late.
+    /// The current id; answers to an older one are late.
     pub fn generation(&self) -> Option<Generation> {
         match self.state {
             State::Idle(tries) | State::Resending(tries) => Some(tries.generation),
@@ -135,17 +136,17 @@ impl Caller {
         }
     }
 
-    /// Whether the invoke is out and its answer is waited for.
+    /// Whether the invoke was sent and waits for its answer.
     pub fn is_sent(&self) -> bool {
         matches!(self.state, State::AwaitResult { .. })
     }
 
-    /// When the agent gets an answer at the latest. **Units:** milliseconds, on the clock of [`Caller::handle`].
+    /// The latest time at which the agent gets an answer. **Units:** milliseconds, on the clock of [`Caller::handle`].
     pub const fn deadline_ms(&self) -> u64 {
         self.time.answered_by_ms()
     }
 
-    /// Whether the call may have been executed under its present id, as far as this machine knows.
+    /// Whether the call may have been executed under its current id, as far as this machine knows.
     pub fn may_have_run(&self) -> bool {
         match self.state {
             State::Idle(tries) | State::Resending(tries) | State::Pausing { tries, .. } => tries.unanswered,

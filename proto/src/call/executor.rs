@@ -1,4 +1,4 @@
-//! Checks, provider answers, a cancel and the time in; one refusal or one result out (PROTOCOL 8, executor side).
+//! Runs the executor's side of a call: checks, answers and the time in; one refusal or one result out (PROTOCOL 8).
 
 use super::{Outputs, next_output};
 use crate::code::Code;
@@ -10,8 +10,8 @@ pub enum Input {
     Accept,
     /// A check failed.
     Refuse(Code),
-    /// The provider is about to be handed the call; if it is journaled, its row is on disk. Said before the provider
-    /// can possibly answer.
+    /// The call is about to go to the provider; if it is journaled, its row is on disk. Precedes any answer of the
+    /// provider.
     Start,
     /// The provider sent PROCESSING, PROGRESS or INPUT_REQUIRED.
     Notice,
@@ -29,10 +29,10 @@ pub enum Input {
     },
     /// A cancel came.
     Cancel {
-        /// Whether from the call's own `from`.
+        /// Whether it came from the call's own `from`.
         own: bool,
     },
-    /// The ticket was dropped without an answer: a fault of ours.
+    /// The ticket was dropped without an answer, which is a bug of capd.
     TicketDropped,
     /// The sidecar stops, and the call did not end in time.
     Shutdown,
@@ -40,7 +40,7 @@ pub enum Input {
     Timeout,
 }
 
-/// What the daemon is to do, in order.
+/// An action for the daemon, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Output {
     /// Hand the call to a provider: [`Input::Start`], then the provider.
@@ -49,11 +49,11 @@ pub enum Output {
     TryAnother,
     /// Pass the message just handled on to the caller.
     Relay,
-    /// Tell the provider that nobody waits any more, or take the call out of its queue.
+    /// Cancel the call at the provider, or take it out of the provider's queue.
     CancelProvider,
     /// Send ERROR, take the call back out of the ledger; it was not executed.
     Refuse(Code),
-    /// Record the call's one result, then send it to whoever waits.
+    /// Record the call's one result, then send it to everyone who waits.
     Finish(Outcome),
     /// Answer a cancel.
     AnswerCancel(CancelState),
@@ -79,11 +79,11 @@ pub enum CancelState {
     Cancelling,
     /// Its result was recorded before.
     Finished,
-    /// No such call, as far as whoever asks may know.
+    /// No such call, or none that the sender may know of.
     Unknown,
 }
 
-/// Why a provider's answer is one too many.
+/// Why a provider's answer is surplus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Surplus {
     /// The provider was never handed the call.
@@ -112,7 +112,7 @@ pub enum Surplus {
 enum State {
     /// Being checked.
     Received,
-    /// Ours to answer; no provider has seen it since it was accepted or the last one was lost.
+    /// Accepted; no provider has it, or the last one was lost.
     Accepted,
     /// A provider has it.
     Executing,
@@ -140,7 +140,7 @@ impl Executor {
         Self { idempotent, deadline_ms, state: State::Received, outputs: Outbox::default() }
     }
 
-    /// Takes in what happened. **Units:** milliseconds.
+    /// Handles an event. **Units:** milliseconds.
     pub fn handle(&mut self, input: Input, now_ms: u64) {
         if input == Input::Timeout && now_ms < self.deadline_ms {
             return;

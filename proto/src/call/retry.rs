@@ -1,4 +1,4 @@
-//! A policy, a count and a random number in, the pause before the next try out (PROTOCOL 8).
+//! Computes the pause before the next try: a policy, a count and a random number in, the pause out (PROTOCOL 8).
 
 use crate::code::Code;
 use crate::limits::{
@@ -6,9 +6,9 @@ use crate::limits::{
     RETRY_INITIAL_DELAY_MS,
 };
 
-/// How often and how soon a call is tried again.
+/// How often and how soon a call is retried.
 ///
-/// The fields are private so that what a descriptor says has been brought within our bounds.
+/// The fields are private, so every policy of a descriptor is within our bounds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RetryPolicy {
     attempts_max: u32,
@@ -44,7 +44,7 @@ impl RetryPolicy {
         Self { initial_delay_ms: initial_delay_ms.max(RETRY_DELAY_MS_MIN), ..self }
     }
 
-    /// What each pause is of the one before: at least 1; what is no number counts as 1.
+    /// The factor from each pause to the next, at least 1; NaN counts as 1.
     #[must_use]
     pub fn with_multiplier(self, multiplier: f64) -> Self {
         Self { multiplier: multiplier.max(1.0), ..self }
@@ -56,14 +56,14 @@ impl RetryPolicy {
         Self { delay_ms_max: delay_ms_max.max(RETRY_DELAY_MS_MIN), ..self }
     }
 
-    /// The CAP_RESULT errors after which an idempotent call is tried again.
+    /// The CAP_RESULT errors after which an idempotent call is retried.
     #[must_use]
     pub fn with_retry_on(self, retry_on: Vec<Code>) -> Self {
         Self { retry_on, ..self }
     }
 
-    /// The codes behind an entry of `retry_on`: a code's number or name, or a name that declarations use; none behind
-    /// one that is neither.
+    /// The codes that an entry of `retry_on` means: a code's number or name, or a name that declarations use. Any other
+    /// entry means none.
     pub fn codes_named(name: &str) -> Vec<Code> {
         match name {
             "timeout" => vec![Code::TIMEOUT],
@@ -98,7 +98,7 @@ impl RetryPolicy {
     }
 }
 
-/// A random number that shortens a pause to between a half and the whole of it.
+/// A random number that shortens a pause by up to a half.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Jitter(pub u32);
 

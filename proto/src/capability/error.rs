@@ -1,4 +1,4 @@
-//! Why a name, version, id, range or pattern was refused, and at which byte.
+//! Explains why a name, version, id, range or pattern was refused, and at which byte.
 
 use crate::{
     code::Code,
@@ -9,7 +9,7 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[error("{kind} (at byte {offset})")]
 pub struct Error {
-    /// Offset of the first byte that is wrong, from the start of the text; its length where something is missing.
+    /// Offset of the first wrong byte, from the start of the text; the text's length if something is missing.
     pub offset: usize,
     /// What is wrong there.
     pub kind: ErrorKind,
@@ -55,12 +55,12 @@ pub enum ErrorKind {
     /// A version beyond its bound.
     #[error("a version is at most {VERSION_BYTES_MAX} bytes long")]
     VersionTooLong,
-    /// Not a number where a version wants one, or something behind its end.
+    /// Not a number where a version needs one, or text after its end.
     #[error(
         "a version is MAJOR.MINOR.PATCH with an optional -pre-release and +build, or exactly MAJOR.MINOR"
     )]
     NotAVersion,
-    /// A number such as `01`.
+    /// A number with a leading zero, such as `01`.
     #[error("a number of a version has no leading zero")]
     LeadingZero,
     /// A number beyond 64 bits.

@@ -1,4 +1,4 @@
-//! Text in, a checked capability name out.
+//! Parses a capability name: text in, a checked name out.
 
 use std::{borrow::Borrow, fmt, str::FromStr, sync::Arc};
 

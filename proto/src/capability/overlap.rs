@@ -1,11 +1,11 @@
-//! Two ranges in, versions that stand for what they have in common out.
+//! Intersects two ranges: both in, versions that represent the intersection out.
 
 use super::{range::Range, version::Version};
 
-/// Versions that are in both ranges and not below `floor`: none exactly when the ranges have none in common.
+/// Some versions that are in both ranges and not below `floor`; none exactly if the ranges share none.
 ///
-/// They are not all of them, but the ends: whatever stretch of versions the ranges share begins, and among releases
-/// ends, at one of the bounds they name or at its neighbour, so it is enough to try those.
+/// These are the ends of the shared interval. It begins, and among releases ends, at a bound of a range or next to one,
+/// so it is enough to try those.
 pub fn common_versions<'a>(
     first: &'a Range,
     second: &'a Range,

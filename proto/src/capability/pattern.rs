@@ -1,4 +1,4 @@
-//! A query filter's text in, the set of names it asks for out.
+//! Parses a query filter: text in, the set of names that it matches out.
 
 use std::{fmt, str::FromStr, sync::Arc};
 

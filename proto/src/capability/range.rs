@@ -1,4 +1,4 @@
-//! Text in, a set of versions out.
+//! Parses a version range: text in, a set of versions out.
 
 use std::{fmt, str::FromStr};
 
@@ -21,13 +21,13 @@ pub struct Range {
 /// One condition of a range.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Comparator {
-    /// How a version must stand to [`version`](Self::version).
+    /// How a version must compare with [`version`](Self::version).
     pub operator: Operator,
     /// The bound.
     pub version: Version,
 }
 
-/// How a version must stand to a comparator's bound.
+/// How a version must compare with a comparator's bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Operator {
     /// `=`, or nothing.
@@ -53,7 +53,7 @@ impl Range {
         &self.comparators
     }
 
-    /// The version that is meant when the range is a single `=`.
+    /// The only version of the range, if the range is a single `=`.
     pub fn as_exact(&self) -> Option<&Version> {
         match self.comparators.as_slice() {
             [Comparator { operator: Operator::Equal, version }] => Some(version),

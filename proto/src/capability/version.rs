@@ -1,4 +1,4 @@
-//! Text in, a version ordered by SemVer precedence out.
+//! Parses a version: text in, a version ordered by SemVer precedence out.
 
 use std::{
     cmp::Ordering,
@@ -14,7 +14,7 @@ use crate::limits::VERSION_BYTES_MAX;
 
 /// A version as SemVer 2.0.0 defines it.
 ///
-/// Equality, order and hash are SemVer precedence: build metadata is kept and written, and otherwise ignored, so
+/// Equality, order and hash are SemVer precedence: build metadata is kept and written, but ignored otherwise, so
 /// `1.0.0+a` equals `1.0.0+b`. **Shape:** `MAJOR.MINOR.PATCH[-pre-release][+build]`; the two-part `2.1` is read as
 /// `2.1.0`, and three parts are written. **Source:** PROTOCOL 6.
 #[derive(Clone, Debug)]
@@ -26,7 +26,7 @@ impl Version {
         Self(semver::Version::new(major, minor, patch))
     }
 
-    /// The first number; it changes when something breaks.
+    /// The first number; a breaking change increments it.
     pub const fn major(&self) -> u64 {
         self.0.major
     }

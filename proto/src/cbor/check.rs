@@ -1,4 +1,4 @@
-//! Untrusted bytes in, "one item that PROTOCOL 5 accepts" or the first offending byte out.
+//! Checks untrusted bytes: "one item that PROTOCOL 5 accepts", or the first offending byte, out.
 
 mod quick;
 
@@ -11,7 +11,7 @@ use super::reader::Reader;
 use super::short::is_ascii;
 use crate::limits::{CBOR_CONTAINER_ITEMS_MAX, CBOR_DEPTH_MAX, CBOR_ITEMS_MAX, CBOR_MAP_KEYS_BYTES_MAX};
 
-/// Where tags may stand. **Source:** PROTOCOL 5.
+/// Where tags are allowed. **Source:** PROTOCOL 5.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TagPolicy {
     /// Anywhere.
@@ -41,7 +41,7 @@ pub struct Checker<'a> {
     payload: Span,
     /// Where maps end whose keys are out of order, as long as no other such map is around them.
     ends: Ends,
-    /// What [`Refused`] stands for, once that is returned.
+    /// The error that [`Refused`] means, once it is returned.
     refusal: Error,
     #[cfg(test)]
     is_plain: bool,
@@ -67,7 +67,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// Where tags may stand in the items checked from here on.
+    /// Sets where tags are allowed in the items checked from here on.
     pub const fn set_tags(&mut self, tags: TagPolicy) {
         self.tags = tags;
     }
@@ -107,7 +107,7 @@ impl<'a> Checker<'a> {
         if end < self.bytes.len() { Err(Error::new(end, ErrorKind::TrailingBytes)) } else { Ok(()) }
     }
 
-    /// Checks the item at `start`, which stands inside `depth` containers, and returns the offset behind it.
+    /// Checks the item at `start`, inside `depth` containers, and returns the offset after it.
     #[inline]
     pub fn item(&mut self, start: usize, depth: usize) -> Result<usize, Error> {
         self.walk(start, depth).map_err(|Refused| self.refusal)

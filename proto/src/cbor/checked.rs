@@ -1,8 +1,8 @@
-//! An item that the strict check has accepted, and what the check learnt on its way that nobody need find out again.
+//! Holds an item that passed the strict check, with the facts that the check found on its way.
 
-/// One item that [`check`](super::check) has accepted, as decoders take it.
+/// One item that passed [`check`](super::check), for decoders.
 ///
-/// The check has walked the payload of a message; whoever reads the message afterwards passes over it in one step.
+/// The check has already walked the payload of the message, so a later reader skips it in one step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Checked<'a> {
     bytes: &'a [u8],

@@ -1,4 +1,4 @@
-//! Checked CBOR in, the same value in deterministic encoding out (RFC 8949 4.2.1).
+//! Rewrites checked CBOR in deterministic encoding (RFC 8949 4.2.1).
 
 use std::cmp::Ordering;
 
@@ -11,10 +11,10 @@ use super::reader::Reader;
 use super::writer::Writer;
 use crate::limits::CBOR_DEPTH_MAX;
 
-/// Appends the deterministic encoding of the one item in `bytes`, which [`check`](super::check) has accepted.
+/// Appends the deterministic encoding of the one item in `bytes`, which must have passed [`check`](super::check).
 ///
-/// Beside `out` it takes 4 bytes for each pair of a map whose keys are out of order, while that map is written, and a
-/// quarter of `bytes`. Time is by the bytes and the order of the keys, however deep maps stand in one another.
+/// Besides `out` it needs a quarter of `bytes`, and 4 bytes for each pair of an unsorted map while that map is written.
+/// The time depends on the bytes and the order of the keys, not on how deeply maps nest.
 ///
 /// **Errors:** bytes that are not well-formed. **Source:** PROTOCOL 5, RFC 8949 4.2.1.
 pub fn deterministic(bytes: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
@@ -85,11 +85,11 @@ type Put<'a> = &'a mut dyn FnMut(&[u8]);
 /// Writes items anew.
 struct Rewriter<'a> {
     out: &'a mut Vec<u8>,
-    /// Takes what stands in `out` whenever it has grown to a piece; without it everything stays there.
+    /// Receives the content of `out` whenever it has grown to a piece; without it everything stays there.
     put: Option<Put<'a>>,
-    /// Whether keys are put in order.
+    /// Whether keys are sorted.
     is_ordered: bool,
-    /// Where containers of the input end, past which is walked to find keys.
+    /// Where containers of the input end, to skip them when looking for keys.
     ends: Ends,
 }
 

@@ -1,7 +1,7 @@
-//! Containers in; where they end, so that whoever walks past them once more need not walk through them, out.
+//! Remembers where containers end, so that a second pass can skip them.
 //!
-//! A map whose keys are out of order is walked past its values to find the keys. With maps like that within one another,
-//! what is in the innermost ones would be walked through once for each of up to 64 levels.
+//! To find the keys of an unsorted map, the writer skips its values. Without this memory, nested unsorted maps would
+//! have their innermost items skipped once for each of up to 64 levels.
 
 use super::error::{Error, ErrorKind};
 use super::item::{head_at, skip_at, skip_with};

@@ -1,10 +1,10 @@
-//! What is wrong with CBOR bytes, and at which byte.
+//! Explains what is wrong with CBOR bytes, and at which byte.
 
 use thiserror::Error;
 
 use crate::limits::CBOR_MAP_KEYS_BYTES_MAX;
 
-/// Bytes that are not CBOR we accept, or not of the type that was asked for.
+/// Bytes that are not CBOR we accept, or not of the requested type.
 ///
 /// **Errors:** maps to 1001 INVALID_MESSAGE. **Source:** PROTOCOL 5.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -28,7 +28,7 @@ pub enum ErrorKind {
     /// The bytes end inside an item.
     #[error("input ends inside an item")]
     Truncated,
-    /// Additional information 28 to 30, or an indefinite length where none may stand.
+    /// Additional information 28 to 30, or an indefinite length where none is allowed.
     #[error("reserved head")]
     ReservedHead,
     /// A simple value below 32 in its two-byte form.
@@ -46,7 +46,7 @@ pub enum ErrorKind {
     /// A chunk of another type, or of indefinite length, inside an indefinite-length string.
     #[error("string chunk of another type")]
     InvalidChunk,
-    /// A key that stands twice in one map.
+    /// A key that occurs twice in one map.
     #[error("duplicate map key")]
     DuplicateKey,
     /// Nesting beyond [`CBOR_DEPTH_MAX`](crate::limits::CBOR_DEPTH_MAX).
@@ -67,7 +67,7 @@ pub enum ErrorKind {
     /// A tag outside `params`, `result`, `details` and `ext`.
     #[error("tag where none is allowed")]
     TagNotAllowed,
-    /// An item of another type than the reader was asked for.
+    /// An item of another type than requested.
     #[error("expected {0}")]
     Expected(&'static str),
 }

@@ -1,4 +1,4 @@
-//! An offset in; the type of the item that stands there, its head, and where it ends, out.
+//! Reads the head of one item: an offset in; the item's type, its head and its end out.
 
 use super::error::{Error, ErrorKind};
 use crate::limits::CBOR_DEPTH_MAX;
@@ -78,7 +78,7 @@ impl Head {
         self.info == INDEFINITE
     }
 
-    /// Whether the argument stands in its shortest form.
+    /// Whether the argument has its shortest form.
     #[inline]
     pub const fn is_shortest(self) -> bool {
         match self.info {
@@ -90,7 +90,7 @@ impl Head {
         }
     }
 
-    /// The type of the item that it opens.
+    /// The type of the item that the head opens.
     #[inline]
     pub const fn kind(self) -> Kind {
         Kind::of(self.major << 5 | self.info)
@@ -99,8 +99,8 @@ impl Head {
 
 pub(crate) const INDEFINITE: u8 = 31;
 
-/// How many bytes the item takes that opens with this one, where that alone tells it and tells that JSON has the like: as it
-/// does of most items, which are integers, `false`, `true`, `null` and short strings.
+/// The length of an item with this first byte, if the byte alone determines the length and the item has a JSON
+/// equivalent. It does for most items: integers, `false`, `true`, `null` and short strings.
 #[inline]
 pub const fn short_bytes(first: u8) -> Option<usize> {
     match SHORT_BYTES[first as usize] {

@@ -1,4 +1,4 @@
-//! CBOR ↔ JSON: the payload mapping of PROTOCOL 10.
+//! Converts CBOR to JSON and back: the payload mapping of PROTOCOL 10.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -14,7 +14,7 @@ use super::reader::Reader;
 use super::writer::Writer;
 use crate::limits::CBOR_DEPTH_MAX;
 
-/// A payload that has no place in JSON's data model.
+/// A payload outside JSON's data model.
 ///
 /// **Errors:** 4004 SCHEMA_VIOLATION at `path`. **Source:** PROTOCOL 10.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -22,7 +22,7 @@ use crate::limits::CBOR_DEPTH_MAX;
 pub struct JsonError {
     /// RFC 6901 pointer to the offending value; the root is `/`.
     pub path: String,
-    /// What is not JSON about it.
+    /// What JSON does not have.
     pub message: &'static str,
 }
 
@@ -36,7 +36,7 @@ pub fn to_json(bytes: &[u8]) -> Result<Value, JsonError> {
         .map_err(|message| JsonError { path: if path.is_empty() { "/".into() } else { path }, message })
 }
 
-/// Whether one CBOR item has a place in JSON's data model, without making a JSON value of it.
+/// Checks that one CBOR item is within JSON's data model, without building a JSON value.
 ///
 /// Cost is linear in the bytes, and nothing but the path of an error is allocated.
 ///

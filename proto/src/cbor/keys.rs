@@ -1,9 +1,9 @@
-//! The pairs of one checked map in; the order in which deterministic encoding puts them out (RFC 8949 4.2.1).
+//! Sorts the pairs of one checked map by the order of deterministic encoding (RFC 8949 4.2.1).
 //!
-//! An order is kept as the offsets at which keys stand, 4 bytes each: a message may be all keys, and what it costs to put
-//! them in order is bounded by its bytes. Keys are compared where they stand, whatever form they stand in, but for those
-//! that hold a map and are in another form than the deterministic one. They are written anew once, and
-//! [`CBOR_MAP_KEYS_BYTES_MAX`](crate::limits::CBOR_MAP_KEYS_BYTES_MAX) bounds them.
+//! The order is a list of key offsets, 4 bytes each: a message may consist of keys, and its size must bound the cost of
+//! sorting them. Keys are compared in place, in any encoding. The exception is a key that contains a map and is not in
+//! deterministic form: it is rewritten once, and [`CBOR_MAP_KEYS_BYTES_MAX`](crate::limits::CBOR_MAP_KEYS_BYTES_MAX)
+//! bounds all such keys.
 
 use std::cmp::Ordering;
 use std::hash::{BuildHasher as _, RandomState};
@@ -37,9 +37,9 @@ pub(super) fn survey(
 /// The keys of one map, in order.
 pub(super) struct Keys<'a> {
     input: &'a [u8],
-    /// Where each key stands: in the input, or behind it in `rewritten`.
+    /// The position of each key: in the input, or after it in `rewritten`.
     keys: Vec<u32>,
-    /// Keys in deterministic form, each behind the offset at which it stands in the input.
+    /// Keys in deterministic form, each preceded by its offset in the input.
     rewritten: Vec<u8>,
     end: usize,
 }

@@ -1,8 +1,8 @@
-//! CBOR in, borrowed views out: the strict bounded check, a pull reader, a deterministic writer, and the JSON view.
+//! Reads and writes CBOR: the strict bounded check, a pull reader, a deterministic writer, and the JSON view.
 //!
-//! [`check`] decides once whether bytes are CBOR that PROTOCOL 5 accepts. Everything after it walks the same bytes
-//! with a [`Reader`] and copies nothing. What we write goes through a [`Writer`], whose heads are always the
-//! shortest, so that its output is deterministic (RFC 8949 4.2.1) when its caller writes map keys in order.
+//! [`check`] decides once whether bytes are CBOR that PROTOCOL 5 accepts. All later stages walk the same bytes with a
+//! [`Reader`] and copy nothing. A [`Writer`] always writes the shortest heads, so its output is deterministic (RFC 8949
+//! 4.2.1) if its caller writes map keys in order.
 
 mod check;
 mod checked;

@@ -1,8 +1,8 @@
-//! Two encoded keys in; the order of their deterministic encodings out (RFC 8949 4.2.1).
+//! Compares two encoded keys by the order of their deterministic encodings (RFC 8949 4.2.1).
 //!
-//! Both are walked head by head where they stand, in whatever form they stand, and nothing is written anew. No encoding
-//! begins with another one, so what follows a key in its buffer is never looked at. Where both have definite lengths, the
-//! walk ends at the first difference, and takes no longer than the shorter of the two does.
+//! The comparison walks both keys head by head, in any encoding, and rewrites nothing. No encoding is a prefix of
+//! another, so bytes behind a key are never read. For keys of definite lengths the walk ends at the first difference,
+//! and takes no longer than a walk over the shorter key.
 
 use std::cmp::Ordering;
 

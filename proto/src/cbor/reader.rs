@@ -1,4 +1,4 @@
-//! Borrowed bytes in, one item at a time out: the pull reader.
+//! Reads borrowed bytes, one item at a time: the pull reader.
 
 use std::borrow::Cow;
 
@@ -8,9 +8,9 @@ use super::item::{Head, Kind, head_at, indefinite_string_end, short_end, skip_at
 
 /// A pull reader over borrowed CBOR bytes.
 ///
-/// Each call reads one item, or one head of a container, and moves behind it. It checks bounds and types; that text
-/// is UTF-8 and that keys are unique is [`check`](super::check)'s work, except that [`text`](Self::text) never
-/// returns text that is not UTF-8. A failed call leaves the position where it was.
+/// Each call reads one item, or one head of a container, and moves past it. It checks bounds and types.
+/// [`check`](super::check) verifies UTF-8 and unique keys, but [`text`](Self::text) also never returns text that is not
+/// UTF-8. A failed call does not move.
 #[derive(Clone, Copy, Debug)]
 pub struct Reader<'a> {
     bytes: &'a [u8],
@@ -26,7 +26,7 @@ impl<'a> Reader<'a> {
         Self { bytes, position: 0, known: Span::NONE }
     }
 
-    /// A reader of an item that passes over its payload in one step.
+    /// A reader of an item that skips its payload in one step.
     #[inline]
     pub const fn over(item: Checked<'a>) -> Self {
         Self { bytes: item.bytes(), position: 0, known: item.payload() }
@@ -201,7 +201,7 @@ impl<'a> Reader<'a> {
         self.bytes.get(self.position) == Some(&0xff)
     }
 
-    /// Moves over a break, if one is next, and says whether it did.
+    /// Skips a break if one is next, and returns whether it did.
     #[inline]
     pub fn take_break(&mut self) -> bool {
         let found = self.at_break();
@@ -209,8 +209,8 @@ impl<'a> Reader<'a> {
         found
     }
 
-    /// Whether a container has a further element, given what its head said; counts `left` down, and moves over the
-    /// break that ends an indefinite one.
+    /// Whether a container has a further element. `left` is the count from its head and is decremented; the break that
+    /// ends an indefinite container is skipped.
     #[inline]
     pub fn has_next(&mut self, left: &mut Option<u64>) -> bool {
         match left {

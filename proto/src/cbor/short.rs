@@ -1,4 +1,4 @@
-//! Items whose first byte tells where they end in, what the strict check wants to know of them out, in a few wide looks.
+//! Reads items whose first byte determines their end, several at once, for the strict check.
 
 use super::item::short_bytes;
 

@@ -1,9 +1,9 @@
-//! Values in, deterministic CBOR bytes out.
+//! Writes values as deterministic CBOR bytes.
 
 /// Writes CBOR with the shortest heads and floats (RFC 8949 4.2.1).
 ///
-/// The order of map keys is the caller's: keys are to be written in the bytewise order of their encodings, which for
-/// text keys means shorter ones first and equal lengths by their bytes.
+/// The caller must write map keys in the bytewise order of their encodings: for text keys, shorter ones first and equal
+/// lengths by their bytes.
 #[derive(Debug)]
 pub struct Writer<'a> {
     out: &'a mut Vec<u8>,
@@ -16,7 +16,7 @@ impl<'a> Writer<'a> {
         Self { out }
     }
 
-    /// Bytes that stand in the output so far.
+    /// Bytes in the output so far.
     pub const fn written(&self) -> usize {
         self.out.len()
     }
@@ -27,7 +27,7 @@ impl<'a> Writer<'a> {
         self.head(0, value)
     }
 
-    /// An integer from −2⁶⁴ to 2⁶⁴−1; what lies beyond is written as the nearest bound.
+    /// An integer from −2⁶⁴ to 2⁶⁴−1; a value beyond is written as the nearest bound.
     pub fn int(&mut self, value: i128) -> &mut Self {
         match u64::try_from(value) {
             Ok(value) => self.head(0, value),
@@ -50,12 +50,12 @@ impl<'a> Writer<'a> {
         self.raw(value)
     }
 
-    /// The head of a byte string of `count` bytes, which follow or are put behind it.
+    /// The head of a byte string of `count` bytes, which follow.
     pub fn bytes_head(&mut self, count: u64) -> &mut Self {
         self.head(2, count)
     }
 
-    /// The head of a text of `count` bytes, which follow or are put behind it.
+    /// The head of a text of `count` bytes, which follow.
     pub fn text_head(&mut self, count: u64) -> &mut Self {
         self.head(3, count)
     }
@@ -108,7 +108,7 @@ impl<'a> Writer<'a> {
         self.raw(&[0xe0 | info]).raw(&bits.to_be_bytes()[size_of::<u64>() - width_bytes..])
     }
 
-    /// Bytes that already are one encoded item.
+    /// Bytes that are one encoded item.
     #[inline]
     pub fn raw(&mut self, item: &[u8]) -> &mut Self {
         self.out.extend_from_slice(item);

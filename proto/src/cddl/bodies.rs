@@ -1,4 +1,4 @@
-//! A message type and its body in, the verdict of its rule in `cddl/*.cddl` out (PROTOCOL 7).
+//! Checks message bodies: a message type and its body in, the verdict of its rule in `cddl/*.cddl` out (PROTOCOL 7).
 
 use std::sync::OnceLock;
 
@@ -37,7 +37,7 @@ const MESSAGES: [(u64, &str); 18] = [
     (0x72, "hello-reject-body"),
 ];
 
-/// What has a rule without being the body of a message. **Source:** PROTOCOL 3, 4, 5.
+/// Items with a rule that are not bodies of messages. **Source:** PROTOCOL 3, 4, 5.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
     /// The payload of a HANDSHAKE frame from the client.
@@ -81,7 +81,7 @@ impl Shape {
 /// Why a body was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BodyError {
-    /// No message of that type is spoken: code 1005.
+    /// An unsupported message type: code 1005.
     #[error("message type {0:#04x} is not known")]
     UnknownType(u64),
     /// The body does not match its rule: code 1001.
@@ -110,7 +110,7 @@ pub fn bodies() -> &'static Bodies {
 }
 
 impl Bodies {
-    /// Holds the body of a message against the rule of its type. The bytes have passed [`crate::cbor::check`].
+    /// Checks the body of a message by the rule of its type. The bytes must have passed [`crate::cbor::check`].
     ///
     /// **Errors:** [`BodyError`].
     pub fn check(&self, typ: u64, body: &[u8]) -> Result<(), BodyError> {
@@ -123,20 +123,20 @@ impl Bodies {
         Ok(self.program.run_over(rule, body)?)
     }
 
-    /// Holds bytes that are no message body against their rule. The bytes have passed [`crate::cbor::check`].
+    /// Checks other bytes by their rule. The bytes must have passed [`crate::cbor::check`].
     ///
     /// **Errors:** [`Mismatch`].
     pub fn check_shape(&self, shape: Shape, bytes: &[u8]) -> Result<(), Mismatch> {
         self.program.run(self.shapes[shape as usize], bytes)
     }
 
-    /// The name of a message type's rule in `cddl/*.cddl`; `None` for a type that we do not speak.
+    /// The name of a message type's rule in `cddl/*.cddl`; `None` for an unsupported type.
     pub fn rule_name(&self, typ: u64) -> Option<&'static str> {
         let at = MESSAGES.binary_search_by_key(&typ, |(typ, _)| *typ).ok()?;
         Some(MESSAGES[at].1)
     }
 
-    /// The rule of a message type's body; `None` for a type that we do not speak.
+    /// The rule of a message type's body; `None` for an unsupported type.
     pub fn rule(&self, typ: u64) -> Option<RuleId> {
         let at = self.messages.binary_search_by_key(&typ, |(typ, _)| *typ).ok()?;
         Some(self.messages[at].1)

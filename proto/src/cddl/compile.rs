@@ -1,7 +1,8 @@
-//! The parser's syntax tree in, the nodes of a program out.
+//! Compiles the parser's syntax tree into the nodes of a program.
 //!
-//! Rules are compiled on demand from the type rules that take no parameters; a generic rule is compiled once per set of
-//! arguments. A rule's node is reserved before its body is compiled, which is what lets rules refer to themselves.
+//! Rules are compiled on demand, beginning with the type rules that have no parameters. A generic rule is compiled once
+//! per set of arguments. The compiler reserves a rule's node before it compiles the body, so rules can refer to
+//! themselves.
 
 mod control;
 mod group;

@@ -1,16 +1,16 @@
-//! A CDDL text in, a program out; then a program and bytes in, a verdict out (RFC 8610).
+//! Compiles a CDDL text into a program, and runs the program over bytes to a verdict (RFC 8610).
 //!
-//! The text is parsed by the `cddl` crate and compiled once. The program runs over the received bytes without building
-//! a tree: the cost is linear in the bytes, and nothing is allocated for a body that matches and whose maps have at
-//! most 16 members where their shape needs the general matcher (a body that fails pays for its error).
+//! The `cddl` crate parses the text, once. The program runs over the received bytes without building a tree. Its cost
+//! is linear in the bytes. A body that matches allocates nothing, if no map that needs the general matcher has more
+//! than 16 members.
 //!
-//! Read in this order: `source` evens out the text before the parser sees it, `compile` turns the syntax tree into
-//! the nodes of `program`, `run` holds them against bytes, [`bodies`] is the program of the protocol's own messages.
+//! Read in this order: `source` normalizes the text for the parser, `compile` turns the syntax tree into the nodes of
+//! `program`, `run` matches bytes against them, [`bodies`] is the program of the protocol's own messages.
 //!
-//! **What RFC 8610 leaves open, and how it is read here.** Choices and occurrences are those of a parsing expression
-//! grammar: the first alternative that matches is taken for good, `?`, `*`, `+` and `n*m` take all they can. A map's
-//! entries take members in any order; an entry whose key fits several members takes one with which the rest still
-//! matches. A cut (`:` or `^ =>`) is final for the whole map: when the key fits and the value does not, no later entry
+//! **How this crate reads what RFC 8610 leaves open.** Choices and occurrences are those of a parsing expression
+//! grammar: the first alternative that matches is final, and `?`, `*`, `+` and `n*m` match as much as they can. A map's
+//! entries match members in any order. An entry whose key fits several members takes one with which the rest still
+//! matches. A cut (`:` or `^ =>`) is final for the whole map: if the key fits and the value does not, no later entry
 //! and no other choice of that map gets the member.
 
 pub mod bodies;
@@ -25,7 +25,7 @@ pub use program::{Program, RuleId};
 /// Why a CDDL text was not compiled.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CompileError {
-    /// The text is no CDDL.
+    /// The text is not CDDL.
     #[error("CDDL syntax: {0}")]
     Syntax(String),
     /// A rule, generic parameter or key names something that no rule defines.
@@ -36,15 +36,15 @@ pub enum CompileError {
         /// The undefined name.
         name: String,
     },
-    /// The text uses a construct that this compiler does not carry out.
+    /// The text uses a construct that this compiler does not support.
     #[error("rule `{rule}`: {construct} is not supported")]
     Unsupported {
-        /// The rule whose text uses it; empty when it was met before rules were told apart.
+        /// The rule whose text uses it; empty if it occurs before any rule.
         rule: String,
         /// The construct, as written.
         construct: String,
     },
-    /// The text is CDDL but means nothing, or could never match.
+    /// The text is CDDL, but has no meaning or could never match.
     #[error("rule `{rule}`: {reason}")]
     Invalid {
         /// The rule that holds the mistake.
@@ -66,7 +66,7 @@ pub struct Mismatch {
     pub path: String,
     /// **Units:** bytes from the start of the item.
     pub offset: usize,
-    /// What the rule wants there. Never quotes the received bytes.
+    /// What the rule expects there. Never quotes the received bytes.
     pub expected: String,
 }
 

@@ -1,4 +1,4 @@
-//! What a CDDL text is compiled to: types as nodes, groups, and for most maps a table of their keys.
+//! Defines a compiled CDDL text: types as nodes, groups, and a table of keys for most maps.
 
 use std::collections::BTreeMap;
 
@@ -34,12 +34,12 @@ impl Program {
         compile::compile(text)
     }
 
-    /// The type rule of that name; `None` for groups, generic rules, and names that no rule has.
+    /// The type rule of that name; `None` for groups, generic rules, and unknown names.
     pub fn rule(&self, name: &str) -> Option<RuleId> {
         self.rules.get(name).copied()
     }
 
-    /// The rule that the text begins with, which RFC 8610 takes for the whole; `None` where that is a group or generic.
+    /// The first rule of the text, its root in RFC 8610; `None` if that is a group or generic.
     pub fn root(&self) -> Option<(&str, RuleId)> {
         let name = self.first.as_deref()?;
         Some((name, self.rule(name)?))
@@ -50,12 +50,12 @@ impl Program {
         self.rules.keys().map(String::as_str)
     }
 
-    /// Holds `bytes`, exactly one item, against `rule`.
+    /// Matches `bytes`, exactly one item, with `rule`.
     ///
     /// Text is not checked for UTF-8 nor maps for duplicate keys: [`crate::cbor::check`] does that once per message.
     ///
-    /// **Errors:** [`Mismatch`]; bytes that are not well-formed where the rule looks at them are one too, as are bytes
-    /// that would need more work than their length allows.
+    /// **Errors:** [`Mismatch`], also for malformed bytes that the rule reads, and for bytes that need more work than
+    /// their length allows.
     pub fn run(&self, rule: RuleId, bytes: &[u8]) -> Result<(), Mismatch> {
         run::run(self, rule, bytes.into())
     }

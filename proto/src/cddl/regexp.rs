@@ -1,7 +1,7 @@
-//! An XSD regular expression in, an anchored linear-time matcher out (RFC 8610 3.8.3).
+//! Compiles an XSD regular expression into an anchored linear-time matcher (RFC 8610 3.8.3).
 //!
-//! XSD's expressions (XML Schema part 2, appendix F) match the whole text, know no anchors, take `^` and `$` outside
-//! classes as themselves, and subtract classes as in `[a-z-[aeiou]]`. Everything else is respelled for `regex-automata`.
+//! An XSD expression (XML Schema part 2, appendix F) matches the whole text and has no anchors. Outside classes `^` and
+//! `$` are literals, and classes subtract as in `[a-z-[aeiou]]`. This module translates the rest for `regex-automata`.
 
 use std::fmt::Write as _;
 

@@ -1,7 +1,7 @@
-//! A program, a rule and the bytes of one item in, a verdict out.
+//! Runs a program: a rule and the bytes of one item in, a verdict out.
 //!
-//! A first pass takes most items that match; what it does not take is held against the nodes, by one function a kind of
-//! node, recursing along the data. The failure that is reported is the one that got furthest.
+//! A first pass accepts most items that match. One function per kind of node checks the others, recursing along the
+//! data. The reported failure is the furthest one.
 
 mod array;
 mod head;

@@ -1,8 +1,8 @@
-//! CDDL text in, the same CDDL in the spelling that the parser takes out.
+//! Normalizes CDDL text: rewrites it in the spelling that the parser accepts.
 //!
-//! The parser reads byte strings only as upper-case `h'…'` or as raw text, knows no `b64'…'`, and cuts a control
-//! operator that it does not know at the longest name that it does (`.cborseq` becomes `.cbor seq`). Byte strings are
-//! therefore respelled, and each control operator is looked up by its whole name, before the parser sees the text.
+//! The parser reads byte strings only as upper-case `h'…'` or as raw text, and knows no `b64'…'`. It cuts an unknown
+//! control operator at the longest known name (`.cborseq` becomes `.cbor seq`). This module therefore rewrites byte
+//! strings, and looks up each control operator by its whole name, before the parser sees the text.
 
 use super::CompileError;
 

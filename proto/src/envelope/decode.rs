@@ -1,7 +1,7 @@
-//! One frame payload in, a checked envelope that borrows from it out.
+//! Decodes one frame payload into a checked envelope that borrows from it.
 //!
-//! The strict check walks the bytes once and notes where each field's value starts; then the few fields are read by
-//! their types. Only a refusal looks at the bytes again, for the id that its ERROR answers.
+//! The strict check walks the bytes once and records where each field's value starts. Then the few fields are read by
+//! type. Only a refusal reads the bytes again, to find the id for its ERROR.
 
 use std::borrow::Cow;
 
@@ -116,7 +116,7 @@ fn field_of_key(key: &[u8], end: usize) -> Result<Option<Field>, cbor::Error> {
 /// The checked bytes, where the fields are, and the id once it is read.
 struct Fields<'a> {
     bytes: &'a [u8],
-    /// Where each field's value starts; 0, where no value can stand, for one that is not there.
+    /// Where each field's value starts; 0 for an absent field, as no value can start there.
     starts: [usize; FIELDS],
     body_end: usize,
     ext_end: usize,

@@ -1,21 +1,22 @@
-//! The bytes of an envelope on their way out, and a large item among them that nobody has copied.
+//! Holds the bytes of an outgoing envelope, and a large item among them without copying it.
 
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 
-/// An encoded envelope: its bytes, of which one large item may lie apart, as it came.
+/// An encoded envelope. One large item of it may be kept apart, as received.
 ///
-/// What is passed on is mostly somebody's params or result within a few new fields. Copying a large one would hold it twice.
+/// A relayed message is mostly received params or a result, within a few new fields. Copying a large item would hold it
+/// twice.
 #[derive(Clone, Debug)]
 pub enum Encoded {
     /// All of it, one piece.
     Whole(Bytes),
-    /// The fields, and an item. Shared, so that the many that are whole are no larger for it.
+    /// The fields, and an item. Shared, so that this variant does not enlarge the other.
     Apart(Arc<Apart>),
 }
 
-/// An encoded envelope and an item that it lacks.
+/// An encoded envelope without one item, and that item.
 #[derive(Clone, Debug)]
 pub struct Apart {
     /// Everything but the item.
@@ -26,15 +27,15 @@ pub struct Apart {
 }
 
 impl Encoded {
-    /// Length of an item from which on it lies apart: what is smaller may pin a buffer much larger than itself.
+    /// The length from which an item is kept apart: a smaller one could pin a buffer much larger than itself.
     pub const APART_BYTES_MIN: usize = 64 * 1024;
 
-    /// `fields` with `item` at an offset of them, which is no larger than their length.
+    /// `fields` with `item` at offset `at`, which must be within them.
     pub fn apart(fields: Bytes, at: usize, item: Bytes) -> Self {
         Self::Apart(Arc::new(Apart { fields, at, item }))
     }
 
-    /// `item` of `message` to be kept or passed on: copied where it would keep a large message that is mostly something else.
+    /// `item` of `message`, to keep or pass on: copied if it would pin a large message that is mostly something else.
     pub fn item_of(message: &Bytes, item: &Bytes) -> Bytes {
         if message.len() >= Self::APART_BYTES_MIN && item.len() < message.len() / 2 {
             Bytes::copy_from_slice(item)
@@ -51,7 +52,7 @@ impl Encoded {
         }
     }
 
-    /// Whether there is nothing of it.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -67,7 +68,7 @@ impl Encoded {
         }
     }
 
-    /// All of it as one piece; copies what lies apart.
+    /// All of it as one piece; copies an item that is apart.
     pub fn into_bytes(self) -> Bytes {
         match self {
             Self::Whole(bytes) => bytes,

@@ -1,4 +1,4 @@
-//! Why an envelope is refused, at which byte, and whom the ERROR answers.
+//! Explains why an envelope is refused, at which byte, and to whom the ERROR goes.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use crate::cbor;
 use crate::code::Code;
 use crate::limits::{SIGNATURE_BYTES, TTL_MS_MAX};
 
-/// An envelope that is refused.
+/// A refused envelope.
 ///
 /// **Errors:** [`code`](Self::code) is the code of the ERROR, and `id` its `reply_to`. **Source:** PROTOCOL 5, 9.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub enum EnvelopeErrorKind {
     /// Bytes that are not CBOR we accept.
     #[error(transparent)]
     Cbor(cbor::ErrorKind),
-    /// A field that must be there and is not.
+    /// A required field that is missing.
     #[error("missing field {0:?}")]
     Missing(&'static str),
     /// A field of another type or value.
@@ -42,7 +42,7 @@ pub enum EnvelopeErrorKind {
     /// Both `body` and `enc`.
     #[error("\"body\" and \"enc\" exclude each other")]
     BodyAndEnc,
-    /// A `v` that we do not speak.
+    /// An unsupported `v`.
     #[error("unsupported protocol version {0}")]
     Version(u64),
     /// A `ttl` over thirty days.
@@ -51,7 +51,7 @@ pub enum EnvelopeErrorKind {
     /// An id whose time is not `ts`.
     #[error("the id's time is not ts")]
     IdTime,
-    /// A `ts` too far ahead of our clock.
+    /// A `ts` too far ahead of this clock.
     #[error("ts is in the future")]
     Future,
     /// A message past its `ttl`.
@@ -63,16 +63,16 @@ pub enum EnvelopeErrorKind {
     /// A `sig` that is neither empty nor a signature's length.
     #[error("signature must have {SIGNATURE_BYTES} bytes, or none")]
     SignatureLength,
-    /// No signature where one is needed.
+    /// A missing signature.
     #[error("not signed")]
     Unsigned,
-    /// A signature that does not fit.
+    /// An invalid signature.
     #[error("signature does not fit")]
     Signature,
     /// No key known for `from`.
     #[error("not authorized")]
     NoKey,
-    /// An encrypted body that does not open; told like any other 3001.
+    /// An encrypted body that cannot be opened; reported like any other 3001.
     #[error("not authorized")]
     Decryption,
 }

@@ -1,4 +1,4 @@
-//! Time and randomness in, the sixteen bytes that name a message out.
+//! Makes message ids: time and randomness in, sixteen bytes out.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use crate::limits::MESSAGE_ID_BYTES;
 
-/// The name of one message, unique per sender.
+/// The id of one message, unique per sender.
 ///
 /// **Shape:** eight bytes of `ts` in milliseconds, big-endian, then eight random bytes; so ids sort by time.
 /// **Source:** PROTOCOL 5.
@@ -22,7 +22,7 @@ impl MessageId {
         Self([a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p])
     }
 
-    /// The time that stands in the id.
+    /// The time in the id.
     ///
     /// **Units:** milliseconds since the Unix epoch.
     pub const fn ts_ms(&self) -> u64 {

@@ -1,4 +1,4 @@
-//! The keys of an envelope as they are written, some with what always stands beside them.
+//! Lists the keys of an envelope in encoded form, some with the constant bytes beside them.
 
 use crate::limits::{MESSAGE_ID_BYTES, PROTOCOL_VERSION};
 

@@ -1,10 +1,10 @@
-//! The `to` of an envelope: one DID, or several.
+//! Reads the `to` of an envelope: one DID, or several.
 
 use std::borrow::Cow;
 
 use crate::cbor::Writer;
 
-/// Whom a message is for.
+/// The recipients of a message.
 ///
 /// **Shape:** a DID, or an array of 1 to [`RECIPIENTS_MAX`](crate::limits::RECIPIENTS_MAX). **Source:** PROTOCOL 5.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ impl<'a> Recipients<'a> {
         .map(AsRef::as_ref)
     }
 
-    /// Whether `did` is among them; fragments, which name keys and not parties, do not count.
+    /// Whether `did` is among them, without fragments, which name keys and not parties.
     pub fn names(&self, did: &str) -> bool {
         self.iter().any(|recipient| recipient == did || is_same_party(recipient, did))
     }

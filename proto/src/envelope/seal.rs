@@ -1,4 +1,4 @@
-//! A draft and an identity in, the bytes of a sealed envelope out.
+//! Seals a draft: the draft and an identity in, the bytes of the envelope out.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -19,7 +19,7 @@ use crate::limits::{NONCE_BYTES, SIGNATURE_BYTES};
 /// **Shape:** as [`Envelope`]; `body` is one CBOR item that the caller wrote or has checked.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Draft<'a> {
-    /// The message's name; its time is `ts`.
+    /// The message's id; its time is `ts`.
     pub id: MessageId,
     /// The type's number.
     pub typ: u64,
@@ -29,13 +29,13 @@ pub struct Draft<'a> {
     pub ttl: u64,
     /// The DID of the identity that seals it.
     pub from: &'a str,
-    /// Whom it is for.
+    /// The recipients.
     pub to: Recipients<'a>,
     /// The id of the message that it answers.
     pub reply_to: Option<&'a [u8]>,
     /// The conversation.
     pub thread_id: Option<&'a [u8]>,
-    /// The body, raw; it goes out as it is.
+    /// The raw body, sent unchanged.
     pub body: &'a [u8],
     /// The extension fields, which are not signed.
     pub ext: Ext<'a>,
@@ -47,7 +47,7 @@ pub enum Ext<'a> {
     /// None.
     #[default]
     None,
-    /// A received envelope's, as it came.
+    /// A received envelope's, unchanged.
     Raw(&'a [u8]),
     /// Ours.
     Fields {
@@ -89,8 +89,8 @@ pub(super) struct Sealed<'a> {
 }
 
 impl<'a> Draft<'a> {
-    /// A draft of a received message, body untouched, to be changed, addressed anew and sealed again. There is none
-    /// of a message whose body is encrypted: what is signed is the plaintext.
+    /// A draft of a received message with the same body, to be readdressed and sealed again. `None` if the body is
+    /// encrypted, because the signature covers the plaintext.
     pub fn of(envelope: &'a Envelope<'_>) -> Option<Self> {
         Some(Self {
             id: envelope.id,
@@ -106,13 +106,13 @@ impl<'a> Draft<'a> {
         })
     }
 
-    /// Appends the envelope in deterministic encoding, with a signature or with an empty `sig`. Only a body or a raw
-    /// `ext` that came otherwise stays otherwise.
+    /// Appends the envelope in deterministic encoding, with a signature or with an empty `sig`. Only a received body or
+    /// raw `ext` keeps its own encoding.
     pub fn seal(&self, identity: &Identity, signed: bool, out: &mut Vec<u8>) {
         let _body = self.seal_around(identity, signed, out);
     }
 
-    /// The same; gives where in `out` the body stands.
+    /// As [`seal`](Self::seal); returns the position of the body in `out`.
     pub fn seal_around(&self, identity: &Identity, signed: bool, out: &mut Vec<u8>) -> Range<usize> {
         debug_assert_eq!(cbor::check(self.body), Ok(()));
         let sig = signed.then(|| self.sign(&self.deterministic_body(), identity, out));
@@ -127,7 +127,7 @@ impl<'a> Draft<'a> {
         let _body = self.write(&Sealed { sig: None, enc: None }, out);
     }
 
-    /// The envelope with an empty `sig` and with `item`, which `body` lacks at `at`, apart from the other bytes.
+    /// The envelope with an empty `sig`, and with `item` kept apart; `body` lacks it at `at`.
     ///
     /// **Source:** PROTOCOL 2.
     pub fn write_apart(&self, at: usize, item: Bytes) -> Encoded {
@@ -138,7 +138,7 @@ impl<'a> Draft<'a> {
         encoded
     }
 
-    /// Appends the envelope with its body signed, then encrypted; a nonce must never serve twice between the same two
+    /// Appends the envelope with its body signed, then encrypted; a nonce must never be used twice between the same two
     /// parties.
     ///
     /// **Source:** PROTOCOL 5, AMP 001 §8.6.

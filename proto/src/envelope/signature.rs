@@ -1,4 +1,4 @@
-//! An envelope's signed fields and a key in, "the signature fits" or the refusal out.
+//! Verifies an envelope's signature: signed fields and a key in, acceptance or a refusal out.
 
 use std::borrow::Cow;
 
@@ -89,7 +89,7 @@ pub(super) fn deterministic(body: &[u8]) -> Result<Cow<'_, [u8]>, cbor::Error> {
 }
 
 impl Envelope<'_> {
-    /// Checks the signature with `key`; `scratch` is overwritten and serves to be used again.
+    /// Verifies the signature with `key`; `scratch` is overwritten, and can be reused.
     ///
     /// **Errors:** 1002 for one that is missing or does not fit, 3001 while the body is encrypted.
     /// **Source:** PROTOCOL 5, AMP 001 §8.2.
@@ -97,7 +97,7 @@ impl Envelope<'_> {
         self.claim(key, scratch)?.check().map_err(|misfit| self.misfit(misfit))
     }
 
-    /// The same up to the equation, which is left to be checked with others'.
+    /// As [`verify`](Self::verify), except the equation, which can then be checked together with others.
     ///
     /// **Errors:** as [`verify`](Self::verify), for what fits no key.
     pub fn claim(&self, key: &PublicKey, scratch: &mut Vec<u8>) -> Result<Claim, EnvelopeError> {
@@ -128,14 +128,14 @@ impl Envelope<'_> {
         Ok(verifier.claim())
     }
 
-    /// What [`verify`](Self::verify) says of a signature that does not fit.
+    /// The error of [`verify`](Self::verify) for an invalid signature.
     ///
     /// **Errors:** 1002.
     pub const fn misfit(&self, _: InvalidSignature) -> EnvelopeError {
         self.error(EnvelopeErrorKind::Signature)
     }
 
-    /// Checks the signature with the key that `keyring` has for `from`.
+    /// Verifies the signature with the key that `keyring` has for `from`.
     ///
     /// **Errors:** as [`verify`](Self::verify), and 3001 when there is no key. **Source:** PROTOCOL 5.
     pub fn verify_from(&self, keyring: &mut Keyring, scratch: &mut Vec<u8>) -> Result<(), EnvelopeError> {

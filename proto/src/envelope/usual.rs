@@ -1,7 +1,6 @@
-//! An envelope as [`Draft`](super::Draft) writes it in, its fields out in one pass; any other is for `decode` to judge.
+//! Reads an envelope as [`Draft`](super::Draft) writes it, in one pass; `decode` reads any other.
 //!
-//! Nearly every message is one: its fields stand in the order of their keys, it has one recipient, no `ext`, and is not
-//! encrypted.
+//! Nearly every message is of this form: keys in order, one recipient, no `ext`, not encrypted.
 
 use std::borrow::Cow;
 

@@ -1,4 +1,4 @@
-//! Payload bytes of HANDSHAKE, GOAWAY and ERROR frames in, borrowed structs out, and back (PROTOCOL 3, 4).
+//! Decodes and encodes the payloads of HANDSHAKE, GOAWAY and ERROR frames (PROTOCOL 3, 4).
 
 use std::borrow::Cow;
 
@@ -8,7 +8,7 @@ use crate::cbor::{self, Checker, Reader, TagPolicy, Writer};
 use crate::code::Code;
 use crate::limits::{MESSAGE_ID_BYTES, PROOF_BYTES};
 
-/// A frame payload that is not of the shape its frame type asks for.
+/// A frame payload of the wrong shape for its frame type.
 ///
 /// **Errors:** 1001 INVALID_MESSAGE; the link closes. **Source:** PROTOCOL 3, 4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -16,7 +16,7 @@ pub enum PayloadError {
     /// Bytes that are not CBOR we accept, or a field of another type.
     #[error(transparent)]
     Cbor(#[from] cbor::Error),
-    /// A field that must be there and is not.
+    /// A required field that is missing.
     #[error("missing field {0:?}")]
     Missing(&'static str),
     /// A field whose value is out of its bounds.
@@ -42,22 +42,22 @@ impl PayloadError {
 
 /// The client's HANDSHAKE.
 ///
-/// **Shape:** `{"version": uint, "max_msg_size": uint, ? "did": tstr, ? "nonce": bstr .size 32, ? "proof": bstr .size 32,
-/// ? "token": bstr, ? "extensions": [* tstr]}`. **Units:** `max_msg_size` in bytes. **Source:** PROTOCOL 4; `nonce` and
-/// `proof` are ours: on loopback TCP both sides prove that they know the token, which neither sends.
+/// **Shape:** `{"version": uint, "max_msg_size": uint, ? "did": tstr, ? "nonce": bstr .size 32, ? "proof": bstr .size
+/// 32, ? "token": bstr, ? "extensions": [* tstr]}`. **Units:** `max_msg_size` in bytes. **Source:** PROTOCOL 4; `nonce`
+/// and `proof` are extensions of capd: on loopback TCP both sides prove that they know the token, and neither sends it.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct HandshakeRequest<'a> {
-    /// The protocol version; we speak 1.
+    /// The protocol version; capd speaks 1.
     pub version: u64,
-    /// The largest frame length that the client takes.
+    /// The largest frame length that the client accepts.
     pub max_msg_size: u64,
     /// The client's DID, on links whose transport does not prove one.
     pub did: Option<Cow<'a, str>>,
-    /// Chosen anew for each link: the server is to prove that it knows the token, and to say what it wants proven.
+    /// A fresh nonce for each link: the server must prove that it knows the token, and send its own nonce.
     pub nonce: Option<[u8; PROOF_BYTES]>,
-    /// That the client knows the token, for the server's nonce.
+    /// The proof that the client knows the token, for the server's nonce.
     pub proof: Option<[u8; PROOF_BYTES]>,
-    /// The secret of a loopback link, as agents show it that prove nothing; we never send it.
+    /// The token of a loopback link in plain text, from agents that do not prove it; capd never sends it.
     pub token: Option<Cow<'a, [u8]>>,
     /// The extensions that the client offers.
     pub extensions: Option<Vec<Cow<'a, str>>>,
@@ -132,23 +132,23 @@ impl<'a> HandshakeRequest<'a> {
 
 /// The server's HANDSHAKE.
 ///
-/// **Shape:** `{"version": uint, "accepted": bool, "max_msg_size": uint, ? "error": tstr, ? "nonce": bstr .size 32,
-/// ? "proof": bstr .size 32, ? "extensions": [* tstr], ? "did": tstr}`. **Units:** `max_msg_size` in bytes.
-/// **Source:** PROTOCOL 4; `did` is ours, so that a client on a local link learns whom it talks to, and so are `nonce` and
-/// `proof`: an answer with both accepts nothing yet, and waits for the client's proof.
+/// **Shape:** `{"version": uint, "accepted": bool, "max_msg_size": uint, ? "error": tstr, ? "nonce": bstr .size 32, ?
+/// "proof": bstr .size 32, ? "extensions": [* tstr], ? "did": tstr}`. **Units:** `max_msg_size` in bytes. **Source:**
+/// PROTOCOL 4; `did`, `nonce` and `proof` are extensions of capd. `did` tells a client on a local link whose sidecar
+/// this is. An answer with `nonce` and `proof` accepts nothing yet, and waits for the client's proof.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HandshakeResponse<'a> {
-    /// The protocol version; we speak 1.
+    /// The protocol version; capd speaks 1.
     pub version: u64,
-    /// Whether the link goes on; otherwise the server closes it.
+    /// Whether the server accepts the link; otherwise it closes it.
     pub accepted: bool,
-    /// The largest frame length that the server takes.
+    /// The largest frame length that the server accepts.
     pub max_msg_size: u64,
-    /// Why the link does not go on.
+    /// Why the link is refused.
     pub error: Option<Cow<'a, str>>,
-    /// What the client is to prove the token for.
+    /// The nonce for the client's proof.
     pub nonce: Option<[u8; PROOF_BYTES]>,
-    /// That the server knows the token, for the client's nonce.
+    /// The proof that the server knows the token, for the client's nonce.
     pub proof: Option<[u8; PROOF_BYTES]>,
     /// The extensions that both sides have.
     pub extensions: Option<Vec<Cow<'a, str>>>,
@@ -211,7 +211,7 @@ impl<'a> HandshakeResponse<'a> {
     }
 }
 
-/// GOAWAY: the sender takes no new work.
+/// GOAWAY: the sender accepts no new work.
 ///
 /// **Shape:** `{"reason": uint, ? "message": tstr, ? "last_id": bstr .size 16}`. **Source:** PROTOCOL 3.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -220,7 +220,7 @@ pub struct Goaway<'a> {
     pub reason: u64,
     /// The same in words.
     pub message: Option<Cow<'a, str>>,
-    /// The id of the last message that was taken.
+    /// The id of the last accepted message.
     pub last_id: Option<[u8; MESSAGE_ID_BYTES]>,
 }
 
@@ -266,7 +266,7 @@ impl<'a> Goaway<'a> {
 /// **Shape:** `{"code": uint, "message": tstr, ? "msg_id": bstr .size 16}`. **Source:** PROTOCOL 3.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ErrorFrame<'a> {
-    /// A wire code; wider than ours, so that a peer's unknown one survives.
+    /// A wire code; wider than [`Code`], so that a peer's unknown code survives.
     pub code: u64,
     /// The same in words.
     pub message: Cow<'a, str>,

@@ -1,4 +1,4 @@
-//! Two parties' X25519 keys and a nonce in; sealed bytes out, and back: X25519-XSalsa20-Poly1305 (PROTOCOL 5).
+//! Seals and opens bodies between two X25519 keys: X25519-XSalsa20-Poly1305 (PROTOCOL 5).
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use zeroize::Zeroizing;
 use super::key::{KEY_BYTES, KeyError};
 use crate::limits::NONCE_BYTES;
 
-/// Bytes of the Poly1305 tag that stands before the ciphertext. **Source:** AMP 001 §8.5.2.
+/// Bytes of the Poly1305 tag before the ciphertext. **Source:** AMP 001 §8.5.2.
 pub const TAG_BYTES: usize = 16;
 
 /// A party's X25519 public key.
@@ -41,7 +41,7 @@ impl AgreementKey {
     }
 }
 
-/// A party's X25519 secret key; wiped when it is dropped and never printed.
+/// A party's X25519 secret key; wiped on drop and never printed.
 #[derive(Clone)]
 pub struct AgreementSecret(Zeroizing<[u8; KEY_BYTES]>);
 
@@ -63,7 +63,8 @@ impl fmt::Debug for AgreementSecret {
     }
 }
 
-/// What two parties share: seals and opens payloads between them. Making one costs a key agreement; keep it.
+/// The shared secret of two parties, which seals and opens payloads between them. Making one costs a key agreement, so
+/// keep it.
 pub struct Authcrypt(SalsaBox);
 
 impl Authcrypt {
@@ -72,7 +73,7 @@ impl Authcrypt {
         Self(SalsaBox::new(&BoxKey::from_bytes(theirs.0), &SecretKey::from_bytes(*ours.0)))
     }
 
-    /// Appends the sealed `plaintext` to `out`; a nonce must never serve twice between the same two parties.
+    /// Appends the sealed `plaintext` to `out`; a nonce must never be used twice between the same two parties.
     ///
     /// **Shape:** sixteen bytes of tag, then as many bytes as the plaintext has. **Source:** AMP 001 §8.5.2.
     pub fn seal(&self, nonce: &[u8; NONCE_BYTES], plaintext: &[u8], out: &mut Vec<u8>) {
@@ -87,9 +88,9 @@ impl Authcrypt {
         tag_place.copy_from_slice(&tag);
     }
 
-    /// Appends what was sealed to `out`.
+    /// Appends the opened plaintext to `out`.
     ///
-    /// **Errors:** 3001 UNAUTHORIZED, with no detail; `out` then stands as it was.
+    /// **Errors:** 3001 UNAUTHORIZED, with no detail; `out` is then unchanged.
     pub fn open(
         &self,
         nonce: &[u8; NONCE_BYTES],
@@ -114,7 +115,7 @@ impl fmt::Debug for Authcrypt {
 
 /// Sealed bytes that do not open with these keys and this nonce.
 ///
-/// **Errors:** 3001 UNAUTHORIZED; the reason is never told. **Source:** PROTOCOL 5.
+/// **Errors:** 3001 UNAUTHORIZED; the reason is never reported. **Source:** PROTOCOL 5.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("decryption failed")]
 pub struct DecryptionFailed;

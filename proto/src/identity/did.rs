@@ -1,4 +1,4 @@
-//! Text in, a checked DID or DID URL out.
+//! Parses text into a checked DID or DID URL.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
@@ -31,15 +31,15 @@ impl PartialOrd for Did {
 }
 
 impl Did {
-    /// Checks `text` and takes a copy of it.
+    /// Checks and copies `text`.
     ///
-    /// **Errors:** text that is no DID; in an envelope that is 1001.
+    /// **Errors:** text that is not a DID; in an envelope that is 1001.
     pub fn parse(text: &str) -> Result<Self, DidError> {
         Self::check(text)?;
         Ok(Self(text.into()))
     }
 
-    /// Checks `text` without taking a copy of it.
+    /// Checks `text` without copying it.
     ///
     /// **Errors:** as [`parse`](Self::parse).
     pub fn check(text: &str) -> Result<(), DidError> {
@@ -82,7 +82,7 @@ impl Did {
         }
     }
 
-    /// What stands behind `#`, if anything.
+    /// The text after `#`, if any.
     pub fn fragment(&self) -> Option<&str> {
         self.0.split_once('#').map(|(_, fragment)| fragment)
     }
@@ -106,10 +106,10 @@ pub enum DidError {
     /// No method name of lower-case letters and digits.
     #[error("DID has no valid method name")]
     Method,
-    /// No method-specific id, or a character, a path or a query that may not stand there.
+    /// No method-specific id, or a character, a path or a query that is not allowed there.
     #[error("DID has no valid method-specific id")]
     Id,
-    /// An empty fragment, or a character that may not stand in one.
+    /// An empty fragment, or a character that is not allowed in one.
     #[error("DID has an invalid fragment")]
     Fragment,
 }

@@ -1,4 +1,4 @@
-//! A DID document's JSON text in, the keys of its active methods out (PROTOCOL 2, AMP 001 §8.9).
+//! Reads a DID document's JSON text: the keys of its active methods out (PROTOCOL 2, AMP 001 §8.9).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ pub(super) const DOCUMENT_BYTES_MAX: usize = 256 * 1024;
 /// Most verification methods in one document; ours.
 pub(super) const METHODS_MAX: usize = 256;
 
-/// The keys that a DID's document names, as far as we use them.
+/// The keys of a DID document that capd uses.
 #[derive(Clone, Debug)]
 pub struct DidDocument {
     did: Did,
@@ -33,11 +33,11 @@ enum Key {
 }
 
 impl DidDocument {
-    /// Reads a document. Methods that are revoked, of other kinds of key, or another DID's are left out; a document
-    /// that is deactivated has no keys.
+    /// Reads a document. Methods that are revoked, have other kinds of keys, or belong to another DID are ignored; a
+    /// deactivated document has no keys.
     ///
-    /// **Shape:** DID Core JSON; keys as `publicKeyMultibase`, or as `publicKeyJwk` of type OKP.
-    /// **Errors:** text that is no such document, with the member at fault.
+    /// **Shape:** DID Core JSON; keys as `publicKeyMultibase`, or as `publicKeyJwk` of type OKP. **Errors:** text that
+    /// is not such a document, with the member at fault.
     pub fn from_json(text: &str) -> Result<Self, DocumentError> {
         if text.len() > DOCUMENT_BYTES_MAX {
             return Err(DocumentError::TooLong);
@@ -69,12 +69,12 @@ impl DidDocument {
         Ok(document)
     }
 
-    /// The DID whose document this is.
+    /// The DID of this document.
     pub const fn did(&self) -> &Did {
         &self.did
     }
 
-    /// The key that checks signatures of `from`: the one its fragment names, else the smallest active method id under
+    /// The key that verifies signatures of `from`: the one its fragment names, else the smallest active method id under
     /// `assertionMethod`, else under `authentication`.
     ///
     /// **Errors:** `None` means 3001 UNAUTHORIZED. **Source:** AMP 001 §8.9.
@@ -160,7 +160,7 @@ impl DidDocument {
     }
 }
 
-/// Text that is not a DID document we can use; a mistake of the configuration.
+/// Text that is not a usable DID document; a mistake in the configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum DocumentError {
     /// A document that is too long.
@@ -172,7 +172,7 @@ pub enum DocumentError {
     /// A member of another type than it must have.
     #[error("{0} must be {1}")]
     Member(&'static str, &'static str),
-    /// An id that is no DID.
+    /// An id that is not a DID.
     #[error(transparent)]
     Did(#[from] DidError),
     /// A method whose key cannot be read.

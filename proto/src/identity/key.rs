@@ -1,4 +1,4 @@
-//! A seed in, an Ed25519 identity with its `did:key` out; a DID or bytes in, a public key that verifies out.
+//! Makes keys: an Ed25519 identity and its `did:key` from a seed, a verifying key from a DID or bytes.
 
 use std::fmt;
 
@@ -24,10 +24,10 @@ const X25519_CODEC: [u8; 2] = [0xec, 0x01];
 const MULTIBASE_BYTES_MAX: usize = 48;
 const DID_KEY_PREFIX: &str = "did:key:";
 
-/// An Ed25519 key pair and the DID it speaks for. The key is wiped when it is dropped and never printed.
+/// An Ed25519 key pair and the DID that it represents. The key is wiped on drop and never printed.
 ///
-/// Two libraries have it: AWS-LC signs in half the time that dalek takes, byte for byte the same, as Ed25519 signatures
-/// are a function of key and message; dalek has the key as a scalar, to agree on secrets with, and verifies.
+/// Two libraries hold it. AWS-LC signs in half the time of dalek, with the same bytes, since an Ed25519 signature is a
+/// function of key and message. dalek holds the key as a scalar for key agreement, and verifies.
 pub struct Identity {
     signing: Ed25519KeyPair,
     key: SigningKey,
@@ -44,7 +44,7 @@ impl Identity {
         Self { signing, key, did }
     }
 
-    /// The same key speaking for a DID of another method, whose document must name it.
+    /// The same key for a DID of another method, whose document must name it.
     #[must_use]
     pub fn with_did(mut self, did: Did) -> Self {
         self.did = did;
@@ -88,7 +88,7 @@ pub struct PublicKey {
 impl PublicKey {
     /// The key in its 32-byte encoding.
     ///
-    /// **Errors:** bytes that are no point, not its canonical encoding, or a point of small order.
+    /// **Errors:** bytes that are not the canonical encoding of a point, or a point of small order.
     pub fn from_bytes(bytes: &[u8; 32]) -> Result<Self, KeyError> {
         let key = VerifyingKey::from_bytes(bytes).map_err(|_| KeyError::NotAPoint)?;
         // Each key has one spelling, so that one party has one DID.
@@ -133,7 +133,8 @@ impl PublicKey {
         did_key(self.key.as_bytes())
     }
 
-    /// Checks a signature by RFC 8032's equation, both halves canonical and neither R nor the key of small order.
+    /// Verifies a signature by RFC 8032's equation; both halves must be canonical, and neither R nor the key of small
+    /// order.
     ///
     /// **Errors:** 1002 INVALID_SIGNATURE.
     pub fn verify(&self, message: &[u8], signature: &[u8; SIGNATURE_BYTES]) -> Result<(), InvalidSignature> {
@@ -142,9 +143,9 @@ impl PublicKey {
         verifier.finish()
     }
 
-    /// The same check of a message that comes piece by piece.
+    /// As [`verify`](Self::verify), for a message that arrives in pieces.
     ///
-    /// **Errors:** 1002 INVALID_SIGNATURE for bytes that are no signature of any message.
+    /// **Errors:** 1002 INVALID_SIGNATURE for bytes that cannot be a signature.
     pub fn verifier(&self, signature: &[u8; SIGNATURE_BYTES]) -> Result<Verifier, InvalidSignature> {
         Verifier::new(*self, signature)
     }
@@ -165,13 +166,13 @@ impl fmt::Debug for PublicKey {
     }
 }
 
-/// Text or bytes that are no key we take.
+/// Text or bytes that are not an accepted key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum KeyError {
-    /// Text that is no DID.
+    /// Text that is not a DID.
     #[error(transparent)]
     Did(#[from] DidError),
-    /// A DID that is no `did:key`.
+    /// A DID that is not a `did:key`.
     #[error("DID is not a did:key")]
     Method,
     /// A fragment that names another key than the DID does.
@@ -180,7 +181,7 @@ pub enum KeyError {
     /// Text that is not `z` and base58btc of a 34-byte multicodec key.
     #[error("not a multibase key")]
     Multibase,
-    /// A key of another kind than was asked for.
+    /// A key of another kind than requested.
     #[error("key of another kind")]
     Codec,
     /// Bytes that are not the encoding of a point on the curve.

@@ -1,4 +1,5 @@
-//! DID documents and a `from` in, the key that checks it out; keys once decompressed are remembered, boundedly.
+//! Finds the key that verifies a `from`, among `did:key`s and DID documents; caches a bounded number of decompressed
+//! keys.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +8,7 @@ use super::did::Did;
 use super::document::DidDocument;
 use super::key::PublicKey;
 
-/// Finds the keys of DIDs: `did:key` by itself, any other method by the documents it was given.
+/// Finds the keys of DIDs: of a `did:key` from the DID itself, of other methods from documents.
 #[derive(Debug)]
 pub struct Keyring {
     documents: BTreeMap<Did, DidDocument>,
@@ -17,7 +18,7 @@ pub struct Keyring {
 }
 
 impl Keyring {
-    /// A keyring without documents that remembers at most `keys_max` decompressed keys.
+    /// A keyring without documents that caches at most `keys_max` decompressed keys.
     pub fn new(keys_max: usize) -> Self {
         Self {
             documents: BTreeMap::new(),
@@ -27,12 +28,13 @@ impl Keyring {
         }
     }
 
-    /// Adds a document, or replaces the one of the same DID. One for a `did:key` has no effect: the DID is the key.
+    /// Adds a document, or replaces the one of the same DID. A document for a `did:key` has no effect: the DID is the
+    /// key.
     pub fn insert(&mut self, document: DidDocument) {
         self.documents.insert(document.did().clone(), document);
     }
 
-    /// The key that checks signatures of `from`.
+    /// The key that verifies signatures of `from`.
     ///
     /// **Errors:** `None` means 3001 UNAUTHORIZED. **Source:** PROTOCOL 2, AMP 001 §8.9.
     pub fn resolve(&mut self, from: &str) -> Option<PublicKey> {
@@ -50,7 +52,7 @@ impl Keyring {
         Some(key)
     }
 
-    /// The X25519 key to encrypt for, or to open what came from, `did`.
+    /// The X25519 key to encrypt for `did`, or to open its messages.
     ///
     /// **Source:** AMP 001 §8.9; a `did:key` has the one that its Ed25519 key maps to.
     pub fn resolve_agreement(&mut self, did: &str) -> Option<AgreementKey> {

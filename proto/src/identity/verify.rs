@@ -1,4 +1,4 @@
-//! Signatures and what they sign in, which of them fit out: each for itself, or several of one key together.
+//! Verifies signatures, each by itself or several of one key together.
 
 use std::sync::LazyLock;
 
@@ -12,7 +12,7 @@ use thiserror::Error;
 use super::key::{KEY_BYTES, PublicKey};
 use crate::limits::SIGNATURE_BYTES;
 
-/// A signature that does not fit the message and the key.
+/// A signature that does not verify with the message and the key.
 ///
 /// **Errors:** 1002 INVALID_SIGNATURE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -48,21 +48,21 @@ impl Verifier {
         self.hash.update(piece);
     }
 
-    /// Whether the signature fits what came, as [`PublicKey::verify`] has it.
+    /// Verifies the signature of the message read so far, as [`PublicKey::verify`] does.
     ///
     /// **Errors:** 1002 INVALID_SIGNATURE.
     pub fn finish(self) -> Result<(), InvalidSignature> {
         self.claim().check()
     }
 
-    /// What came, to be checked later.
+    /// The signature and the hash of the message, to be checked later.
     pub fn claim(self) -> Claim {
         let challenge = Scalar::from_bytes_mod_order_wide(&self.hash.finalize().into());
         Claim { key: self.key, half: self.half, scalar: self.scalar, challenge }
     }
 }
 
-/// A signature whose message has been read: what is left to check is an equation on the curve.
+/// A signature whose message has been read; only the equation on the curve is left to check.
 pub struct Claim {
     key: PublicKey,
     /// R: the encoding of a point.
@@ -74,11 +74,12 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// Whether the signature fits: S is canonical, R is the canonical encoding of a point, neither R nor the key is of small
-    /// order, and \[8\]\[S\]B = \[8\]R + \[8\]\[k\]A, which is RFC 8032's equation.
+    /// Verifies the signature: S is canonical, R is the canonical encoding of a point, neither R nor the key is of
+    /// small order, and \[8\]\[S\]B = \[8\]R + \[8\]\[k\]A, which is RFC 8032's equation.
     ///
-    /// Eight takes away what a point has of small order besides. No signature has that but one which whoever holds the key
-    /// made so on purpose; without the eight, whether several of those fit would hang on which of them are checked together.
+    /// The factor 8 removes components of small order. Only the holder of a key can make a signature with such a
+    /// component, on purpose. Without the factor, the verdict on several of those would depend on which are checked
+    /// together.
     ///
     /// **Errors:** 1002 INVALID_SIGNATURE. **Source:** RFC 8032 5.1.7.
     pub fn check(&self) -> Result<(), InvalidSignature> {
@@ -99,11 +100,11 @@ impl Claim {
         half.is_some_and(|half| (point - half).is_small_order())
     }
 
-    /// What [`check`](Self::check) says of each. Several of one key are checked together first, in half the time or less,
-    /// and alone only when they do not all fit.
+    /// The result of [`check`](Self::check) for each. Several of one key are checked together first, in half the time
+    /// or less, and one by one only if that fails.
     ///
-    /// Together means that a sum of the equations holds, each times a random 128-bit number. What does not fit alone gets
-    /// past it with odds of 2⁻¹²⁸.
+    /// The joint check verifies a sum of the equations, each multiplied by a random 128-bit number. An invalid
+    /// signature passes it with probability 2⁻¹²⁸.
     pub fn check_all(claims: &[Self]) -> Vec<Result<(), InvalidSignature>> {
         if claims.len() > 1 && fit_together(claims) {
             return vec![Ok(()); claims.len()];

@@ -1,8 +1,8 @@
-//! Names in the order of their coming in, the oldest out; any of them may leave before.
+//! Queues names by arrival and yields the oldest; any name may leave earlier.
 
 use std::collections::VecDeque;
 
-/// A queue of names, each under a number that grows. What left early leaves a gap, and the first place is never one.
+/// A queue of names with ascending numbers. A name that leaves early leaves a gap; the first place is never a gap.
 #[derive(Debug)]
 pub(super) struct Aged<T> {
     places: VecDeque<(u64, Option<T>)>,

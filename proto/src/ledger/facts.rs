@@ -1,4 +1,4 @@
-//! What is known of a call besides its name and its result in, for those who list it; the ledger goes by none of it.
+//! Holds facts of a call that only lists need; the ledger decides nothing by them.
 
 use std::sync::Arc;
 
@@ -7,25 +7,25 @@ use crate::code::Code;
 
 use super::{Key, Ledger, Status};
 
-/// What a list says of a call besides where it stands. What is not known is left out.
+/// Facts of a call for lists, besides its state. Unknown facts are omitted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
     /// The capability that was called; shared among its calls.
     pub capability: Option<Arc<CapabilityId>>,
-    /// When its result was made. **Units:** milliseconds since the Unix epoch.
+    /// When its result was recorded. **Units:** milliseconds since the Unix epoch.
     pub finished_at_ms: Option<u64>,
-    /// How it ended: well, or with an error of this code.
+    /// How it ended: in success, or with an error of this code.
     pub outcome: Option<Result<(), Code>>,
 }
 
 impl<W> Ledger<W> {
-    /// Where a call stands, and the facts of it; `None` for one that is not known.
+    /// The state and the facts of a call; `None` if it is unknown.
     pub fn known(&self, key: &Key) -> Option<(Status, &Facts)> {
         let call = self.call(key).filter(|_| !self.is_blind())?;
         Some((call.status(), &call.facts))
     }
 
-    /// The facts of a call, to be filled in; `None` for one that is not known.
+    /// The facts of a call, to be filled in; `None` if it is unknown.
     pub fn facts_mut(&mut self, key: &Key) -> Option<&mut Facts> {
         let call = self.peers.get_mut(&key.from)?.calls.get_mut(&key.id)?;
         Some(&mut call.facts)

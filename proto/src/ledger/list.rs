@@ -1,4 +1,4 @@
-//! A cursor or an id in, calls as a list shows them out.
+//! Lists calls: a cursor or an id in, entries out.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -20,7 +20,7 @@ pub struct Listed<'a> {
     pub status: Status,
     /// Who answered, once finished.
     pub by: Option<Answerer>,
-    /// Whether it may be forgotten for want of room.
+    /// Whether it may be forgotten when capacity runs out.
     pub idempotent: bool,
     /// Its `ts + ttl`. **Units:** milliseconds since the Unix epoch.
     pub expires_at_ms: u64,
@@ -32,15 +32,15 @@ pub struct Listed<'a> {
     pub row: Option<u64>,
     /// The recorded envelope, if it is held in memory.
     pub held: Option<&'a Encoded>,
-    /// What else is known of it.
+    /// Further facts.
     pub facts: &'a Facts,
 }
 
 impl<W> Ledger<W> {
-    /// Calls in the order of their keys, those after the cursor, of all peers or one. The last key of one page is the
-    /// cursor of the next: calls that come and go between pages move no others.
+    /// Calls in the order of their keys, those after the cursor, of all peers or one. The last key of a page is the
+    /// cursor of the next, so calls that come and go between pages move no others.
     ///
-    /// Finding the first takes the logarithm of what is remembered, each further one a step.
+    /// The first costs the logarithm of the number of calls, each further one a step.
     pub fn list<'a>(
         &'a self,
         after: Option<&'a Key>,
@@ -54,10 +54,10 @@ impl<W> Ledger<W> {
         })
     }
 
-    /// Calls, the newest first: by their ids, which begin with a time, and of one id by who made them. `before` is where to
-    /// begin: behind the call of this id and peer, or, without a peer, behind all of this id.
+    /// Calls, newest first: by id, which begins with a time, then by caller. The list begins after the call of the id
+    /// and peer in `before`, or without a peer after all calls of that id.
     ///
-    /// Each step takes the logarithm of how many peers there are.
+    /// Each step costs the logarithm of the number of peers.
     pub fn newest<'a>(
         &'a self,
         before: Option<(MessageId, Option<&Did>)>,
@@ -87,7 +87,7 @@ impl<W> Ledger<W> {
         })
     }
 
-    /// The calls of one id, one for each peer that used it: a look at each peer's calls.
+    /// The calls of one id, one for each peer that used it. Costs one look-up per peer.
     pub fn find(&self, id: MessageId) -> impl Iterator<Item = Listed<'_>> {
         self.peers.iter().filter_map(move |(did, peer)| peer.calls.get(&id).map(|call| call.listed(did, id)))
     }

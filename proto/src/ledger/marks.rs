@@ -1,4 +1,4 @@
-//! Cancels of calls that nobody knows in; which calls are not to run when they come after all, out (PROTOCOL 7.6).
+//! Remembers cancels of unknown calls, so that a call which arrives later does not run (PROTOCOL 7.6).
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -8,10 +8,10 @@ use crate::limits::{CANCEL_MARK_MS, CANCEL_MARKS_MAX, CANCEL_MARKS_PER_PEER_MAX}
 
 use super::Key;
 
-/// The marks that cancels of unknown calls leave, each for [`CANCEL_MARK_MS`].
+/// Remembers cancels of unknown calls, each for [`CANCEL_MARK_MS`].
 ///
-/// Both bounds drop the oldest mark of the sender with most, so that nobody can take another's. It holds no clock:
-/// times are numbers of the monotonic clock. **Units:** milliseconds.
+/// At a bound, the oldest mark of the sender with the most marks is dropped, so nobody can displace another's. It holds
+/// no clock: times are of the monotonic clock. **Units:** milliseconds.
 #[derive(Debug, Default)]
 pub struct CancelMarks {
     /// Each sender's marks and when they were left, oldest first.
@@ -20,7 +20,7 @@ pub struct CancelMarks {
 }
 
 impl CancelMarks {
-    /// Remembers that the call was cancelled before it came.
+    /// Remembers that the call was cancelled before it arrived.
     pub fn leave(&mut self, key: &Key, now_ms: u64) {
         self.expire(now_ms);
         if self.by_peer.get(&key.from).is_some_and(|marks| marks.len() >= CANCEL_MARKS_PER_PEER_MAX) {
@@ -34,7 +34,7 @@ impl CancelMarks {
         self.count += 1;
     }
 
-    /// Whether the call was cancelled before it came. The mark is used up: from here on the ledger knows the call.
+    /// Whether the call was cancelled before it arrived. Removes the mark: from here on the ledger knows the call.
     pub fn take(&mut self, key: &Key, now_ms: u64) -> bool {
         if self.count == 0 {
             return false;

@@ -1,4 +1,4 @@
-//! Finished calls in, the one that may be forgotten first out.
+//! Finds the finished call that may be forgotten first.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What the ledger is told: which call, what became of it, how much to hold.
+//! Defines the inputs of the ledger: a call, its outcome, and the bounds.
 
 use crate::envelope::{Encoded, MessageId};
 use crate::identity::Did;
@@ -7,7 +7,7 @@ use crate::limits::{
     LEDGER_IDEMPOTENT_BYTES_PER_PEER_DEFAULT, LEDGER_KEPT_BYTES_DEFAULT, LEDGER_KEPT_BYTES_PER_PEER_DEFAULT,
 };
 
-/// The name of a call: who made it, and its invoke's id. **Source:** PROTOCOL 8.
+/// The key of a call: its caller, and its invoke's id. **Source:** PROTOCOL 8.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key {
     /// The invoke's `from`.
@@ -16,14 +16,14 @@ pub struct Key {
     pub id: MessageId,
 }
 
-/// What tells one invoke body from another: a digest that follows from the body alone.
+/// A digest of an invoke's body, to detect another body under the same id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BodyDigest(pub [u8; 32]);
 
-/// An invoke that passed every check before capacity.
+/// An invoke that passed every check before that of capacity.
 #[derive(Clone, Debug)]
 pub struct Invoke {
-    /// The call's name.
+    /// The call's key.
     pub key: Key,
     /// The digest of its body.
     pub body: BodyDigest,
@@ -38,9 +38,9 @@ pub struct Invoke {
 pub enum Kept {
     /// In the ledger.
     Held(Encoded),
-    /// In the journal. Its call is never pushed out by others, whether idempotent or not.
+    /// In the journal. Other calls never displace such a call, idempotent or not.
     Journaled {
-        /// Where in the journal.
+        /// The row in the journal.
         row: u64,
         /// The envelope's length. **Units:** bytes.
         bytes: usize,
@@ -57,19 +57,19 @@ impl Kept {
     }
 }
 
-/// How much the ledger may hold. **Units:** calls and bytes, as the names say.
+/// The bounds of the ledger. **Units:** calls and bytes, as the names say.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Calls in all.
     pub calls_max: usize,
     /// Calls of one `from`.
     pub calls_per_peer_max: usize,
-    /// Results of calls that are not idempotent, in all, wherever they are kept: past it, such calls are refused.
-    /// Those already running may still go over it, each by its result.
+    /// Results of calls that are not idempotent, in all, wherever they are kept: beyond it, such calls are refused.
+    /// Running calls may still exceed it, each by its result.
     pub kept_bytes_max: usize,
     /// The same, of one `from`.
     pub kept_bytes_per_peer_max: usize,
-    /// Results of idempotent calls, in all: past it, the oldest are forgotten.
+    /// Results of idempotent calls, in all: beyond it, the oldest are forgotten.
     pub idempotent_bytes_max: usize,
     /// The same, of one `from`.
     pub idempotent_bytes_per_peer_max: usize,

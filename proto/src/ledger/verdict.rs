@@ -1,10 +1,10 @@
-//! What the ledger says: of an invoke, of a result, of a call.
+//! Defines the answers of the ledger about an invoke, a result or a call.
 
 use smallvec::SmallVec;
 
 use super::Kept;
 
-/// Those who wait for one call's result, oldest first: mostly one.
+/// The waiters of one call's result, oldest first; usually one.
 pub type Waiters<W> = SmallVec<[W; 1]>;
 
 /// What to do with an invoke.
@@ -13,7 +13,7 @@ pub type Waiters<W> = SmallVec<[W; 1]>;
 pub enum Admission<W> {
     /// Execute it; the waiter is kept until it finishes.
     New,
-    /// It runs already; the waiter gets its result too.
+    /// It already runs; the waiter also gets its result.
     Attached {
         /// The oldest waiter, if there were too many.
         displaced: Option<W>,
@@ -22,24 +22,24 @@ pub enum Admission<W> {
     Replay {
         /// Where the recorded envelope is.
         kept: Kept,
-        /// The waiter, back.
+        /// The waiter, returned.
         waiter: W,
     },
     /// The id belongs to a call with another body: ERROR 4001.
     Conflict(W),
-    /// Its `ts + ttl` is not after that of a call already forgotten, so it may be that call: ERROR 1003. It takes a
-    /// clock that went back, or a `ts + ttl` that passed since it was checked.
+    /// Its `ts + ttl` is not after that of a forgotten call, so it may be that call: ERROR 1003. This happens only if a
+    /// clock went back, or if `ts + ttl` passed since the check.
     Forgotten(W),
-    /// There is no room: ERROR 5004.
+    /// No capacity: ERROR 5004.
     Full {
-        /// The bound that was met.
+        /// The bound that was reached.
         bound: Bound,
-        /// The waiter, back.
+        /// The waiter, returned.
         waiter: W,
     },
 }
 
-/// Which of [`Limits`](super::Limits) was met.
+/// The bound of [`Limits`](super::Limits) that was reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bound {
     /// [`Limits::calls_max`](super::Limits::calls_max).
@@ -52,7 +52,7 @@ pub enum Bound {
     PeerKeptBytes,
 }
 
-/// Who a result comes from.
+/// The source of a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answerer {
     /// The provider.
@@ -61,21 +61,21 @@ pub enum Answerer {
     Sidecar,
 }
 
-/// What became of a result.
+/// The fate of a result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Finish<W> {
-    /// It is the call's one result; these wait for it, oldest first.
+    /// It is the call's one result; these waiters get it, oldest first.
     Recorded(Waiters<W>),
     /// The sidecar had answered already: drop it and audit it; ERROR 4001 to the provider.
     Late,
     /// The provider had answered already: drop it and audit it; ERROR 4001 to the provider.
     Second,
-    /// No such call, or one forgotten: drop it and audit it; ERROR 4001 to the provider.
+    /// An unknown or forgotten call: drop it and audit it; ERROR 4001 to the provider.
     Unknown,
 }
 
-/// Where a call stands, for a cancel's answer and for lists.
+/// The state of a call, for a cancel's answer and for lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
     /// Never seen, or forgotten.

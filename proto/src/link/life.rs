@@ -1,4 +1,4 @@
-//! Signs of life in, what is due out: a PING after silence, the end after a longer one.
+//! Watches a link for signs of life: a PING is due after silence, the end after a longer silence.
 
 use bytes::Bytes;
 

@@ -1,4 +1,4 @@
-//! One state and one input in, the next state and outputs out: every transition of a link stands here.
+//! Defines every transition of a link: one state and one input in, the next state and outputs out.
 
 use crate::code::Code;
 

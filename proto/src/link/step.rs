@@ -1,4 +1,4 @@
-//! What transitions have in common: the outputs they send, and the states they come to.
+//! Builds the outputs and next states that several transitions share.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;

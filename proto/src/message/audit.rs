@@ -1,20 +1,20 @@
-//! The operations `audit` and `audit-prune` of REQUEST and RESPONSE: what has a sidecar accounted for?
+//! Encodes the operations `audit` and `audit-prune` of REQUEST and RESPONSE, which read and prune the audit log.
 //!
-//! They are ours, and only for a local link: a peer that asks is told that the operation is not known.
+//! They are extensions of capd for local links only; a peer gets the error of an unknown operation.
 
 use std::borrow::Cow;
 
 use super::body::{BodyError, MapWriter, read_array, read_bytes, read_map, required};
 use crate::cbor::{Reader, Writer};
 
-/// A question for entries of the audit log, page by page. One that says nothing but where to begin asks for every entry;
-/// else it asks for the records that fit everything it says.
+/// A query for entries of the audit log, page by page. Without a filter it asks for every entry, otherwise for the
+/// records that match all filters.
 ///
 /// **Shape:** `{"op": "audit", ? "after": uint, ? "limit": uint, ? "kind": tstr, ? "since_ms": uint, ? "capability": tstr,
 /// ? "peer": tstr}`. **Units:** milliseconds since the Unix epoch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuditRequest<'a> {
-    /// Only entries behind this place.
+    /// Only entries after this place.
     pub after: Option<u64>,
     /// Most entries on the page.
     pub limit: Option<u64>,
@@ -36,15 +36,15 @@ pub struct AuditRequest<'a> {
 pub struct AuditPage<'a> {
     /// The entries, in the order of the chain.
     pub rows: Vec<AuditRow<'a>>,
-    /// What the next page is asked for with as `after`; none on the last one.
+    /// The `after` of the next page; none on the last one.
     pub next: Option<u64>,
-    /// The chain's last place when the page was read; 0 when there is none.
+    /// The chain's last place when the page was read; 0 if the chain is empty.
     pub head: u64,
     /// The hash there.
     pub head_hash: Option<[u8; HASH_BYTES]>,
     /// Records written since the sidecar started.
     pub written: u64,
-    /// Records since then that could not be.
+    /// Records since then that could not be written.
     pub lost: u64,
 }
 
@@ -57,13 +57,14 @@ pub struct AuditRow<'a> {
     pub seq: u64,
     /// Its hash.
     pub hash: [u8; HASH_BYTES],
-    /// The record in canonical JSON; none where it was pruned.
+    /// The record in canonical JSON; none if it was pruned.
     pub record: Option<Cow<'a, str>>,
     /// The hash of the entry before it; none for the first.
     pub prev_hash: Option<[u8; HASH_BYTES]>,
 }
 
-/// One step of pruning, behind the place `after`. **Shape:** `{"op": "audit-prune", ? "after": uint, "before_ms": uint}`.
+/// One step of pruning, after the place `after`. **Shape:** `{"op": "audit-prune", ? "after": uint, "before_ms":
+/// uint}`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AuditPruneRequest {
     /// Where the step begins.
@@ -77,7 +78,7 @@ pub struct AuditPruneRequest {
 pub struct AuditPruned {
     /// Records that were removed.
     pub pruned: u64,
-    /// Where the next step begins; none when there is nothing left to look at.
+    /// Where the next step begins; none after the last step.
     pub next: Option<u64>,
 }
 
@@ -135,7 +136,7 @@ impl<'a> AuditPage<'a> {
         })
     }
 
-    /// The same page with nothing borrowed.
+    /// The same page, owned.
     pub fn into_owned(self) -> AuditPage<'static> {
         let rows = self.rows.into_iter().map(|row| AuditRow {
             seq: row.seq,

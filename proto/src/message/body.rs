@@ -1,4 +1,4 @@
-//! What all bodies share: the CDDL check, reading and writing a map, and why a body is refused.
+//! Provides what all bodies need: the CDDL check, reading and writing a map, and the reasons for a refusal.
 
 use std::borrow::Cow;
 
@@ -13,10 +13,10 @@ use crate::{
 /// Why a body was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BodyError {
-    /// It has not the shape of its type: 1001.
+    /// It does not have the shape of its type: 1001.
     #[error(transparent)]
     Shape(#[from] ShapeError),
-    /// It has the shape, and contradicts itself or lacks what it needs: 4001.
+    /// It has the shape, but contradicts itself or is incomplete: 4001.
     #[error(transparent)]
     Contradiction(#[from] Contradiction),
 }
@@ -37,7 +37,7 @@ impl From<cbor::Error> for BodyError {
     }
 }
 
-/// A body that has not the shape of its type.
+/// A body without the shape of its type.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ShapeError {
     /// Its CDDL rule refused it.
@@ -49,22 +49,22 @@ pub enum ShapeError {
     /// A field is missing.
     #[error("`{0}` is missing")]
     Missing(&'static str),
-    /// A field has the right type and a value that the type of message has no place for.
+    /// A field has the right type, but a value that the message type does not allow.
     #[error("`{field}` must be {expected} (before byte {offset})")]
     Value {
         /// The field.
         field: &'static str,
         /// What it may be.
         expected: &'static str,
-        /// Offset behind the value, from the start of the body.
+        /// Offset after the value, from the start of the body.
         offset: usize,
     },
 }
 
-/// A body of the right shape that contradicts itself or lacks what it needs. **Source:** PROTOCOL 7.
+/// A body of the right shape that contradicts itself or is incomplete. **Source:** PROTOCOL 7.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Contradiction {
-    /// A text that is no name, id, version, range or pattern.
+    /// A text that is not a name, id, version, range or pattern.
     #[error("`{field}`: {error}")]
     Text {
         /// The field.
@@ -72,7 +72,7 @@ pub enum Contradiction {
         /// What is wrong with it, and at which byte of the text.
         error: capability::Error,
     },
-    /// A call that says too little about what it calls.
+    /// A call that does not identify its capability.
     #[error("a call needs `id`, or a name with `version`, `negotiate` or a session")]
     NoIdentity,
     /// A call with `id` and `negotiate`.
@@ -81,7 +81,7 @@ pub enum Contradiction {
     /// A call with `version` and `negotiate`.
     #[error("`version` names a version, so `negotiate` cannot stand beside it")]
     VersionWithNegotiate,
-    /// A field that says something else than the `id`.
+    /// A field that contradicts the `id`.
     #[error("`{field}` disagrees with `id`")]
     IdDisagrees {
         /// The field.
@@ -98,7 +98,7 @@ pub enum Contradiction {
     /// A query without `capability` or `type`.
     #[error("the filter needs `capability` or `type`")]
     NoFilter,
-    /// A query for pages of nothing.
+    /// A query with a `limit` of 0.
     #[error("`limit` is at least 1")]
     ZeroLimit,
     /// A cursor that cannot be continued.
@@ -107,7 +107,7 @@ pub enum Contradiction {
     /// A descriptor that does not even serve its own version.
     #[error("`min_schema_version` is above the descriptor's own version")]
     FloorAboveVersion,
-    /// A document whose size is not what it says.
+    /// A document whose `size` is wrong.
     #[error("`size` is not the number of bytes in `data`")]
     SizeDisagrees,
 }

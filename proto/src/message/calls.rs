@@ -1,6 +1,6 @@
-//! The operation `calls` of REQUEST and RESPONSE: which calls does a sidecar run, relay and remember?
+//! Encodes the operation `calls` of REQUEST and RESPONSE, which lists the calls of a sidecar.
 //!
-//! It is ours, and only for a local link: a peer that asks is told that the operation is not known.
+//! It is an extension of capd for local links only; a peer gets the error of an unknown operation.
 
 use std::borrow::Cow;
 use std::str::FromStr;
@@ -14,7 +14,7 @@ use crate::{
     limits::MESSAGE_ID_BYTES,
 };
 
-/// A question for calls: for all of them, page by page, for some of them, or for those of one id.
+/// A query for calls: all of them, page by page, some of them, or those of one id.
 ///
 /// **Shape:** `{"op": "calls", ? "target": bstr .size 16, ? "cursor": bstr, ? "limit": uint, ? "order":
 /// "newest-first", ? "role": "made" / "served", ? "state": call-state / "running", ? "capability": tstr, ? "since_ms":
@@ -23,42 +23,42 @@ use crate::{
 pub struct CallsRequest<'a> {
     /// Only calls of this id.
     pub target: Option<MessageId>,
-    /// Where an earlier page ended.
+    /// The cursor of the previous page.
     pub cursor: Option<Cow<'a, [u8]>>,
     /// Most calls on the page.
     pub limit: Option<u64>,
-    /// Whether the newest calls of all kinds come first.
+    /// Whether calls are listed newest first, regardless of kind.
     pub newest_first: bool,
-    /// Only calls that the agent made, or that it serves.
+    /// Only calls that the agent made, or only those that it serves.
     pub side: Option<CallSide>,
-    /// Only calls that stand so.
+    /// Only calls in this state.
     pub state: Option<WantedState>,
     /// Only calls of this capability: its name, or its id.
     pub capability: Option<Cow<'a, str>>,
-    /// Only calls that were made then or later. **Units:** milliseconds since the Unix epoch.
+    /// Only calls made at this time or later. **Units:** milliseconds since the Unix epoch.
     pub since_ms: Option<u64>,
 }
 
-/// Whose calls a list shows.
+/// The calls that a list contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CallSide {
-    /// Those of the sidecar's own agent, whoever runs them.
+    /// Calls by the sidecar's own agent, wherever they run.
     Made,
-    /// Those that run here, whoever made them.
+    /// Calls that run here, from any caller.
     Served,
 }
 
-/// Where the calls stand that a list shows.
+/// The states of the calls that a list contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WantedState {
-    /// Anywhere but at their end.
+    /// Every state but finished.
     Running,
-    /// There.
+    /// This state.
     In(CallState),
 }
 
 impl CallSide {
-    /// The side as it stands in a REQUEST.
+    /// The side as written in a REQUEST.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Made => "made",
@@ -80,7 +80,7 @@ impl FromStr for CallSide {
 }
 
 impl WantedState {
-    /// The state as it stands in a REQUEST.
+    /// The state as written in a REQUEST.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Running => "running",
@@ -88,7 +88,7 @@ impl WantedState {
         }
     }
 
-    /// Whether a call that stands so is meant.
+    /// Whether this includes calls in `state`.
     pub fn is(self, state: CallState) -> bool {
         match self {
             Self::Running => state != CallState::Finished,
@@ -121,13 +121,13 @@ impl FromStr for WantedState {
 pub struct CallsPage<'a> {
     /// The calls: first those that the sidecar relays, then those that it runs or ran, each kind in a fixed order.
     pub calls: Vec<ListedCall<'a>>,
-    /// What gives the next page; none on the last one.
+    /// The cursor of the next page; none on the last one.
     pub cursor: Option<Cow<'a, [u8]>>,
-    /// What the sidecar's journal has done; none when it keeps none.
+    /// The counters of the sidecar's journal; none without a journal.
     pub journal: Option<JournalCounters>,
 }
 
-/// One call as a list shows it. Times that are not known are left out.
+/// One call in a list. Unknown times are omitted.
 ///
 /// **Units:** times are milliseconds since the Unix epoch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -136,13 +136,13 @@ pub struct ListedCall<'a> {
     pub id: MessageId,
     /// The invoke's `from`.
     pub from: Cow<'a, str>,
-    /// What the sidecar is to the call.
+    /// The sidecar's role in the call.
     pub role: Role,
-    /// Where the call stands.
+    /// The state of the call.
     pub state: CallState,
-    /// The capability's id; for a relayed call its name, as long as no more is known.
+    /// The capability's id; for a relayed call its name until the version is known.
     pub capability: Option<Cow<'a, str>>,
-    /// The agent that a relayed call was given to.
+    /// The agent that got a relayed call.
     pub peer: Option<Cow<'a, str>>,
     /// When it was handed to its provider.
     pub started_at_ms: Option<u64>,
@@ -152,19 +152,19 @@ pub struct ListedCall<'a> {
     pub finished_at_ms: Option<u64>,
     /// Its `ts + ttl`: until then its result is remembered.
     pub expires_at_ms: u64,
-    /// What kind of result it ended with, if that is known.
+    /// The status of its result, if known.
     pub status: Option<ResultStatus>,
-    /// The code of the error that is its result, or, without a `status`, of its refusal.
+    /// The code of its error result, or without a `status` of its refusal.
     pub code: Option<Code>,
     /// The recorded CAP_RESULT envelope's length. **Units:** bytes.
     pub bytes: Option<u64>,
     /// Copies of the invoke that wait for the result.
     pub waiters: u64,
-    /// Whether it stands in the journal.
+    /// Whether it is in the journal.
     pub journaled: bool,
 }
 
-/// What a sidecar is to a call.
+/// The role of a sidecar in a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
     /// It relays the call of its agent to a peer.
@@ -174,7 +174,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// The role as it stands in a RESPONSE.
+    /// The role as written in a RESPONSE.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Caller => "caller",
@@ -191,14 +191,14 @@ impl Role {
     }
 }
 
-/// Where a call stands.
+/// The state of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CallState {
-    /// Relayed: it waits for a peer that serves it, for its place in the journal, for a link, or for the time of the next try.
+    /// Relayed: it waits for a peer that serves it, for the journal, for a link, or for the next try.
     Waiting,
     /// Relayed: the peer has it.
     Sent,
-    /// To be run: it is being written to the journal, and no provider has it.
+    /// Accepted: it is being written to the journal, and no provider has it.
     Accepted,
     /// A provider has it.
     Executing,
@@ -207,7 +207,7 @@ pub enum CallState {
 }
 
 impl CallState {
-    /// The state as it stands in a RESPONSE.
+    /// The state as written in a RESPONSE.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Waiting => "waiting",
@@ -240,7 +240,7 @@ pub enum ResultStatus {
 }
 
 impl ResultStatus {
-    /// The status as it stands in a RESPONSE.
+    /// The status as written in a RESPONSE.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Success => "success",
@@ -257,14 +257,14 @@ impl ResultStatus {
     }
 }
 
-/// What a journal has done since its sidecar started.
+/// The counters of a journal since its sidecar started.
 ///
 /// **Shape:** `{"changes": uint, "commits": uint, "failures": uint}`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct JournalCounters {
     /// Changes made durable.
     pub changes: u64,
-    /// Commits that they took: many changes share one when there is much to do.
+    /// Commits of these changes; under load many changes share one.
     pub commits: u64,
     /// Changes that failed.
     pub failures: u64,
@@ -348,7 +348,7 @@ impl<'a> CallsPage<'a> {
 }
 
 impl<'a> ListedCall<'a> {
-    /// A call of which no more is known than must be.
+    /// A call with only the required facts.
     pub const fn new(
         id: MessageId,
         from: Cow<'a, str>,
@@ -375,7 +375,7 @@ impl<'a> ListedCall<'a> {
         }
     }
 
-    /// The same call with nothing borrowed.
+    /// The same call, owned.
     pub fn into_owned(self) -> ListedCall<'static> {
         let owned = |text: Cow<'_, str>| Cow::Owned(text.into_owned());
         ListedCall {

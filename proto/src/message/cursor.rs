@@ -1,4 +1,4 @@
-//! Where a query's next page begins, sealed so that only the one who got it can go on, and only where it left off.
+//! Seals the position of a query's next page, so that only its recipient can continue, and only from there.
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use hmac::{Hmac, KeyInit, Mac};
@@ -7,31 +7,31 @@ use sha2::Sha256;
 use super::query::{Order, Question};
 use crate::capability::Range;
 
-/// The sealing and opening of cursors.
+/// Seals and opens cursors.
 ///
 /// **Shape:** base64url text without padding of: format 1 | snapshot u64 | position u64 | HMAC-SHA-256, big-endian. The
 /// MAC covers those and the whole [`CursorContext`]. **Source:** PROTOCOL 7.1.
 #[derive(Clone, Copy, Debug)]
 pub struct Cursor;
 
-/// What a cursor is bound to. A page's `limit` is not in it; it may change from page to page.
+/// The context that a cursor is bound to. It excludes a page's `limit`, which may change from page to page.
 #[derive(Clone, Copy, Debug)]
 pub struct CursorContext<'a> {
-    /// The DID of the agent that asks.
+    /// The DID of the querying agent.
     pub holder: &'a str,
-    /// What it asks: the filter and the order count.
+    /// Its query; the filter and the order count.
     pub question: &'a Question,
-    /// The number of the registry snapshot that pages are cut from.
+    /// The number of the registry snapshot that is paged.
     pub snapshot: u64,
 }
 
 /// Why a cursor is refused: a 4001.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CursorError {
-    /// It is not one that was given to this agent for this filter and order.
+    /// It was not given to this agent for this filter and order.
     #[error("the cursor is unknown for this query")]
     NotOurs,
-    /// It is, and the registry has changed since.
+    /// It was, but the registry has changed since.
     #[error("the cursor is stale; ask again from the start")]
     Stale,
 }
@@ -48,7 +48,7 @@ impl Cursor {
 
     /// The position that a cursor was sealed with.
     ///
-    /// **Errors:** 4001 for one that is broken, borrowed from another agent, filter or order, or stale.
+    /// **Errors:** 4001 for a cursor that is malformed, of another agent, filter or order, or stale.
     pub fn open(key: &[u8; 32], context: &CursorContext<'_>, cursor: &str) -> Result<u64, CursorError> {
         // Checked before decoding, so that a long text costs nothing.
         if cursor.len() != CURSOR_CHARS {

@@ -1,4 +1,4 @@
-//! CAP_DECLARE: these capabilities are there.
+//! Encodes CAP_DECLARE: an agent declares its capabilities.
 
 use std::borrow::Cow;
 
@@ -19,7 +19,7 @@ use crate::{
 /// **Source:** PROTOCOL 7.2.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Declare<'a> {
-    /// The descriptors as they came, at least one; [`Descriptor::as_bytes`] when writing.
+    /// The descriptors as received, at least one; [`Descriptor::as_bytes`] for writing.
     pub capabilities: Vec<&'a [u8]>,
     /// Where the next page begins; none on the last.
     pub next_cursor: Option<Cow<'a, str>>,
@@ -27,7 +27,7 @@ pub struct Declare<'a> {
     pub capabilities_version: Option<Cow<'a, str>>,
 }
 
-/// The descriptors are of a format that this build does not read: a 4905.
+/// The descriptors have a format that this build does not support: a 4905.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`capabilities_version` is not of major version 1")]
 pub struct NewerMajor;
@@ -40,7 +40,7 @@ impl NewerMajor {
 }
 
 impl<'a> Declare<'a> {
-    /// A page of descriptors in the format that we write.
+    /// A page of descriptors in the format of this build.
     pub fn new(capabilities: Vec<&'a [u8]>, next_cursor: Option<Cow<'a, str>>) -> Self {
         Self { capabilities, next_cursor, capabilities_version: Some(CAPABILITIES_VERSION.into()) }
     }
@@ -69,23 +69,23 @@ impl<'a> Declare<'a> {
         Ok(Self { capabilities, next_cursor, capabilities_version })
     }
 
-    /// Checks that the descriptors are of a format that we read; without a version they are.
+    /// Checks that this build supports the format of the descriptors; without a version it does.
     ///
-    /// **Errors:** 4905 for a newer major, or a version that is none. **Source:** PROTOCOL 7.2.
+    /// **Errors:** 4905 for a newer major, or an invalid version. **Source:** PROTOCOL 7.2.
     pub fn check_format(&self) -> Result<(), NewerMajor> {
         let Some(version) = &self.capabilities_version else { return Ok(()) };
         let major = version.split('.').next().and_then(|major| major.parse::<u64>().ok());
         if major.is_some_and(|major| major <= FORMAT_MAJOR) { Ok(()) } else { Err(NewerMajor) }
     }
 
-    /// The descriptors, each checked for what its shape cannot say.
+    /// The descriptors, each checked for rules beyond its shape.
     ///
     /// **Errors:** 4001 for the first one that contradicts itself.
     pub fn descriptors(&self) -> Result<Vec<Descriptor>, BodyError> {
         self.each_descriptor().collect()
     }
 
-    /// The same one by one, for a reader that may have had enough before the last.
+    /// The same one by one, for a reader that may stop early.
     pub fn each_descriptor(&self) -> impl Iterator<Item = Result<Descriptor, BodyError>> {
         self.capabilities.iter().map(|raw| Descriptor::from_checked(raw))
     }

@@ -1,4 +1,4 @@
-//! What one version of a capability is and promises: read once, kept whole, passed on unchanged.
+//! Describes one version of a capability: read once, kept whole, passed on unchanged.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -21,7 +21,7 @@ mod draft;
 
 pub use draft::DescriptorDraft;
 
-/// A descriptor: typed where we look at it, and whole in its bytes.
+/// A descriptor: the fields that capd uses, typed, and all bytes.
 ///
 /// **Shape:** a map; the fields are listed in PROTOCOL 7.2, unknown ones are kept. **Source:** PROTOCOL 7.2.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,27 +31,27 @@ pub struct Descriptor {
     pub id: CapabilityId,
     /// Which versions it serves.
     pub served: Served,
-    /// What `params` must fit; without one they may be any CBOR.
+    /// The schema of `params`; without one they may be any CBOR.
     pub input_schema: Option<SchemaSource>,
-    /// What a result must fit; without one it may be any CBOR.
+    /// The schema of a result; without one it may be any CBOR.
     pub output_schema: Option<SchemaSource>,
     /// Whether running a call twice does no harm.
     pub idempotent: bool,
     /// How long a call may run. **Units:** milliseconds.
     pub timeout_ms: Option<u64>,
-    /// What a caller needs.
+    /// The permissions that a caller needs.
     pub permissions: Vec<String>,
     /// How often it may be called.
     pub rate_limit: Option<RateLimit>,
-    /// How a caller's sidecar tries again.
+    /// How a caller's sidecar retries.
     pub retry_policy: Option<RetryPolicy>,
     /// What it does, for a human.
     pub description: Option<String>,
     /// What kind of thing it is.
     pub category: Option<String>,
-    /// The version that it first came with, as it was declared.
+    /// The version that introduced it, as declared.
     pub since: Option<String>,
-    /// The hash of the contract it was declared with.
+    /// The hash of its declared contract.
     pub static_hash: Option<[u8; 32]>,
     /// The hash of the line of contracts that it continues.
     pub lineage: Option<[u8; 32]>,
@@ -64,32 +64,31 @@ pub struct Descriptor {
 pub struct RateLimit {
     /// Calls in each period.
     pub requests: u64,
-    /// The period, as it was declared.
+    /// The period, as declared.
     pub period: String,
     /// Calls at once.
     pub burst: Option<u64>,
 }
 
-/// How a caller's sidecar tries again; what is not said is PROTOCOL 8's.
+/// How a caller's sidecar retries; absent fields default to PROTOCOL 8.
 ///
-/// **Shape:** a map with text keys; a field of another type than this build reads counts as not said.
-/// **Source:** PROTOCOL 7.2, 8.
+/// **Shape:** a map with text keys; a field of an unexpected type counts as absent. **Source:** PROTOCOL 7.2, 8.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RetryPolicy {
     /// Tries in all.
     pub max_attempts: Option<u64>,
-    /// How much longer each pause is than the one before.
+    /// The factor from each pause to the next.
     pub backoff_multiplier: Option<f64>,
     /// The first pause. **Units:** milliseconds.
     pub initial_delay_ms: Option<u64>,
     /// The longest pause. **Units:** milliseconds.
     pub max_delay_ms: Option<u64>,
-    /// Errors of a result that are worth another try: names, or codes as digits.
+    /// Error results that are retried: names, or codes as digits.
     pub retry_on: Vec<String>,
 }
 
 impl Descriptor {
-    /// Checks and reads a descriptor that stands alone.
+    /// Checks and reads a single descriptor.
     ///
     /// **Errors:** 1001 for its bytes or shape, 4001 when it contradicts itself.
     pub fn decode(bytes: &[u8]) -> Result<Self, BodyError> {
@@ -117,8 +116,8 @@ impl Descriptor {
         &self.raw
     }
 
-    /// How many bytes it counts for where descriptors are bounded: its own, and 64 for each entry of its lists, which take
-    /// more room read than written. **Units:** bytes.
+    /// The size that counts towards bounds: its bytes, and 64 for each entry of its lists, which need more memory when
+    /// read. **Units:** bytes.
     pub fn counted_bytes(&self) -> usize {
         let Served { supported_ranges, deprecated_ranges, deprecated_versions, .. } = &self.served;
         let ranges = supported_ranges.iter().chain(deprecated_ranges);

@@ -1,4 +1,4 @@
-//! DOC_REQUEST and DOC_SEND: a document, asked for by the hash of its bytes.
+//! Encodes DOC_REQUEST and DOC_SEND: a document, requested by the hash of its bytes.
 
 use std::borrow::Cow;
 
@@ -59,13 +59,13 @@ pub struct DocSend<'a> {
     pub data: Cow<'a, [u8]>,
 }
 
-/// A document that is not the one that was asked for.
+/// A document that is not the requested one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DocumentError {
     /// It contradicts itself: 4001.
     #[error(transparent)]
     Contradiction(#[from] Contradiction),
-    /// Its bytes, or the hash it names, are not of the hash that was asked for: 5002.
+    /// Its bytes, or the hash it names, do not match the requested hash: 5002.
     #[error("the document's bytes do not have the hash that was asked for")]
     OtherHash,
 }
@@ -109,7 +109,7 @@ impl<'a> DocSend<'a> {
         })
     }
 
-    /// Checks that this is the document that was asked for, by hashing its bytes.
+    /// Checks by hash that this is the requested document.
     ///
     /// **Errors:** 4001 when `size` disagrees with `data`; 5002 for another document. **Source:** PROTOCOL 7.2.
     pub fn verify(&self, wanted: &ContentHash) -> Result<(), DocumentError> {

@@ -1,4 +1,4 @@
-//! ERROR: a refusal, and the details that come with some.
+//! Encodes ERROR: a refusal, and its details.
 
 use std::borrow::Cow;
 
@@ -31,7 +31,7 @@ pub struct ErrorBody<'a> {
 }
 
 impl<'a> ErrorBody<'a> {
-    /// A refusal with what its code says about trying again.
+    /// A refusal that is retryable as its code says.
     pub fn new(code: Code, message: impl Into<Cow<'a, str>>) -> Self {
         Self { code, message: message.into(), details: None, retry: Some(code.is_retryable()) }
     }
@@ -42,7 +42,7 @@ impl<'a> ErrorBody<'a> {
         self
     }
 
-    /// Whether the same request may be sent again: what the body says, else what its code says.
+    /// Whether the same request may be sent again: by the body's `retry`, otherwise by its code.
     pub fn is_retryable(&self) -> bool {
         self.retry.unwrap_or_else(|| self.code.is_retryable())
     }
@@ -85,7 +85,7 @@ impl<'a> ErrorBody<'a> {
     }
 }
 
-/// Which schema a payload was held against. **Source:** PROTOCOL 9.
+/// The schema that a payload was checked against. **Source:** PROTOCOL 9.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SchemaSide {
     /// The input schema.
@@ -95,7 +95,7 @@ pub enum SchemaSide {
 }
 
 impl SchemaSide {
-    /// The side as it stands in `details.schema_side`.
+    /// The side as written in `details.schema_side`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Request => "request",
@@ -111,9 +111,9 @@ impl SchemaSide {
 pub struct Violation<'a> {
     /// A JSON pointer into the payload.
     pub path: Cow<'a, str>,
-    /// What the schema wants there.
+    /// What the schema requires there.
     pub message: Cow<'a, str>,
-    /// The schema keyword that wants it.
+    /// The schema keyword that is violated.
     pub keyword: Cow<'a, str>,
 }
 
@@ -135,7 +135,7 @@ pub fn violation_details(side: SchemaSide, violations: &[Violation<'_>]) -> Vec<
     out
 }
 
-/// The violations that stand in `details`, at most 64; none where there are none, or not in this shape.
+/// The violations in `details`, at most 64; none if there are none, or not in this shape.
 pub fn violations(details: &[u8]) -> Vec<Violation<'_>> {
     read_violations(details).unwrap_or_default()
 }
@@ -184,8 +184,8 @@ pub fn available_details(available: &[Version]) -> Vec<u8> {
     out
 }
 
-/// The `details` of a 3005: so many calls are allowed, none is left, all are again at `reset_at` (RFC 3339, UTC), and the
-/// next is taken after so many seconds. **Source:** PROTOCOL 7.3, 9.
+/// The `details` of a 3005: the calls allowed, none of which is left; when all are free again (`reset_at`, RFC 3339,
+/// UTC); and the seconds until the next is accepted. **Source:** PROTOCOL 7.3, 9.
 pub fn rate_limit_details(limit: u64, reset_at: &str, retry_after_s: u64) -> Vec<u8> {
     let mut out = Vec::new();
     let mut map = MapWriter::new(&mut out);

@@ -1,4 +1,4 @@
-//! HELLO, HELLO_ACK and HELLO_REJECT: the versions of both sides, before a link is open.
+//! Encodes HELLO, HELLO_ACK and HELLO_REJECT: both sides exchange versions before a link is open.
 
 use std::borrow::Cow;
 
@@ -14,22 +14,22 @@ use crate::{cbor::Reader, ledger::JournalId, limits::JOURNAL_ID_BYTES};
 /// **Source:** PROTOCOL 4, 8.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello<'a> {
-    /// The client's versions, most wanted first; at least one.
+    /// The client's versions, preferred first; at least one.
     pub versions: Vec<Cow<'a, str>>,
     /// The client's extensions.
     pub extensions: Vec<Cow<'a, str>>,
-    /// Who says hello; never for a decision.
+    /// The sender; never for a decision.
     pub agent_info: Option<AgentInfo<'a>>,
     /// The journal that the client remembers calls in.
     pub journal: Option<JournalId>,
 }
 
-/// Who says hello. **Shape:** `{"name": tstr, ? "implementation": tstr}`. **Source:** PROTOCOL 4.
+/// The sender of HELLO. **Shape:** `{"name": tstr, ? "implementation": tstr}`. **Source:** PROTOCOL 4.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentInfo<'a> {
     /// The agent's name.
     pub name: Cow<'a, str>,
-    /// What it runs.
+    /// The implementation that it runs.
     pub implementation: Option<Cow<'a, str>>,
 }
 

@@ -1,4 +1,4 @@
-//! CAP_INVOKE: a call.
+//! Encodes CAP_INVOKE: a call.
 
 use std::borrow::Cow;
 
@@ -27,9 +27,9 @@ pub struct Invoke<'a> {
     pub capability: Option<Cow<'a, str>>,
     /// The old alias of `capability`.
     pub alias: Option<Cow<'a, str>>,
-    /// The one version wanted.
+    /// The requested version.
     pub version: Option<Cow<'a, str>>,
-    /// The versions preferred.
+    /// The preferred versions.
     pub negotiate: Option<Preferences<'a>>,
     /// The call's input; one CBOR item.
     pub params: &'a [u8],
@@ -37,16 +37,16 @@ pub struct Invoke<'a> {
     pub timeout_ms: Option<u64>,
     /// The session that the call belongs to.
     pub session: Option<SessionRef>,
-    /// Evidence of another's permission; one CBOR item.
+    /// Evidence of a permission by another party; one CBOR item.
     pub delegation: Option<&'a [u8]>,
 }
 
-/// The `negotiate` of a call, as it came. **Source:** PROTOCOL 7.3.
+/// The `negotiate` of a call, as received. **Source:** PROTOCOL 7.3.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Preferences<'a> {
-    /// The version wanted most.
+    /// The preferred version.
     pub preferred: Option<Cow<'a, str>>,
-    /// Versions that will do, most wanted first.
+    /// Acceptable versions, preferred first.
     pub acceptable: Vec<Cow<'a, str>>,
     /// Otherwise the highest of these.
     pub range: Option<Cow<'a, str>>,
@@ -59,7 +59,7 @@ pub struct Preferences<'a> {
 pub struct SessionRef {
     /// The session's id.
     pub session_id: SessionId,
-    /// Whether `session_scope` stands there.
+    /// Whether `session_scope` is present.
     pub session_scope: bool,
 }
 
@@ -68,7 +68,7 @@ pub struct SessionRef {
 pub struct Identity<'a> {
     /// A checked capability name.
     pub name: Cow<'a, str>,
-    /// The version wanted; `None` when only the call's session can say, see
+    /// The requested version; `None` if the call's session decides, see
     /// [`Sessions::want`](crate::negotiate::Sessions::want).
     pub want: Option<Want>,
 }
@@ -94,7 +94,7 @@ impl<'a> Invoke<'a> {
         Self::decode_checked(body.into())
     }
 
-    /// The same, of a body whose payload the check has walked already. **Errors:** 1001.
+    /// As [`decode`](Self::decode), for a body whose payload was already walked by the check. **Errors:** 1001.
     pub fn decode_checked(body: Checked<'a>) -> Result<Self, BodyError> {
         body::check(Type::CapInvoke, body)?;
         Self::read(body)
@@ -125,7 +125,7 @@ impl<'a> Invoke<'a> {
     /// Which capability the call is for.
     ///
     /// **Errors:** 4001 for no identity, `id` with `negotiate`, `version` with `negotiate`, `id` disagreeing with name
-    /// or version, and text that is no name, version or range. **Source:** PROTOCOL 7.3.
+    /// or version, and text that is not a name, version or range. **Source:** PROTOCOL 7.3.
     pub fn identity(&self) -> Result<Identity<'_>, BodyError> {
         // PROTOCOL 7.3: `type` is the old alias of `capability`, which wins when both stand.
         let named = match (&self.capability, &self.alias) {
@@ -178,7 +178,7 @@ impl<'a> Invoke<'a> {
         let _params = self.encode_around(out);
     }
 
-    /// The same; gives where in `out` the params end.
+    /// As [`encode`](Self::encode); returns where in `out` the params end.
     pub fn encode_around(&self, out: &mut Vec<u8>) -> usize {
         let mut map = MapWriter::new(out);
         map.text_if("id", self.id.as_deref());

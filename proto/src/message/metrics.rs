@@ -1,11 +1,12 @@
-//! The operation `metrics` of REQUEST and RESPONSE: what has a sidecar counted, and how full are its bounds?
+//! Encodes the operation `metrics` of REQUEST and RESPONSE: the counters of a sidecar and the use of its limits.
 //!
-//! It is ours, and only for a local link: a peer that asks is told that the operation is not known.
+//! It is an extension of capd for local links only; a peer gets the error of an unknown operation.
 
 use std::borrow::Cow;
+use std::fmt;
 
 use super::body::{BodyError, MapWriter, read_array, read_map, required, wrong_value};
-use crate::cbor::{Reader, Writer};
+use crate::cbor::{Kind, Reader, Writer};
 
 /// All metrics of a sidecar at one moment.
 ///
@@ -18,45 +19,71 @@ pub struct Metrics<'a> {
 
 /// One metric with its samples.
 ///
-/// **Shape:** `{"name": tstr, "type": "counter" / "gauge", "help": tstr, "samples": [* metric-sample]}`.
+/// **Shape:** `{"name": tstr, "type": "counter" / "gauge" / "histogram", "help": tstr, "samples": [* metric-sample]}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetricFamily<'a> {
     /// Its name, as Prometheus spells names.
     pub name: Cow<'a, str>,
     /// What its values mean.
     pub kind: MetricKind,
-    /// What it tells, one sentence.
+    /// Its meaning in one sentence.
     pub help: Cow<'a, str>,
-    /// Its values, each under labels of its own.
+    /// Its values, each with its own labels.
     pub samples: Vec<MetricSample<'a>>,
 }
 
 /// What a metric's values mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MetricKind {
-    /// What has happened since the sidecar started; it never falls.
+    /// A count since the sidecar started; it never decreases.
     Counter,
-    /// What is at the moment.
+    /// A current value.
     Gauge,
+    /// How often something took how long: buckets, each with all that took no longer than its label `le`, and their sum and
+    /// count.
+    Histogram,
+}
+
+/// What a sample of a histogram is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MetricPart {
+    /// How many were at most as much as the label `le` says.
+    Bucket,
+    /// All of them added up.
+    Sum,
+    /// How many there were.
+    Count,
+}
+
+/// The value of a sample.
+#[derive(Clone, Copy, Debug)]
+pub enum MetricValue {
+    /// A whole number.
+    Uint(u64),
+    /// A number with a fraction: the sum of a histogram.
+    Float(f64),
 }
 
 /// One value.
 ///
-/// **Shape:** `{? "labels": {* tstr => tstr}, "value": uint}`.
+/// **Shape:** `{? "labels": {* tstr => tstr}, ? "part": "bucket" / "sum" / "count", "value": uint / float}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetricSample<'a> {
-    /// What tells it from the family's other values, each name once.
+    /// The labels that distinguish it from the family's other values, each name once.
     pub labels: Vec<(Cow<'a, str>, Cow<'a, str>)>,
+    /// What it is of a histogram; `None` in other families.
+    pub part: Option<MetricPart>,
     /// The value, in the unit that the metric's name ends with.
-    pub value: u64,
+    pub value: MetricValue,
 }
 
 impl MetricKind {
-    /// The kind as it stands in a RESPONSE, and as Prometheus spells it.
+    /// The kind as written in a RESPONSE, and as Prometheus spells it.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Counter => "counter",
             Self::Gauge => "gauge",
+            Self::Histogram => "histogram",
         }
     }
 
@@ -64,7 +91,60 @@ impl MetricKind {
         match &*reader.text()? {
             "counter" => Ok(Self::Counter),
             "gauge" => Ok(Self::Gauge),
-            _ => Err(wrong_value(reader, "type", "counter or gauge")),
+            "histogram" => Ok(Self::Histogram),
+            _ => Err(wrong_value(reader, "type", "counter, gauge or histogram")),
+        }
+    }
+}
+
+impl MetricPart {
+    /// The part as it stands in a RESPONSE, and as Prometheus ends the sample's name.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Bucket => "bucket",
+            Self::Sum => "sum",
+            Self::Count => "count",
+        }
+    }
+
+    fn read(reader: &mut Reader<'_>) -> Result<Self, BodyError> {
+        match &*reader.text()? {
+            "bucket" => Ok(Self::Bucket),
+            "sum" => Ok(Self::Sum),
+            "count" => Ok(Self::Count),
+            _ => Err(wrong_value(reader, "part", "bucket, sum or count")),
+        }
+    }
+}
+
+impl PartialEq for MetricValue {
+    /// Whether both are encoded alike, so that a value equals itself.
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Uint(a), Self::Uint(b)) => a == b,
+            (Self::Float(a), Self::Float(b)) => a.to_bits() == b.to_bits(),
+            (Self::Uint(_), Self::Float(_)) | (Self::Float(_), Self::Uint(_)) => false,
+        }
+    }
+}
+
+impl Eq for MetricValue {}
+
+impl MetricValue {
+    fn read(reader: &mut Reader<'_>) -> Result<Self, BodyError> {
+        Ok(match reader.kind()? {
+            Kind::Unsigned => Self::Uint(reader.uint()?),
+            // Whatever is no number either is refused as none.
+            _ => Self::Float(reader.float()?),
+        })
+    }
+}
+
+impl fmt::Display for MetricValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Uint(value) => value.fmt(f),
+            Self::Float(value) => value.fmt(f),
         }
     }
 }
@@ -93,11 +173,12 @@ impl<'a> Metrics<'a> {
 }
 
 impl<'a> MetricFamily<'a> {
-    /// The same family with nothing borrowed.
+    /// The same family, owned.
     pub fn into_owned(self) -> MetricFamily<'static> {
         let owned = |text: Cow<'_, str>| Cow::Owned(text.into_owned());
         let samples = self.samples.into_iter().map(|sample| MetricSample {
             labels: sample.labels.into_iter().map(|(name, value)| (owned(name), owned(value))).collect(),
+            part: sample.part,
             value: sample.value,
         });
         MetricFamily {
@@ -143,10 +224,11 @@ impl<'a> MetricFamily<'a> {
 
 impl<'a> MetricSample<'a> {
     fn read(reader: &mut Reader<'a>) -> Result<Self, BodyError> {
-        let (mut labels, mut value) = (Vec::new(), None);
+        let (mut labels, mut part, mut value) = (Vec::new(), None, None);
         read_map(reader, |key, reader| {
             match key {
-                b"value" => value = Some(reader.uint()?),
+                b"part" => part = Some(MetricPart::read(reader)?),
+                b"value" => value = Some(MetricValue::read(reader)?),
                 b"labels" => {
                     let mut left = reader.map()?;
                     while reader.has_next(&mut left) {
@@ -157,12 +239,18 @@ impl<'a> MetricSample<'a> {
             }
             Ok(())
         })?;
-        Ok(Self { labels, value: required(value, "value")? })
+        Ok(Self { labels, part, value: required(value, "value")? })
     }
 
     fn write(&self, out: &mut Vec<u8>) {
         let mut map = MapWriter::new(out);
-        map.uint("value", self.value);
+        if let Some(part) = self.part {
+            map.text("part", part.as_str());
+        }
+        match self.value {
+            MetricValue::Uint(value) => map.uint("value", value),
+            MetricValue::Float(value) => drop(map.key("value").float(value)),
+        }
         if self.labels.is_empty() {
             return;
         }

@@ -1,14 +1,14 @@
-//! A message type and its checked body in, a typed view of it out; and back, deterministically.
+//! Decodes a checked body into a typed view by its message type, and encodes it deterministically.
 //!
 //! One file is one message, or a pair that belongs together. Each body is a struct that borrows from the received
-//! bytes: texts are [`Cow`](std::borrow::Cow)s, and what has no fixed shape (`params`, `result`, `details`,
-//! `delegation`) stays raw CBOR. `decode` runs the body's CDDL rule first and then reads the fields; `encode` appends
-//! the deterministic form. Both work on bytes that passed [`cbor::check`](crate::cbor::check), as every body of a
+//! bytes: texts are [`Cow`](std::borrow::Cow)s, and values without a fixed shape (`params`, `result`, `details`,
+//! `delegation`) stay raw CBOR. `decode` runs the body's CDDL rule first and then reads the fields; `encode` appends
+//! the deterministic form. Both require bytes that passed [`cbor::check`](crate::cbor::check), as every body of a
 //! decoded envelope has.
 //!
-//! What a body asks for is a second step, so that 1001 (its shape) comes before 4001 (its meaning):
-//! [`Query::question`], [`Invoke::identity`], [`NegotiateRequest::want`], [`Declare::descriptors`].
-//! **Source:** PROTOCOL 7, 9.
+//! The meaning of a body is a second step, so that 1001 (its shape) comes before 4001 (its meaning):
+//! [`Query::question`], [`Invoke::identity`], [`NegotiateRequest::want`], [`Declare::descriptors`]. **Source:**
+//! PROTOCOL 7, 9.
 
 mod audit;
 mod body;
@@ -46,7 +46,7 @@ pub use error::{
 };
 pub use hello::{AgentInfo, Hello, HelloAck, HelloReject};
 pub use invoke::{Identity, Invoke, Preferences, SessionRef};
-pub use metrics::{MetricFamily, MetricKind, MetricSample, Metrics};
+pub use metrics::{MetricFamily, MetricKind, MetricPart, MetricSample, MetricValue, Metrics};
 pub use peers::{ListedPeer, PeerList, PeerState};
 pub use policy::{PolicyDecision, PolicyReloaded, PolicyWhy, PolicyWhyRequest};
 pub use progress::{InputRequired, Processing, Progress};
@@ -60,7 +60,7 @@ mod tests;
 
 macro_rules! types {
     ($($variant:ident = $code:literal, $name:literal, $doc:literal;)*) => {
-        /// The message types we speak; any other is 1005. **Shape:** the envelope's `typ`. **Source:** PROTOCOL 7.
+        /// The supported message types; any other is 1005. **Shape:** the envelope's `typ`. **Source:** PROTOCOL 7.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Type {
             $(#[doc = $doc] $variant,)*
@@ -77,7 +77,7 @@ macro_rules! types {
                 }
             }
 
-            /// The type of that code, or `None` for one we do not speak.
+            /// The type of that code, or `None` for an unsupported one.
             pub const fn from_code(code: u64) -> Option<Self> {
                 match code {
                     $($code => Some(Self::$variant),)*
@@ -154,15 +154,15 @@ impl<'a> Message<'a> {
         Self::decode_checked(typ, body.into())
     }
 
-    /// The same, of a body whose payload the check has walked already. **Errors:** 1001.
+    /// As [`decode`](Self::decode), for a body whose payload was already walked by the check. **Errors:** 1001.
     pub fn decode_checked(typ: Type, body: Checked<'a>) -> Result<Self, BodyError> {
         body::check(typ, body)?;
         Self::read_checked(typ, body)
     }
 
-    /// Reads a body without its CDDL rule; it takes exactly the bodies that the rule takes.
+    /// Reads a body without its CDDL rule; it accepts exactly the bodies that the rule accepts.
     ///
-    /// For the tests that hold the two together, and where the rule has run already. **Errors:** 1001.
+    /// For tests that compare the two, and for bodies that passed the rule. **Errors:** 1001.
     pub fn read(typ: Type, body: &'a [u8]) -> Result<Self, BodyError> {
         Self::read_checked(typ, body.into())
     }
@@ -215,9 +215,9 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// Checks what the shape cannot say: that the body does not contradict itself and lacks nothing it needs.
+    /// Checks rules beyond the shape: that the body is complete and does not contradict itself.
     ///
-    /// **Errors:** 4001. A DOC_SEND's hash is for its receiver to check, who knows which one it asked for.
+    /// **Errors:** 4001. The hash of a DOC_SEND is left to its receiver, which knows the requested one.
     pub fn check_meaning(&self) -> Result<(), BodyError> {
         match self {
             Self::CapQuery(query) => query.question().map(drop),

@@ -1,6 +1,6 @@
-//! The operation `peers` of REQUEST and RESPONSE: which peers does a sidecar have, and why is one not linked?
+//! Encodes the operation `peers` of REQUEST and RESPONSE: the peers of a sidecar, and why one has no link.
 //!
-//! It is ours, and only for a local link: a peer that asks is told that the operation is not known.
+//! It is an extension of capd for local links only; a peer gets the error of an unknown operation.
 
 use std::borrow::Cow;
 
@@ -21,13 +21,13 @@ pub struct PeerList<'a> {
 /// **Shape:** `{"did": tstr, "state": peer-state, "links": uint, ? "reason": tstr}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedPeer<'a> {
-    /// Who it is.
+    /// Its DID.
     pub did: Cow<'a, str>,
     /// Whether calls reach it.
     pub state: PeerState,
     /// Open links to it.
     pub links: u64,
-    /// Why it is in this state, where that is known.
+    /// Why it is in this state, if known.
     pub reason: Option<Cow<'a, str>>,
 }
 
@@ -36,18 +36,18 @@ pub struct ListedPeer<'a> {
 pub enum PeerState {
     /// It has a link.
     Connected,
-    /// It has a link and answers no PING there.
+    /// It has a link, but answers no PING on it.
     Silent,
-    /// One of both sides refuses the other, which passes only when somebody changes something.
+    /// One side refuses the other, until somebody changes a configuration.
     Refused,
-    /// It could not be reached at its addresses, which may pass.
+    /// It could not be reached at its addresses; this may pass.
     Unreachable,
-    /// It has no link yet, or is its own to connect.
+    /// It has no link yet, or it must connect itself.
     Waiting,
 }
 
 impl PeerState {
-    /// The state as it stands in a RESPONSE.
+    /// The state as written in a RESPONSE.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Connected => "connected",
@@ -94,7 +94,7 @@ impl<'a> PeerList<'a> {
 }
 
 impl<'a> ListedPeer<'a> {
-    /// The same peer with nothing borrowed.
+    /// The same peer, owned.
     pub fn into_owned(self) -> ListedPeer<'static> {
         let owned = |text: Cow<'_, str>| Cow::Owned(text.into_owned());
         let Self { did, state, links, reason } = self;

@@ -1,13 +1,14 @@
-//! The operations `policy-why` and `policy-reload` of REQUEST and RESPONSE: who may do what, and is the policy read anew?
+//! Encodes the operations `policy-why` and `policy-reload` of REQUEST and RESPONSE: explain a decision, reload the
+//! rules.
 //!
-//! They are ours, and only for a local link: a peer that asks is told that the operation is not known.
+//! They are extensions of capd for local links only; a peer gets the error of an unknown operation.
 
 use std::borrow::Cow;
 
 use super::body::{BodyError, MapWriter, read_array, read_map, read_texts, required};
 use crate::cbor::{Reader, Writer};
 
-/// A question for what a caller may do with a capability, and which rules say so.
+/// Asks what a caller may do with a capability, and which rules decide.
 ///
 /// **Shape:** `{"op": "policy-why", "caller": did, "capability": name, ? "provider": did}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,16 +17,16 @@ pub struct PolicyWhyRequest<'a> {
     pub caller: Cow<'a, str>,
     /// The capability's name.
     pub capability: Cow<'a, str>,
-    /// The DID of the agent that would serve it; the sidecar's own, where none is named.
+    /// The DID of the agent that would serve it; by default the sidecar's own.
     pub provider: Option<Cow<'a, str>>,
 }
 
-/// What is decided of each version that is served, and of the name alone.
+/// The decisions about each served version, and about the name alone.
 ///
 /// **Shape:** `{"op": "policy-why", "decisions": [+ policy-decision]}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyWhy<'a> {
-    /// The decisions: of the name, then of what is served.
+    /// The decisions: about the name, then about served versions.
     pub decisions: Vec<PolicyDecision<'a>>,
 }
 
@@ -35,24 +36,24 @@ pub struct PolicyWhy<'a> {
 /// tstr}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyDecision<'a> {
-    /// A name, or the id of what is served.
+    /// A name, or the id of a served version.
     pub capability: Cow<'a, str>,
-    /// What the caller would do with it.
+    /// The action of the caller.
     pub action: Cow<'a, str>,
     /// Whether it may.
     pub allowed: bool,
     /// The rules that decided, by their names.
     pub rules: Vec<Cow<'a, str>>,
-    /// Permissions that are declared and not granted.
+    /// Permissions that are declared but not granted.
     pub missing: Vec<Cow<'a, str>>,
     /// The same in words.
     pub reason: Cow<'a, str>,
 }
 
-/// The policy was read anew. **Shape:** `{"op": "policy-reload", "rules": uint}`.
+/// The policy was reloaded. **Shape:** `{"op": "policy-reload", "rules": uint}`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PolicyReloaded {
-    /// How many rules stand.
+    /// The number of rules in force.
     pub rules: u64,
 }
 
@@ -96,7 +97,7 @@ impl<'a> PolicyWhy<'a> {
         Ok(Self { decisions: required(decisions, "decisions")? })
     }
 
-    /// The same answer with nothing borrowed.
+    /// The same answer, owned.
     pub fn into_owned(self) -> PolicyWhy<'static> {
         let texts =
             |texts: Vec<Cow<'_, str>>| texts.into_iter().map(|text| Cow::Owned(text.into_owned())).collect();

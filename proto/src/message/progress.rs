@@ -1,4 +1,4 @@
-//! PROCESSING, PROGRESS and INPUT_REQUIRED: what a caller hears while its call runs.
+//! Encodes PROCESSING, PROGRESS and INPUT_REQUIRED: news for the caller while its call runs.
 
 use std::borrow::Cow;
 
@@ -92,9 +92,9 @@ impl Progress {
 /// **Shape:** `{"prompt": tstr, ? "options": any, ? "timeout_ms": uint}`. **Source:** PROTOCOL 7.6.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InputRequired<'a> {
-    /// What is asked, for a human.
+    /// The question, for a human.
     pub prompt: Cow<'a, str>,
-    /// What may be answered; one CBOR item.
+    /// The possible answers; one CBOR item.
     pub options: Option<&'a [u8]>,
     /// How long the provider waits. **Units:** milliseconds.
     pub timeout_ms: Option<u64>,

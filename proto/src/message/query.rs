@@ -1,4 +1,4 @@
-//! CAP_QUERY: which capabilities are there?
+//! Encodes CAP_QUERY: a search for capabilities.
 
 use std::borrow::Cow;
 
@@ -18,15 +18,15 @@ use crate::{
 /// ? "order": "newest-first" / "oldest-first"}`. **Source:** PROTOCOL 7.1.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Query<'a> {
-    /// The name or pattern asked for.
+    /// The requested name or pattern.
     pub capability: Option<Cow<'a, str>>,
     /// Its old alias.
     pub alias: Option<Cow<'a, str>>,
-    /// The range asked for.
+    /// The requested range.
     pub version: Option<Cow<'a, str>>,
     /// How many descriptors a page may have.
     pub limit: Option<u64>,
-    /// Where to go on.
+    /// Where to continue.
     pub cursor: Option<Cow<'a, str>>,
     /// The order of versions.
     pub order: Option<Order>,
@@ -43,7 +43,7 @@ pub enum Order {
 }
 
 impl Order {
-    /// The order as it stands in a query.
+    /// The order as written in a query.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::NewestFirst => "newest-first",
@@ -52,12 +52,12 @@ impl Order {
     }
 }
 
-/// What a query asks, with everything filled in. **Source:** PROTOCOL 7.1.
+/// A query with all defaults filled in. **Source:** PROTOCOL 7.1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
     /// Which names.
     pub pattern: CapabilityPattern,
-    /// Which versions of them; all without it.
+    /// Which versions of them; by default all.
     pub range: Option<Range>,
     /// How many descriptors at most, from 1 to 1000.
     pub limit: usize,
@@ -107,9 +107,9 @@ impl<'a> Query<'a> {
         })
     }
 
-    /// What the query asks.
+    /// The query with all defaults filled in.
     ///
-    /// **Errors:** 4001 without a name, with a name or range that is none, or with a `limit` of 0.
+    /// **Errors:** 4001 without a name, with an invalid name or range, or with a `limit` of 0.
     pub fn question(&self) -> Result<Question, BodyError> {
         // PROTOCOL 7.1: the filter needs `capability` or its old alias; `capability` wins when both stand.
         let (field, name) = match (&self.capability, &self.alias) {

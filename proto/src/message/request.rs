@@ -1,4 +1,4 @@
-//! REQUEST and RESPONSE: operations beside calls, which are agreeing on a version, cancelling a call, and listing calls.
+//! Encodes REQUEST and RESPONSE: operations beside calls, such as agreeing on a version, cancelling and listing calls.
 
 use std::borrow::Cow;
 
@@ -38,22 +38,22 @@ pub enum Request<'a> {
     Audit(AuditRequest<'a>),
     /// Remove old records from it; ours, on a local link. **Shape:** `"op": "audit-prune"`.
     AuditPrune(AuditPruneRequest),
-    /// Say what a caller may do; ours, on a local link. **Shape:** `"op": "policy-why"`.
+    /// Explain what a caller may do; ours, on a local link. **Shape:** `"op": "policy-why"`.
     PolicyWhy(PolicyWhyRequest<'a>),
-    /// Read the policy anew; ours, on a local link. **Shape:** `{"op": "policy-reload"}`.
+    /// Reload the policy; ours, on a local link. **Shape:** `{"op": "policy-reload"}`.
     PolicyReload,
-    /// Tell all metrics; ours, on a local link. **Shape:** `{"op": "metrics"}`.
+    /// Report all metrics; ours, on a local link. **Shape:** `{"op": "metrics"}`.
     Metrics,
     /// List the peers; ours, on a local link. **Shape:** `{"op": "peers"}`.
     Peers,
-    /// An operation that we do not know; well-shaped, and a 4001 to answer.
+    /// An unknown operation; well-formed, and answered with 4001.
     Other {
         /// Its name.
         op: Cow<'a, str>,
     },
 }
 
-/// A question for a session.
+/// A request for a session.
 ///
 /// **Shape:** `{"op": "negotiate", "capability": name, ? "preferred_version": version, ? "acceptable_versions":
 /// [* version], ? "range": range}`. **Source:** PROTOCOL 7.5.
@@ -61,18 +61,18 @@ pub enum Request<'a> {
 pub struct NegotiateRequest<'a> {
     /// The capability's name.
     pub capability: Cow<'a, str>,
-    /// The version wanted most.
+    /// The preferred version.
     pub preferred_version: Option<Cow<'a, str>>,
-    /// Versions that will do, most wanted first.
+    /// Acceptable versions, preferred first.
     pub acceptable_versions: Vec<Cow<'a, str>>,
     /// Otherwise the highest of these.
     pub range: Option<Cow<'a, str>>,
 }
 
 impl NegotiateRequest<'_> {
-    /// The capability and the versions that are wanted of it.
+    /// The capability and the requested versions.
     ///
-    /// **Errors:** 4001 for text that is no name, version or range, or too many versions.
+    /// **Errors:** 4001 for text that is not a name, version or range, or too many versions.
     pub fn want(&self) -> Result<(CapabilityName, Want), BodyError> {
         let name = self.capability.parse().map_err(Contradiction::in_field("capability"))?;
         let negotiate = parse_preferences(
@@ -156,11 +156,11 @@ impl<'a> Request<'a> {
 pub enum Response<'a> {
     /// A version is agreed on. **Shape:** `"op": "accept"`.
     Accept(Accept<'a>),
-    /// What became of a cancel. **Shape:** `{"op": "cancel", "target": bstr .size 16, "state": tstr}`.
+    /// The state of a cancelled call. **Shape:** `{"op": "cancel", "target": bstr .size 16, "state": tstr}`.
     Cancel {
         /// The call's id.
         target: MessageId,
-        /// How the call stands.
+        /// The state of the call.
         state: CancelState,
     },
     /// A page of calls; ours, on a local link. **Shape:** `"op": "calls"`.
@@ -171,13 +171,13 @@ pub enum Response<'a> {
     AuditPruned(AuditPruned),
     /// What a caller may do; ours, on a local link. **Shape:** `"op": "policy-why"`.
     PolicyWhy(PolicyWhy<'a>),
-    /// The policy was read anew; ours, on a local link. **Shape:** `"op": "policy-reload"`.
+    /// The policy was reloaded; ours, on a local link. **Shape:** `"op": "policy-reload"`.
     PolicyReloaded(PolicyReloaded),
     /// All metrics; ours, on a local link. **Shape:** `"op": "metrics"`.
     Metrics(Metrics<'a>),
     /// The peers; ours, on a local link. **Shape:** `"op": "peers"`.
     Peers(PeerList<'a>),
-    /// An operation that we do not know.
+    /// An unknown operation.
     Other {
         /// Its name.
         op: Cow<'a, str>,
@@ -194,7 +194,7 @@ pub struct Accept<'a> {
     pub capability: Cow<'a, str>,
     /// The version that calls of this session get.
     pub agreed_version: Cow<'a, str>,
-    /// What those calls carry.
+    /// The id that those calls carry.
     pub session_id: SessionId,
     /// When the session ends. **Units:** milliseconds since the Unix epoch.
     pub expires_at: u64,
@@ -203,7 +203,7 @@ pub struct Accept<'a> {
 impl Accept<'_> {
     /// The capability and the version agreed on.
     ///
-    /// **Errors:** 4001 for text that is no name or version.
+    /// **Errors:** 4001 for text that is not a name or version.
     pub fn agreement(&self) -> Result<(CapabilityName, Version), BodyError> {
         let name = self.capability.parse().map_err(Contradiction::in_field("capability"))?;
         let version = self.agreed_version.parse().map_err(Contradiction::in_field("agreed_version"))?;
@@ -211,19 +211,19 @@ impl Accept<'_> {
     }
 }
 
-/// How a call stands that was to be cancelled. **Source:** PROTOCOL 7.6.
+/// The state of a call that was to be cancelled. **Source:** PROTOCOL 7.6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CancelState {
     /// It ends as soon as it can.
     Cancelling,
     /// It had ended before.
     Finished,
-    /// There is no such call of this caller.
+    /// This caller has no such call.
     Unknown,
 }
 
 impl CancelState {
-    /// The state as it stands in a RESPONSE.
+    /// The state as written in a RESPONSE.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Cancelling => "cancelling",

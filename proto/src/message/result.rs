@@ -1,4 +1,4 @@
-//! CAP_RESULT: a call's one result.
+//! Encodes CAP_RESULT: a call's one result.
 
 use std::borrow::Cow;
 
@@ -43,20 +43,20 @@ pub enum Outcome<'a> {
 /// **Source:** PROTOCOL 7.4.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallError<'a> {
-    /// Its code; 5001 where an older peer's error has none.
+    /// Its code; 5001 if an older peer's error has none.
     pub code: Code,
-    /// Its name, where one stands there.
+    /// Its name, if present.
     pub name: Option<Cow<'a, str>>,
-    /// What happened, for a human; an error that is only a text has it here.
+    /// What happened, for a human; an error that is only a text is here.
     pub message: Option<Cow<'a, str>>,
-    /// More about it; one CBOR item. An older peer's error of another shape stands here whole.
+    /// More about it; one CBOR item. An older peer's error of another shape is here as a whole.
     pub details: Option<&'a [u8]>,
-    /// The error as it came; written as it is. `None` for one made here.
+    /// The error as received, written unchanged. `None` for an error made here.
     pub raw: Option<&'a [u8]>,
 }
 
 impl<'a> CapResult<'a> {
-    /// A result of a call that ended well.
+    /// The result of a successful call.
     pub const fn success(result: &'a [u8]) -> Self {
         Self {
             outcome: Outcome::Success(result),
@@ -66,7 +66,7 @@ impl<'a> CapResult<'a> {
         }
     }
 
-    /// A result of a call that ended with an error.
+    /// The result of a call that ended with an error.
     pub const fn error(error: CallError<'a>) -> Self {
         Self { outcome: Outcome::Error(error), session: None, execution_time_ms: None, cost_estimate: None }
     }
@@ -76,7 +76,7 @@ impl<'a> CapResult<'a> {
         Self::decode_checked(body.into())
     }
 
-    /// The same, of a body whose payload the check has walked already. **Errors:** 1001.
+    /// As [`decode`](Self::decode), for a body whose payload was already walked by the check. **Errors:** 1001.
     pub fn decode_checked(body: Checked<'a>) -> Result<Self, BodyError> {
         body::check(Type::CapResult, body)?;
         Self::read(body)
@@ -117,7 +117,7 @@ impl<'a> CapResult<'a> {
         let _item = self.encode_around(out);
     }
 
-    /// The same; gives where in `out` the `result`, or the `error`, ends.
+    /// As [`encode`](Self::encode); returns where in `out` the `result`, or the `error`, ends.
     pub fn encode_around(&self, out: &mut Vec<u8>) -> usize {
         let mut map = MapWriter::new(out);
         let (item_end, status) = match &self.outcome {
@@ -146,7 +146,7 @@ fn read_costs<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], BodyError> {
 }
 
 impl<'a> CallError<'a> {
-    /// An error of ours.
+    /// An error made here.
     pub fn new(code: Code, message: impl Into<Cow<'a, str>>, details: Option<&'a [u8]>) -> Self {
         let name = code.name().map(Cow::Borrowed);
         Self { code, name, message: Some(message.into()), details, raw: None }

@@ -1,4 +1,4 @@
-//! Where a schema's bytes are, and the hash that they must have.
+//! Refers to a schema: where its bytes are, and the hash that they must have.
 
 use std::{borrow::Cow, fmt};
 
@@ -47,7 +47,7 @@ pub enum HashAlg {
 }
 
 impl HashAlg {
-    /// The function as it stands in `hash_alg`.
+    /// The function as written in `hash_alg`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Sha256 => "sha-256",
@@ -76,7 +76,7 @@ impl ContentHash {
         }
     }
 
-    /// The hash with these bytes, whose number says which function made it; `None` when it is neither's.
+    /// The hash with these bytes; their number determines the function, and `None` means neither.
     pub fn from_slice(bytes: &[u8]) -> Option<Self> {
         match bytes.len() {
             32 => bytes.try_into().ok().map(Self::Sha256),
@@ -128,7 +128,7 @@ impl SchemaSource {
         SchemaRef::read(reader).map(|schema| Self::Ref(Box::new(schema)))
     }
 
-    /// Appends the schema as it stands in a descriptor.
+    /// Appends the schema as written in a descriptor.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {
             Self::Url(url) => {
@@ -148,7 +148,7 @@ impl SchemaSource {
 }
 
 impl SchemaRef {
-    /// A reference to `document`, which goes along in it.
+    /// A reference that contains `document`.
     pub fn inline(alg: HashAlg, document: &[u8]) -> Self {
         let mut inline = Vec::new();
         Writer::new(&mut inline).bytes(document);
@@ -161,7 +161,7 @@ impl SchemaRef {
         }
     }
 
-    /// The document that goes along as text or bytes; `None` without one, or when it is another CBOR item.
+    /// The contained document as text or bytes; `None` without one, or if it is another CBOR item.
     pub fn inline_document(&self) -> Option<Cow<'_, [u8]>> {
         let mut reader = Reader::new(self.inline.as_deref()?);
         if let Ok(bytes) = reader.bytes() {

@@ -1,4 +1,4 @@
-//! Agreed versions in, the version that a call's session pins out.
+//! Pins versions to sessions: agreed versions in, the version of a call's session out.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,9 +17,9 @@ pub struct SessionId(pub [u8; SESSION_ID_BYTES]);
 /// An agreement on one version of one capability with one peer. **Source:** PROTOCOL 7.5.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Session {
-    /// What calls carry to name it.
+    /// The id that its calls carry.
     pub id: SessionId,
-    /// Who agreed; nobody else's calls are pinned by it.
+    /// The peer that agreed; it pins nobody else's calls.
     pub peer: Did,
     /// The capability it is about.
     pub name: CapabilityName,
@@ -52,7 +52,7 @@ impl SessionsFull {
     }
 }
 
-/// A call's session and the rest of the call do not go together: a 4001.
+/// A call's session does not match the rest of the call: a 4001.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PinError {
     /// The call names a version, and the session agreed on another.
@@ -82,7 +82,7 @@ impl Sessions {
         }
     }
 
-    /// Takes a session in, after letting go of those that have expired.
+    /// Adds a session, after removing expired ones.
     ///
     /// **Errors:** 5004 at either bound, or when the id is taken.
     pub fn accept(&mut self, session: Session, now_ms: u64) -> Result<(), SessionsFull> {
@@ -103,7 +103,7 @@ impl Sessions {
         self.by_id.get(&id).filter(|session| now_ms < session.expires_at && session.peer.as_str() == peer)
     }
 
-    /// Lets go of every session that has expired, and says how many there were.
+    /// Removes every expired session, and returns how many there were.
     pub fn expire(&mut self, now_ms: u64) -> usize {
         let mut expired = 0;
         while let Some(&(expires_at, id)) = self.by_expiry.first()
@@ -121,7 +121,7 @@ impl Sessions {
         self.by_expiry.first().map(|&(expires_at, _)| expires_at)
     }
 
-    /// How many sessions are held, the expired ones that were not yet let go among them.
+    /// The number of sessions, including expired ones that were not removed yet.
     pub fn len(&self) -> usize {
         self.by_id.len()
     }
@@ -131,10 +131,10 @@ impl Sessions {
         self.by_id.is_empty()
     }
 
-    /// What a call wants once its session has had its say.
+    /// The version that a call gets, given its session.
     ///
-    /// A session that holds for `peer` and `name` pins its version, whatever the call would negotiate. One that does
-    /// not is as good as none. **Errors:** 4001. **Source:** PROTOCOL 7.3, 7.5.
+    /// A session that is valid for `peer` and `name` pins its version, whatever the call would negotiate. An invalid
+    /// session counts as none. **Errors:** 4001. **Source:** PROTOCOL 7.3, 7.5.
     pub fn want(
         &self,
         name: &str,

@@ -575,6 +575,8 @@ fn metric_families() {
             &with(""),
             &with("{\"value\": 1}"),
             &with("{\"value\": 1, \"labels\": {\"a\": \"b\", \"c\": \"d\"}, \"later\": null}"),
+            &with("{\"value\": 0.5, \"part\": \"sum\"}"),
+            &with("{\"value\": 3, \"part\": \"bucket\", \"labels\": {\"le\": \"+Inf\"}}"),
         ],
     );
     refuses(
@@ -583,6 +585,8 @@ fn metric_families() {
             ("{\"op\": \"metrics\"}", "", "\"families\""),
             (&with("{\"value\": -1}"), "/families/0/samples/0/value", "uint"),
             (&with("{}"), "/families/0/samples/0", "\"value\""),
+            (&with("{\"value\": \"1\"}"), "/families/0/samples/0/value", "uint"),
+            (&with("{\"value\": 1, \"part\": \"mean\"}"), "/families/0/samples/0/part", "\"bucket\""),
             (&with("{\"value\": 1, \"labels\": {\"a\": 1}}"), "/families/0/samples/0/labels/a", "tstr"),
             (
                 "{\"op\": \"metrics\", \"families\": [{\"name\": \"a\", \"type\": \"timer\", \"help\": \"b\", \"samples\": []}]}",

@@ -1,4 +1,4 @@
-//! A declaration's two schema documents in, compiled terms out.
+//! Compiles a declaration: its two schema documents in, compiled terms out.
 
 use serde_json::Value;
 
@@ -6,30 +6,30 @@ use crate::profile::Profile;
 use crate::subtype::{Compiled, Verdict as Proof, is_subtype};
 use crate::validator::CompileError;
 
-/// What one declaration of a capability promises about its payloads.
+/// The promise of one declaration about its payloads.
 #[derive(Debug)]
 pub struct Contract {
-    /// What params must fit.
+    /// The schema of params.
     pub input: Terms,
-    /// What results must fit.
+    /// The schema of results.
     pub output: Terms,
 }
 
-/// What is known of the schema of one side.
+/// The schema of one side, as far as known.
 #[derive(Debug)]
 pub enum Terms {
-    /// There is none: whoever receives takes anything, and whoever sends promises nothing.
+    /// No schema: the receiver accepts anything, and the sender promises nothing.
     Undeclared,
-    /// There is one.
+    /// A schema.
     Declared(Box<Document>),
-    /// There is one that cannot be had or read.
+    /// A schema that cannot be fetched or read.
     Unknown {
         /// Why, in words.
         reason: String,
     },
 }
 
-/// A schema that can be held against others.
+/// A schema that can be compared with others.
 #[derive(Debug)]
 pub struct Document {
     pub(super) value: Value,
@@ -39,7 +39,7 @@ pub struct Document {
 impl Terms {
     /// Reads a schema document.
     ///
-    /// **Errors:** what [`Profile::Full`] refuses; a contract that is not enforced is none.
+    /// **Errors:** what [`Profile::Full`] refuses; an unenforced contract is not a contract.
     pub fn read(document: &[u8]) -> Result<Self, CompileError> {
         Profile::Full.check(document)?;
         let compiled = Compiled::compile(document)?;
@@ -50,12 +50,12 @@ impl Terms {
         Ok(Self::Declared(Box::new(Document { value, compiled })))
     }
 
-    /// Reads a schema document of somebody else: one that we cannot enforce is unknown.
+    /// Reads another agent's schema document; one that capd cannot enforce is unknown.
     pub fn read_foreign(document: &[u8]) -> Self {
         Self::read(document).unwrap_or_else(|error| Self::Unknown { reason: error.to_string() })
     }
 
-    /// Whether both say the same, word for word; key order and whitespace apart.
+    /// Whether both are literally equal, except key order and white space.
     pub fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Undeclared, Self::Undeclared) => true,
@@ -73,7 +73,7 @@ impl Document {
 }
 
 impl Contract {
-    /// Whether both say the same, word for word.
+    /// Whether both are literally equal.
     pub fn is_same(&self, other: &Self) -> bool {
         self.input.is_same(&other.input) && self.output.is_same(&other.output)
     }

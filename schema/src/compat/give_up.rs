@@ -1,4 +1,5 @@
-//! A payload that the provider refuses in; what the caller can give up so that it no longer sends it out.
+//! Finds what a caller can give up: a payload that the provider refuses in; features to drop, so that it is never sent,
+//! out.
 
 use std::collections::BTreeSet;
 

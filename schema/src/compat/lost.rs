@@ -6,38 +6,38 @@ use serde_json::Value;
 
 use super::Refutation;
 
-/// Something that the caller's schema knows and this provider does not give.
+/// A feature that the caller's schema knows and this provider lacks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lost {
-    /// JSON pointer into the payload, `/` for all of it; `*` stands for every item, or for every undeclared property.
+    /// JSON pointer into the payload, `/` for all of it; `*` means every item, or every undeclared property.
     pub path: String,
     /// What is lost there.
     pub feature: Feature,
-    /// The payload that is refused because of it; `None` for what is taken and has no effect, or never comes.
+    /// The payload that is refused because of it; `None` if the feature is accepted without effect, or never occurs.
     pub refutation: Option<Refutation>,
 }
 
-/// What can be lost without losing the call.
+/// A feature that a caller can lose and still call.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Feature {
     /// An optional property of params that the provider refuses.
     Property,
-    /// A property of params that the provider takes and does not know.
+    /// A property of params that the provider accepts but does not know.
     Ignored,
     /// A value of an enum that the provider refuses.
     Value(Value),
-    /// One of several types, which the provider refuses.
+    /// One of several types that the provider refuses.
     Type(String),
     /// One of the branches of an `anyOf` or `oneOf`, by its pointer into the caller's schema.
     Alternative(String),
-    /// Properties that the sender leaves open, which the receiver refuses or reads in a form of its own.
+    /// Properties that the sender leaves open, and that the receiver refuses or reads in its own form.
     Undeclared,
     /// A property of results that the provider does not declare.
     Absent,
 }
 
 impl Feature {
-    /// One word for machines.
+    /// Its name for programs.
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::Property => "property",

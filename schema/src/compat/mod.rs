@@ -1,11 +1,11 @@
-//! Two declarations of one capability in; whether a caller built against the one can use a provider of the other, what
-//! it has to do without, and which version the change needs, out.
+//! Compares two declarations of one capability: whether a caller of one can use a provider of the other, what it loses,
+//! and which version the change needs.
 //!
-//! Requests go from the caller to the provider, so that every value of the caller's input schema must be one of the
-//! provider's; results go back, so that every value of the provider's output schema must be one of the caller's.
-//! `requests` and `results` prove that with [`subtype`](super::subtype), and where it fails look for what the caller
-//! can give up: `place` finds the schemas at a place of a payload, `narrow` makes a schema smaller there. `unused`
-//! finds what one side declares and the other does not know. [`version`] turns the outcome into a SemVer step.
+//! Requests go from the caller to the provider, so every value of the caller's input schema must fit the provider's.
+//! Results return, so every value of the provider's output schema must fit the caller's. `requests` and `results` prove
+//! that with [`subtype`](super::subtype). If a proof fails, they look for features that the caller can give up: `place`
+//! finds the schemas at a place of a payload, `narrow` makes a schema smaller there. `unused` finds what one side
+//! declares and the other does not know. [`version`] turns the outcome into a SemVer step.
 
 mod contract;
 mod give_up;
@@ -27,16 +27,16 @@ use serde_json::Value;
 
 use work::Work;
 
-/// How well a caller and a provider fit, from best to worst as far as is known.
+/// How well a caller and a provider fit, from best to worst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
     /// Proven, and nothing that the caller knows is unknown to the provider.
     Full,
-    /// Proven for a caller that gives up the features listed.
+    /// Proven for a caller that gives up the listed features.
     Partial,
-    /// Not decided: a construct that the proof does not model, or a schema that is not known.
+    /// Undecided: the proof does not model a construct, or a schema is unknown.
     Unknown,
-    /// Refuted, whatever optional parts the caller gives up, as far as a bounded search looks for them.
+    /// Refuted, whatever optional parts the caller gives up, within a bounded search.
     Incompatible,
 }
 
@@ -63,23 +63,23 @@ pub struct Refutation {
     pub rule: String,
 }
 
-/// What came out for one direction.
+/// The outcome of one direction.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
-    /// Everything that may be sent is taken.
+    /// Everything that may be sent is accepted.
     Full,
-    /// It is, without these; at least one.
+    /// Everything is accepted without these features; at least one.
     Partial(Vec<Lost>),
     /// Neither shown nor refuted.
     Unknown {
         /// JSON pointer into the schema of `construct`, `/` for all of it.
         path: String,
-        /// The keyword that was not decided, `budget` when the work was, `schema` when there is none to decide on.
+        /// The undecided keyword; `budget` if the steps ran out, `schema` if a schema is missing.
         construct: String,
-        /// What there is to know in words.
+        /// The reason in words.
         reason: String,
     },
-    /// It is not.
+    /// A payload may be sent that is refused.
     Incompatible(Refutation),
 }
 
@@ -94,7 +94,7 @@ impl Outcome {
         }
     }
 
-    /// What the caller has to do without, if that is all.
+    /// The features that the caller loses in a partial outcome.
     pub fn lost(&self) -> &[Lost] {
         match self {
             Self::Partial(lost) => lost,
@@ -129,7 +129,7 @@ impl Outcome {
     }
 }
 
-/// What came out for a caller and a provider.
+/// The outcome for a caller and a provider.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Compatibility {
     /// From the caller to the provider.
@@ -139,16 +139,16 @@ pub struct Compatibility {
 }
 
 impl Compatibility {
-    /// The worse of both directions: a refutation is certain, so it stands above what is not known.
+    /// The worse of both directions. A refutation is certain, so it outranks an unknown.
     pub fn verdict(&self) -> Verdict {
         self.requests.verdict().max(self.results.verdict())
     }
 }
 
-/// Holds a caller, built against one declaration, against a provider of another.
+/// Compares a caller, built against one declaration, with a provider of another.
 ///
-/// The work is bounded: at most [`LOST_MAX`] features are looked for in a direction, within one count of steps over all
-/// proofs that it takes. A caller that loses more than that finds is incompatible.
+/// The work is bounded: at most [`LOST_MAX`] features in a direction, within one step limit over all proofs. A caller
+/// that loses more is incompatible.
 ///
 /// ```
 /// use capd_schema::compat::{Contract, Terms, Verdict, compare};

@@ -1,4 +1,4 @@
-//! A schema and what it is to give up in; the same schema with that ruled out, compiled and proven to be smaller, out.
+//! Narrows a schema by a feature to give up, and proves that the result is smaller.
 
 use serde_json::{Map, Value, json};
 

@@ -1,7 +1,7 @@
-//! A schema and a way into a payload in; every subschema that speaks about what stands there out.
+//! Finds every subschema that describes one place of a payload.
 //!
 //! Branches of `allOf`, `anyOf`, `oneOf`, `then` and `else` all count: a place shows what a schema knows, not what it
-//! accepts. Whatever is decided from it is proven afterwards.
+//! accepts. Every decision based on a place is proven afterwards.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! The caller's and the provider's input terms in; whether what the caller sends is taken out.
+//! Compares requests: proves that the provider's input schema accepts everything that the caller sends.
 
 use super::contract::Terms;
 use super::give_up::GivenUp;

@@ -1,7 +1,7 @@
-//! The provider's and the caller's output terms in; whether what the provider sends is taken out.
+//! Compares results: proves that the caller's output schema accepts everything that the provider sends.
 //!
-//! A caller cannot choose what it is sent. All that can be set aside is what a provider leaves open without declaring
-//! it: a property that only the caller's schema describes may come in any form, and most likely never comes.
+//! A caller cannot choose its results. It can only ignore what a provider leaves open without declaring it: a property
+//! that only the caller's schema describes may have any form, and most likely never occurs.
 
 use super::contract::Terms;
 use super::lost::{Feature, Lost};

@@ -1,4 +1,4 @@
-//! Pairs of declarations in; the outcome that each direction has, to the path, out.
+//! Tests pairs of declarations: the outcome in each direction, to the path.
 
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};

@@ -1,4 +1,4 @@
-//! Two schemas in; the properties that the first declares and the second does not know out.
+//! Finds the properties that one schema declares and another does not know.
 
 use std::collections::BTreeSet;
 

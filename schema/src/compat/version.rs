@@ -1,4 +1,4 @@
-//! Two declarations and their versions in; the SemVer step that the change needs, and whether it was taken, out.
+//! Finds the SemVer step that a change needs, and whether the new version made it.
 
 use std::fmt;
 
@@ -9,11 +9,11 @@ use super::{Contract, Verdict, compare};
 /// A step of a version. **Source:** SemVer 2.0.0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Bump {
-    /// Says the same in other words.
+    /// The same promise in other words.
     Patch,
-    /// Adds something; whoever used the old one can use the new one.
+    /// An addition; every caller of the old version can use the new one.
     Minor,
-    /// Takes something away, or is not proven to keep it.
+    /// A removal, or a change that is not proven to keep everything.
     Major,
 }
 
@@ -34,7 +34,7 @@ impl fmt::Display for Bump {
     }
 }
 
-/// The step that a change of the schemas needs; none when there is no change.
+/// The step that a change of the schemas needs; none without a change.
 ///
 /// Major unless every caller of `old` is proven to be served in full by `new`; then minor, unless a caller of `new` is
 /// served in full by `old` as well.
@@ -48,7 +48,7 @@ pub fn needed(old: &Contract, new: &Contract) -> Option<Bump> {
     Some(of_change(backward, forward))
 }
 
-/// The step of a change, by how callers of the old declaration fit the new one, and callers of the new the old one.
+/// The step of a change, by the verdicts of old callers with the new declaration and of new callers with the old one.
 pub fn of_change(backward: Verdict, forward: Verdict) -> Bump {
     match (backward, forward) {
         (Verdict::Full, Verdict::Full) => Bump::Patch,
@@ -57,7 +57,7 @@ pub fn of_change(backward: Verdict, forward: Verdict) -> Bump {
     }
 }
 
-/// The step that the versions take; none when they go back, stay, or only leave a pre-release behind.
+/// The step between the versions; none if they go back, stay, or only leave a pre-release.
 pub fn taken(old: &Version, new: &Version) -> Option<Bump> {
     if new <= old {
         None
@@ -72,10 +72,10 @@ pub fn taken(old: &Version, new: &Version) -> Option<Bump> {
     }
 }
 
-/// Whether going from `old` to `new` is as large a step as is needed.
+/// Whether the step from `old` to `new` is at least the needed one.
 ///
-/// In the versions below 1.0.0 a minor step may break, and a patch may add. What follows a pre-release may do anything,
-/// as long as it does follow. A version never goes back.
+/// Below 1.0.0 a minor step may break, and a patch may add. A version after a pre-release may change anything, if it
+/// follows. A version never goes back.
 pub fn suffices(needed: Option<Bump>, old: &Version, new: &Version) -> bool {
     let Some(needed) = needed else { return new >= old };
     // SemVer 2.0.0, 9: a pre-release may not satisfy what its version promises.

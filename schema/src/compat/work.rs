@@ -1,4 +1,4 @@
-//! Schemas and questions in; compiled schemas and answers out, until the steps of one comparison are used up.
+//! Compiles schemas and answers questions until the steps of one comparison are used up.
 
 use serde_json::Value;
 

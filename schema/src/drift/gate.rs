@@ -1,4 +1,4 @@
-//! A provider's capability in; what this agent was built against there, and whether that is proven, out.
+//! Remembers for each capability of a provider what this agent was built against, and whether it is proven.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,21 +14,21 @@ use super::{Fault, Finding, Needed, Offered, Side, Standing, Told};
 pub struct Requirement {
     /// Its name.
     pub name: CapabilityName,
-    /// The versions that this is about; without a range, all of them.
+    /// The versions that it covers; by default all.
     pub version: Option<Range>,
-    /// What the agent was built against.
+    /// The schemas that the agent was built against.
     pub needed: Needed,
 }
 
 impl Requirement {
-    /// Whether a provider serves a version that this is about.
+    /// Whether a provider serves a version that it covers.
     pub fn is_about(&self, served: &Served) -> bool {
         self.version
             .as_ref()
             .is_none_or(|range| negotiate::choose(&Want::from(range.clone()), &[served]).is_ok())
     }
 
-    /// Why no provider of these versions can keep to it: its range is all that it asks for, and they are not in it.
+    /// Why no provider of these versions can satisfy it: it consists of a range only, and they are outside.
     pub fn outside(&self, served: &Served) -> Option<Finding> {
         let range = self.version.as_ref().filter(|_| self.needed.is_nothing() && !self.is_about(served))?;
         let fault = Fault::Version { served: served.version.to_string(), range: range.to_string() };
@@ -45,10 +45,10 @@ impl std::fmt::Display for Requirement {
     }
 }
 
-/// What an agent requires, and how the providers that it has met stand to that.
+/// An agent's requirements, and the verdicts about the providers it has met.
 ///
-/// A verdict belongs to a requirement and to the hashes of the provider's two schemas: one with other schemas is
-/// another provider.
+/// A verdict belongs to a requirement and the hashes of the provider's two schemas: a provider with other schemas is
+/// another case.
 #[derive(Debug, Default)]
 pub struct Gate {
     by_name: BTreeMap<CapabilityName, Vec<Numbered>>,
@@ -64,11 +64,11 @@ struct Numbered {
 #[derive(Debug, Default)]
 struct Verdicts {
     by_case: HashMap<Case, Arc<Standing>>,
-    /// Cases in the order in which they were decided; the oldest goes.
+    /// Cases in the order of their decision; the oldest is dropped first.
     order: VecDeque<Case>,
 }
 
-/// A requirement, and all that a provider tells about it.
+/// A requirement, and the provider's schemas for it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Case {
     requirement: usize,
@@ -93,34 +93,34 @@ impl Key {
     }
 }
 
-/// What is to be decided before a call may pass.
+/// A case to decide before a call may pass.
 #[derive(Clone, Debug)]
 pub struct Question {
-    /// What it is about: the same case is decided once.
+    /// The case; the same case is decided once.
     pub case: Case,
-    /// What the agent was built against.
+    /// The schemas that the agent was built against.
     pub requirement: Arc<Requirement>,
-    /// What the provider tells.
+    /// What the provider offers.
     pub offered: Offered,
 }
 
-/// What a gate says of a call.
+/// The gate's answer about a call.
 #[derive(Clone, Debug)]
 pub enum Passage {
     /// The agent requires nothing of this capability.
     Free,
-    /// It may pass; its payloads are to fit this.
+    /// It may pass; its payloads must fit this.
     Open(Arc<Requirement>),
-    /// It may pass, but nothing could be proven; its payloads are to fit this.
+    /// It may pass, but nothing could be proven; its payloads must fit this.
     Unproven(Arc<Requirement>),
-    /// It may not, for these reasons.
+    /// It may not pass, for these reasons.
     Shut(Arc<Requirement>, Arc<Standing>),
-    /// Nobody has decided that yet.
+    /// Undecided so far.
     Undecided(Question),
 }
 
 impl Gate {
-    /// A gate before providers of these.
+    /// A gate with these requirements.
     pub fn new(requirements: Vec<Requirement>) -> Self {
         let mut by_name: BTreeMap<CapabilityName, Vec<Numbered>> = BTreeMap::new();
         for (number, requirement) in requirements.into_iter().enumerate() {
@@ -130,20 +130,20 @@ impl Gate {
         Self { by_name, verdicts: Mutex::default() }
     }
 
-    /// Everything that is required, by name.
+    /// All requirements, by name.
     pub fn requirements(&self) -> impl Iterator<Item = &Arc<Requirement>> {
         self.by_name.values().flatten().map(|numbered| &numbered.requirement)
     }
 
-    /// Whether anything is required of a capability of this name.
+    /// Whether a requirement names this capability.
     pub fn is_before(&self, name: &str) -> bool {
         self.by_name.contains_key(name)
     }
 
-    /// What stands between the agent and a provider of `name`: one look-up once it is decided.
+    /// The gate's answer about a provider of `name`: one look-up once it is decided.
     ///
-    /// Of several requirements of one name those hold whose versions the provider serves; where it serves none of
-    /// them, all do, and one without a schema is not kept then.
+    /// Of several requirements of one name, those apply whose versions the provider serves. If it serves none of them,
+    /// all apply, and one without a schema fails.
     pub fn passage(&self, name: &str, served: &Served, offered: &Offered) -> Passage {
         let Some(all) = self.by_name.get(name) else { return Passage::Free };
         let is_about = |numbered: &&Numbered| numbered.requirement.is_about(served);
@@ -175,12 +175,12 @@ impl Gate {
         passage
     }
 
-    /// The verdict over a case, once there is one.
+    /// The verdict of a case, if decided.
     pub fn decided(&self, case: &Case) -> Option<Arc<Standing>> {
         self.verdicts().by_case.get(case).cloned()
     }
 
-    /// Keeps a verdict; beyond [`CASES_MAX`] the oldest is forgotten, and decided again when it is asked for.
+    /// Keeps a verdict; beyond [`CASES_MAX`] the oldest is dropped, and decided again on demand.
     pub fn decide(&self, case: Case, standing: Standing) -> Arc<Standing> {
         let standing = Arc::new(standing);
         let mut verdicts = self.verdicts();

@@ -1,8 +1,8 @@
-//! What a caller was built against and what a provider tells in; whether every call of the one is a call of the other out.
+//! Proves that a provider still keeps the contract that a caller was built against.
 //!
-//! Requests go from caller to provider, so every value of the caller's input schema must be one of the provider's.
-//! Results go back, so every value of the provider's output schema must be one of the caller's. A provider that takes
-//! more, or gives less, has not drifted. [`gate`] asks by capability, and remembers answers by the schemas' hashes.
+//! Requests go from caller to provider, so every value of the caller's input schema must fit the provider's. Results
+//! return, so every value of the provider's output schema must fit the caller's. A provider that accepts more, or
+//! returns less, has not drifted. [`gate`] asks by capability, and remembers answers by the hashes of the schemas.
 
 pub mod gate;
 #[cfg(test)]
@@ -21,44 +21,44 @@ use super::violation::Violation;
 
 pub use gate::{Gate, Requirement};
 
-/// The schemas that a caller was built against; a side without one is nobody's promise.
+/// The schemas that a caller was built against; a side without one promises nothing.
 #[derive(Clone, Debug, Default)]
 pub struct Needed {
-    /// What its params fit.
+    /// The schema of its params.
     pub input: Option<Arc<Artifact>>,
-    /// What it takes for a result.
+    /// The schema of the results that it accepts.
     pub output: Option<Arc<Artifact>>,
 }
 
 impl Needed {
-    /// Whether there is no schema at all.
+    /// Whether it has no schema at all.
     pub const fn is_nothing(&self) -> bool {
         self.input.is_none() && self.output.is_none()
     }
 }
 
-/// What a provider tells of its schemas.
+/// The schemas of a provider, as far as it tells.
 #[derive(Clone, Debug)]
 pub struct Offered {
-    /// What it takes for params.
+    /// The schema of the params that it accepts.
     pub input: Told,
-    /// What its results fit.
+    /// The schema of its results.
     pub output: Told,
 }
 
-/// What a provider tells of one side.
+/// One side's schema, as the provider tells it.
 #[derive(Clone, Debug)]
 pub enum Told {
     /// This schema.
     Schema(Arc<Artifact>),
-    /// None is declared, so that anything may be.
+    /// No schema is declared: anything is possible.
     Anything,
-    /// One is declared that nobody here can see.
+    /// A schema is declared, but cannot be fetched.
     Unknown,
 }
 
 impl Told {
-    /// The schema, if it was told.
+    /// The schema, if known.
     pub const fn schema(&self) -> Option<&Arc<Artifact>> {
         match self {
             Self::Schema(schema) => Some(schema),
@@ -67,41 +67,41 @@ impl Told {
     }
 }
 
-/// How a provider stands to what a caller was built against.
+/// Whether a provider keeps the contract that a caller was built against.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Standing {
-    /// Every call and every result is one for the other side.
+    /// Every call and every result fits the other side.
     Proven,
     /// The provider tells too little to prove or refute anything.
     Untold,
-    /// Some are not, or that was not to be shown; one finding for each side of which this holds.
+    /// Some do not fit, or no proof was found; one finding for each such side.
     Broken(Vec<Finding>),
 }
 
 /// Why one side of a contract does not hold.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
-    /// Which payloads it is about.
+    /// The payloads concerned.
     pub side: Side,
-    /// What was found.
+    /// The fault.
     pub fault: Fault,
 }
 
-/// What was found of a side that does not hold.
+/// The fault of a side that does not hold.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Fault {
-    /// One side may send a value that the other does not take.
+    /// One side may send a value that the other refuses.
     Refuted {
         /// The value; `None` when it is too large to show.
         witness: Option<Value>,
-        /// JSON pointer to what is wrong inside the value.
+        /// JSON pointer to the fault inside the value.
         path: String,
         /// The keyword that rejects it.
         rule: String,
-        /// All that is wrong with it for the side that does not take it.
+        /// All its violations for the side that refuses it.
         violations: Vec<Violation>,
     },
-    /// The version is not one that the caller was built against.
+    /// The caller was not built against this version.
     Version {
         /// The provider's version.
         served: String,
@@ -112,14 +112,14 @@ pub enum Fault {
     Unknown {
         /// JSON pointer into the schema.
         path: String,
-        /// What was not decided there.
+        /// The undecided construct there.
         construct: String,
     },
 }
 
 /// Compares a provider's schemas with those that a caller was built against.
 ///
-/// The work is bounded, but may take milliseconds: [`Gate`] keeps what comes out.
+/// The work is bounded, but may take milliseconds: [`Gate`] keeps the result.
 pub fn prove(needed: &Needed, offered: &Offered) -> Standing {
     if needed.is_nothing() {
         return Standing::Proven;
@@ -207,7 +207,7 @@ fn depth(value: &Value) -> usize {
     }
 }
 
-/// The code that a call is refused with for these findings. **Source:** PROTOCOL 9.
+/// The code of a call that is refused for these findings. **Source:** PROTOCOL 9.
 pub fn code(findings: &[Finding]) -> Code {
     let is_refuted =
         findings.iter().any(|finding| matches!(finding.fault, Fault::Refuted { .. } | Fault::Version { .. }));
@@ -215,7 +215,7 @@ pub fn code(findings: &[Finding]) -> Code {
 }
 
 impl Finding {
-    /// The finding as it stands in `details.findings`.
+    /// The finding as written in `details.findings`.
     ///
     /// **Shape:** `{"side": "request" / "response", "verdict": "refuted" / "unknown", "path", ? "rule", ? "witness",
     /// ? "violations", ? "construct"}`.

@@ -1,4 +1,4 @@
-//! Pairs of contracts in; what is proven, refuted or left open of them out.
+//! Tests pairs of contracts: what is proven, refuted or left open.
 
 use capd_proto::capability::Version;
 use capd_proto::negotiate::Served;

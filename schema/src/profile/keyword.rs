@@ -1,4 +1,4 @@
-//! A keyword's name in; where it may stand and what it holds out.
+//! Lists keywords: where each may occur, and what it holds.
 
 use jsonschema::Draft;
 use serde_json::{Map, Value};

@@ -1,4 +1,4 @@
-//! Schemas as they are met and their references in; a reference that leads outside, nowhere, or only in a circle, out.
+//! Finds references that leave the document, lead nowhere, or only lead back to themselves.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! A schema document in; the table of its shapes, each schema once, out.
+//! Compiles a schema document into a table of shapes, each schema once.
 
 use std::collections::HashMap;
 use std::ptr;

@@ -1,4 +1,4 @@
-//! A literal and a value in; whether the value fits out, as far as that is modelled.
+//! Decides whether a value fits a literal, as far as that is modelled.
 
 use std::cmp::Ordering;
 use std::collections::HashSet;

@@ -1,7 +1,7 @@
-//! Assertions on arrays in; an array that fits them, or the certainty that there is none, out.
+//! Finds an array that fits a set of assertions, or proves that there is none.
 //!
-//! Items are chosen one after the other. What is to be true of a number of items is counted on the way: how many fit a
-//! schema of `contains`, and that one breaks what is to be broken. A way on from equal counts is looked at once.
+//! The search chooses items in order, and counts what must hold for a number of items: how many fit a schema of
+//! `contains`, and that one breaks what must be broken. It continues from equal counts only once.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! Large schemas in; proofs that stop when their steps are used up out. Counts are held against each other, not times.
+//! Tests large schemas: proofs stop when their steps are used up. Tests compare counts, not times.
 
 use serde_json::{Map, json};
 

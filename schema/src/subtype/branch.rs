@@ -1,4 +1,4 @@
-//! Literals and one kind of value in; assertions on that kind out, one way of fitting the joined nodes at a time.
+//! Splits literals into assertions on one kind of value, one way of satisfying the joined nodes at a time.
 
 use serde_json::Value;
 

@@ -1,10 +1,10 @@
-//! Work done in; an end to it out, the same for the same input on every machine.
+//! Counts work and ends it at a limit, the same for the same input on every machine.
 
 /// Steps that one proof, or several together, may take, each well below a microsecond.
 #[derive(Debug)]
 pub struct Budget {
     left: u64,
-    /// Times that steps were asked for and not had: what goes on regardless shows here.
+    /// How often steps were requested and refused; this reveals code that continues regardless.
     refused: u64,
 }
 
@@ -18,12 +18,12 @@ pub(super) const STEPS_MAX: u64 = 60_000;
 pub(super) const LEVELS_MAX: usize = 40;
 
 impl Budget {
-    /// So many steps.
+    /// A budget of this many steps.
     pub const fn of(steps: u64) -> Self {
         Self { left: steps, refused: 0 }
     }
 
-    /// Takes `steps`; `false` when there are not so many left, and from then on.
+    /// Takes `steps`; returns `false` if fewer are left, and from then on.
     pub fn take(&mut self, steps: usize) -> bool {
         match self.left.checked_sub(steps as u64) {
             Some(left) => {
@@ -43,7 +43,7 @@ impl Budget {
         self.left
     }
 
-    /// Times that steps were asked for and not had.
+    /// How often steps were requested and refused.
     pub const fn refused(&self) -> u64 {
         self.refused
     }

@@ -1,11 +1,11 @@
-//! A schema document in; its normal form out, with the validator that judges witnesses.
+//! Compiles a schema document: its normal form, and the validator that judges witnesses.
 
 use super::node::{Form, Id, Node};
 use super::pattern::Automaton;
 use super::read::Reader;
 use crate::validator::{CompileError, Validator};
 
-/// A schema, read once, to be held against others.
+/// A schema, read once for comparisons with others.
 #[derive(Debug)]
 pub struct Compiled {
     pub(super) nodes: Vec<Node>,
@@ -34,7 +34,7 @@ pub(super) struct Pattern {
 impl Compiled {
     /// Compiles a document of draft-07 or 2020-12; without `$schema` it is read as 2020-12.
     ///
-    /// Formats are asserted. What the proof does not model is noted and makes no error here.
+    /// Formats are asserted. Constructs that the proof does not model are recorded, and are not an error here.
     ///
     /// **Errors:** as [`Validator::compile`].
     pub fn compile(document: &[u8]) -> Result<Self, CompileError> {
@@ -42,7 +42,7 @@ impl Compiled {
         Ok(Reader::new(&schema, draft).read(validator))
     }
 
-    /// States of the automata of all patterns together: what they took to compile.
+    /// States of the automata of all patterns together, a measure of the compile time.
     pub fn pattern_states(&self) -> usize {
         self.patterns.iter().map(|pattern| pattern.automaton.len()).sum()
     }

@@ -1,4 +1,4 @@
-//! The name of a format in; what is known of its strings out: automata below and above it, and its sure supersets.
+//! Describes the strings of a format: automata below and above it, and its certain supersets.
 
 use std::sync::LazyLock;
 

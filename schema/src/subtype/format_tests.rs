@@ -1,4 +1,4 @@
-//! Each format's automata against the validating crate, over strings made by both and by neither.
+//! Compares each format's automata with the validating crate, over strings from both and from neither.
 
 use super::*;
 

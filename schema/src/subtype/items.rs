@@ -1,4 +1,4 @@
-//! The arrays that are asked for in; items that make one, or the certainty that none do, out.
+//! Finds items that make one of the requested arrays, or proves that none do.
 
 use std::collections::HashSet;
 

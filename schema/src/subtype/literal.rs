@@ -1,4 +1,4 @@
-//! A node of one of two schemas, wanted or not.
+//! Defines a literal: a node of one of two schemas, wanted or unwanted.
 
 use super::node::Id;
 

@@ -1,4 +1,4 @@
-//! Nodes in; the kinds of values each may hold of, and those it holds of altogether, out.
+//! Computes the kinds of values that each node may hold for, and those that it always holds for.
 
 use super::node::{ArrayAtom, Form, Id, Node, NumberAtom, ObjectAtom, Opaque, StringAtom, Types};
 

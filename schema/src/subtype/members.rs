@@ -1,5 +1,4 @@
-//! What an object is to have in, with the members that break something; the object around them, or the certainty that
-//! there is none, out.
+//! Builds an object around required members and members that break something, or proves that there is none.
 
 use serde_json::{Map, Value};
 

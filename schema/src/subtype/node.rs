@@ -1,6 +1,6 @@
 //! Defines the normal form of a schema: assertions on one type each, joined by `and`, `or`, `not`.
 //!
-//! An assertion on one type holds of all values of the others, as JSON Schema has it.
+//! An assertion on one type holds for all values of other types, as in JSON Schema.
 
 use serde_json::Value;
 

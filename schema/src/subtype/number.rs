@@ -1,7 +1,7 @@
-//! A number of a schema or a value in; its exact order and its exact divisibility out.
+//! Orders and divides the numbers of schemas and values exactly.
 //!
-//! Numbers are ordered as the binary values they are and divided as the decimals they are written as, which is how
-//! the validating crate reads them. Both readings agree below 2^53; beyond it nothing is concluded from both at once.
+//! Numbers are ordered by their binary value and divided by their decimal text, as the validating crate does. Both
+//! readings agree below 2^53. Beyond it, no conclusion uses both at once.
 
 use std::cmp::Ordering;
 

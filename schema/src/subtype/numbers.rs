@@ -1,4 +1,4 @@
-//! Assertions on numbers in; a number that fits them, or the certainty that there is none, out.
+//! Finds a number that fits a set of assertions, or proves that there is none.
 
 use std::cmp::Ordering;
 

@@ -1,7 +1,7 @@
-//! Assertions on objects in; an object that fits them, or the certainty that there is none, out.
+//! Finds an object that fits a set of assertions, or proves that there is none.
 //!
-//! What is wanted of every member bounds each member by itself. What is to be broken asks for one member that breaks
-//! it, under a name that is spoken of or under any other: other names are told apart only by the patterns they match.
+//! Wanted assertions on every member bound each member by itself. An unwanted assertion needs one member that breaks
+//! it, under a mentioned name or any other. Other names differ only in the patterns they match.
 
 use std::cell::Cell;
 

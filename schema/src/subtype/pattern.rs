@@ -1,4 +1,4 @@
-//! A regular expression of a schema in; a total automaton over bytes that accepts what it finds a match in out.
+//! Compiles a schema's regular expression into a total automaton over bytes that accepts every text with a match.
 
 use std::collections::HashMap;
 

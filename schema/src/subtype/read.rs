@@ -1,4 +1,4 @@
-//! A schema document in; its nodes out, one keyword after the other.
+//! Reads a schema document into nodes, keyword by keyword.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

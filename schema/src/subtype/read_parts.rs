@@ -1,4 +1,4 @@
-//! The keywords that hold further schemas in; the nodes that join them out.
+//! Reads the keywords that contain further schemas into the nodes that join them.
 
 use std::collections::BTreeMap;
 

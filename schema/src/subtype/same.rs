@@ -1,4 +1,4 @@
-//! Two nodes in; whether they say the same, word for word, out.
+//! Compares two nodes for literal equality.
 
 use std::cell::Cell;
 use std::hash::{DefaultHasher, Hash};

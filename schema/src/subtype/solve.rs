@@ -1,4 +1,4 @@
-//! A set of literals in; a value that fits all of them, the certainty that there is none, or neither, out.
+//! Finds a value that fits a set of literals, proves that there is none, or leaves it undecided.
 
 use std::cell::Cell;
 use std::collections::HashMap;

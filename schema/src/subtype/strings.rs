@@ -1,4 +1,4 @@
-//! Assertions on strings in; a string that fits them, or the certainty that there is none, out.
+//! Finds a string that fits a set of assertions, or proves that there is none.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! Two compiled schemas in; the verdict out, after both validators looked at the witness.
+//! Gives the verdict on two compiled schemas, after both validators judged the witness.
 
 use capd_proto::cbor::json::from_json;
 use serde_json::Value;
@@ -12,13 +12,13 @@ use crate::validator::Side;
 /// Whether every value of one schema is a value of another.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Verdict {
-    /// Every one is.
+    /// Every value is.
     Proven,
     /// Some value is not.
     Refuted {
         /// A value that the validator accepts under the first schema and rejects under the second.
         witness: Value,
-        /// JSON pointer to what is wrong inside the witness, `/` for all of it.
+        /// JSON pointer to the fault inside the witness, `/` for all of it.
         path: String,
         /// The keyword of the second schema that rejects it.
         rule: String,
@@ -27,7 +27,7 @@ pub enum Verdict {
     Unknown {
         /// JSON pointer into the schema of [`construct`](Verdict::Unknown::construct), `/` for all of it.
         path: String,
-        /// The keyword that was not decided, or `budget` when the work was.
+        /// The undecided keyword, or `budget` if the steps ran out.
         construct: String,
     },
 }
@@ -50,9 +50,9 @@ pub fn is_subtype(a: &Compiled, b: &Compiled) -> Verdict {
     is_subtype_within(a, b, &mut Budget::of(STEPS_MAX))
 }
 
-/// Asks the same within what is left of a budget that several proofs share, and takes from it what this one costs.
+/// Asks the same within a budget that several proofs share, and charges the budget.
 ///
-/// The verdict is `Unknown` with the construct `budget` when that is not enough.
+/// The verdict is `Unknown` with the construct `budget` if it runs out.
 pub fn is_subtype_within(a: &Compiled, b: &Compiled, budget: &mut Budget) -> Verdict {
     // What is not modelled means the same on both sides of one document.
     if a.identity == b.identity {

@@ -1,4 +1,4 @@
-//! Automata, each to accept or to reject, and bounds on length in; a shortest string that does it, or none, out.
+//! Finds a shortest string that some automata accept and others reject, within bounds on its length.
 
 use std::collections::{HashMap, HashSet};
 

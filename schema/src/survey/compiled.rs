@@ -1,8 +1,7 @@
-//! A schema document in; how many schemas the crate compiles for it out.
+//! Counts the schemas that the crate compiles for a document.
 //!
-//! Each is compiled once, but for those that `unevaluatedProperties` and `unevaluatedItems` follow to tell what they
-//! evaluate: a reference in them compiles the branches of its target once more, with all that is in those, at the place
-//! where it was met.
+//! The crate compiles each once, except those that `unevaluatedProperties` and `unevaluatedItems` follow to find what
+//! they evaluate. There, a reference compiles the branches of its target again in place, with their contents.
 
 use std::collections::HashMap;
 

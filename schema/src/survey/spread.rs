@@ -1,4 +1,4 @@
-//! A schema document in; how many schemas one of its places holds a value against, and how they stand in one another, out.
+//! Counts how many schemas one place of a document applies to a value, and how deeply they nest.
 
 use std::collections::HashMap;
 

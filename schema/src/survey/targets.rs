@@ -1,4 +1,4 @@
-//! A schema document's references in; the schemas that each may lead to out.
+//! Finds the schemas that each reference of a document may lead to.
 
 use std::collections::HashMap;
 

@@ -1,6 +1,7 @@
 """Keyed calls with a side effect, while clients, connections and both sidecars are killed at random: none runs twice.
 
-`CAPD_KEYED_CALLS` is how many, 48 unless set; `CAPD_SEED` makes the same choices again.
+`CAPD_KEYED_CALLS` is how many, 48 unless set; `CAPD_SEED` makes the same choices again; `CAPD_KEYED_WRITE` names a file for what was
+counted.
 """
 
 import collections
@@ -122,6 +123,7 @@ def test_no_keyed_call_runs_twice_whatever_is_killed(tmp_path: Path) -> None:
         print(f"outcomes {dict(kinds)}, killed {done}, connections cut {proxy.cuts}")
         for key in keys:
             check(said[key], again[key], runs[key])
+        write(count, seed, said, again, runs, {**done, "connection cut after a request": proxy.cuts})
         assert max(runs.values()) == 1 and kinds["result"] > 0
     finally:
         for worker in workers:
@@ -130,6 +132,25 @@ def test_no_keyed_call_runs_twice_whatever_is_killed(tmp_path: Path) -> None:
         proxy.close()
         caller.kill()
         provider.kill()
+
+
+def write(count: int, seed: int, said: Dict[str, Any], again: Dict[str, Any], runs: "collections.Counter[str]", kills: Dict[str, int]) -> None:
+    """What was counted, for docs/evidence/http.json."""
+    if "CAPD_KEYED_WRITE" not in os.environ:
+        return
+    counted = {
+        "keys": count,
+        "seed": seed,
+        "kills": kills,
+        "outcomes": dict(collections.Counter(outcome["outcome"] for outcome in said.values())),
+        "executions": sum(runs.values()),
+        "second_executions": sum(times - 1 for times in runs.values()),
+        "asked_again": {
+            "the_same": sum(again[key] == said[key] for key in said),
+            "a_result_in_place_of_unknown": sum(again[key]["outcome"] == "result" != said[key]["outcome"] for key in said),
+        },
+    }
+    Path(os.environ["CAPD_KEYED_WRITE"]).write_text(json.dumps(counted, indent=2) + "\n")
 
 
 def check(said: Dict[str, Any], again: Dict[str, Any], runs: int) -> None:

@@ -1,4 +1,4 @@
-//! `POST /v1/provide/{session}/calls/{id}/…`: what an agent says of a call that it was given.
+//! Answers `POST /v1/provide/{session}/calls/{id}/…`: an agent's answer to a call that it was given.
 
 use std::sync::Arc;
 
@@ -28,17 +28,20 @@ pub(in super::super) async fn progress(
     let (session, id) = named(&api, &path)?;
     let said = body::document(&api.read(&head, body).await?)?;
     let reporter = session.reporter(id).map_err(|gone| ended(id, gone))?;
-    let (pct, text) = (&said["progress_pct"], said["status_text"].as_str());
-    let told = match (pct.as_u64().and_then(|pct| u8::try_from(pct).ok()), text, said["eta_ms"].as_u64()) {
-        (Some(pct), None, None) if pct <= 100 => reporter.progress(pct),
-        (None, text, eta) if pct.is_null() && (text.is_some() || eta.is_some()) => {
-            reporter.processing(text, eta)
+    let (text, eta) = (&said["status_text"], &said["eta_ms"]);
+    let told = match (&said["progress_pct"], text.as_str(), body::integer(eta)) {
+        (Value::Null, text_said, eta_said)
+            if (text_said.is_some() || text.is_null())
+                && (eta_said.is_some() || eta.is_null())
+                && (text_said.is_some() || eta_said.is_some()) =>
+        {
+            reporter.processing(text_said, eta_said)
         }
-        _ => {
-            let accepted =
-                "{\"progress_pct\": 0 to 100}, or {\"status_text\": TEXT, \"eta_ms\": MILLISECONDS}";
-            return Err(Problem::bad(format!("progress: accepted: {accepted}")));
-        }
+        (pct, None, None) if text.is_null() && eta.is_null() => match body::integer(pct) {
+            Some(pct @ 0..=100) => reporter.progress(pct as u8),
+            _ => return Err(bad_progress()),
+        },
+        _ => return Err(bad_progress()),
     };
     said_to_caller(told, id)
 }
@@ -65,9 +68,15 @@ pub(in super::super) async fn result(
     body: Body,
 ) -> Result<StatusCode, Problem> {
     let (session, id) = named(&api, &path)?;
-    let answer = answer(&body::document(&api.read(&head, body).await?)?)?;
+    let read = api.read(&head, body).await?;
+    let answer = api.apart(read.len(), move || answer(&body::document(&read)?)).await?;
     session.answer(id, answer).map_err(|gone| ended(id, gone))?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+fn bad_progress() -> Problem {
+    let accepted = "{\"progress_pct\": 0 to 100}, or {\"status_text\": TEXT, \"eta_ms\": MILLISECONDS}";
+    Problem::bad(format!("progress: accepted: {accepted}"))
 }
 
 /// The stream and the call that a path names.
@@ -97,7 +106,7 @@ fn answer(said: &Value) -> Result<Answer, Problem> {
 fn error_of(error: &Value) -> Result<WireError, Problem> {
     let code = match &error["code"] {
         Value::Null => Some(Code::INTERNAL_ERROR),
-        code => code.as_u64().and_then(|code| u32::try_from(code).ok()).map(Code),
+        code => body::integer(code).and_then(|code| u32::try_from(code).ok()).map(Code),
     };
     let (Some(code), Some(message)) = (code, error["message"].as_str()) else {
         return Err(Problem::bad(

@@ -1,4 +1,4 @@
-//! Calls of one stream in; each as an event to the agent, and its answer back to the caller, out.
+//! Runs one stream: calls in; each as an event to the agent, and its answer to the caller, out.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -14,8 +14,10 @@ use serde_json::{Value, json};
 use tokio::sync::{Semaphore, SemaphorePermit, mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
 
+use super::super::body::apart;
 use super::super::sse::Event;
 use crate::client::{Invocation, Reporter, WireError};
+use crate::net::Tasks;
 
 /// What names a stream. Nobody can guess it, and only its agent is told.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -43,6 +45,7 @@ pub(super) struct Session {
     /// One permit for each call that the agent may have at once.
     slots: Semaphore,
     calls: Mutex<Calls>,
+    tasks: Tasks,
 }
 
 #[derive(Default)]
@@ -82,15 +85,16 @@ impl Gone {
 }
 
 impl Session {
-    pub(super) fn new(id: SessionId, concurrency: usize, events: mpsc::Sender<Event>) -> Self {
-        Self { id, events, slots: Semaphore::new(concurrency), calls: Mutex::default() }
+    pub(super) fn new(id: SessionId, concurrency: usize, events: mpsc::Sender<Event>, tasks: Tasks) -> Self {
+        Self { id, events, slots: Semaphore::new(concurrency), calls: Mutex::default(), tasks }
     }
 
     /// Gives a call to the agent once it has a place for it, and waits for the answer.
     pub(super) async fn serve(&self, invocation: Invocation) -> Answer {
         let time = invocation.deadline.saturating_duration_since(Instant::now());
         let _slot = self.slot(&invocation).await?;
-        let params = to_json(&invocation.params).map_err(|fault| {
+        let params = invocation.params.clone();
+        let params = apart(&self.tasks, params.len(), move || to_json(&params)).await.map_err(|fault| {
             let message = format!("params do not fit JSON: {fault}");
             WireError { code: Code::SCHEMA_VIOLATION, message, details: None }
         })?;
@@ -113,7 +117,7 @@ impl Session {
         self.end(invocation.id, gone);
         let data = json!({"id": invocation.id.to_string(), "reason": gone.as_str()});
         // An agent that does not read fast enough learns it when it answers.
-        let _told = self.events.try_send(Event { number: None, name: "cancel", data });
+        let _told = self.events.try_send(Event::new("cancel", data));
         Err(match gone {
             Gone::Late => error(Code::TIMEOUT, "the agent did not answer in time"),
             Gone::Cancelled | Gone::Answered => error(Code::CANCELLED, "the call was cancelled"),
@@ -186,7 +190,7 @@ fn call(invocation: &Invocation, params: Value) -> Event {
         "traceparent": invocation.trace.parent,
         "tracestate": invocation.trace.state,
     });
-    Event { number: None, name: "call", data }
+    Event::of(invocation.params.len(), move || ("call", data))
 }
 
 /// A thread's name: its text, or, of one that is none, its bytes in hexadecimal.

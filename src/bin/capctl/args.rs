@@ -1,4 +1,4 @@
-//! A command line in, its typed form out.
+//! Parses the command line into its typed form.
 
 mod bench;
 mod compat;

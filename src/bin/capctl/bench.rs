@@ -1,8 +1,8 @@
-//! A capability and a load in; calls made at that load, and how they went, out.
+//! Implements `bench`: a capability and a load in; calls made at that load, and their timing, out.
 //!
-//! A closed loop keeps so many calls in flight. An open loop begins calls when they are due, and a call that is begun
-//! late, because as many as may be are in flight, took its time from when it was due: a stall is seen in every call
-//! that it held up, not in one.
+//! A closed loop keeps a number of calls in flight. An open loop begins calls when they are due. If a call begins late
+//! because too many are in flight, its time still counts from when it was due: every call that a stall delayed shows
+//! the stall.
 
 mod pace;
 mod record;

@@ -1,4 +1,4 @@
-//! Name, params and limits of one call in; its result on stdout, its progress on stderr out.
+//! Implements `call`: name, params and limits of one call in; its result on stdout, its progress on stderr out.
 
 use std::io::{IsTerminal as _, Read as _};
 use std::path::Path;

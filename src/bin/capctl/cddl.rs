@@ -1,4 +1,4 @@
-//! A CDDL text and CBOR items in; for each item whether it matches, and the first place where it does not, out.
+//! Implements `cddl`: a CDDL text and CBOR items in; for each item whether it matches, and the first mismatch, out.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! A file's name in, the configuration that a sidecar would start with out.
+//! Reads a configuration file as a sidecar would at start.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

@@ -1,7 +1,7 @@
 //! Chooses the sidecar: flags, environment and contexts.toml in; the sidecar to use, and why, out.
 //!
-//! **Shape:** `current = "NAME"` and tables `[context.NAME]` with `socket`, or `address` and `token_file`. What comes
-//! first wins as a whole: flags, `CAPD_SOCKET`, `CAPD_CONTEXT`, `current`, the socket where capd puts it by itself.
+//! **Shape:** `current = "NAME"` and tables `[context.NAME]` with `socket`, or `address` and `token_file`. The first
+//! source that is set wins as a whole: flags, `CAPD_SOCKET`, `CAPD_CONTEXT`, `current`, capd's default socket.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

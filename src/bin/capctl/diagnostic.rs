@@ -1,4 +1,4 @@
-//! CBOR bytes in, diagnostic notation (RFC 8949 8) out, broken over lines where it is long.
+//! Prints CBOR in diagnostic notation (RFC 8949 8), with line breaks in long items.
 
 use std::fmt::Write as _;
 

@@ -1,7 +1,7 @@
 //! Implements `doctor`: a configuration in; faults that would break this agent's calls out, before they are made.
 //!
-//! Each check stands on those before it: the files, the sidecar that runs by them, its peers, and what the agent
-//! requires of others, proven here as the sidecar proves it.
+//! Each check builds on those before it: the files, the sidecar that uses them, its peers, and the requirements of the
+//! agent, proven here as the sidecar proves them.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! Text such as `30s` in, a duration out.
+//! Parses a duration such as `30s`.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! `gen`: a declaration, from a file or the sidecar, in; source files for its callers, or what would change in them, out.
+//! Implements `gen`: a declaration, from a file or the sidecar, in; source files for its callers, or their differences,
+//! out.
 
 mod agents;
 mod diff;

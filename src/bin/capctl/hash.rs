@@ -1,4 +1,4 @@
-//! A declaration's file in; the hashes of its capabilities, of each line of versions, and of the whole out.
+//! Implements `hash`: a declaration's file in; the hashes of its capabilities, of their lineages, and of the whole out.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Bytes ↔ hexadecimal text.
+//! Converts bytes to hexadecimal text, and back.
 
 use std::fmt::Write as _;
 

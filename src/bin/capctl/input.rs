@@ -1,4 +1,4 @@
-//! A file's name in; its bytes out, those that hexadecimal text stands for where it holds such.
+//! Reads a file's bytes; hexadecimal text counts as the bytes it encodes.
 
 use std::io::Read as _;
 use std::path::Path;

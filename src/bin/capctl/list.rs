@@ -1,4 +1,4 @@
-//! `query` and `ls`: a name or pattern in, a table of capabilities or their descriptors as JSON out.
+//! Implements `query` and `ls`: a name or pattern in; a table of capabilities, or their descriptors as JSON, out.
 
 use capd::client::{ClientError, Offer, Order, Query, descriptor_json};
 use capd_proto::capability::CapabilityPattern;

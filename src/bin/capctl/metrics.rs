@@ -1,7 +1,7 @@
 //! Implements `metrics`: a sidecar in; its counters and the use of its limits out.
 
 use capd::admin;
-use capd_proto::message::MetricFamily;
+use capd_proto::message::{MetricFamily, MetricValue};
 use serde_json::{Map, Value, json};
 
 use crate::failure::Failure;
@@ -27,7 +27,15 @@ fn document(family: &MetricFamily<'_>) -> Value {
         .map(|sample| {
             let labels = sample.labels.iter().map(|(name, value)| (name.to_string(), json!(value)));
             let labels: Map<_, _> = labels.collect();
-            json!({"labels": labels, "value": sample.value})
+            let value = match sample.value {
+                MetricValue::Uint(value) => json!(value),
+                MetricValue::Float(value) => json!(value),
+            };
+            let mut told = json!({"labels": labels, "value": value});
+            if let Some(part) = sample.part {
+                told["part"] = json!(part.as_str());
+            }
+            told
         })
         .collect();
     json!({"name": family.name, "type": family.kind.as_str(), "help": family.help, "samples": samples})

@@ -1,4 +1,4 @@
-//! Text such as `24h` or `2026-11-21T12:00:00Z` in, a moment out.
+//! Parses a moment such as `24h` (ago) or `2026-11-21T12:00:00Z`.
 
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;

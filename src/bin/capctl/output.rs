@@ -1,7 +1,7 @@
-//! Rows, values and texts in; what stdout and a terminal get out.
+//! Writes rows, values and texts to stdout and the terminal.
 //!
-//! Everything that is written passes here, and leaves without a character that steers a terminal or hides. Where text of
-//! others stands within a line of ours, [`one_line`] keeps it there.
+//! All output passes here, and leaves without characters that control a terminal or hide. [`one_line`] keeps foreign
+//! text within its line.
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};

@@ -1,4 +1,4 @@
-//! `cancel`, `ping` and `id`: one small request in, its answer on stdout out.
+//! Implements `cancel`, `ping` and `id`: one small request in, its answer on stdout out.
 
 use capd::client::CancelState;
 use capd_proto::identity::Did;

@@ -1,4 +1,5 @@
-//! A capability's declaration and a command in; each call's params through the command, its result out.
+//! Implements `serve`: a capability's declaration and a command in; each call's params through the command, its result
+//! out.
 
 use std::ffi::OsString;
 use std::path::Path;

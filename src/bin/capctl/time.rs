@@ -1,4 +1,4 @@
-//! Milliseconds since the Unix epoch in, the date and time of day in UTC out.
+//! Formats milliseconds since the Unix epoch as date and time in UTC.
 
 /// The moment as RFC 3339 has it, to the second: `2026-11-21T12:20:58Z`.
 pub(crate) fn utc(unix_ms: u64) -> String {

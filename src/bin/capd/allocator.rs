@@ -1,4 +1,4 @@
-//! Restarts this program in its own place, with the system's allocator set for many messages at once.
+//! Restarts this program in place, with glibc's allocator configured for many concurrent messages.
 
 use std::env;
 use std::os::unix::process::CommandExt;

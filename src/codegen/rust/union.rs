@@ -1,6 +1,6 @@
-//! The members of a union in; a name for each, if a value says by itself which of them it is, out.
+//! Names the members of a union, if each value shows by itself which member it is.
 //!
-//! Without such a sign the first member that happens to fit would be taken, and what it has no field for would be lost.
+//! Otherwise serde would take the first member that happens to fit, and lose what it has no field for.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Whatever a schema takes, the shape that is read from it takes as well; held against the validator.
+//! Tests that a shape accepts everything that its schema accepts, against the validator.
 
 use capd_proto::cbor::json::from_json;
 use proptest::prelude::*;

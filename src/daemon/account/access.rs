@@ -1,8 +1,8 @@
-//! Calls that have ended, or were refused, in; one line each of the log, under the target `access`, out.
+//! Writes the access log: one line for each call that ended or was refused, under the target `access`.
 //!
-//! A sidecar logs a call once: where its agent provides as `executor`, where its agent calls a peer as `caller`. A call
-//! that is joined or replayed under its id is the same call. Params and results stand in a line only of the one
-//! capability that the owner names (`log.payloads_of`).
+//! A sidecar logs a call once: as `executor` where its agent provides, as `caller` where its agent calls a peer. A call
+//! that is joined or replayed under its id is the same call. Only the lines of the one capability in `log.payloads_of`
+//! contain params and results.
 
 use capd_proto::capability::Version;
 use capd_proto::cbor::json::to_json;
@@ -97,9 +97,10 @@ impl End<'_> {
 }
 
 impl Account {
-    /// Counts a call that has ended; `true` when a [line](Self::log) of it is wanted as well.
-    pub(in crate::daemon) fn ended(&self, role: Role, end: End<'_>) -> bool {
-        self.meter.ended(role, end.counted());
+    /// Counts a call that has ended, and how long it took unless it was not taken at all; `true` when a [line](Self::log)
+    /// of it is wanted as well. **Units:** microseconds.
+    pub(in crate::daemon) fn ended(&self, role: Role, end: End<'_>, took_us: Option<u64>) -> bool {
+        self.meter.ended(role, end.counted(), took_us);
         self.bounds.access.is_on
     }
 
@@ -113,7 +114,7 @@ impl Account {
     ) {
         let role = if link.kind().is_local() { Role::Caller } else { Role::Executor };
         let end = End::Refused(refusal.code);
-        if !self.ended(role, end) || !is_told {
+        if !self.ended(role, end, None) || !is_told {
             return;
         }
         let Ok(envelope) = Envelope::decode(payload) else { return };

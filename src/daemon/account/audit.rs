@@ -1,7 +1,7 @@
-//! What the daemon met in; records of the audit log out. None of them makes a call wait or fail.
+//! Makes audit records of what the daemon met. None of them delays a call or makes it fail.
 //!
-//! Each record is told to the log as well, under the target `audit`. To account for something, make a [`Record`] by
-//! [`Account::audited`] and hand it to [`Audit::record`](crate::store::audit::Audit::record) of `account.audit`.
+//! Each record is also logged, under the target `audit`. To account for something, make a [`Record`] with
+//! [`Account::audited`] and pass it to [`Audit::record`](crate::store::audit::Audit::record) of `account.audit`.
 
 use capd_proto::call::executor::Surplus;
 use capd_proto::cbor::json;

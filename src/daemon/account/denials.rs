@@ -1,8 +1,8 @@
-//! Folds denied messages: decides which of them are recorded one by one, and gathers the others into one record each.
+//! Folds denied messages: decides which are recorded one by one, and groups the others into one record each.
 //!
-//! A peer that is denied may ask as fast as it likes. The first denials of a peer are told one by one; within the same
-//! minute, further ones are counted by what they asked for and told once, with how many there were and when. So no peer
-//! fills the log or the audit log with what it may not have.
+//! A denied peer may send as fast as it likes. Its first denials are recorded one by one. Within the same minute,
+//! further ones are counted by what they asked for, and recorded once with count and times. So no peer fills the log or
+//! the audit log with denied messages.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -229,7 +229,7 @@ mod tests {
     }
 
     fn at(ms: u64) -> Now {
-        Now { wall_ms: 1_000_000 + ms, monotonic_ms: ms }
+        Now { wall_ms: 1_000_000 + ms, monotonic_ms: ms, monotonic_us: ms * 1_000 }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Calls that a deprecated version serves in; one line of log for each caller and capability out.
+//! Logs the use of deprecated versions: one line for each caller and capability.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Mutex;

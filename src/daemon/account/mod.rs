@@ -1,8 +1,9 @@
-//! What the sidecar met in; audit records, lines of the access log and counts out. None of them makes a call wait or fail.
+//! Accounts for what the sidecar met: audit records, access lines and counts. None of them delays a call or makes it
+//! fail.
 //!
-//! [`audit`] writes the records, [`denials`] folds those that would be too many, [`access`] logs each call once, [`meter`]
-//! counts calls and what a bound refused, [`turns`] counts what an agent has to repair, [`deprecation`] warns once of what
-//! is deprecated, [`rates`] says when to come back.
+//! [`audit`] makes the records, [`denials`] folds excessive ones, [`access`] logs each call once, [`meter`] counts
+//! calls and refusals by limits, [`turns`] counts repairs of an agent, [`deprecation`] warns once of deprecated
+//! versions, [`rates`] says when to come back.
 
 pub(in crate::daemon) mod access;
 pub(in crate::daemon) mod audit;

@@ -1,4 +1,4 @@
-//! A call or message that came too soon in; 3005 with when to come back out (PROTOCOL 7.3).
+//! Refuses a call or message that exceeds its rate: 3005 with the time to come back (PROTOCOL 7.3).
 
 use capd_proto::code::Code;
 use capd_proto::message::rate_limit_details;

@@ -1,8 +1,8 @@
-//! Params of the agent's that break their schema in; the refusal with what is left to repair in its turn out.
+//! Counts repairs: an agent's params that break their schema in; the refusal with the repairs left in its turn out.
 //!
-//! A turn is what an agent does on one `thread_id`. Each refusal asks for one repair, and a turn has a budget of them:
-//! who makes a new call each time, under a new id, does not begin again. A success gives nothing back. A call without a
-//! `thread_id` is a turn of its own.
+//! A turn is an agent's work on one `thread_id`. Each refusal asks for one repair, and a turn has a budget of them. A
+//! new call under a new id does not reset the budget, and a success returns nothing. A call without a `thread_id` is a
+//! turn of its own.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Mutex;

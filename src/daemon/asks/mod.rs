@@ -1,4 +1,4 @@
-//! Questions of the sidecar's own to peers in; their answers, or why there is none, out.
+//! Asks peers on the sidecar's own behalf: questions in; answers, or why there is none, out.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! A call of the agent's that has its answer in; its line of the access log out.
+//! Writes the access line of a call by the agent.
 
 use capd_proto::message::Role;
 
@@ -8,7 +8,8 @@ use crate::daemon::account::access::{End, Line};
 impl Caller {
     /// The agent has its answer to a call of its own.
     pub(super) fn log_relayed(&self, call: &RelayedCall, end: End<'_>) {
-        if !self.account.ended(Role::Caller, end) {
+        let took_us = self.ctx.clock.monotonic_us().saturating_sub(call.moments.started_us);
+        if !self.account.ended(Role::Caller, end, Some(took_us)) {
             return;
         }
         let logged = call.logged();
@@ -22,7 +23,7 @@ impl Caller {
             capability: Some(logged.name),
             version: descriptor.map(|descriptor| &descriptor.id.version),
             end,
-            time_ms: self.ctx.clock.monotonic_ms().saturating_sub(logged.started_ms),
+            time_ms: took_us / 1_000,
             params: Some(logged.invoked.params().into()),
         });
     }

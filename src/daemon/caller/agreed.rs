@@ -1,4 +1,4 @@
-//! Keeps the sessions that the agent agreed on with peers, each for a bounded time, each peer within a share of its own.
+//! Keeps the sessions that the agent agreed on with peers, for a bounded time and within a share for each peer.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! What the agent requires in; what of it is missing told, and what peers serve of it proven, ahead of calls.
+//! Prepares for the agent's requirements before its calls: reports what is missing, and proves what peers serve.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
-//! Peers that serve what was chosen in; the one of them that a call goes to out.
+//! Chooses one of several peers that serve the same.
 //!
-//! One that may run again goes to the less loaded of two at random. One that may not goes to the owner of its id, whom one
-//! commit covers for many calls, and who is found again after a crash.
+//! An idempotent call goes to the less loaded of two at random. A non-idempotent call goes to the owner of its id: one
+//! commit covers many such calls, and the owner is found again after a crash.
 
 use std::sync::Arc;
 

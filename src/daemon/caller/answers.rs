@@ -1,4 +1,4 @@
-//! CAP_RESULT, ERROR and progress in, from peers and from agents that serve; the machine of their call told.
+//! Passes CAP_RESULT, ERROR and progress, from peers and local providers, to the machine of their call.
 
 use std::sync::Arc;
 

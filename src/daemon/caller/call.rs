@@ -1,4 +1,4 @@
-//! A call of the agent's that goes to a peer: what it asks for, who waits for it, and how far it is.
+//! Represents a call of the agent to a peer: its request, its waiters, and its progress.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,6 +19,7 @@ use tokio::sync::Notify;
 use crate::daemon::account::access::TraceId;
 use crate::daemon::account::audit::Audited;
 use crate::daemon::context::judge::Judged;
+use crate::daemon::context::seal::{Sealed, Unsealed};
 use crate::daemon::context::{Inbound, Refusal, lock};
 use crate::net::{Link, Route};
 use crate::schema::Artifact;
@@ -41,6 +42,8 @@ pub(super) struct RelayedCall {
     pub(super) progress: Mutex<Progress>,
     /// The last verdict over its params that took long.
     pub(super) judged: Mutex<Option<Judged>>,
+    /// The last copy of it that took long to sign, until it leaves.
+    pub(super) sealed: Mutex<Option<(Unsealed, Sealed)>>,
 }
 
 /// When a call came, and until when it lasts.
@@ -52,8 +55,8 @@ pub(super) struct Moments {
     pub(super) timeout_ms: Option<u64>,
     /// When waiting for a provider ends. **Units:** monotonic milliseconds.
     pub(super) deadline_ms: u64,
-    /// When it came. **Units:** monotonic milliseconds.
-    pub(super) started_ms: u64,
+    /// When it came. **Units:** monotonic microseconds.
+    pub(super) started_us: u64,
 }
 
 /// Whether a call has had its answer. Nearly always nobody waits for that, so it is less than a token.
@@ -179,8 +182,6 @@ pub(super) struct Logged<'a> {
     pub(super) name: &'a str,
     pub(super) invoked: Invoked,
     pub(super) trace: TraceId,
-    /// **Units:** monotonic milliseconds.
-    pub(super) started_ms: u64,
     pub(super) peer: Option<Did>,
     pub(super) descriptor: Option<Arc<Descriptor>>,
 }
@@ -212,7 +213,6 @@ impl RelayedCall {
             name: &self.name,
             invoked: self.invoked(),
             trace: self.trace,
-            started_ms: self.moments.started_ms,
             peer: chosen.map(|chosen| chosen.peer.clone()),
             descriptor: chosen.and_then(|chosen| chosen.descriptor.clone()),
         }
@@ -220,6 +220,12 @@ impl RelayedCall {
 
     pub(super) fn invoked(&self) -> Invoked {
         lock(&self.invoked).clone()
+    }
+
+    /// The signed copy of this, if that is what was signed last.
+    pub(super) fn take_sealed(&self, unsealed: &Unsealed) -> Option<Sealed> {
+        let (of, sealed) = lock(&self.sealed).take()?;
+        (of.is_same(unsealed)).then_some(sealed)
     }
 
     /// Keeps the body where it went out, in place of where it came in: a large one is held once.

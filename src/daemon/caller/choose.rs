@@ -1,4 +1,4 @@
-//! A call in; the peer that serves it, its schemas and its machine out, or why there is none.
+//! Chooses the peer for a call, with its schemas and its machine, or explains why there is none.
 
 use std::sync::Arc;
 

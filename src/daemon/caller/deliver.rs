@@ -1,4 +1,4 @@
-//! A call's end in; the agent's one answer out, checked against its output schema.
+//! Delivers a call's end to the agent: one answer, checked against the output schema.
 
 use std::sync::Arc;
 
@@ -190,7 +190,8 @@ impl Caller {
     ) -> Vec<u8> {
         let mut body = Vec::new();
         let mut error = CapResult::error(CallError::new(code, message, details));
-        error.execution_time_ms = Some(self.ctx.clock.monotonic_ms().saturating_sub(call.moments.started_ms));
+        error.execution_time_ms =
+            Some(self.ctx.clock.monotonic_us().saturating_sub(call.moments.started_us) / 1_000);
         error.encode(&mut body);
         body
     }

@@ -1,7 +1,7 @@
-//! Providers that the agent's calls would go to in; a way past the gate, proven, or the refusal out.
+//! Proves the providers of the agent's calls: a pass through the gate, or a refusal.
 //!
-//! [`Gate`](crate::schema::drift::Gate) knows what is decided. Here a case is decided once, however many calls wait for
-//! it, and away from the links; what is required and not to be had is told when the sidecar starts.
+//! [`Gate`](crate::schema::drift::Gate) remembers decisions. This module makes each decision once, however many calls
+//! wait for it, and away from the links. At start it reports requirements that nobody serves.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};

@@ -1,4 +1,4 @@
-//! What happened to a call in; what its machine says to do about it, done.
+//! Drives the machine of a call: events in; the actions that it asks for, done.
 
 use std::iter;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::answers::nothing_waits;
 use super::memory::naming;
 use super::outgoing::Waiter;
 use super::{Caller, Handed, RelayedCall};
-use crate::daemon::context::seal::{ANSWER_TTL_MS, needs_signature};
+use crate::daemon::context::seal::{ANSWER_TTL_MS, Unsealed, needs_signature, seals_long};
 use crate::daemon::context::{Outbound, Refusal, lock};
 use crate::net::Link;
 
@@ -97,18 +97,36 @@ impl Caller {
         }
         let ext = naming(call.ext.as_deref(), journal);
         let invoked = call.invoked();
-        let message = Outbound {
-            id,
-            typ: Type::CapInvoke,
-            to: peer.as_str(),
-            reply_to: None,
-            thread_id: call.thread_id.as_deref(),
-            ttl_ms: call.moments.expires_at_ms.saturating_sub(id.ts_ms()),
-            body: &[],
-            ext: ext.as_deref().map_or(Ext::None, Ext::Raw),
+        let ttl_ms = call.moments.expires_at_ms.saturating_sub(id.ts_ms());
+        let signed = needs_signature(&link);
+        let (envelope, body) = if seals_long(&invoked.body, signed) {
+            let unsealed = Unsealed {
+                id,
+                typ: Type::CapInvoke,
+                to: peer.clone(),
+                reply_to: None,
+                thread_id: call.thread_id.clone(),
+                ttl_ms,
+                body: invoked.body.clone(),
+                ext: ext.map(Vec::from),
+            };
+            match call.take_sealed(&unsealed) {
+                Some(sealed) => sealed,
+                None => return self.seal_call(call, (generation, until_ms), unsealed),
+            }
+        } else {
+            let message = Outbound {
+                id,
+                typ: Type::CapInvoke,
+                to: peer.as_str(),
+                reply_to: None,
+                thread_id: call.thread_id.as_deref(),
+                ttl_ms,
+                body: &[],
+                ext: ext.as_deref().map_or(Ext::None, Ext::Raw),
+            };
+            self.ctx.pass_on(message.draft(self.ctx.did()), &invoked.body, signed)
         };
-        let (envelope, body) =
-            self.ctx.pass_on(message.draft(self.ctx.did()), &invoked.body, needs_signature(&link));
         call.keep(body);
         drop(invoked);
         if !idempotent {
@@ -121,6 +139,28 @@ impl Caller {
         if let Err(refusal) = sent {
             self.not_sent(call, generation, &refusal, None);
         }
+    }
+
+    /// Signs a copy that takes long to sign, and sends it then if it is still wanted.
+    fn seal_call(
+        self: &Arc<Self>,
+        call: &Arc<RelayedCall>,
+        (generation, until_ms): (Generation, u64),
+        unsealed: Unsealed,
+    ) {
+        let (caller, call) = (Arc::clone(self), Arc::clone(call));
+        let sealing = self.ctx.seal_later(unsealed.clone());
+        self.ctx.spawn(async move {
+            let until = caller.ctx.clock.moment(until_ms);
+            let Ok(sealed) = tokio::time::timeout_at(until, sealing).await else {
+                return caller.drive_call(&call, Some(Input::Timeout), Handed::Nothing);
+            };
+            let is_done = lock(&call.progress).chosen.as_ref().is_none_or(|chosen| chosen.machine.is_done());
+            if !is_done {
+                *lock(&call.sealed) = Some((unsealed, sealed));
+                caller.send_call(&call, generation);
+            }
+        });
     }
 
     /// The copy that was to leave does not.

@@ -1,7 +1,7 @@
-//! Calls that may run only once in; whom each was given to, in memory and on disk, out.
+//! Remembers, in memory and on disk, which peer got each non-idempotent call.
 //!
-//! Two sidecars know nothing of each other's ledgers. A call that is asked for again under its own id therefore goes to
-//! whoever had it first, also after this process has started again (PROTOCOL 8).
+//! Two sidecars do not know each other's ledgers. A call that is repeated under its id therefore goes to the peer that
+//! got it first, even after this process restarted (PROTOCOL 8).
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

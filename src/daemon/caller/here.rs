@@ -1,4 +1,4 @@
-//! Calls of what an agent here serves in; past the gate, or met again once their provider is here, out.
+//! Passes calls of local capabilities through the gate, and resumes calls whose provider appeared here.
 
 use std::sync::Arc;
 
@@ -130,9 +130,9 @@ impl Caller {
         let envelope = self.ctx.seal_signed(&message, false);
         // What it has waited for counts towards its time.
         let now = self.ctx.clock.now();
-        let waited_ms = now.monotonic_ms.saturating_sub(call.moments.started_ms);
-        let then =
-            Now { wall_ms: now.wall_ms.saturating_sub(waited_ms), monotonic_ms: call.moments.started_ms };
+        let (monotonic_us, monotonic_ms) = (call.moments.started_us, call.moments.started_us / 1_000);
+        let waited_ms = now.monotonic_ms.saturating_sub(monotonic_ms);
+        let then = Now { wall_ms: now.wall_ms.saturating_sub(waited_ms), monotonic_ms, monotonic_us };
         self.outgoing.withdraw_call(&call.id);
         call.ended.set();
         let waiters = std::mem::take(&mut lock(&call.progress).waiters);

@@ -1,4 +1,4 @@
-//! A relayed call in; what a list says of it out.
+//! Lists relayed calls.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;

@@ -1,5 +1,5 @@
-//! A copy of a call that is about to leave in; whether its peer still has the journal that the call was given to, and the
-//! copy's `ext`, which names that journal, out (PROTOCOL 8, *A ledger belongs to one journal*).
+//! Checks, before a copy of a call leaves, whether its peer still has the journal that got the call. Writes the copy's
+//! `ext`, which names that journal (PROTOCOL 8, *A ledger belongs to one journal*).
 
 use std::borrow::Cow;
 use std::sync::Arc;

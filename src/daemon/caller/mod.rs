@@ -1,11 +1,11 @@
-//! The agent's calls in; to a provider here or to a peer, and one answer each back: the caller's side of a call.
+//! Handles the agent's calls: to a local provider or to a peer, and one answer each back.
 //!
-//! [`call`] is one of them, [`outgoing`] has all that are out. [`choose`] finds the peer, [`among`] one of several that serve alike, [`here`] an agent that serves it after all.
-//! [`given`] remembers the peer where a call may run only once, [`reserved`] does so for many calls at once, each of
-//! which has its [`owner`], [`memory`]
-//! sees to it that the peer remembers it as well. [`drive`] tells
-//! the call's machine what happened and does what it says, [`answers`] takes what comes back, [`deliver`] gives the agent
-//! its one answer. [`drift`] holds providers to what the agent was built against, [`ahead`] of its calls where that can be, [`pins`] keeps what peers agreed on.
+//! [`call`] is one call, [`outgoing`] holds all that are out. [`choose`] finds the peer, [`among`] one of several that
+//! serve the same, [`here`] a local provider that appears later. [`given`] remembers the peer of a non-idempotent call.
+//! [`reserved`] does so for many calls at once, each of which has its [`owner`], and [`memory`] makes sure that the
+//! peer remembers it, too. [`drive`] drives the call's machine, [`answers`] receives what comes back, [`deliver`] gives
+//! the agent its one answer. [`drift`] proves providers, [`ahead`] does so before calls, [`pins`] keeps what peers
+//! agreed on.
 
 mod access;
 mod agreed;

@@ -1,4 +1,4 @@
-//! Requests of the agent's to other sidecars out, their answers back: calls, what cancels them, and what is passed on.
+//! Holds the agent's requests to other sidecars and their answers: calls, cancels, and relayed messages.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;

@@ -1,4 +1,4 @@
-//! A call's id and those that it may be given to in; the one of them that has it out, the same each time.
+//! Chooses the owner of a call's id among several peers, always the same one.
 
 use capd_proto::envelope::MessageId;
 use capd_proto::identity::Did;

@@ -1,4 +1,4 @@
-//! Answers of peers on their way to the agent in; versions that they agreed on with it, pinned for later calls, out.
+//! Pins the versions that peers agreed on with the agent, from answers on their way to it.
 
 use capd_proto::capability::Version;
 use capd_proto::identity::Did;

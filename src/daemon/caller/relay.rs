@@ -1,4 +1,4 @@
-//! A CAP_INVOKE of the agent's for a peer in; the call on its way there, or one refusal, out.
+//! Relays a CAP_INVOKE of the agent to a peer, or refuses it once.
 
 use std::sync::{Arc, Mutex};
 
@@ -50,7 +50,7 @@ impl Caller {
                 expires_at_ms: inbound.expires_at_ms(),
                 timeout_ms: invoke.timeout_ms,
                 deadline_ms: inbound.now.deadline_ms(inbound.expires_at_ms(), time_ms),
-                started_ms: inbound.now.monotonic_ms,
+                started_us: inbound.now.monotonic_us,
             },
             trace: TraceId::of(inbound.envelope),
             ended: Ended::default(),
@@ -60,6 +60,7 @@ impl Caller {
                 chosen: None,
             }),
             judged: Mutex::default(),
+            sealed: Mutex::default(),
         });
         match self.outgoing.add_call(&call) {
             Added::New => {}

@@ -1,9 +1,9 @@
-//! A call that may run only once in; whether it may leave at once, or what must be on disk first, out.
+//! Decides whether a non-idempotent call may leave at once, or what must be on disk first.
 //!
-//! A row for each call would cost it a commit before it leaves. Instead, all calls of a capability whose ids are made up to
-//! a while from now on are promised to a set of replicas, each id to its [owner](super::owner): ids tell their time
-//! (PROTOCOL 5), so one commit covers the calls of [`AHEAD_MS`] to all of them. After a restart, a call that nobody
-//! remembers may have been given to the owner of its id; one with a later id surely was not.
+//! A row for each call would cost it a commit before it leaves. Instead, one commit reserves all calls of a capability
+//! whose ids are made within the next [`AHEAD_MS`]: a set of replicas gets them, each id its [owner](super::owner). Ids
+//! contain their time (PROTOCOL 5). After a restart, the owner of an id may have got an unknown call within a
+//! reservation; nobody got a later one.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! A descriptor's retry policy in; the one that the call machine goes by out.
+//! Converts a descriptor's retry policy to the call machine's.
 
 use std::sync::{Arc, LazyLock};
 

@@ -1,4 +1,4 @@
-//! A message whose envelope has passed its checks, as all rooms meet it.
+//! Represents a message whose envelope passed its checks, for all rooms.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -6,10 +6,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use capd_proto::cbor::Checked;
 use capd_proto::code::Code;
-use capd_proto::envelope::Envelope;
+use capd_proto::envelope::{Envelope, Held};
 use capd_proto::identity::Did;
 
 use super::judge::Judged;
+use super::vetted::Vetted;
 use super::{Ctx, Refusal};
 use crate::net::{Link, Now, Route};
 use crate::schema::{Artifact, Side};
@@ -32,6 +33,8 @@ pub(in crate::daemon) struct Inbound<'a> {
     pub(in crate::daemon) is_encrypted: bool,
     /// What the compute pool says of its payload, when it is met again for that: of each schema that was asked about.
     pub(in crate::daemon) judged: &'a [Judged],
+    /// The same message as it is kept for that, if it has been.
+    pub(in crate::daemon) vetted: Option<&'a Arc<Vetted>>,
 }
 
 impl<'a> Inbound<'a> {
@@ -58,6 +61,14 @@ impl<'a> Inbound<'a> {
         Box::pin(async move {
             all.push(judged.await);
             all
+        })
+    }
+
+    /// The message as it is kept to be met again: nothing of it is decoded or checked anew then.
+    pub(in crate::daemon) fn vetted(&self) -> Option<Arc<Vetted>> {
+        let kept = self.vetted.cloned();
+        kept.or_else(|| {
+            Some(Arc::new(Vetted { held: Held::new(self.envelope, self.payload)?, opened: Ok(None) }))
         })
     }
 

@@ -1,17 +1,16 @@
-//! A payload and its schema in; a verdict at once where that takes no time, or a future that brings it, out.
+//! Judges a payload by its schema: a verdict at once if that is fast, otherwise a future of it.
 //!
-//! The links' thread checks what is small against schemas that are compiled, for so many steps. All else is checked on
-//! the compute pool, and whoever asked is met again with the verdict.
+//! The links' thread checks small payloads against compiled schemas, within a number of steps. The compute pool does
+//! all else, and resumes the caller with the verdict.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 
 use super::Ctx;
+use super::vetted::LARGE_BYTES;
 use crate::schema::{Artifact, ArtifactError, Side, Violation};
 
-/// Payloads from which even a plain check takes longer than links may wait.
-const LARGE_BYTES: usize = 64 * 1024;
 /// Steps of a check on the links' thread: some 100 microseconds.
 const STEPS_AT_ONCE: u64 = 20_000;
 
@@ -24,6 +23,12 @@ pub(in crate::daemon) struct Judged {
     artifact: Arc<Artifact>,
     side: Side,
     verdict: Verdict,
+}
+
+impl Judged {
+    pub(in crate::daemon) const fn fits(&self) -> bool {
+        self.verdict.is_ok()
+    }
 }
 
 /// The verdict over a message's one payload, if it is there: among `judged`, or one that takes no time. `None` when it is to

@@ -1,8 +1,8 @@
-//! What every room shares: identity, clock, randomness, tasks and shutdown in; envelopes sealed, answered and refused out.
+//! Provides what every room shares: identity, clock, randomness, tasks, shutdown; sealing, answering and refusing.
 //!
-//! [`Inbound`] is a message that has passed the envelope's checks, [`Refusal`] why one is not taken. [`seal`] writes
-//! envelopes, [`reply`] sends answers on the stream that a message came on, [`requests`] keeps those that wait for an
-//! answer, [`wire`] has the `details` of refusals.
+//! [`Inbound`] is a message that passed the envelope's checks, [`Refusal`] the reason to refuse one. [`seal`] writes
+//! envelopes, [`reply`] answers on the stream of a message, [`requests`] keeps requests that wait for an answer,
+//! [`wire`] has the `details` of refusals.
 
 pub(in crate::daemon) mod inbound;
 pub(in crate::daemon) mod judge;
@@ -11,6 +11,7 @@ mod reply;
 pub(in crate::daemon) mod requests;
 pub(in crate::daemon) mod seal;
 pub(in crate::daemon) mod times;
+pub(in crate::daemon) mod vetted;
 pub(in crate::daemon) mod wire;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,7 +21,7 @@ use capd_proto::identity::{Did, Identity};
 pub(in crate::daemon) use inbound::{Inbound, Taken};
 pub(in crate::daemon) use refusal::Refusal;
 use requests::Slots;
-pub(in crate::daemon) use seal::Outbound;
+pub(in crate::daemon) use seal::{ANSWER_TTL_MS, Outbound};
 use tokio_util::future::FutureExt as _;
 use tokio_util::sync::CancellationToken;
 

@@ -1,4 +1,4 @@
-//! Errors of all parts in; why a message is not taken, as its ERROR says it, out.
+//! Turns errors of all parts into a refusal, as its ERROR states it.
 
 use capd_proto::code::Code;
 use capd_proto::message::{ErrorBody, available_details};

@@ -1,4 +1,4 @@
-//! Answers and refusals in; on the stream that their message came on out.
+//! Sends answers and refusals on the stream of their message.
 
 use std::sync::Arc;
 

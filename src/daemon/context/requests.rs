@@ -1,4 +1,4 @@
-//! Requests to other sidecars in; what waits for the answer of each, once it comes, is lost with its link, or is late, out.
+//! Matches requests to other sidecars with their answers, or ends them when their link is lost or their time is up.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};

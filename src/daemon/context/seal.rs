@@ -1,10 +1,13 @@
-//! Messages of ours in; the bytes of their envelopes out, signed where the link does not prove us.
+//! Seals outgoing messages, signed if the link does not prove this sidecar.
+
+use std::sync::Arc;
 
 use bytes::Bytes;
 use capd_proto::envelope::{Draft, Encoded, Ext, MessageId, Recipients};
 use capd_proto::identity::Did;
 use capd_proto::message::Type;
 
+use super::vetted::LARGE_BYTES;
 use super::{Ctx, Inbound};
 use crate::net::Link;
 
@@ -51,12 +54,7 @@ impl Ctx {
 
     /// The bytes of an envelope of ours around a body that came, which is not copied if it is large. Gives the body where
     /// it is from here on, too.
-    pub(in crate::daemon) fn pass_on(
-        &self,
-        draft: Draft<'_>,
-        body: &Bytes,
-        signed: bool,
-    ) -> (Encoded, Bytes) {
+    pub(in crate::daemon) fn pass_on(&self, draft: Draft<'_>, body: &Bytes, signed: bool) -> Sealed {
         // What is signed has to stand in one piece.
         if signed || body.len() < Encoded::APART_BYTES_MIN {
             let (envelope, body) = self.seal_around(&Draft { body, ..draft }, signed);
@@ -85,6 +83,69 @@ impl Ctx {
         }
         Bytes::from(out)
     }
+}
+
+/// An envelope of ours that is sealed, and where its body is from here on.
+pub(in crate::daemon) type Sealed = (Encoded, Bytes);
+
+/// An envelope of ours that takes long to sign, with all that it is made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::daemon) struct Unsealed {
+    pub(in crate::daemon) id: MessageId,
+    pub(in crate::daemon) typ: Type,
+    pub(in crate::daemon) to: Did,
+    pub(in crate::daemon) reply_to: Option<MessageId>,
+    pub(in crate::daemon) thread_id: Option<Bytes>,
+    pub(in crate::daemon) ttl_ms: u64,
+    pub(in crate::daemon) body: Bytes,
+    /// **Shape:** the raw map.
+    pub(in crate::daemon) ext: Option<Vec<u8>>,
+}
+
+impl Unsealed {
+    /// Whether both are one message around one body, in the same place of memory.
+    pub(in crate::daemon) fn is_same(&self, other: &Self) -> bool {
+        let rest = |unsealed: &Self| Self { body: Bytes::new(), ..unsealed.clone() };
+        let place = |unsealed: &Self| (unsealed.body.as_ptr(), unsealed.body.len());
+        place(self) == place(other) && rest(self) == rest(other)
+    }
+
+    fn seal(&self, ctx: &Ctx) -> Sealed {
+        let message = Outbound {
+            id: self.id,
+            typ: self.typ,
+            to: self.to.as_str(),
+            reply_to: self.reply_to,
+            thread_id: self.thread_id.as_deref(),
+            ttl_ms: self.ttl_ms,
+            body: &[],
+            ext: self.ext.as_deref().map_or(Ext::None, Ext::Raw),
+        };
+        ctx.pass_on(message.draft(ctx.did()), &self.body, true)
+    }
+}
+
+impl Ctx {
+    /// Signs an envelope on the compute pool.
+    pub(in crate::daemon) fn seal_later(
+        self: &Arc<Self>,
+        unsealed: Unsealed,
+    ) -> impl Future<Output = Sealed> + Send + 'static {
+        let ctx = Arc::clone(self);
+        async move {
+            let tasks = ctx.tasks.clone();
+            match tasks.compute(move || unsealed.seal(&ctx)).await {
+                Some(sealed) => sealed,
+                // A panic ends the process.
+                None => std::future::pending().await,
+            }
+        }
+    }
+}
+
+/// Whether to sign a message around this body takes longer than links may wait.
+pub(in crate::daemon) const fn seals_long(body: &Bytes, signed: bool) -> bool {
+    signed && body.len() >= LARGE_BYTES
 }
 
 /// PROTOCOL 2, 5: a local link's envelopes may be unsigned, and a channel-authenticated peer link's as well.

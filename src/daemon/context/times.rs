@@ -1,4 +1,4 @@
-//! Both clocks in; moments of the one as moments of the other out.
+//! Converts moments between the two clocks.
 
 use crate::net::Clock;
 

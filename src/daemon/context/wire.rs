@@ -1,4 +1,4 @@
-//! Errors of the parts in; the `details` of refusals, and what those of others say, out.
+//! Writes the `details` of refusals, and reads those of others.
 
 use std::borrow::Cow;
 

@@ -1,4 +1,4 @@
-//! REQUEST `audit` and `audit-prune` in; a page of the audit log, or what was removed from it, out. The agent alone may ask.
+//! Answers REQUEST `audit` and `audit-prune`, for the agent only: a page of the audit log, or what was pruned.
 
 use std::str::FromStr as _;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
-//! REQUEST `calls` in; a page of the calls that this sidecar relays, runs and remembers out.
+//! Answers REQUEST `calls`: a page of the calls that this sidecar relays, runs and remembers.
 //!
-//! A cursor is the key of the last call on its page, so that calls which come and go between pages move no others. It is
-//! no secret from the sidecar's own agent, who alone may ask.
+//! A cursor is the key of the last call on its page, so calls that come and go between pages move no others. It is no
+//! secret from the sidecar's own agent, and only that may ask.
 
 use std::borrow::Cow;
 use std::ops::Bound;
@@ -82,7 +82,7 @@ impl Desk {
             // A page ends early rather than outgrow what the link takes.
             None => self.page(request, times, inbound.link.message_bytes_max() / 2)?,
         };
-        let Counters { changes, commits, failures } = self.executor.journal_counters();
+        let Counters { changes, commits, failures, .. } = self.executor.journal_counters();
         let page = CallsPage { journal: Some(JournalCounters { changes, commits, failures }), ..page };
         let mut body = Vec::new();
         Response::Calls(page).encode(&mut body);

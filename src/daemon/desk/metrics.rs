@@ -1,4 +1,4 @@
-//! REQUEST `metrics` in; what every part of the sidecar has counted, and how full its bounds are, out.
+//! Answers REQUEST `metrics`: the counters of all parts of the sidecar, and the use of its limits.
 
 use std::borrow::Cow;
 
@@ -8,7 +8,7 @@ use capd_proto::message::{MetricFamily, Metrics, Response, Role, Type};
 use super::Desk;
 use crate::admin;
 use crate::config::Limits;
-use crate::daemon::account::meter::CallLimit;
+use crate::daemon::account::meter::{BUCKETS_US, CallLimit, Took};
 use crate::daemon::context::{Inbound, Refusal};
 use crate::log::Lines;
 use crate::net::{Host, Levels, Limit};
@@ -59,6 +59,7 @@ impl Desk {
             admin::SENT_BYTES.alone(levels.sent_bytes),
             admin::QUEUE_BYTES.alone(count_of(levels.queue_bytes_total)),
             admin::CALLS.family(calls),
+            admin::CALL_DURATION.histogram(self.account.meter.durations().into_iter().map(distribution)),
             admin::CALLS_IN_FLIGHT.family(in_flight),
             admin::PEER_CAPABILITIES_WITHHELD.alone(count_of(self.directory.serves.count())),
             admin::JOURNAL_CHANGES.alone(journal.changes),
@@ -142,6 +143,13 @@ impl Desk {
         }
         rows
     }
+}
+
+/// How long calls took, with the bounds that they were counted by.
+fn distribution(took: Took) -> admin::Distribution<2> {
+    let Took { role, outcome, buckets, count, sum_us } = took;
+    let labels = [Cow::Borrowed(role.as_str()), Cow::Borrowed(outcome)];
+    admin::Distribution { labels, buckets: BUCKETS_US.into_iter().zip(buckets).collect(), count, sum_us }
 }
 
 /// What is told of one limit.

@@ -1,10 +1,11 @@
-//! Questions in; what the sidecar knows out: to its agent all of it, to peers what they may call here.
+//! Answers questions: everything to the sidecar's agent, and to peers what they may call here.
 //!
-//! [`query`] lists capabilities and hands schema documents out, [`listing`] lists calls, [`peer_list`] peers,
-//! [`audit_pages`] reads and prunes the audit log, [`metrics`] tells what all rooms have counted, [`policy`] what the policy
-//! decides.
+//! [`query`] lists capabilities and sends schema documents, [`listing`] lists calls, [`peer_list`] peers,
+//! [`audit_pages`] reads and prunes the audit log, [`metrics`] collects the counters of all rooms, [`health`] tells whether
+//! the sidecar can work, [`policy`] explains decisions.
 
 mod audit_pages;
+mod health;
 mod listing;
 mod metrics;
 mod peer_list;

@@ -1,4 +1,4 @@
-//! REQUEST `peers` in; each peer, whether calls reach it, and why not, out.
+//! Answers REQUEST `peers`: each peer, whether calls reach it, and why not.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ impl Desk {
     }
 
     /// Those that are configured, those that have a link, and those that asked for one and got none.
-    fn listed_peers(&self) -> Vec<ListedPeer<'static>> {
+    pub(super) fn listed_peers(&self) -> Vec<ListedPeer<'static>> {
         let refused: BTreeMap<Did, String> =
             self.directory.unlinked.refused_peers(self.ctx.clock.monotonic_ms()).into_iter().collect();
         let mut dids = self.directory.peers.all();

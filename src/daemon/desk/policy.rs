@@ -1,4 +1,4 @@
-//! REQUEST `policy-why` in; what the policy decides of a caller out.
+//! Answers REQUEST `policy-why`: the policy's decision about a caller.
 
 use capd_proto::capability::CapabilityName;
 use capd_proto::code::Code;

@@ -1,4 +1,4 @@
-//! CAP_QUERY and DOC_REQUEST in; pages of descriptors and schema documents out.
+//! Answers CAP_QUERY and DOC_REQUEST: pages of descriptors, and schema documents.
 
 use std::cmp::Reverse;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
-//! Gathers what a peer says that it serves, page by page, up to the limits of one peer.
+//! Collects a peer's answer to a query, page by page, up to the limits of one peer.
 //!
-//! A peer's answer is as long as the peer likes, so the first thing in it that is too much ends it: nothing of such an
-//! answer is kept, and no further page is asked for.
+//! A peer may answer as long as it likes. The first excess ends the answer: nothing of it is kept, and no further page
+//! is requested.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Who is to be a peer, and why: whoever is expected is worth waiting for.
+//! Remembers which peers are expected, and why: a call waits for an expected peer.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;

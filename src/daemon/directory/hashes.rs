@@ -1,4 +1,4 @@
-//! Descriptors in; the hashes of what they promise out.
+//! Computes the hashes of descriptors' promises.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,9 @@
-//! Links to peers in; which peers there are, what they and this sidecar serve, and the schemas of it, out.
+//! Knows the peers: which there are, what they and this sidecar serve, and the schemas of it.
 //!
-//! [`peers`] knows the links to each peer, [`expected`] who is to be one, [`unlinked`] why one has none, [`probe`] sees to it that links are alive.
-//! [`refresh`] asks peers what they serve, [`answer`] gathers what they say within bounds, [`serves`] says what of it counts,
-//! [`hashes`] holds it against what it hashes to. [`schemas`] has the documents, its own and those of peers.
+//! [`peers`] holds the links to each peer, [`expected`] the expected peers, [`unlinked`] the reasons for missing links.
+//! [`probe`] keeps links alive or ends them. [`refresh`] asks peers what they serve, [`answer`] collects it within
+//! bounds, [`serves`] decides what counts, [`hashes`] verifies it. [`schemas`] holds the documents of this sidecar and
+//! of peers.
 
 mod answer;
 pub(in crate::daemon) mod expected;

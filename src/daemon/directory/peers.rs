@@ -1,4 +1,4 @@
-//! Who may be a peer, which links lead to each, and what has been learnt from it.
+//! Records who may be a peer, the links to each, and what it declared.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,6 +1,6 @@
-//! Links on which something waits in; a PING on those that are quiet, and the end of those whose peer is dead, out.
+//! Probes quiet links on which something waits, and closes those of dead peers.
 //!
-//! A peer that has started again answers with a reset, and its calls are tried again. One that was killed, or hangs, says
+//! A peer that restarted answers with a reset, and its calls are retried. A peer that was killed, or hangs, says
 //! nothing: its link is suspect after a second, and closed after `timeouts.dead_ms`. **Source:** PROTOCOL 4.
 
 use std::collections::BTreeMap;

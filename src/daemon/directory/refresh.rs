@@ -1,4 +1,4 @@
-//! Links to peers in; what the peers serve, registered, out.
+//! Asks connected peers what they serve, and registers it.
 
 use std::sync::Arc;
 use std::time::Duration;

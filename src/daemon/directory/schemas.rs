@@ -1,4 +1,4 @@
-//! Schema documents in, of declarations and of peers; the compiled ones out, each verified against its hash.
+//! Holds compiled schemas of declarations and peers, each verified against its hash.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};

@@ -1,8 +1,8 @@
-//! Decides which of the capabilities that a peer declares are used, and tells the owner of the others.
+//! Decides which of a peer's declared capabilities are used, and reports the others to the owner.
 //!
-//! A peer says itself what it serves, so its word alone must not make it the provider of a name: the owner says in
-//! `serves` of `[[peers]]` which names its declarations count for. What it declares beyond them reaches neither the
-//! registry nor a proof, so that no call, query or schema request ever sees it.
+//! A peer's own word must not make it the provider of a name. The owner lists under `serves` of `[[peers]]` the names
+//! for which its declarations count. Declarations beyond them reach neither the registry nor a proof, so no call, query
+//! or schema request ever sees them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;

@@ -1,7 +1,7 @@
-//! Takes in why links to peers do not come about; gives calls that wait, the log and `capctl` the cause.
+//! Records why links to peers fail, for waiting calls, the log and `capctl`.
 //!
-//! A cause is lasting when only an owner can remove it: calls do not wait for that. Others may pass, such as a peer that
-//! is not up yet. What peers made of their own choosing ends up here as well, so all of it is bounded.
+//! A lasting cause is one that only an owner can remove; calls do not wait for that. Other causes may pass, such as a
+//! peer that is not up yet. Peers choose part of what is recorded here, so all of it is bounded.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

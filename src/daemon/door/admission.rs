@@ -1,4 +1,4 @@
-//! A key in; whether its holder may open a peer link out.
+//! Decides whether the holder of a key may open a peer link.
 
 use std::collections::BTreeSet;
 use std::sync::{PoisonError, RwLock};

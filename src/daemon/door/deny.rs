@@ -1,4 +1,4 @@
-//! Messages that nobody may have in; what their senders are told, and whether that is told by itself, out.
+//! Handles messages that nobody may send: the answer to their senders, and whether each gets a record of its own.
 
 use bytes::Bytes;
 use capd_proto::envelope::Envelope;

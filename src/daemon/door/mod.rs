@@ -1,7 +1,7 @@
-//! Bytes of all links in; messages whose envelopes and senders have passed, and what their senders may have, out.
+//! Checks the bytes of all links: messages with a valid envelope and sender, and their sender's rights, out.
 //!
-//! [`admission`] says who may open a link, [`take`] checks envelopes and their signatures, [`permit`] gives each sender its
-//! [`Permit`], [`deny`] accounts for what nobody may have. [`policy`] makes the rules, [`reload`] makes them anew.
+//! [`admission`] decides who may open a link, [`take`] checks envelopes and signatures, [`permit`] gives each sender
+//! its [`Permit`], [`deny`] accounts for denied messages. [`policy`] makes the rules, [`reload`] replaces them.
 
 pub(in crate::daemon) mod admission;
 mod deny;
@@ -16,6 +16,7 @@ use capd_proto::identity::Keyring;
 
 use self::admission::Admission;
 use self::reload::Reread;
+pub(in crate::daemon) use self::take::Meet;
 use super::account::Account;
 use super::context::Ctx;
 use super::directory::Directory;

@@ -1,7 +1,7 @@
-//! Callers and what they ask for in; what the policy lets them have, or one refusal that tells them nothing, out.
+//! Permits callers what the policy allows, or refuses them without revealing anything.
 //!
-//! PROTOCOL 7.3: a name is decided on before anything looks whether it is served. Whoever may not call it is refused
-//! alike in either case, after a look-up in what it may call and one in what was decided of names.
+//! PROTOCOL 7.3: the decision about a name comes before any check whether it is served. A denied caller gets the same
+//! refusal in either case, after one look-up in what it may call and one in the decisions about names.
 
 use std::sync::Arc;
 

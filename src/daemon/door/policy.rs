@@ -1,4 +1,4 @@
-//! The configuration's groups, grants and policy files in; the rules that they make, and what is odd about them, out.
+//! Makes the rules from the configuration's groups, grants and policy files, with warnings.
 
 use std::collections::BTreeSet;
 use std::io::Read as _;
@@ -45,7 +45,7 @@ pub(in crate::daemon) fn rules_of(config: &Config, own: Option<Did>) -> Result<R
     Rules::new(&Source { own, groups, grants, files })
 }
 
-/// What of a configuration's rules is likely to be a mistake, one sentence each.
+/// Likely mistakes in a configuration's rules, one sentence each.
 pub fn warnings(config: &Config, rules: &Rules) -> Vec<String> {
     let mut warnings: Vec<_> = rules.warnings().iter().map(ToString::to_string).collect();
     if config.peer.admit == Admit::Any {

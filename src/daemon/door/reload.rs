@@ -1,4 +1,4 @@
-//! A wish for the policy that stands in its files by now in; that policy in place, whole or not at all, out.
+//! Replaces the policy by the current content of its files, whole or not at all.
 
 use capd_proto::identity::Did;
 
@@ -9,7 +9,7 @@ use crate::policy::Rules;
 /// Reads the rules of the agent of a DID anew, from where they were read before; blocks.
 pub(in crate::daemon) type Reread = dyn Fn(Did) -> Result<Rules, ReloadError> + Send + Sync;
 
-/// Why the policy could not be read anew; the one that stood still stands.
+/// Why the policy could not be reloaded; the old one stays in force.
 #[derive(Debug, thiserror::Error)]
 pub enum ReloadError {
     /// The sidecar was started without a configuration that can be read again.

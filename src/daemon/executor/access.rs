@@ -1,4 +1,4 @@
-//! A call that ran here, or was to, in; its line of the access log out.
+//! Writes the access line of a call that ran here, or was refused.
 
 use capd_proto::message::Role;
 
@@ -10,10 +10,11 @@ use crate::provider::CallKey;
 impl Executor {
     /// A call that ran here has ended so, or, where it is refused after all, does not run.
     pub(super) fn log_executed(&self, key: &CallKey, running: &Running, end: End<'_>) {
-        if !self.account.ended(Role::Executor, end) {
+        let took_us = self.ctx.clock.monotonic_us().saturating_sub(running.moments.started_us);
+        if !self.account.ended(Role::Executor, end, Some(took_us)) {
             return;
         }
-        let (trace, invocation, params, started_ms) = running.logged();
+        let (trace, invocation, params) = running.logged();
         self.account.log(&Line {
             role: Role::Executor,
             id: &key.id,
@@ -23,7 +24,7 @@ impl Executor {
             capability: Some(invocation.capability.name.as_str()),
             version: Some(&invocation.capability.version),
             end,
-            time_ms: self.ctx.clock.monotonic_ms().saturating_sub(started_ms),
+            time_ms: took_us / 1_000,
             params: Some(params),
         });
     }

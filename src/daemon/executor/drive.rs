@@ -1,4 +1,4 @@
-//! What happened to a running call in; what its machine says to do about it, done.
+//! Drives the machine of a running call: events in; the actions that it asks for, done.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! A CAP_INVOKE for our own providers in; the call begun, joined, or replayed, or one refusal out.
+//! Takes a CAP_INVOKE for a local provider: begins, joins or replays the call, or refuses it once.
 
 use std::sync::Arc;
 
@@ -110,7 +110,7 @@ impl Executor {
             signed: needs_signature(call.inbound.link),
             moments: Moments {
                 expires_at_ms: call.inbound.expires_at_ms(),
-                started_ms: call.inbound.now.monotonic_ms,
+                started_us: call.inbound.now.monotonic_us,
                 deadline_ms,
             },
         });

@@ -1,4 +1,4 @@
-//! Calls of the ledger in; what a list says of them out.
+//! Lists calls of the ledger.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -80,7 +80,7 @@ impl Calls {
         let outcome = outcome.or(recorded.outcome);
         ListedCall {
             capability: capability.or_else(|| called.as_ref().map(ToString::to_string)).map(Into::into),
-            started_at_ms: of_running(|running| running.moments.started_ms),
+            started_at_ms: of_running(|running| running.moments.started_us / 1_000),
             deadline_at_ms: of_running(|running| running.moments.deadline_ms),
             finished_at_ms: finished_at_ms.or(recorded.finished_at_ms),
             status: outcome.map(|outcome| outcome.map_or(ResultStatus::Error, |()| ResultStatus::Success)),

@@ -1,10 +1,10 @@
-//! Invokes for our own providers in, one CAP_RESULT or one ERROR each out: the executor's side of a call.
+//! Executes invokes for local providers: one CAP_RESULT or one ERROR each.
 //!
-//! [`execute`] takes a call in, [`table`] has those that run and remembers those that ran, [`providers`] has what serves
-//! them. [`drive`] tells a running call's machine what happened and does what it says; [`results`] turns a provider's
-//! outcome into the call's one result; [`record`] waits for the journal where a call may run only once; [`recover`] takes
-//! over what a former process left there; [`rates`] refuses whoever calls too often, [`room`] what there is no room for;
-//! [`sessions`] pins versions that callers agreed on with us.
+//! [`execute`] takes a call in, [`table`] holds running calls and remembers finished ones, [`providers`] holds the
+//! providers. [`drive`] drives a running call's machine. [`results`] turns a provider's outcome into the call's one
+//! result. [`record`] waits for the journal if a call may run only once. [`recover`] takes over what a former process
+//! left there. [`rates`] refuses callers that call too often, [`room`] calls beyond the capacity. [`sessions`] pins
+//! versions that callers agreed on with us.
 
 mod access;
 mod drive;

@@ -1,4 +1,4 @@
-//! Declarations in, from files and from agents on local links; providers that serve them, registered, out.
+//! Registers providers: declarations from files and from agents on local links in, providers that serve them out.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

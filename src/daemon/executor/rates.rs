@@ -1,4 +1,4 @@
-//! A call of a chosen capability in; 3005 out when its caller, or all peers together, call too often (PROTOCOL 7.3).
+//! Limits call rates: 3005 if a caller, or all peers together, call too often (PROTOCOL 7.3).
 
 use capd_proto::capability::CapabilityId;
 use capd_proto::message::Descriptor;

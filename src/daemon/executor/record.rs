@@ -1,7 +1,7 @@
-//! What the journal has written in; calls handed to their providers, results sent, recorded ones replayed, out.
+//! Continues calls when the journal has written: hands them to providers, sends results, replays recorded ones.
 //!
-//! A call that may run only once is on disk before its provider sees it, and its result before its caller does
-//! (PROTOCOL 8). Whatever happens to it while its row is being written waits for that.
+//! A non-idempotent call is on disk before its provider sees it, and its result before its caller does (PROTOCOL 8).
+//! Anything that happens while its row is being written waits for that.
 
 use std::sync::Arc;
 

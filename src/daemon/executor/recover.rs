@@ -1,7 +1,7 @@
-//! What a former process left in its journal in; a ledger that knows it, and what the journal must learn, out.
+//! Recovers a former process's journal: a ledger that knows it, and the changes that the journal needs, out.
 //!
-//! A call that was being executed when the process ended has an unknown outcome: it becomes 5902 and is never executed
-//! again (PROTOCOL 8).
+//! A call that was running when the process ended has an unknown outcome: it becomes 5902 and never runs again
+//! (PROTOCOL 8).
 
 use capd_proto::code::Code;
 use capd_proto::envelope::{Draft, Ext, MessageId, Recipients};

@@ -1,4 +1,4 @@
-//! A provider's outcome in; the call's one CAP_RESULT, checked and recorded, out.
+//! Turns a provider's outcome into the call's one CAP_RESULT, checked and recorded.
 
 use std::sync::{Arc, MutexGuard};
 
@@ -17,6 +17,7 @@ use super::table::{Calls, Concluded, Running, Stage};
 use crate::daemon::account::access::End;
 use crate::daemon::account::audit::Audited;
 use crate::daemon::context::judge::{Judged, verdict};
+use crate::daemon::context::seal::{Unsealed, seals_long};
 use crate::daemon::context::wire::{uint, violation_details, with_fields};
 use crate::daemon::context::{Outbound, lock};
 use crate::provider::ticket::{self, Answers};
@@ -26,19 +27,69 @@ use crate::schema::{Artifact, Side};
 impl Answers for Executor {
     fn finish(self: Arc<Self>, answer: ticket::Answer) {
         let (key, outcome) = answer.into_parts();
-        let Some((output, result)) = self.unjudged(&key, &outcome) else {
-            return self.finish_judged(&key, outcome, &[]);
-        };
-        let judge = self.ctx.judge(&output, result, Side::Response);
+        let unjudged = self.unjudged(&key, &outcome);
+        let seals = self.seals_long(&key, &outcome);
+        if unjudged.is_none() && !seals {
+            return self.finish_judged(&key, outcome, &[], None);
+        }
         let executor = Arc::clone(&self);
         self.ctx.spawn(async move {
-            let judged = judge.await;
-            executor.finish_judged(&key, outcome, &[judged]);
+            let judged = match unjudged {
+                Some((output, result)) => Some(executor.ctx.judge(&output, result, Side::Response).await),
+                None => None,
+            };
+            let fits = judged.as_ref().is_none_or(Judged::fits);
+            let sealed = if seals && fits { executor.seal_long(&key, &outcome).await } else { None };
+            executor.finish_judged(&key, outcome, judged.as_slice(), sealed);
         });
     }
 }
 
+/// A result that is sealed already, should it be the call's.
+pub(super) struct SealedResult {
+    body: Bytes,
+    concluded: Concluded,
+}
+
 impl Executor {
+    /// Whether to sign a provider's result takes longer than links may wait.
+    fn seals_long(&self, key: &CallKey, outcome: &Outcome) -> bool {
+        let body = match outcome {
+            Outcome::Success(body) | Outcome::Body(AgentResult { body, ended: Ok(_), .. }) => body,
+            Outcome::Body(_) | Outcome::Failure { .. } | Outcome::Lost => return false,
+        };
+        let calls = lock(&self.table.calls);
+        calls.running.get(key).is_some_and(|running| seals_long(body, running.signed))
+    }
+
+    /// Signs a provider's result on the compute pool. `None` when nobody waits for it any more.
+    async fn seal_long(self: &Arc<Self>, key: &CallKey, outcome: &Outcome) -> Option<SealedResult> {
+        let (body, now_ms, unsealed) = {
+            let calls = lock(&self.table.calls);
+            let running = calls.running.get(key)?;
+            let body = match outcome {
+                Outcome::Success(result) => self.success_body(running, result).into(),
+                Outcome::Body(result) => self.timed_body(running, result),
+                Outcome::Failure { .. } | Outcome::Lost => return None,
+            };
+            let now_ms = self.ctx.clock.wall_ms();
+            let ext = chosen_ext(running).or_else(|| running.is_deprecated.then(deprecated_ext));
+            let unsealed = Unsealed {
+                id: self.ctx.fresh_id(now_ms),
+                typ: Type::CapResult,
+                to: key.from.clone(),
+                reply_to: Some(key.id),
+                thread_id: None,
+                ttl_ms: running.moments.expires_at_ms.saturating_sub(now_ms),
+                body: Bytes::clone(&body),
+                ext,
+            };
+            (body, now_ms, unsealed)
+        };
+        let (envelope, _) = self.ctx.seal_later(unsealed).await;
+        Some(SealedResult { body, concluded: Concluded { envelope, finished_at_ms: now_ms, ended: Ok(()) } })
+    }
+
     /// The schema and the result whose verdict takes long.
     fn unjudged(&self, key: &CallKey, outcome: &Outcome) -> Option<(Arc<Artifact>, Bytes)> {
         let result = match outcome {
@@ -51,28 +102,45 @@ impl Executor {
     }
 
     /// A provider's outcome, with the verdict over its result if that took long.
-    fn finish_judged(self: &Arc<Self>, key: &CallKey, outcome: Outcome, judged: &[Judged]) {
+    fn finish_judged(
+        self: &Arc<Self>,
+        key: &CallKey,
+        outcome: Outcome,
+        judged: &[Judged],
+        sealed: Option<SealedResult>,
+    ) {
         let is_answer = !matches!(outcome, Outcome::Lost);
         let is_running = lock(&self.table.calls).running.contains_key(key);
-        let surplus =
-            if is_running { self.answered(key, outcome, judged).surplus } else { Some(Surplus::Late) };
+        let surplus = if is_running {
+            self.answered(key, outcome, judged, sealed).surplus
+        } else {
+            Some(Surplus::Late)
+        };
         if let (Some(surplus), true) = (surplus, is_answer) {
             self.account.audit_surplus(surplus, &key.id, key.from.as_str(), None);
         }
     }
 
     /// A provider's outcome to the machine, once it is known whether the result fits.
-    fn answered(self: &Arc<Self>, key: &CallKey, outcome: Outcome, judged: &[Judged]) -> Driven {
+    fn answered(
+        self: &Arc<Self>,
+        key: &CallKey,
+        outcome: Outcome,
+        judged: &[Judged],
+        sealed: Option<SealedResult>,
+    ) -> Driven {
+        let fits = Input::ProviderResult { fits: true };
+        let sealed = sealed.as_ref().map(Answer::Sealed);
         match outcome {
             Outcome::Success(result) => match self.violations(key, &result, judged) {
-                None => self.drive(key, Input::ProviderResult { fits: true }, Answer::Success(&result)),
+                None => self.drive(key, fits, sealed.unwrap_or(Answer::Success(&result))),
                 Some(details) => self.answered_unfit(key, &details),
             },
             Outcome::Body(result) => {
                 let unfit =
                     result.ended.as_ref().ok().and_then(|result| self.violations(key, result, judged));
                 match unfit {
-                    None => self.drive(key, Input::ProviderResult { fits: true }, Answer::Body(&result)),
+                    None => self.drive(key, fits, sealed.unwrap_or(Answer::Body(&result))),
                     Some(details) => self.answered_unfit(key, &details),
                 }
             }
@@ -170,15 +238,11 @@ impl Executor {
             (Bytes::from(self.failure_body(running, code, message, details)), Err(code))
         };
         let (body, ended) = match (outcome, answer) {
-            (executor::Outcome::Provider, Answer::Body(AgentResult { body, ended, is_timed })) => {
-                let body = match is_timed {
-                    true => body.clone(),
-                    false => {
-                        let time_ms = uint(self.execution_time_ms(running));
-                        Bytes::from(with_fields(body, &[("execution_time_ms", &time_ms)]))
-                    }
-                };
-                (body, ended.as_ref().map(drop).map_err(|code| *code))
+            (executor::Outcome::Provider, Answer::Body(result)) => {
+                (self.timed_body(running, result), result.ended.as_ref().map(drop).map_err(|code| *code))
+            }
+            (executor::Outcome::Provider, Answer::Sealed(SealedResult { body, concluded })) => {
+                return self.within(key, running, (concluded.clone(), body.clone()), bytes_max);
             }
             (executor::Outcome::Provider, Answer::Success(result)) => {
                 (self.success_body(running, result).into(), Ok(()))
@@ -192,6 +256,17 @@ impl Executor {
             }
         };
         let concluded = self.concluded(key, running, &body, ended);
+        self.within(key, running, (concluded, body), bytes_max)
+    }
+
+    /// The result, unless it is larger than a message may be.
+    fn within(
+        &self,
+        key: &CallKey,
+        running: &Running,
+        (concluded, body): (Concluded, Bytes),
+        bytes_max: impl FnOnce() -> usize,
+    ) -> (Concluded, Bytes) {
         if concluded.envelope.len() < MSG_SIZE_BYTES_FLOOR as usize {
             return (concluded, body);
         }
@@ -200,8 +275,9 @@ impl Executor {
             return (concluded, body);
         }
         let message = format!("the result is larger than the {bytes_max} bytes that a message may have");
-        let (body, ended) = failure(Code::INTERNAL_ERROR, &message, None);
-        (self.concluded(key, running, &body, ended), body)
+        let code = Code::INTERNAL_ERROR;
+        let body = Bytes::from(self.failure_body(running, code, &message, None));
+        (self.concluded(key, running, &body, Err(code)), body)
     }
 
     fn concluded(
@@ -231,6 +307,15 @@ impl Executor {
         Concluded { envelope, finished_at_ms: now_ms, ended }
     }
 
+    /// An agent's CAP_RESULT body with the time that its call took, if it does not say that itself.
+    fn timed_body(&self, running: &Running, AgentResult { body, is_timed, .. }: &AgentResult) -> Bytes {
+        if *is_timed {
+            return body.clone();
+        }
+        let time_ms = uint(self.execution_time_ms(running));
+        with_fields(body, &[("execution_time_ms", &time_ms)]).into()
+    }
+
     fn success_body(&self, running: &Running, result: &[u8]) -> Vec<u8> {
         let mut body = Vec::with_capacity(result.len() + 48);
         let mut success = CapResult::success(result);
@@ -248,7 +333,7 @@ impl Executor {
     }
 
     fn execution_time_ms(&self, running: &Running) -> u64 {
-        self.ctx.clock.monotonic_ms().saturating_sub(running.moments.started_ms)
+        self.ctx.clock.monotonic_us().saturating_sub(running.moments.started_us) / 1_000
     }
 }
 
@@ -267,6 +352,13 @@ fn chosen_ext(running: &Running) -> Option<Vec<u8>> {
     Some(out)
 }
 
+/// The `ext` of a result of a deprecated version.
+fn deprecated_ext() -> Vec<u8> {
+    let mut out = Vec::new();
+    Writer::new(&mut out).map(1).text("deprecated").bool(true);
+    out
+}
+
 /// What a machine's output may speak of.
 #[derive(Clone, Copy)]
 pub(super) enum Answer<'a> {
@@ -276,6 +368,8 @@ pub(super) enum Answer<'a> {
     Body(&'a AgentResult),
     /// A result alone.
     Success(&'a [u8]),
+    /// Either of them, sealed.
+    Sealed(&'a SealedResult),
     /// Why there is no result.
     Failure { message: &'a str, details: Option<&'a [u8]>, is_providers: bool },
 }
@@ -284,7 +378,7 @@ impl Answer<'_> {
     const fn is_providers(self) -> bool {
         match self {
             Self::None => false,
-            Self::Body(_) | Self::Success(_) => true,
+            Self::Body(_) | Self::Success(_) | Self::Sealed(_) => true,
             Self::Failure { is_providers, .. } => is_providers,
         }
     }

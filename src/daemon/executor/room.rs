@@ -1,4 +1,4 @@
-//! Calls that want to run, and those that do, in; whether there is room for one more, and how much is in use, out.
+//! Bounds the calls that run: whether capacity is left for one more, and how much is in use.
 
 use capd_proto::capability::CapabilityId;
 use capd_proto::code::Code;

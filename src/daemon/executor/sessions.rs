@@ -1,4 +1,4 @@
-//! Versions that callers want to agree on in; those that they agreed on with us, pinned for later calls, out.
+//! Agrees on versions with callers, and pins them for later calls.
 
 use capd_proto::capability::CapabilityId;
 use capd_proto::code::Code;

@@ -1,4 +1,4 @@
-//! The calls that run here, and the ledger of those that ran.
+//! Holds the calls that run here, and the ledger of those that ran.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -86,8 +86,8 @@ pub(super) struct Serving {
 pub(super) struct Moments {
     /// **Units:** milliseconds since the Unix epoch.
     pub(super) expires_at_ms: u64,
-    /// **Units:** monotonic milliseconds.
-    pub(super) started_ms: u64,
+    /// **Units:** monotonic microseconds.
+    pub(super) started_us: u64,
     /// **Units:** monotonic milliseconds.
     pub(super) deadline_ms: u64,
 }
@@ -106,6 +106,7 @@ pub(super) enum Stage {
 }
 
 /// A call's one result, made and not yet known to whoever waits for it.
+#[derive(Clone)]
 pub(super) struct Concluded {
     /// Its CAP_RESULT.
     pub(super) envelope: Encoded,
@@ -177,10 +178,10 @@ impl Table {
 }
 
 impl Running {
-    /// What is logged of it, and when it started in monotonic milliseconds.
-    pub(super) fn logged(&self) -> (TraceId, &Invocation, Payload<'_>, u64) {
+    /// What is logged of it.
+    pub(super) fn logged(&self) -> (TraceId, &Invocation, Payload<'_>) {
         let params = Payload { bytes: self.params_bytes, shown: &self.invocation.params };
-        (self.trace, &self.invocation, params, self.moments.started_ms)
+        (self.trace, &self.invocation, params)
     }
 
     /// What its provider is to be given. Large params that nobody else could be given are kept no longer than that takes.

@@ -1,7 +1,7 @@
-//! Changes that a room wants on disk in; what became of each, under a tag of that room's own, out.
+//! Writes a room's changes to disk, and reports the outcome of each under the room's own tag.
 //!
-//! The executor and the caller share one journal, and neither knows the other's tags: each holds a [`Scribe`] of its own.
-//! Whoever runs the journal knows all tags and hands each outcome back to the room that it is for.
+//! The executor and the caller share one journal, and neither knows the other's tags: each holds its own [`Scribe`].
+//! The worker that runs the journal knows all tags and returns each outcome to its room.
 
 use capd_proto::code::Code;
 

@@ -1,4 +1,4 @@
-//! CAP_INVOKE in; to the executor if it runs here, to the caller if a peer is to run it.
+//! Sends a CAP_INVOKE to the executor if it runs here, or to the caller if a peer runs it.
 
 use std::sync::Arc;
 

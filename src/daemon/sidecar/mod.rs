@@ -1,19 +1,23 @@
-//! Messages and outcomes in; the room that each is for told.
+//! Passes messages and outcomes to their rooms.
 //!
-//! [`service`] is what links see, [`dispatch`] hands each message on, [`invoke`] and [`request`] choose where several rooms
-//! could deal with one. [`workers`] run for as long as the sidecar does.
+//! [`service`] is the interface to links, [`dispatch`] passes each message on, [`invoke`] and [`request`] choose
+//! between rooms, [`keyed`] passes calls with a key to the front that keeps keys. [`workers`] run as long as the sidecar
+//! does.
 
 mod dispatch;
 mod invoke;
+mod keyed;
 mod request;
 mod service;
+mod waiting;
 mod workers;
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, OnceLock};
 
 use capd_proto::ledger::JournalId;
 
 pub(in crate::daemon) use self::service::Links;
+pub(in crate::daemon) use self::waiting::Waiting;
 pub(in crate::daemon) use self::workers::start;
 use super::account::Account;
 use super::asks::Asks;
@@ -25,7 +29,7 @@ use super::door::Door;
 use super::executor::Executor;
 use super::journal::Tags;
 use super::{caller, executor};
-use crate::net::Route;
+use crate::api::Api;
 use crate::store::Journal;
 
 /// All rooms of one sidecar.
@@ -42,8 +46,10 @@ pub(in crate::daemon) struct Sidecar {
     pub(in crate::daemon) journal: Journal<Written>,
     /// What names the journal to peers.
     pub(in crate::daemon) journal_id: JournalId,
-    /// Streams whose messages are to be met again, and whether their peer has reset them meanwhile.
-    pub(in crate::daemon) waiting: Mutex<Vec<(Route, bool)>>,
+    /// Messages that are still to be met.
+    pub(in crate::daemon) waiting: Arc<Waiting>,
+    /// Makes the calls that have a key, whichever way they came.
+    pub(in crate::daemon) api: OnceLock<Arc<Api>>,
 }
 
 /// What a piece of the journal's work was for, in whichever room.

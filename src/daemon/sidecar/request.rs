@@ -1,4 +1,4 @@
-//! REQUEST in; agreed versions, pinned for later calls, and cancels, out.
+//! Handles REQUEST: agrees on versions and pins them, and cancels calls.
 
 use std::sync::Arc;
 

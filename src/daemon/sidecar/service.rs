@@ -1,4 +1,4 @@
-//! Links that open, bring messages, and close in; the rooms told.
+//! Tells the rooms about links that open, bring messages, and close.
 
 use std::sync::Arc;
 
@@ -38,12 +38,12 @@ impl Service for Links {
 
     fn on_messages(&self, link: &Arc<Link>, route: &Route, payloads: &[Bytes]) {
         let messages = payloads.iter().map(|payload| (route, payload));
-        self.0.door.take_all(link, messages, &|inbound| self.0.dispatch(inbound));
+        self.0.door.take_all(link, messages, &self.0.meeting());
     }
 
     fn on_gathered(&self, link: &Arc<Link>, messages: &[(Route, Bytes)]) {
         let messages = messages.iter().map(|(route, payload)| (route, payload));
-        self.0.door.take_all(link, messages, &|inbound| self.0.dispatch(inbound));
+        self.0.door.take_all(link, messages, &self.0.meeting());
     }
 
     fn on_reset(&self, _link: &Arc<Link>, route: &Route) {
@@ -68,8 +68,7 @@ impl Service for Links {
             self.0.executor.withdraw(link);
         } else {
             self.0.directory.on_close(link);
-            self.0.asks.on_link_lost(link);
-            self.0.caller.on_link_lost(link);
+            self.0.on_link_lost(link);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What runs for as long as the sidecar does: each of its tasks started, and the journal's outcomes handed on.
+//! Starts the tasks that run as long as the sidecar does, and passes on the journal's outcomes.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! A declaration in; its schemas held to their profiles, and what it requires of others, out.
+//! Checks a declaration's schemas against their profiles, and collects its requirements.
 
 use std::sync::Arc;
 

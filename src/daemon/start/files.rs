@@ -1,7 +1,7 @@
-//! The files that a sidecar goes by in; nothing, or the first that somebody else may write, out.
+//! Checks the files that a sidecar relies on, and reports the first that another user may write.
 //!
-//! Whoever writes one of these files decides what the sidecar does, so each must be its user's own or root's, and no others
-//! may write it or put another in its place. Beneath a folder that others cannot walk through, modes do not matter.
+//! Anyone who can write one of these files controls the sidecar. So each must belong to its user or to root, and nobody
+//! else may write or replace it. Below a folder that others cannot enter, modes do not matter.
 
 use std::fs::{self, DirBuilder, Metadata};
 use std::io;

@@ -1,4 +1,4 @@
-//! Declarations in; the hashes of what they promise out.
+//! Computes the hashes of declarations' promises.
 
 use std::cmp::Ordering;
 
@@ -32,16 +32,16 @@ impl Hashes {
 pub struct Hashed {
     /// Which capability.
     pub id: CapabilityId,
-    /// Of what it promises.
+    /// Of its promise.
     pub static_hash: Fingerprint,
-    /// Of the line of its name's versions up to this one.
+    /// Of the lineage of its name's versions up to this one.
     pub lineage: Fingerprint,
 }
 
-/// Hashes what a declaration promises.
+/// Hashes the promises of a declaration.
 ///
-/// A schema is hashed as it is written, whether it could be enforced or not.
-/// **Errors:** [`StartError::Schema`] for the first schema that has no hash.
+/// A schema is hashed as written, enforceable or not. **Errors:** [`StartError::Schema`] for the first schema that has
+/// no hash.
 pub fn hashes(declaration: &Declaration) -> Result<Hashes, StartError> {
     let mut declared: Vec<_> = declaration.capabilities.iter().collect();
     declared.sort_by(|a, b| by_name_and_version(&a.id, &b.id));

@@ -1,4 +1,4 @@
-//! The key file in; the agent's seed out, and no new identity where there was one before.
+//! Reads the agent's seed from its key file, and makes no new identity if there was one before.
 
 use std::path::Path;
 

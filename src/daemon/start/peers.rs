@@ -1,4 +1,4 @@
-//! The peers of a configuration in; let in, expected, and dialled, out.
+//! Admits, expects and dials the peers of a configuration.
 
 use std::sync::Arc;
 

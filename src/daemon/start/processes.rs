@@ -1,4 +1,4 @@
-//! A declaration's commands in; process providers, each held to what its capability declares, out.
+//! Makes process providers from a declaration's commands, each confined to its permissions.
 
 use std::io;
 use std::path::{Path, PathBuf};

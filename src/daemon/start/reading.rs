@@ -1,4 +1,4 @@
-//! A configuration in; how its policy is read anew while the sidecar runs, out.
+//! Remembers how to read the policy again while the sidecar runs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
-//! A configuration in; the rooms of a sidecar, made from the lowest up, out.
+//! Makes the rooms of a sidecar, from the lowest up.
 
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use capd_proto::ledger::Limits;
 
@@ -152,7 +152,8 @@ pub(super) fn rooms<M: Medium>(
             desk,
             journal,
             journal_id,
-            waiting: Mutex::default(),
+            waiting: Arc::default(),
+            api: OnceLock::new(),
         }
     });
     peers::take(&sidecar, &configured);

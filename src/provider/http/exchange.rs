@@ -1,4 +1,4 @@
-//! A call in; one request on a connection of its own, and what its answer means, out.
+//! Makes one request on its own connection, and interprets the answer.
 
 use std::io;
 use std::pin::pin;

@@ -1,4 +1,4 @@
-//! A file of header fields in; the fields out. They may be secrets: nothing here shows a value.
+//! Reads a file of header fields. They may be secrets: nothing here shows a value.
 
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
@@ -25,7 +25,7 @@ pub enum HeadersError {
         /// Its mode.
         mode: u32,
     },
-    /// A line is no field.
+    /// A line is not a field.
     #[error("headersFile {path}:{line}: no \"Name: value\", or a field that capd writes itself")]
     Line {
         /// The file.
@@ -35,7 +35,7 @@ pub enum HeadersError {
     },
 }
 
-/// Reads a file with one `Name: value` a line; empty lines and those that begin with `#` say nothing.
+/// Reads a file with one `Name: value` a line; empty lines and lines that begin with `#` are ignored.
 ///
 /// **Errors:** [`HeadersError`].
 pub fn load(path: &Path) -> Result<Vec<(HeaderName, HeaderValue)>, HeadersError> {

@@ -1,4 +1,4 @@
-//! A URL in; where a program listens, and which path is asked there, out.
+//! Parses a URL: where a program listens, and the path to request there.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
@@ -25,16 +25,16 @@ pub(super) enum Reach {
     Unix(PathBuf),
 }
 
-/// Why a URL is no place.
+/// Why a URL is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlaceError {
-    /// It is not of a shape that is taken.
+    /// It does not have an accepted shape.
     #[error("{0:?} is no place to post to")]
     Shape(String),
-    /// It is reached over TLS, which is not spoken here.
+    /// It needs TLS, which is not supported here.
     #[error("{0:?}: https is not spoken to a provider; put a proxy on loopback before it")]
     Tls(String),
-    /// It is on another machine, and nothing says that it may be.
+    /// It is on another machine, which is not allowed.
     #[error(
         "{0:?} is on another machine, which is sent params and secrets in clear; allowRemote: true permits it"
     )]

@@ -1,9 +1,9 @@
 //! Confines a command: a capability's declared permissions in; a process with those rights only, out.
 //!
-//! The daemon does not start a command itself: it starts the program that it is, as `capd confine`, which gives up rights
-//! and then becomes the command. So nothing runs between a fork and an exec, and the daemon keeps its own rights.
+//! The daemon never starts a command itself. It starts its own program as `capd confine`, which gives up rights and
+//! then becomes the command. So no code runs between a fork and an exec, and the daemon keeps its own rights.
 //!
-//! What a kernel does not offer is left out, and [`Enforced`] says so.
+//! Rights that a kernel cannot restrict are left open, and [`Enforced`] reports them.
 
 mod calls;
 mod files;
@@ -38,18 +38,18 @@ pub struct Confinement {
     pub files: Files,
     /// Which sockets it may open.
     pub sockets: Sockets,
-    /// What it needs to run, and where.
+    /// What it needs to run.
     pub ground: Ground,
 }
 
-/// What all commands of a sidecar have in common.
+/// The part that all commands of a sidecar share.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ground {
-    /// What each may read and run.
+    /// Files that each may read and run.
     pub readable: Vec<PathBuf>,
-    /// What none reaches, whatever its permissions are; resolved, see [`Ground::hide`].
+    /// Files that none may reach, whatever its permissions; resolved, see [`Ground::hide`].
     pub hidden: Vec<PathBuf>,
-    /// Whom each runs as, where that is not the sidecar's own user.
+    /// The user of each command, if not the sidecar's own.
     pub user: Option<User>,
     /// Bounds on what each process uses.
     pub limits: ResourceLimits,
@@ -59,15 +59,15 @@ pub struct Ground {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Files {
-    /// Read what it needs to run.
+    /// Read only what it needs to run.
     None,
-    /// Read and run all that its user may.
+    /// Read and run everything that its user may.
     Read,
     /// Write as well.
     Write,
 }
 
-/// Bounds of one process; each that it starts has the same again.
+/// Bounds of one process; each process that it starts has the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResourceLimits {
     /// Memory of its own. **Units:** bytes.
@@ -76,7 +76,7 @@ pub struct ResourceLimits {
     pub file_bytes_max: u64,
     /// Files and sockets open at once.
     pub open_files_max: u64,
-    /// Processes and threads of its user, all together; none where a group bounds those of each call.
+    /// Processes and threads of its user, all together; none if a group bounds those of each call.
     pub processes_max: Option<u64>,
 }
 
@@ -91,7 +91,7 @@ struct Order<C> {
 /// Why a command cannot be confined.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfineError {
-    /// What the daemon hands over is not what this program reads: the two are of different versions.
+    /// The daemon's order cannot be read: the two programs have different versions.
     #[error("the confinement cannot be read; restart the sidecar if it has been updated")]
     Spec,
     /// The system refuses a bound.
@@ -106,10 +106,10 @@ pub enum ConfineError {
     /// The call's group cannot be joined.
     #[error("the group of its call cannot be joined: {}", .0.kind())]
     Group(io::Error),
-    /// The kernel filters system calls and refuses what is asked of it.
+    /// The kernel filters system calls, but refuses this filter.
     #[error("the filter of system calls cannot be set: {}", .0.kind())]
     Calls(io::Error),
-    /// The kernel offers Landlock and refuses what is asked of it.
+    /// The kernel offers Landlock, but refuses these rules.
     #[error("the rules for files and network cannot be set")]
     Landlock(#[from] RulesetError),
     /// The command cannot be run.
@@ -118,15 +118,15 @@ pub enum ConfineError {
 }
 
 impl Ground {
-    /// Hides these from every command, and what lies beneath them.
+    /// Hides these files, and everything below them, from every command.
     pub fn hide<'a>(&mut self, paths: impl IntoIterator<Item = &'a Path>) {
         self.hidden.extend(paths.into_iter().map(resolved));
     }
 }
 
 impl Confinement {
-    /// What the permissions of a declaration come to: `filesystem:read`, `filesystem:write`, `network:read` or
-    /// `network:write`, and `network:unix`. Others speak of things that no kernel tells apart.
+    /// The rights of declared permissions: `filesystem:read`, `filesystem:write`, `network:read` or `network:write`,
+    /// and `network:unix`. No kernel can enforce the others.
     pub fn of(permissions: &[String], ground: Ground) -> Self {
         let has = |permission: &str| permissions.iter().any(|declared| declared == permission);
         let files = match (has("filesystem:read"), has("filesystem:write")) {
@@ -215,7 +215,7 @@ fn allow(
     Ok(rules)
 }
 
-/// Becomes the command: `words` are its file, its name, and its arguments. Returns only where that fails.
+/// Becomes the command: `words` are its file, its name, and its arguments. Returns only on failure.
 pub fn confine(order: &str, words: &[OsString]) -> ConfineError {
     let Ok(Order::<Confinement> { confinement, group }) = serde_json::from_str(order) else {
         return ConfineError::Spec;
@@ -230,7 +230,7 @@ pub fn confine(order: &str, words: &[OsString]) -> ConfineError {
     }
 }
 
-/// Where the system keeps programs, libraries, and what they read.
+/// The system's folders of programs, libraries, and their data.
 pub const SYSTEM: [&str; 11] = [
     "/usr",
     "/bin",
@@ -245,7 +245,7 @@ pub const SYSTEM: [&str; 11] = [
     "/sys/devices/system/cpu",
 ];
 
-/// What only root may read of those: without its capabilities, root still owns it.
+/// Files of these that only root may read: even without capabilities, root still owns them.
 pub const OF_ROOT: [&str; 9] = [
     "/etc/shadow",
     "/etc/shadow-",

@@ -1,4 +1,4 @@
-//! A started process and its input in; everything it wrote, within bounds, out.
+//! Exchanges data with a process: its input in; everything it wrote, within bounds, out.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
-//! Processes that commands leave behind in; nothing of them, once they have ended, out.
+//! Collects the processes that commands leave behind, once they end.
 //!
-//! The sidecar takes in every process whose parent has ended, so that what descends from a command always descends from
-//! the sidecar, whatever sessions and groups it makes. So it also has to collect them when they end.
+//! The sidecar adopts every process whose parent ended, so descendants of a command stay descendants of the sidecar, in
+//! whatever sessions and groups. So it must also collect them when they end.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -14,12 +14,12 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::kin;
 
-/// Has this process take in whatever its commands leave behind. **Errors:** the system does not let it.
+/// Makes this process adopt the orphans of its commands. **Errors:** the system does not allow it.
 pub fn adopt() -> io::Result<()> {
     Ok(set_child_subreaper(Some(getpid()))?)
 }
 
-/// Collects, for ever, what was taken in and has ended. **Errors:** the signals of ended processes cannot be watched.
+/// Collects adopted processes that have ended, forever. **Errors:** the signals of ended processes cannot be watched.
 pub async fn collect() -> io::Result<()> {
     let mut child_changes = signal(SignalKind::child())?;
     loop {
@@ -31,7 +31,7 @@ pub async fn collect() -> io::Result<()> {
     }
 }
 
-/// Kills what was started for calls that run, for a process that ends without its tasks.
+/// Kills the commands of running calls, for a process that ends without its tasks.
 pub fn end_commands() {
     for leader in leaders().iter().copied().filter_map(Pid::from_raw) {
         // Failing means that nobody is left in the group.

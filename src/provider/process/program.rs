@@ -1,4 +1,4 @@
-//! A command's first word in; the file that it starts, or why there is none, out.
+//! Finds the file that a command's first word starts, or why there is none.
 
 use std::ffi::OsStr;
 use std::fs::Metadata;
@@ -22,10 +22,10 @@ pub enum ProgramError {
     /// It has no right to be executed.
     #[error("is not executable")]
     NotExecutable,
-    /// It is no file.
+    /// It is not a file.
     #[error("is a directory")]
     Directory,
-    /// It cannot be looked at.
+    /// It cannot be examined.
     #[error("cannot be found: {0}")]
     Unreadable(ErrorKind),
 }
@@ -41,8 +41,8 @@ impl ProgramError {
     }
 }
 
-/// The file that a command in `dir` starts by the name `program`: under `dir` where it is a path, else in the first folder of
-/// the PATH that commands get which has it.
+/// The file that a command in `dir` starts by the name `program`: relative to `dir` if it is a path, otherwise the
+/// first match in the PATH of commands.
 ///
 /// **Errors:** why none can be started.
 pub fn find(program: &str, dir: &Path) -> Result<PathBuf, ProgramError> {

@@ -1,4 +1,4 @@
-//! Invocations in, one process each, outcomes out: a command as a [`Provider`].
+//! Serves calls by a command: invocations in, one process each, outcomes out. Implements [`Provider`].
 
 use std::collections::HashMap;
 use std::pin::Pin;

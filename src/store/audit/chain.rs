@@ -1,7 +1,7 @@
-//! Records in, their hashes out; entries in, the first one that is not what was written out. It reads and writes nothing.
+//! Hashes records into a chain, and finds the first entry that was changed. It does no I/O.
 //!
-//! **Shape:** `record_hash = SHA-256(hex(prev_hash) ‖ "\n" ‖ canonical record)`, written as lowercase hexadecimal digits;
-//! the first `prev_hash` is the empty text.
+//! **Shape:** `record_hash = SHA-256(hex(prev_hash) ‖ "\n" ‖ canonical record)`, written as lowercase hexadecimal
+//! digits; the first `prev_hash` is the empty text.
 
 use std::fmt::{self, Write as _};
 
@@ -13,7 +13,7 @@ use super::Kind;
 /// A record's hash.
 pub type Hash = [u8; 32];
 
-/// A place of the chain: a record with its hashes, or what pruning has left of one.
+/// A place of the chain: a record with its hashes, or its tombstone after pruning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// Its place, from 1 on without gaps.
@@ -29,26 +29,26 @@ pub struct Entry {
 /// The end of the chain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Head {
-    /// The last entry's place; 0 when there is none.
+    /// The last entry's place; 0 if there is none.
     pub seq: u64,
     /// The last entry's hash.
     pub hash: Option<Hash>,
 }
 
-/// What a chain that holds consists of.
+/// The content of a verified chain.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Records.
     pub records: u64,
     /// Tombstones.
     pub pruned: u64,
-    /// Records that were never written, as later ones say.
+    /// Lost records, as later records report.
     pub lost: u64,
     /// Its end.
     pub head: Head,
 }
 
-/// The first place that is not what was written.
+/// The first place that was altered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Break {
     /// The place.
@@ -57,8 +57,7 @@ pub struct Break {
     pub what: String,
 }
 
-/// Holds entries against each other, in their order and from the first on. It keeps no more than the runs of tombstones
-/// that no record has named yet.
+/// Verifies entries in order, from the first on. It only keeps the runs of tombstones that no record has named yet.
 #[derive(Clone, Debug, Default)]
 pub struct Verifier {
     summary: Summary,
@@ -66,7 +65,7 @@ pub struct Verifier {
     unnamed: Vec<(u64, u64)>,
 }
 
-/// The hash of a canonical record behind `prev`.
+/// The hash of a canonical record after `prev`.
 pub fn record_hash(prev: Option<&Hash>, canonical: &str) -> Hash {
     let mut hasher = Sha256::new();
     if let Some(prev) = prev {
@@ -101,14 +100,14 @@ impl Entry {
         entry
     }
 
-    /// Bytes that it takes in memory and on a page, about.
+    /// Its approximate size in memory and on a page, in bytes.
     pub fn len_bytes(&self) -> usize {
         self.record.as_ref().map_or(0, String::len) + ENTRY_BYTES
     }
 }
 
 impl Head {
-    /// Where the next record goes.
+    /// The entry of the next record.
     pub fn after(&mut self, canonical: &str) -> Entry {
         let record_hash = record_hash(self.hash.as_ref(), canonical);
         let entry = Entry {
@@ -123,7 +122,7 @@ impl Head {
 }
 
 impl Verifier {
-    /// Looks at the next entry. **Errors:** it is not what was written behind the one before.
+    /// Verifies the next entry. **Errors:** it does not follow from the entry before.
     pub fn take(&mut self, entry: &Entry) -> Result<(), Break> {
         let head = &mut self.summary.head;
         let expected = head.seq + 1;
@@ -170,7 +169,8 @@ impl Verifier {
         }
     }
 
-    /// Ends behind the last entry. **Errors:** entries are missing behind it, or a tombstone is not one that pruning made.
+    /// Finishes after the last entry. **Errors:** entries are missing at the end, or a tombstone was not made by
+    /// pruning.
     pub fn finish(self, head: &Head) -> Result<Summary, Break> {
         let found = self.summary.head;
         if found.seq < head.seq {

@@ -1,7 +1,7 @@
-//! Canonical records in, rows of an SQLite database out; one file, as it stands, with every error told.
+//! Stores canonical records as rows of one SQLite file, and reports every error.
 //!
-//! The file is in write-ahead mode and not locked, so others may read it beside a sidecar that writes. A record is
-//! committed, not synced: it outlives the process at once, and a power cut may take the last few.
+//! The file is in write-ahead mode and not locked, so other processes may read it beside a sidecar that writes. A
+//! record is committed, not synced: it survives the process, and a power cut may take the last few.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -28,9 +28,9 @@ pub struct AuditFile {
 }
 
 impl AuditFile {
-    /// Opens the file for reading only: it may be damaged, a sidecar may write it meanwhile, and nothing of it is changed.
+    /// Opens the file for reading only: it may be damaged, a sidecar may write it meanwhile, and nothing is changed.
     ///
-    /// **Errors:** there is none, it is no audit log, a later capd wrote it, or it cannot be read.
+    /// **Errors:** it does not exist, is not an audit log, was written by a later capd, or cannot be read.
     pub fn read(path: &Path) -> Result<Self, StoreError> {
         Self::open(path, OpenFlags::SQLITE_OPEN_READ_ONLY, None)
     }

@@ -3,27 +3,25 @@
 use std::fmt;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use tokio::sync::{mpsc, oneshot};
 
 use super::super::{StoreError, StoreErrorKind, Thread};
 use super::{AuditStorage, Kind, Page, Pruned, Query, Record, page, prune};
 
-/// The log's near end; cheap to clone. One that is [off](Audit::off) takes everything and keeps nothing.
+/// The handle of the log; cheap to clone. One that is [off](Audit::off) accepts everything and keeps nothing.
 #[derive(Clone)]
 pub struct Audit {
     queue: Option<mpsc::Sender<Work>>,
     shared: Arc<Shared>,
 }
 
-/// The log's far end: takes what has queued up, and gives it to the storage.
+/// The writer of the log: passes queued work to the storage.
 pub struct AuditWriter<S> {
     queue: mpsc::Receiver<Work>,
     shared: Arc<Shared>,
     storage: S,
-    /// Whether the last write failed, so that a full disk is logged once and not once a record.
-    is_failing: bool,
     /// Records that are gone and that no written record tells of yet.
     untold: u64,
     /// How many of those that were dropped in front of the queue have been counted in `untold`.
@@ -34,20 +32,22 @@ pub struct AuditWriter<S> {
     is_withholding: bool,
 }
 
-/// Work that is done together.
+/// A batch of work.
 pub struct AuditBatch(Vec<Work>);
 
-/// What the log did since it was opened.
+/// Counters since the log was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AuditCounters {
     /// Records written.
     pub written: u64,
-    /// Records that could not be, and are gone.
+    /// Records that could not be written, and are lost.
     pub lost: u64,
-    /// Records of denials among those, which would have used the reserve.
+    /// Lost records of denials that would have used the reserve.
     pub withheld: u64,
     /// How much of the log's bound is in use, in percent.
     pub used_percent: u64,
+    /// Whether the last records could not be written.
+    pub is_failing: bool,
 }
 
 enum Work {
@@ -75,9 +75,11 @@ struct Shared {
     /// Records of denials that would have used the reserve.
     withheld: AtomicU64,
     used_percent: AtomicU64,
+    /// Whether the last write failed, so that a full disk is logged once and not once a record.
+    is_failing: AtomicBool,
 }
 
-/// An audit log over `storage`, in two ends: the handle, and the writer that must run. Its records are `tenant`'s.
+/// An audit log over `storage`: its handle, and the writer, which must run. `tenant` goes into every record.
 pub fn audit<S: AuditStorage>(storage: S, tenant: &str) -> (Audit, AuditWriter<S>) {
     let (queue, waiting) = mpsc::channel(QUEUE_MAX);
     let shared = Arc::new(Shared::new(tenant));
@@ -86,7 +88,6 @@ pub fn audit<S: AuditStorage>(storage: S, tenant: &str) -> (Audit, AuditWriter<S
         queue: waiting,
         shared,
         storage,
-        is_failing: false,
         untold: 0,
         told_dropped: 0,
         reserved_percent: 0,
@@ -96,12 +97,18 @@ pub fn audit<S: AuditStorage>(storage: S, tenant: &str) -> (Audit, AuditWriter<S
 }
 
 impl Audit {
-    /// A log that keeps nothing, because its owner wants none.
+    /// A log that keeps nothing.
     pub fn off() -> Self {
         Self { queue: None, shared: Arc::new(Shared::new("")) }
     }
 
-    /// Queues a record; never waits, never fails. One that finds no room is [counted](Audit::counters).
+    /// Whether the owner turned the audit log off.
+    pub fn is_off(&self) -> bool {
+        self.queue.is_none()
+    }
+
+    /// Queues a record; never waits, never fails. A record that finds the queue full is [counted](Audit::counters) as
+    /// lost.
     pub fn record(&self, record: Record) {
         let Some(queue) = &self.queue else { return };
         let (ts_ms, is_denial) = (record.ts_ms(), record.is_denial());
@@ -117,14 +124,15 @@ impl Audit {
         }
     }
 
-    /// A page of entries, with every record in it that was queued before.
+    /// A page of entries, including every record queued before.
     ///
-    /// **Errors:** the storage cannot be read, the log is off, or its writer has too much to do or has ended.
+    /// **Errors:** the storage cannot be read, the log is off, or its writer is overloaded or has ended.
     pub async fn page(&self, query: Query) -> Result<Page, StoreError> {
         self.ask(|answer| Work::Page { query, answer }).await
     }
 
-    /// One step of pruning: what is older than `before_ms` behind the place `after`; [`Pruned::next`] is the next step's.
+    /// One step of pruning: removes records older than `before_ms` after the place `after`; [`Pruned::next`] is the
+    /// `after` of the next step.
     ///
     /// **Units:** milliseconds since the Unix epoch. **Errors:** as [`Audit::page`], or it cannot be written.
     pub async fn prune(&self, after: u64, before_ms: u64, now_ms: u64) -> Result<Pruned, StoreError> {
@@ -145,7 +153,7 @@ impl Audit {
         answered.await.map_err(|_| refused(StoreErrorKind::Closed, "the writer has ended"))?
     }
 
-    /// What the log did since it was opened.
+    /// Counters since the log was opened.
     pub fn counters(&self) -> AuditCounters {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         AuditCounters {
@@ -153,10 +161,11 @@ impl Audit {
             lost: count(&self.shared.refused) + count(&self.shared.dropped) + count(&self.shared.withheld),
             withheld: count(&self.shared.withheld),
             used_percent: count(&self.shared.used_percent),
+            is_failing: self.shared.is_failing.load(Ordering::Relaxed),
         }
     }
 
-    /// Ends the writer once it has done all that was queued before; what comes later is lost.
+    /// Ends the writer after all work queued before; later records are lost.
     pub async fn close(&self) {
         if let Some(queue) = &self.queue {
             // A writer that has ended already needs no telling.
@@ -175,27 +184,28 @@ impl Shared {
             dropped: AtomicU64::new(0),
             withheld: AtomicU64::new(0),
             used_percent: AtomicU64::new(0),
+            is_failing: AtomicBool::new(false),
         }
     }
 }
 
 impl<S: AuditStorage> AuditWriter<S> {
-    /// Keeps the last part of the storage for other records than those of denials. **Units:** percent.
+    /// Reserves the last part of the storage for records other than denials. **Units:** percent.
     pub fn reserve(mut self, percent: u8) -> Self {
         self.reserved_percent = percent;
         self.look_how_full();
         self
     }
 
-    /// Waits for work and takes what there is; `None` once the log is [closed](Audit::close), or every handle dropped,
-    /// and the queue is empty. Nothing is lost when the future is dropped.
+    /// Waits for work and takes all of it; `None` once the log is [closed](Audit::close), or every handle dropped, and
+    /// the queue is empty. Nothing is lost when the future is dropped.
     pub async fn batch(&mut self) -> Option<AuditBatch> {
         let mut work = Vec::new();
         let count = self.queue.recv_many(&mut work, GROUP_MAX).await;
         (count > 0).then_some(AuditBatch(work))
     }
 
-    /// Does the work in its order; records that stand together are written together.
+    /// Does the work in order; adjacent records are written together.
     pub fn commit(&mut self, batch: AuditBatch) {
         let mut records = Vec::new();
         for work in batch.0 {
@@ -262,14 +272,14 @@ impl<S: AuditStorage> AuditWriter<S> {
                 self.shared.written.fetch_add(canonical.len() as u64, Ordering::Relaxed);
                 self.untold = 0;
                 self.look_how_full();
-                if std::mem::take(&mut self.is_failing) {
+                if self.shared.is_failing.swap(false, Ordering::Relaxed) {
                     tracing::info!("the audit log can be written again");
                 }
             }
             Err(error) => {
                 self.shared.refused.fetch_add(count, Ordering::Relaxed);
                 self.untold += count;
-                if !std::mem::replace(&mut self.is_failing, true) {
+                if !self.shared.is_failing.swap(true, Ordering::Relaxed) {
                     tracing::error!(%error, "audit records are lost: the audit log cannot be written");
                 }
             }

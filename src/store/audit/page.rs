@@ -1,4 +1,4 @@
-//! A storage and a question in; one page of entries, or one step of pruning, out. Each costs a bounded amount of work.
+//! Reads one page of entries, or makes one step of pruning. Each costs a bounded amount of work.
 
 use std::str::FromStr as _;
 
@@ -7,20 +7,20 @@ use serde_json::Value;
 use super::chain::{Entry, Head};
 use super::{AuditStorage, Kind, Record, StoreError};
 
-/// A question for entries.
+/// A query for entries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Query {
-    /// Only entries behind this place; 0 for all.
+    /// Only entries after this place; 0 for all.
     pub after: u64,
     /// Most entries on the page.
     pub rows_max: usize,
-    /// Bytes after which a page ends, behind its first entry at the earliest.
+    /// Bytes after which a page ends; it has at least one entry.
     pub bytes_max: usize,
-    /// Which entries; without one every entry, tombstones too.
+    /// The filter; without one every entry, including tombstones.
     pub filter: Option<Filter>,
 }
 
-/// Which records: those that fit everything that is said. A tombstone fits none.
+/// Selects the records that match all fields. A tombstone matches none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
     /// Of this kind.
@@ -36,9 +36,9 @@ pub struct Filter {
 /// Entries, in their order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Page {
-    /// The entries that fit.
+    /// The matching entries.
     pub entries: Vec<Entry>,
-    /// Where the next page begins; none when there is nothing behind this one.
+    /// Where the next page begins; none after the last page.
     pub next: Option<u64>,
     /// The end of the chain when the page was read.
     pub head: Head,
@@ -49,11 +49,11 @@ pub struct Page {
 pub struct Pruned {
     /// Records that are tombstones from here on.
     pub records: u64,
-    /// Where the next step begins; none when nothing is left to look at.
+    /// Where the next step begins; none after the last step.
     pub next: Option<u64>,
 }
 
-/// One page of `storage`. A page may be empty and still not the last one: it looks at a bounded number of entries.
+/// One page of `storage`. A page may be empty without being the last: it examines a bounded number of entries.
 ///
 /// **Errors:** the storage cannot be read.
 pub fn page(storage: &mut impl AuditStorage, query: &Query) -> Result<Page, StoreError> {
@@ -87,8 +87,8 @@ pub fn page(storage: &mut impl AuditStorage, query: &Query) -> Result<Page, Stor
     Ok(page)
 }
 
-/// Empties records behind the place `after` that are older than `before_ms`, and appends a record that names them. Records
-/// of earlier prunings stay, since they are what tombstones are verified by.
+/// Empties records after the place `after` that are older than `before_ms`, and appends a record that names them.
+/// Records of earlier prunings stay, because tombstones are verified by them.
 ///
 /// **Units:** milliseconds since the Unix epoch. **Errors:** the storage cannot be read or written.
 pub fn prune(
@@ -132,7 +132,7 @@ pub fn prune(
 }
 
 impl Filter {
-    /// Whether an entry fits.
+    /// Whether an entry matches.
     pub fn fits(&self, entry: &Entry) -> bool {
         let Some(record) = entry.record.as_deref().and_then(fields) else { return false };
         let text = |key: &str| record[key].as_str();

@@ -1,7 +1,7 @@
-//! Opens an audit log: a place in; a storage that always works out, whatever file is at that place.
+//! Opens an audit log: a working storage for every place, whatever file is there.
 //!
-//! Calls matter more than their account: a sidecar starts with a damaged audit log too. The damaged file is moved aside
-//! as it is, and a new chain begins with a record that says so. Any other fault is met by trying again with each write.
+//! Calls matter more than their account, so a sidecar also starts with a damaged audit log. The damaged file is moved
+//! aside unchanged, and a new chain begins with a record that says so. After any other fault, each write tries again.
 
 use std::fs;
 use std::io;
@@ -19,9 +19,9 @@ use super::{AuditFile, AuditStorage, Kind, Record};
 pub struct AuditOptions {
     /// Its file.
     pub file: PathBuf,
-    /// Whose records they are.
+    /// The tenant in the records.
     pub tenant: String,
-    /// Largest size of the file; what does not fit is lost, and counted. **Units:** bytes.
+    /// Largest size of the file; records that do not fit are lost and counted. **Units:** bytes.
     pub file_bytes_max: u64,
 }
 
@@ -30,15 +30,15 @@ pub struct AuditOptions {
 pub struct AuditPlace {
     options: AuditOptions,
     open: Option<AuditFile>,
-    /// What was found wrong while it was written: the file is replaced before it is written again.
+    /// The damage found while writing: the file is replaced before the next write.
     damage: Option<StoreError>,
-    /// The latest moment that is known. **Units:** milliseconds since the Unix epoch.
+    /// The latest known time. **Units:** milliseconds since the Unix epoch.
     now_ms: u64,
 }
 
 impl AuditPlace {
-    /// The log at this place at `now_ms`: opened, made, or begun anew. If none of this can be done it is tried again when
-    /// there is something to write, and until then the log says why.
+    /// Opens, makes or replaces the log at this place at `now_ms`. If all of this fails, each write tries again, and
+    /// the log says why.
     pub fn open(options: AuditOptions, now_ms: u64) -> Self {
         let mut place = Self { options, open: None, damage: None, now_ms };
         if let Err(error) = place.file() {

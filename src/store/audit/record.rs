@@ -10,7 +10,7 @@ use capd_proto::message::SchemaSide;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-/// One thing to be accounted for.
+/// One audit record.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Record {
     #[serde(skip)]
@@ -28,34 +28,34 @@ struct Violation {
     message: String,
 }
 
-/// What a record is about.
+/// The kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// Params or a result that do not fit their schema.
     SchemaViolation,
-    /// What a provider declares is not what its caller was built against.
+    /// A provider's declaration is not the one its caller was built against.
     Drift,
     /// A message that its sender may not send: 3001.
     Denied,
-    /// An answer to a call that has one, or to none.
+    /// A second answer to a call, or an answer to an unknown call.
     DuplicateResult,
-    /// An answer that came after the call had ended without it.
+    /// An answer after its call had ended.
     LateResult,
     /// A sender that is not its link's principal.
     BindingMismatch,
     /// A call whose outcome nobody knows.
     Interrupted,
-    /// A provider's result that its caller did not get, since it does not fit its schema.
+    /// A provider's result that was withheld because it does not fit its schema.
     RawResult,
     /// Records that could not be written.
     Lost,
     /// Records that were removed because of their age.
     Pruned,
-    /// The chain begins anew, since the file that was there could not be used.
+    /// A new chain, because the earlier file could not be used.
     Replaced,
 }
 
-/// One thing that two contracts disagree in.
+/// One disagreement of two contracts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
     /// The side of the capability.
@@ -64,12 +64,12 @@ pub struct Finding {
     pub path: String,
     /// The schema rule that was broken.
     pub rule: String,
-    /// A value that one side takes and the other does not, if one is known.
+    /// A value that one side accepts and the other does not, if known.
     pub witness: Option<Value>,
 }
 
 impl Kind {
-    /// All there are, the protocol's first and the log's own behind them.
+    /// Every kind, the protocol's first.
     pub const ALL: [Self; 11] = [
         Self::SchemaViolation,
         Self::Drift,
@@ -84,7 +84,7 @@ impl Kind {
         Self::Replaced,
     ];
 
-    /// The kind as it stands in a record.
+    /// The kind as written in a record.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::SchemaViolation => "capability_schema_violation",
@@ -122,8 +122,8 @@ impl Record {
         Self { ts_ms, fields, violations: Vec::new() }
     }
 
-    /// Params or a result that do not fit: one record for an envelope, with all that is wrong in it, each a pointer and
-    /// a message. **Source:** seed 000, "Auditing".
+    /// Params or a result that do not fit: one record per envelope, with all violations, each a pointer and a message.
+    /// **Source:** seed 000, "Auditing".
     pub fn schema_violation<'a>(
         ts_ms: u64,
         side: SchemaSide,
@@ -135,8 +135,8 @@ impl Record {
         Self { violations: violations.map(violation).collect(), ..record }
     }
 
-    /// Contracts that disagree, with everything found; `code` is what the call was refused with. Of the findings the
-    /// first 64 are kept, and of a witness whose JSON is larger than 4 KiB its length.
+    /// Contracts that disagree, with all findings; `code` is the code of the refusal. The record keeps the first 64
+    /// findings, and only the length of a witness whose JSON exceeds 4 KiB.
     pub fn drift(ts_ms: u64, code: u32, findings: &[Finding]) -> Self {
         let kept: Vec<_> = findings.iter().take(FINDINGS_MAX).map(Finding::to_json).collect();
         Self::new(Kind::Drift, ts_ms).with("code", code).with("findings", kept)
@@ -147,12 +147,12 @@ impl Record {
         self.with("capabilityName", short(name))
     }
 
-    /// The other agent: of a call its caller or its provider's agent, else whoever sent what this is about.
+    /// The other agent: the caller or the provider of a call, otherwise the sender of the message.
     pub fn peer(self, did: &str) -> Self {
         self.with("peerId", short(did))
     }
 
-    /// The id of the invoke, or of the envelope where there is no call.
+    /// The id of the invoke, or of the envelope if there is no call.
     pub fn correlation(self, id: &MessageId) -> Self {
         self.with("correlationId", id.to_string())
     }
@@ -165,7 +165,7 @@ impl Record {
         }
     }
 
-    /// A field of the kind's own. Text that others chose goes through [`short`] first; numbers stay within ±2^53.
+    /// A field specific to the kind. Foreign text must pass [`short`] first; numbers must be within ±2^53.
     pub fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
         self.fields.insert(name.to_owned(), value.into());
         self
@@ -207,7 +207,7 @@ impl Finding {
     }
 }
 
-/// Text of others' making, cut to 1 KiB at a character's boundary, with a mark where it was cut.
+/// Foreign text, cut to 1 KiB at a character boundary, with a mark at the cut.
 pub fn short(text: &str) -> String {
     if text.len() <= TEXT_BYTES_MAX {
         return text.to_owned();

@@ -327,7 +327,7 @@ fn records_that_are_lost_are_counted_and_the_next_one_says_how_many() {
         }
         let batch = writer.batch().await.unwrap();
         writer.commit(batch);
-        assert_eq!(audit.counters(), AuditCounters { lost: 3, ..AuditCounters::default() });
+        assert_eq!(audit.counters(), AuditCounters { lost: 3, is_failing: true, ..AuditCounters::default() });
         writer.storage_mut().refuses = false;
         audit.record(record(4));
         let batch = writer.batch().await.unwrap();

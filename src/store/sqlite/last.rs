@@ -1,11 +1,11 @@
 //! Detects a restored journal: compares the journal of a folder with the one it had last.
 //!
-//! A journal that was put back from a copy is sound in itself, and still it has forgotten calls. What tells is a file that
-//! no copy of the journal's own files replaces: it is written after each commit, into the page cache only, and durably when
+//! A journal restored from a copy is intact, but it has forgotten calls. A separate file reveals this, because no copy
+//! of the journal's own files replaces it. capd writes it after each commit, into the page cache only, and durably when
 //! the journal is opened. After a power cut it may be behind the journal, never ahead of it.
 //!
-//! **Shape:** `"capdlast"`, the journal's id, the number of its last commit (`u64`, little-endian), the first eight bytes
-//! of the SHA-256 of all three.
+//! **Shape:** `"capdlast"`, the journal's id, the number of its last commit (`u64`, little-endian), the first eight
+//! bytes of the SHA-256 of all three.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};

@@ -1,9 +1,8 @@
-//! The number of the last acknowledged commit in, and after a crash out: what tells a journal that lost its tail from
-//! one that never had it.
+//! Records the number of the last acknowledged commit, to detect a journal that lost its tail.
 //!
-//! SQLite takes a damaged frame of its log for the end of the log, and silently drops what follows. The mark is
-//! written after each commit and before its outcomes are handed out, into the page cache only: it outlives `kill -9`,
-//! and after a power cut it may be behind the log, never ahead of it.
+//! SQLite takes a damaged frame of its log for the end of the log, and silently drops the rest. The mark is written
+//! after each commit and before its outcomes are reported, into the page cache only. It survives `kill -9`; after a
+//! power cut it may be behind the log, never ahead of it.
 //!
 //! **Shape:** `"capdmark"`, the number (`u64`, little-endian), the first eight bytes of the SHA-256 of both.
 

@@ -1,6 +1,6 @@
-//! A folder in, a checked and writable journal out, or the reason why not.
+//! Opens the journal of a folder, checked and writable, or explains why not.
 //!
-//! Nothing is written before everything is checked: a journal that is refused is left as it was found.
+//! Nothing is written before everything is checked: a refused journal stays as it was.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -32,11 +32,11 @@ pub(super) struct Files {
 }
 
 impl Sqlite {
-    /// Opens the journal in `folder`, or makes one when there is none.
+    /// Opens the journal in `folder`, or makes one if there is none.
     ///
     /// It reads and checks the whole file: the pages' shape, the schema, every row's checksum, the rows' numbers
-    /// against the totals, the totals against the mark. A mark that is missing or damaged alone is written anew. One that
-    /// is not what was here last gets a new id: it has forgotten calls.
+    /// against the totals, the totals against the mark. If only the mark is missing or damaged, it is written again. A
+    /// journal that is not the last one of this folder gets a new id: it has forgotten calls.
     ///
     /// **Errors:** every kind but [`Missing`](StoreErrorKind::Missing), [`Conflict`](StoreErrorKind::Conflict) and
     /// [`Closed`](StoreErrorKind::Closed).

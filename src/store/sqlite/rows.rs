@@ -1,6 +1,6 @@
-//! Rows and what they say in, checksums out; rows of a file in, checked ones out.
+//! Computes and verifies the checksums of rows.
 //!
-//! SQLite checks the shape of its pages but not their content, so each row carries a checksum over its table, its
+//! SQLite checks the structure of its pages but not their content, so each row has a checksum over its table, its
 //! number and all its columns.
 
 use rusqlite::{Connection, Row as SqlRow};

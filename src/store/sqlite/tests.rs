@@ -1,4 +1,4 @@
-//! One journal in a folder of its own: what it keeps, what it refuses to open, and what it does while it cannot write.
+//! Tests one journal in its own folder: what it keeps, what it refuses to open, and what it does while it cannot write.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};

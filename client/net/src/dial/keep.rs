@@ -1,4 +1,4 @@
-//! A peer's DID and addresses in, a link kept up out: tried in order, again after growing pauses, until shutdown.
+//! Keeps a link to a peer up: tries its addresses in order, with growing pauses, until shutdown.
 
 use std::io;
 use std::net::SocketAddr;
@@ -29,7 +29,7 @@ impl ConnectError {
     }
 }
 
-/// Opens a link to `peer` at `address`; every address its name stands for is tried.
+/// Opens a link to `peer` at `address`; every address of its name is tried.
 ///
 /// **Errors:** [`ConnectError`] of the last try.
 pub async fn connect(
@@ -57,7 +57,7 @@ pub async fn connect(
     Err(last)
 }
 
-/// A peer that is dialled, until it is [stopped](Self::stop) or the host shuts down. Letting go of it changes nothing.
+/// A peer that is dialled until it is [stopped](Self::stop) or the host shuts down. Dropping this changes nothing.
 #[derive(Clone)]
 pub struct Dialling(Arc<Shared>);
 
@@ -75,7 +75,7 @@ impl Dialling {
         self.0.renewed.notify_one();
     }
 
-    /// Dials no more. A link that is up stays.
+    /// Stops dialling. An open link stays.
     pub fn stop(&self) {
         self.0.stopped.cancel();
     }
@@ -88,8 +88,8 @@ impl Dialling {
 /// Keeps a link to `peer` up until the host shuts down: dials the addresses in order, and again when the link is lost.
 ///
 /// Pauses start at `redial_delay_min`, double up to `redial_delay_max`, and are shortened at random by up to half. They
-/// start over once a link has lasted as long as the pause that would follow it. The service is told what became of each
-/// round that gave no link.
+/// start over once a link has lasted as long as the pause that would follow it. The service learns the outcome of each
+/// failed round.
 pub fn keep_connected(host: &Arc<Host>, peer: Did, addresses: Vec<Address>) -> Dialling {
     let dialling = Dialling(Arc::new(Shared {
         addresses: Mutex::new(addresses.into()),

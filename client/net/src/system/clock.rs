@@ -1,4 +1,4 @@
-//! Nothing in, the time out: the only place that asks the system for it.
+//! Tells the time: the only place that asks the system for it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,18 +6,20 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// One look at a [`Clock`].
+/// One reading of a [`Clock`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Now {
     /// The time of day. **Units:** milliseconds since 1970-01-01T00:00Z.
     pub wall_ms: u64,
     /// The time since the clock was started. **Units:** milliseconds.
     pub monotonic_ms: u64,
+    /// The same. **Units:** microseconds.
+    pub monotonic_us: u64,
 }
 
 impl Now {
-    /// When, by the clock's monotonic time, something ends that may take `time_ms` and is good until `expires_at_ms` of the
-    /// day. **Units:** milliseconds.
+    /// The monotonic time at which something ends that may take `time_ms` and expires at `expires_at_ms` of the day.
+    /// **Units:** milliseconds.
     pub fn deadline_ms(self, expires_at_ms: u64, time_ms: u64) -> u64 {
         let left_ms = expires_at_ms.saturating_sub(self.wall_ms);
         self.monotonic_ms.saturating_add(time_ms.min(left_ms))
@@ -38,14 +40,20 @@ impl Clock {
         Self { start: Instant::now(), wall: None }
     }
 
-    /// A clock whose monotonic time starts here, with a time of day that somebody else sets.
+    /// A clock whose monotonic time starts here, with a time of day that `wall` sets.
     pub fn set_by(wall: WallClock) -> Self {
         Self { start: Instant::now(), wall: Some(wall) }
     }
 
-    /// Both times. Each costs a look at the system's clock, so what happens in one turn has one time.
+    /// Both times. Reading the system's clock costs time, so everything in one turn shares one reading.
     pub fn now(&self) -> Now {
-        Now { wall_ms: self.wall_ms(), monotonic_ms: self.monotonic_ms() }
+        let monotonic_us = self.monotonic_us();
+        Now { wall_ms: self.wall_ms(), monotonic_ms: monotonic_us / 1_000, monotonic_us }
+    }
+
+    /// Monotonic time since the clock was started. **Units:** microseconds.
+    pub fn monotonic_us(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_micros()).unwrap_or(u64::MAX)
     }
 
     /// Monotonic time since the clock was started. **Units:** milliseconds.
@@ -53,7 +61,7 @@ impl Clock {
         milliseconds(self.start.elapsed())
     }
 
-    /// The moment a monotonic time stands for. **Units:** milliseconds.
+    /// The moment of a monotonic time. **Units:** milliseconds.
     pub fn moment(&self, monotonic_ms: u64) -> Instant {
         self.start + Duration::from_millis(monotonic_ms)
     }

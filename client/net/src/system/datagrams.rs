@@ -1,6 +1,6 @@
-//! A UDP socket in, what quinn sends and receives on it out, with no more system calls and wake-ups than that takes.
+//! Sends and receives quinn's datagrams on a UDP socket, with as few system calls and wake-ups as possible.
 //!
-//! quinn's own socket is watched for writing too, and is asked for more datagrams until it has none.
+//! quinn's own socket is also watched for writing, and is asked for datagrams until it has none.
 
 use std::io::{self, IoSliceMut};
 use std::net::{SocketAddr, UdpSocket};

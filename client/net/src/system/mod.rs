@@ -1,7 +1,7 @@
-//! Nothing in; time, randomness, keys, threads, tasks and sockets out: all that a process takes from the machine under it.
+//! Provides everything that a process takes from its machine: time, randomness, keys, threads, tasks and sockets.
 //!
-//! A sidecar and an agent's client each hold one [`System`]. The binaries use [`System::real`]. A simulation puts its
-//! own parts in their places, and the rest of the code is none the wiser.
+//! A sidecar and an agent's client each hold one [`System`]. The binaries use [`System::real`]. A simulation
+//! substitutes its own parts, and the rest of the code does not notice.
 
 mod clock;
 #[cfg(feature = "peer")]
@@ -26,18 +26,18 @@ pub(crate) use datagrams::DATAGRAM_BYTES_MAX;
 pub use random::Random;
 pub(crate) use readiness::{Descriptor, WhenWritable, watch};
 pub use runtime::runtime;
-pub use tasks::{Spawn, Task, Tasks};
+pub use tasks::{Spawn, Task, Tasks, Work};
 #[cfg(feature = "peer")]
 pub use udp::{Network, Udp};
 
-/// The machine as one process meets it. Clones share their parts.
+/// The machine as one process sees it. Clones share their parts.
 #[derive(Clone)]
 pub struct System {
-    /// What time it is.
+    /// The time.
     pub clock: Clock,
-    /// Ids, keys of the moment, and jitter.
+    /// Ids, ephemeral keys, and jitter.
     pub random: Random,
-    /// What TLS encrypts with, and where its handshakes draw their keys.
+    /// The cryptography of TLS, and the source of its handshake keys.
     #[cfg(feature = "peer")]
     pub crypto: Arc<CryptoProvider>,
     /// Where tasks run.

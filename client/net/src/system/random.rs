@@ -1,11 +1,11 @@
-//! Nothing in, bytes that nobody can guess out; or, from a seed, bytes that anybody can draw again.
+//! Draws random bytes that nobody can predict, or from a seed bytes that can be drawn again.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Where a process draws ids, short-lived keys and jitter. Clones draw from one source.
+/// The source of a process's ids, ephemeral keys and jitter. Clones draw from one source.
 ///
-/// An identity's key never comes from here: it is the system's, always.
+/// An identity's key never comes from here: it always comes from the system.
 #[derive(Clone)]
 pub struct Random(Source);
 
@@ -47,12 +47,12 @@ impl Random {
         Self(Source::System(Arc::new(Mutex::new(Reserve { bytes: [0; RESERVE_BYTES], left: 0 }))))
     }
 
-    /// The same bytes for the same seed, for simulations: whoever knows the seed knows every byte.
+    /// The same bytes for the same seed, for simulations: the seed reveals every byte.
     pub fn seeded(seed: u64) -> Self {
         Self(Source::Seeded(Arc::new(Mutex::new(seed))))
     }
 
-    /// Fresh bytes. **Errors:** the system has none.
+    /// Fresh bytes. **Errors:** the system has no randomness.
     pub fn bytes<const N: usize>(&self) -> Result<[u8; N], getrandom::Error> {
         let mut bytes = [0; N];
         match &self.0 {
@@ -72,7 +72,7 @@ impl Random {
         Ok(bytes)
     }
 
-    /// A fresh number, all of them alike. **Errors:** the system has none.
+    /// A fresh number, uniformly distributed. **Errors:** the system has none.
     pub fn u32(&self) -> Result<u32, getrandom::Error> {
         self.bytes().map(u32::from_be_bytes)
     }

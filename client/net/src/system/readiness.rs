@@ -1,8 +1,8 @@
-//! A socket that is full in, the moment it takes bytes again out.
+//! Waits until a full socket accepts bytes again.
 //!
-//! A socket that is watched for writing wakes its task whenever bytes that it sent have been taken, which is mostly news to
-//! nobody: a datagram on loopback at once, a message on a unix socket when its reader has it. So our sockets are watched for
-//! reading, and for writing only while they are full.
+//! A socket that is watched for writing wakes its task whenever sent bytes were read: for a datagram on loopback at
+//! once, for a message on a unix socket when its reader has it. Nearly always nobody needs that wake-up. So these
+//! sockets are watched for reading, and for writing only while they are full.
 
 use std::io;
 use std::net::{TcpStream, UdpSocket};

@@ -1,7 +1,7 @@
-//! How long to look for work before sleep in; out, a runtime of one thread that does.
+//! Builds a runtime of one thread that polls for work for a while before it sleeps.
 //!
-//! To wake a thread on an idle core takes longer than most stages of a call, so a sidecar that is called often is better
-//! off awake. It looks no longer where others want the core, and hardly at all once looks find nothing ([`Idling`]).
+//! To wake a thread on an idle core takes longer than most stages of a call, so a busy sidecar is faster awake. It
+//! stops polling when other processes want the core, and backs off when polls find nothing ([`Idling`]).
 
 use std::io;
 use std::pin::Pin;
@@ -14,7 +14,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::time::Instant;
 
 /// A runtime of one thread: a call's stages run back to back without waking another core (docs/concepts.md). Before it
-/// sleeps, it looks for `busy_poll` whether there is more to do; not at all for zero, or with less than two cores.
+/// sleeps, it polls for more work for `busy_poll`; it does not poll for zero, or on fewer than two cores.
 ///
 /// # Errors
 /// The system gives no more descriptors.

@@ -1,29 +1,52 @@
-//! Futures in, running tasks out, counted so that a shutdown can wait for them.
+//! Runs futures as tasks, counted so that a shutdown can wait for them.
 
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use tokio::sync::{Semaphore, oneshot};
 use tokio_util::task::TaskTracker;
 
 use crate::fault::Faults;
 
-/// A task on its way to whatever runs it.
+/// A task for a [`Spawn`] to run.
 pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Work on its way to whatever does it.
+pub type Work = Box<dyn FnOnce() + Send>;
 
 /// Runs tasks in tokio's place: a simulation can stop all tasks of one process at once.
 pub trait Spawn: Send + Sync + 'static {
     /// Runs `task` to its end, or drops it.
     fn spawn(&self, task: Task);
+
+    /// Does work that would hold up links, or drops it. Done in place, everything happens in one order.
+    fn compute(&self, work: Work) {
+        work();
+    }
 }
 
 /// A group of tasks. Clones are the same group.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct Tasks {
     tracker: TaskTracker,
     /// `None` is tokio's own.
     spawner: Option<Arc<dyn Spawn>>,
+    /// As much work is done at once as there are cores: more would only take them from the links' thread.
+    places: Arc<Semaphore>,
     faults: Faults,
+}
+
+impl Default for Tasks {
+    fn default() -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        Self {
+            tracker: TaskTracker::new(),
+            spawner: None,
+            places: Arc::new(Semaphore::new(cores.max(PLACES_MIN))),
+            faults: Faults::default(),
+        }
+    }
 }
 
 impl Tasks {
@@ -37,17 +60,17 @@ impl Tasks {
         Self { spawner: Some(spawner), ..Self::default() }
     }
 
-    /// An empty group whose tasks run where this one's do, and whose panics are this one's too.
+    /// An empty group that runs its tasks as this one does, and shares its panics.
     pub fn group(&self) -> Self {
-        Self { tracker: TaskTracker::new(), spawner: self.spawner.clone(), faults: self.faults.clone() }
+        Self { tracker: TaskTracker::new(), ..self.clone() }
     }
 
-    /// The panics of its tasks; a spawner sees to those of its own.
+    /// The panics of its tasks; a spawner handles those of its own tasks.
     pub fn faults(&self) -> &Faults {
         &self.faults
     }
 
-    /// Starts a task; what it gives at its end is dropped, and its panic is [reported](Self::faults).
+    /// Starts a task; its output is dropped, and its panic is [reported](Self::faults).
     pub fn spawn<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) {
         let work = self.tracker.track_future(work);
         match &self.spawner {
@@ -57,15 +80,27 @@ impl Tasks {
         }
     }
 
-    /// Does work that takes long enough to hold up links: on a thread of its own, or in place where a spawner runs the
-    /// tasks, so that everything happens in one order. `None` when it panicked, which is reported as a task's panic is.
+    /// Runs work that would delay links: on another thread, first come, first served, or wherever a spawner that runs the
+    /// tasks puts it. `None` if it panicked, which is reported like a task's panic.
     pub async fn compute<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-        match &self.spawner {
-            None => {
-                let faults = self.faults.clone();
-                tokio::task::spawn_blocking(move || faults.catch(work)).await.ok().flatten()
-            }
-            Some(_) => Some(work()),
+        let Some(spawner) = &self.spawner else {
+            let place = Arc::clone(&self.places).acquire_owned().await;
+            let faults = self.faults.clone();
+            let work = move || {
+                let done = faults.catch(work);
+                // Whoever asked may be gone by now; the place is taken until the work is done.
+                drop(place);
+                done
+            };
+            return tokio::task::spawn_blocking(work).await.ok().flatten();
+        };
+        let (done, mut told) = oneshot::channel();
+        // Nobody may wait for it any more.
+        spawner.compute(Box::new(move || drop(done.send(work()))));
+        match told.try_recv() {
+            // Done in place: nothing else has its turn in between.
+            Ok(done) => Some(done),
+            Err(_) => told.await.ok(),
         }
     }
 
@@ -85,6 +120,9 @@ impl fmt::Debug for Tasks {
         f.debug_struct("Tasks").field("running", &self.tracker.len()).finish_non_exhaustive()
     }
 }
+
+/// Places for work on a machine with fewer cores: one piece that takes long keeps no other waiting.
+const PLACES_MIN: usize = 2;
 
 #[cfg(test)]
 mod tests {
@@ -123,6 +161,35 @@ mod tests {
         let there = || std::thread::current().id();
         assert_eq!(Tasks::run_by(Arc::new(Shelf::default())).compute(there).await, Some(here));
         assert_ne!(Tasks::new().compute(there).await, Some(here));
+    }
+
+    #[tokio::test]
+    async fn no_more_work_is_done_at_once_than_there_are_places() {
+        let tasks = Tasks::new();
+        let places = tasks.places.available_permits();
+        let (gate, is_open) = std::sync::mpsc::channel::<()>();
+        let is_open = Arc::new(Mutex::new(is_open));
+        let (began, mut begins) = tokio::sync::mpsc::channel(places + 1);
+        for number in 0..=places {
+            let (is_open, began, work) = (Arc::clone(&is_open), began.clone(), tasks.group());
+            tasks.spawn(async move {
+                work.compute(move || {
+                    began.blocking_send(number).unwrap();
+                    is_open.lock().unwrap().recv().unwrap();
+                })
+                .await
+            });
+        }
+        for number in 0..places {
+            assert!(begins.recv().await.is_some(), "{number}");
+        }
+        tokio::task::yield_now().await;
+        assert!(begins.try_recv().is_err() && tasks.places.available_permits() == 0, "the last one waits");
+        gate.send(()).unwrap();
+        assert_eq!(begins.recv().await, Some(places), "first come, first served");
+        (0..places).for_each(|_| gate.send(()).unwrap());
+        tasks.close();
+        tasks.wait().await;
     }
 
     #[tokio::test]

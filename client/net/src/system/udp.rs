@@ -1,4 +1,4 @@
-//! An address in, a QUIC endpoint on a UDP socket out.
+//! Makes a QUIC endpoint on a UDP socket.
 
 use std::fmt;
 use std::io;
@@ -10,7 +10,7 @@ use socket2::SockRef;
 
 use super::datagrams::Datagrams;
 
-/// Sockets in the system's place, and what drives the endpoints on them.
+/// Replaces the system's sockets, and drives the endpoints on them.
 pub trait Network: Send + Sync + 'static {
     /// A socket bound to `address`; port 0 is any that is free. **Errors:** the address is taken.
     fn bind(&self, address: SocketAddr) -> io::Result<Arc<dyn AsyncUdpSocket>>;
@@ -19,7 +19,7 @@ pub trait Network: Send + Sync + 'static {
     fn runtime(&self) -> Arc<dyn Runtime>;
 }
 
-/// Where QUIC's sockets come from.
+/// The source of QUIC's sockets.
 #[derive(Clone, Default)]
 pub struct Udp(Option<Arc<dyn Network>>);
 

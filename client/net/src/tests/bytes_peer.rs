@@ -1,4 +1,4 @@
-//! A peer that writes bytes by hand over a unix socket, well or badly.
+//! Provides a peer that writes valid or invalid bytes by hand over a unix socket.
 
 use std::path::{Path, PathBuf};
 use std::pin::Pin;

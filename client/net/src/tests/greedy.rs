@@ -1,4 +1,4 @@
-//! Peers that take more than their share: of handshakes, places, streams, and room for unfinished messages.
+//! Tests peers that take more than their share of handshakes, connections, streams, and memory for unfinished messages.
 
 use capd_proto::frame::FrameType;
 use quinn::crypto::rustls::QuicClientConfig;

@@ -1,4 +1,4 @@
-//! What stops a peer that is slow, silent, or too many.
+//! Tests the limits that stop slow, silent and too many peers.
 
 use bytes::Bytes;
 use capd_proto::code::Code;

@@ -1,4 +1,4 @@
-//! What a link does between two ends, alike on every transport.
+//! Tests what a link does between two ends, on every transport.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};

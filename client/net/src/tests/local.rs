@@ -1,4 +1,4 @@
-//! The unix socket's file: its mode, its life, and what stands in its place.
+//! Tests the unix socket's file: its mode, its lifetime, and files in its place.
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 

@@ -1,4 +1,4 @@
-//! Peers that hold a good key and misuse the link: HELLO over TLS, and exchange streams over QUIC.
+//! Tests peers that hold a valid key and misuse the link: HELLO over TLS, and exchange streams over QUIC.
 
 use std::net::SocketAddr;
 

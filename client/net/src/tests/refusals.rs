@@ -1,4 +1,4 @@
-//! Who is not let in: the wrong key, the wrong kind of key, no key, no token.
+//! Tests who is refused: a wrong key, a wrong kind of key, no key, no token.
 
 use std::net::SocketAddr;
 

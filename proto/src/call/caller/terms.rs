@@ -1,4 +1,4 @@
-//! The words of a call on the caller's side: what may happen to it, what is to be done about it, how it may end.
+//! Defines the inputs, outputs and outcomes of a call on the caller's side.
 
 use crate::code::Code;
 
@@ -47,7 +47,8 @@ pub enum Input {
 }
 
 impl Input {
-    /// Whether a pause may begin with it, which is all that [`Caller::handle`](super::Caller::handle) needs randomness for.
+    /// Whether this input may begin a pause, the only case in which [`Caller::handle`](super::Caller::handle) needs
+    /// randomness.
     pub const fn may_pause(&self) -> bool {
         match self {
             Self::Result { error: Some(_), .. } | Self::Error { .. } | Self::LinkLost => true,
@@ -57,18 +58,18 @@ impl Input {
     }
 }
 
-/// What the daemon is to do, in order.
+/// An action for the daemon, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// Send the invoke as soon as there is a link, then say [`Input::Sent`]. Under the id that the generation had
-    /// before; a generation seen for the first time gets a new one.
+    /// Send the invoke as soon as there is a link, then say [`Input::Sent`]. The id is the generation's; a new
+    /// generation gets a new id.
     Send {
         /// Which id.
         generation: Generation,
         /// Which try, from 1.
         attempt: u32,
     },
-    /// Nothing to do until then, for the log. **Units:** milliseconds.
+    /// Nothing to do until then; only for the log. **Units:** milliseconds.
     Pause {
         /// When the next try is made.
         until_ms: u64,
@@ -97,15 +98,15 @@ pub enum Delivery {
     Result,
     /// The ERROR just handled: nothing was executed under the call's id, and nothing will be.
     Error,
-    /// CAP_RESULT error 5902 in the place of the ERROR just handled: an earlier copy may have been executed.
-    /// **Source:** PROTOCOL 8.
+    /// CAP_RESULT error 5902 in place of the ERROR just handled: an earlier copy may have been executed. **Source:**
+    /// PROTOCOL 8.
     Unknown,
-    /// An ERROR of this code that this sidecar makes: no copy left in the call's time.
+    /// An ERROR of this code from this sidecar: no copy left within the call's time.
     Refusal(Code),
-    /// A CAP_RESULT error that this sidecar makes, since nobody else will:
-    /// 5003 when the deadline passes without an answer; 2002 when an idempotent call's links kept breaking; 5902 when
-    /// they did, or the deadline passed between two copies, and whether the call took effect is unknown; 4901 when the
-    /// agent cancelled a call that no executor can be asked about.
+    /// A CAP_RESULT error from this sidecar, because no other answer will come. 5003: the deadline passed without an
+    /// answer. 2002: the links of an idempotent call kept breaking. 5902: they did so, or the deadline passed between
+    /// two copies, and nobody knows whether the call took effect. 4901: the agent cancelled a call, and no executor can
+    /// be asked about it.
     Own(Code),
 }
 
@@ -114,7 +115,7 @@ pub enum Delivery {
 pub struct Time {
     /// No copy leaves at or after this moment: the call's deadline or its `ts + ttl`, whichever is first.
     pub ends_ms: u64,
-    /// How much longer the answer to a copy that left is awaited, so that the executor's own timeout can arrive.
+    /// How long to wait after that for the answer to a sent copy, so that the executor's own timeout can arrive.
     pub grace_ms: u64,
 }
 

@@ -1,6 +1,7 @@
-//! The strict walk over items as most messages have them, each in few steps; any other goes to the plain walk, by itself.
+//! Checks the common items in few steps each, and hands all others to the plain walk.
 //!
-//! Nothing is refused here and nothing is walked again: an array or a map goes on behind an item that the plain walk took.
+//! The quick walk refuses nothing and repeats nothing: an array or a map continues after an item that the plain walk
+//! accepted.
 
 use super::{Checker, Refused, TagPolicy, is_payload_key, is_plain_key, precedes};
 use crate::cbor::checked::Span;
@@ -148,7 +149,7 @@ struct Last {
     at: usize,
     /// Its first eight bytes as a number.
     order: u64,
-    /// Whether each key so far stands behind those before it.
+    /// Whether the keys so far are in ascending order.
     is_ascending: bool,
 }
 

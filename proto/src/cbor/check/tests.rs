@@ -1,4 +1,4 @@
-//! The quick walk is held against the plain one, which takes each item by itself and each byte by itself.
+//! Compares the quick walk with the plain walk, which reads item by item and byte by byte.
 
 use proptest::collection::vec;
 use proptest::prelude::*;

@@ -1,4 +1,4 @@
-//! Range and control operators (RFC 8610 2.2.2.1 and 3.8, RFC 9165).
+//! Compiles range and control operators (RFC 8610 2.2.2.1 and 3.8, RFC 9165).
 
 use cddl::ast::{Operator, RangeCtlOp};
 use cddl::token::ControlOperator;

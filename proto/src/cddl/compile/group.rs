@@ -1,4 +1,4 @@
-//! Groups of the syntax tree in, groups of a program out.
+//! Compiles groups of the syntax tree into groups of a program.
 
 use cddl::ast::{
     GenericArgs, Group as Grammar, GroupEntry, Identifier, MemberKey, Occur, Occurrence, Type, Type2,

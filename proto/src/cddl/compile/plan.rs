@@ -1,7 +1,7 @@
-//! A program's maps in, a table of keys for each map whose shape allows one out.
+//! Plans map checks: a program's maps in, a table of keys for each map whose shape allows one out.
 //!
-//! A table may be used where the order of entries does not matter: text keys that differ, each taken at most once,
-//! then entries without an upper bound. Every other map keeps its group and takes the general matcher.
+//! A table needs entries whose order does not matter: distinct text keys, each used at most once, followed by entries
+//! without an upper bound. Every other map keeps its group and uses the general matcher.
 
 use super::super::CompileError;
 use super::super::program::{

@@ -1,4 +1,4 @@
-//! The names that every CDDL text has without defining them (RFC 8610 appendix D).
+//! Lists the names that every CDDL text has without defining them (RFC 8610 appendix D).
 
 use super::super::program::{Node, Ranges, Scalar};
 

@@ -1,4 +1,4 @@
-//! A program in, what the first pass of a run needs to take most items at their first byte out.
+//! Prepares the first pass of a run, which accepts most items by their first byte.
 
 #![expect(
     clippy::wildcard_enum_match_arm,

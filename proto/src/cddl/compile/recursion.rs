@@ -1,7 +1,7 @@
-//! A program in, the first rule that refers to itself without consuming input out.
+//! Finds the first rule of a program that refers to itself without consuming input.
 //!
-//! A run recurses along references. Data bounds that recursion only where each turn consumes some, so a circle that
-//! consumes nothing must not be compiled.
+//! A run recurses along references. Data bounds that recursion only if each turn consumes some data, so the compiler
+//! refuses a cycle that consumes nothing.
 
 use super::super::CompileError;
 use super::super::program::{Group, GroupId, Node, NodeId, Program};

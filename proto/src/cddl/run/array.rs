@@ -1,4 +1,4 @@
-//! Array elements against a group, in their order.
+//! Matches array elements against a group, in order.
 
 use super::super::program::{Group, GroupId};
 use super::head::{BREAK, Head};

@@ -1,4 +1,4 @@
-//! Bytes and a position in, the head or the end of the item there out.
+//! Finds the head or the end of the item at a position.
 
 use crate::cbor;
 

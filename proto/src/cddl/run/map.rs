@@ -1,7 +1,7 @@
-//! Map members against any group: the general matcher, for choices, groups and keys that are no text.
+//! Matches map members against any group: the general matcher, for choices, groups and keys that are not text.
 //!
-//! Entries take members out of a pool. What is left to match is a chain of frames on the stack, so that an entry which
-//! could take several members can try each against all that follows. The steps of the run bound the tries.
+//! Entries take members out of a pool. The rest of the match is a chain of frames on the stack, so an entry that fits
+//! several members can try each against everything that follows. The step limit of the run bounds the tries.
 
 use std::cell::Cell;
 

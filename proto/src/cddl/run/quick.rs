@@ -1,7 +1,7 @@
-//! The first pass of a run: the same verdict as the nodes give, for fewer steps and without a reason.
+//! Runs the first pass: the same verdict as the nodes, in fewer steps and without a reason.
 //!
-//! What it takes is a match. Whatever else it meets, the second pass decides and explains, so each shortcut here may
-//! hand an item on to the nodes, but must neither take nor refuse what they would not.
+//! The first pass only accepts. The second pass decides and explains everything else, so a shortcut here may leave an
+//! item to the nodes, but must never contradict them.
 
 use super::super::program::{Dispatch, NodeId, QuickKind, Slots, Step, TABLE_REST_MAX, Table, TableId};
 use super::head::{Head, string_end};

@@ -1,4 +1,4 @@
-//! A failed run in, its `Mismatch` out: names, path and words are found only for what is reported.
+//! Describes a failed run as a `Mismatch`; only a reported failure pays for names, path and words.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! Map members against a table of keys: one pass, no backtracking.
+//! Matches map members against a table of keys, in one pass without backtracking.
 
 use super::super::program::{Member, TABLE_KEY_BYTES_MAX, TABLE_REST_MAX, Table, TableId};
 use super::head::{BREAK, Head};

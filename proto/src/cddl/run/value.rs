@@ -1,4 +1,4 @@
-//! Types of one head: numbers, simple values, strings, and the controls that narrow them.
+//! Matches types of one head: numbers, simple values, strings, and the controls that narrow them.
 
 use std::cmp::Ordering;
 

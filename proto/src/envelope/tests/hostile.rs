@@ -1,4 +1,4 @@
-//! Bytes that are refused: the code, the offset, and the id that the ERROR answers.
+//! Tests bytes that are refused: the code, the offset, and the id in the ERROR.
 
 use super::*;
 use crate::cbor::ErrorKind;

@@ -1,4 +1,4 @@
-//! Random drafts and random damage.
+//! Tests random drafts and random damage.
 
 use ciborium::Value;
 use proptest::prelude::*;

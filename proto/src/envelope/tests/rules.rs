@@ -1,4 +1,4 @@
-//! The rules of PROTOCOL 5 that a well-formed envelope meets or breaks.
+//! Tests the rules of PROTOCOL 5 that a well-formed envelope keeps or breaks.
 
 use super::*;
 

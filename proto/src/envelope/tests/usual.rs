@@ -1,4 +1,4 @@
-//! The one pass over a usual envelope, held against the reading of any.
+//! Compares the single pass over a usual envelope with the general decoder.
 
 use super::*;
 use crate::envelope::{decode, usual};

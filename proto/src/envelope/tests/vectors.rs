@@ -1,4 +1,4 @@
-//! The published byte vectors: sign, verify, encode, decode, decrypt.
+//! Tests the published byte vectors: sign, verify, encode, decode, decrypt.
 
 use serde_json::Value;
 

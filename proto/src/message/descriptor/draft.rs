@@ -1,4 +1,4 @@
-//! What a provider declares in, a deterministic descriptor out.
+//! Builds a deterministic descriptor from a provider's declaration.
 
 use super::{Descriptor, RateLimit, RetryPolicy};
 use crate::{
@@ -9,7 +9,7 @@ use crate::{
     },
 };
 
-/// The parts of a descriptor that a provider declares; what is empty or `None` is left out.
+/// The parts of a descriptor that a provider declares; empty parts and `None` are omitted.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "the fields are those of Descriptor")]
 pub struct DescriptorDraft {
@@ -35,12 +35,12 @@ pub struct DescriptorDraft {
     pub retry_policy: Option<RetryPolicy>,
     pub static_hash: Option<[u8; 32]>,
     pub lineage: Option<[u8; 32]>,
-    /// One CBOR item: whose validators check the sides without a schema.
+    /// One CBOR item: the vendors whose validators check the sides without a schema.
     pub validators: Option<Vec<u8>>,
 }
 
 impl DescriptorDraft {
-    /// A descriptor of which only the id is known.
+    /// A descriptor with an id only.
     pub const fn new(id: CapabilityId) -> Self {
         Self {
             id,

@@ -1,4 +1,4 @@
-//! CAP_QUERY, CAP_DECLARE and CAP_INVOKE: what their shape cannot say.
+//! Tests rules of CAP_QUERY, CAP_DECLARE and CAP_INVOKE that their shape cannot express.
 
 use super::*;
 use crate::capability::{CapabilityId, Version};

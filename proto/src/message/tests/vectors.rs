@@ -1,4 +1,4 @@
-//! Bodies in hex, made by another encoder: the good ones in deterministic form, and one that breaks its shape each.
+//! Tests bodies in hex from another encoder: valid ones in deterministic form, and one that breaks each shape.
 
 use super::super::Type;
 
@@ -191,6 +191,14 @@ pub(super) const GOOD: &[Vector] = &[
          2e646e616d6575636170645f73656e745f62797465735f746f74616c647479706567636f756e7465726773616d706c65 \
          7381a16576616c75651902bc",
         r#"{"op": "metrics", "families": [{"name": "capd_links", "type": "gauge", "help": "Open links.", "…"#,
+    ),
+    (
+        Type::Response,
+        "a2626f70676d6574726963736866616d696c69657381a46468656c706554696d652e646e616d656e636170645f745f73 \
+         65636f6e6473647479706569686973746f6772616d6773616d706c657383a36470617274666275636b65746576616c75 \
+         6502666c6162656c73a1626c6565302e303031a264706172746373756d6576616c7565f93400a2647061727465636f75 \
+         6e746576616c756502",
+        r#"{"op": "metrics", "families": [{"name": "capd_t_seconds", "type": "histogram", "help": "Time.", "…"#,
     ),
     (
         Type::Response,

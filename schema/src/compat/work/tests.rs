@@ -1,4 +1,4 @@
-//! Declarations made to be costly in; outcomes within the count of steps out. No test hangs on the time.
+//! Tests costly declarations: outcomes within the step limit. No test depends on time.
 
 use serde_json::{Map, Value, json};
 

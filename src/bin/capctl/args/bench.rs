@@ -1,4 +1,4 @@
-//! The command line of `bench`.
+//! Defines the command line of `bench`.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The command lines of `diff`, `check` and `matrix`.
+//! Defines the command lines of `diff`, `check` and `matrix`.
 
 use clap::{Args as ArgGroup, ValueEnum};
 

@@ -1,4 +1,4 @@
-//! The command line of `gen`.
+//! Defines the command line of `gen`.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! The command lines of `policy`.
+//! Defines the command lines of `policy`.
 
 use std::path::PathBuf;
 

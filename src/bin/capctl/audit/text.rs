@@ -1,4 +1,4 @@
-//! Records in, a table for people out.
+//! Prints audit records as a table.
 
 use capd::store::audit::Kind;
 use capd::store::audit::chain::Entry;

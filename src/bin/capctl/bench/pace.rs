@@ -1,6 +1,6 @@
-//! A rate in; the moments at which calls are due, each when it has come, out.
+//! Waits for the moments at which calls are due at a rate.
 //!
-//! An async timer counts in milliseconds, which is more than a call takes, so a thread sleeps instead.
+//! An async timer counts in milliseconds, which is longer than a call, so a thread sleeps instead.
 
 use std::num::NonZeroU64;
 use std::thread;

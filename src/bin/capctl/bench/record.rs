@@ -1,4 +1,4 @@
-//! Outcomes and times of calls in; a table or a JSON document out.
+//! Summarizes outcomes and times of calls as a table or a JSON document.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

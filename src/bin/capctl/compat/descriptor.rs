@@ -1,4 +1,5 @@
-//! Descriptors as JSON in: one, several, or what `capctl describe --json` printed; declarations with their schemas out.
+//! Reads descriptors as JSON: one, several, or the output of `capctl describe --json`; declarations with their schemas
+//! out.
 
 use std::path::Path;
 

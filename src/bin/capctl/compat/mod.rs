@@ -1,8 +1,7 @@
-//! `diff`, `check` and `matrix`: declarations of a capability in; who can use whom, why not, and which version a change
-//! needs, out.
+//! Implements `diff`, `check` and `matrix`: declarations of a capability in; who can use whom, why not, and which
+//! version a change needs, out.
 //!
-//! `operand` gets the declarations, `report` says what came of holding two against each other, and the two other rooms
-//! choose which.
+//! `operand` gets the declarations, `report` prints a comparison of two, and the other two files choose the pairs.
 
 mod check;
 mod descriptor;

@@ -1,4 +1,4 @@
-//! Bytes in; the frame, envelope or body that they are, each with its verdict, out.
+//! Decodes bytes as a frame, an envelope or a body, each with its verdict.
 
 use capd_proto::cbor;
 use capd_proto::cddl::Mismatch;

@@ -1,4 +1,4 @@
-//! What is shown of frames, envelopes and bodies, as reviewed text.
+//! Tests the output for frames, envelopes and bodies, as reviewed text.
 
 use capd_proto::envelope::{Draft, Ext, MessageId, Recipients};
 use capd_proto::frame;

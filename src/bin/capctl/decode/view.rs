@@ -1,4 +1,4 @@
-//! Decoded items in; text for people, or JSON, out.
+//! Prints decoded items as text or JSON.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! What the command line names in; agents with the schemas of what they declare out.
+//! Finds the agents that the command line names, with the schemas of their declarations.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

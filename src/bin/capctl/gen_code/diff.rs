@@ -1,4 +1,4 @@
-//! Two texts in; what leads from one to the other, as `diff -u` and `git diff` write it, out.
+//! Prints the difference of two texts, as `diff -u` and `git diff` do.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! A file's text in; the file, whole or not at all, below the one folder that code is generated in.
+//! Writes a file, whole or not at all, below the one folder of generated code.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};

@@ -1,4 +1,5 @@
-//! `policy`: a configuration, a table of cases, or a caller and a capability in; rules, mistakes and decisions out.
+//! Implements `policy`: a configuration, a table of cases, or a caller and a capability in; rules, mistakes and
+//! decisions out.
 
 mod cases;
 mod why;

@@ -1,4 +1,4 @@
-//! Calls that need something on disk before they leave, as reservations see them.
+//! Tests which calls need something on disk before they leave.
 
 use capd_proto::identity::Did;
 use capd_proto::ledger::JournalId;

@@ -1,4 +1,4 @@
-//! The executor's table without a sidecar: who is woken when a call leaves it.
+//! Tests the executor's table without a sidecar: which waiters wake when a call leaves it.
 
 use std::task::Poll;
 use std::time::Duration;
@@ -56,7 +56,7 @@ fn running(key: &CallKey) -> Box<Running> {
         serving: Serving { provider: Arc::new(Idle), others: Candidates::new(), output: None },
         is_deprecated: false,
         signed: false,
-        moments: Moments { expires_at_ms: 60_000, started_ms: 0, deadline_ms: 60_000 },
+        moments: Moments { expires_at_ms: 60_000, started_us: 0, deadline_ms: 60_000 },
     })
 }
 

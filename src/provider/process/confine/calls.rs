@@ -1,7 +1,7 @@
 //! Installs a filter of system calls (seccomp): the permitted kinds of sockets in, a filtered process out.
 //!
-//! A filter sees numbers and no memory, so it cannot tell where `connect` leads: sockets are told apart as they are made,
-//! by their family. Pairs of connected unix sockets stay, because every runtime makes some and they lead nowhere else.
+//! A filter sees numbers and no memory, so it cannot see where `connect` leads. It filters sockets by family when they
+//! are made. Pairs of connected unix sockets stay allowed: every runtime makes some, and they lead nowhere else.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 /// The sockets that a command may open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sockets {
-    /// Of the internet, and netlink, which tells a resolver of interfaces: TCP, UDP.
+    /// TCP and UDP, and netlink, which resolvers need to list interfaces.
     pub internet: bool,
     /// Unix sockets.
     pub unix: bool,

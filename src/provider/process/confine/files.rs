@@ -1,10 +1,10 @@
-//! Folders in, and what must not be reached in them; the places that together hold all the rest, opened, out.
+//! Opens the places that together hold everything in some folders, except what must stay hidden.
 //!
-//! Landlock can only allow, so a folder that holds something hidden is taken apart: each entry that does not lead there is
+//! Landlock can only allow. So a folder that contains something hidden is split: each entry that does not lead there is
 //! a place of its own, and the folders on the way may be listed. New entries of those folders belong to no place.
 //!
-//! A path is resolved before it is compared, and opened without following a link afterwards: a link that leads to what is
-//! hidden reaches nothing, and a link that is put in the way meanwhile does neither.
+//! A path is resolved before it is compared, and then opened without following links. So a link to something hidden
+//! reaches nothing, and neither does a link that is planted meanwhile.
 
 use std::ffi::OsStr;
 use std::io;

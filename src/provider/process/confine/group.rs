@@ -1,8 +1,8 @@
-//! A call in; a group of its processes (cgroup v2) that bounds them together, and ends with all that is left of them, out.
+//! Groups the processes of a call (cgroup v2): bounds them together, and ends all that is left of them.
 //!
-//! A group needs a part of the machine's tree of groups that is ours: one that holds no process but the sidecar, and may be
-//! written. There the sidecar moves into a leaf of its own, because a group that has processes can have no bounded ones
-//! beneath it.
+//! A group needs a part of the machine's tree of groups that capd can write and that contains no process but the
+//! sidecar. The sidecar moves into its own leaf there, because a group with processes cannot have bounded groups below
+//! it.
 
 use std::fs;
 use std::io;
@@ -10,13 +10,13 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Where the groups of calls are made.
+/// Makes the groups of calls.
 #[derive(Debug)]
 pub struct Groups {
     dir: PathBuf,
     bounds: GroupBounds,
     next: AtomicU64,
-    /// Groups of calls that have ended whose processes were still ending.
+    /// Groups of ended calls whose processes were still ending.
     ending: Mutex<Vec<PathBuf>>,
 }
 
@@ -37,7 +37,7 @@ pub struct Group {
 }
 
 impl Groups {
-    /// Groups beneath the sidecar's own. **Errors:** why there can be none, as words for the log.
+    /// Groups beneath the sidecar's own. **Errors:** why there can be none, for the log.
     pub fn here(bounds: GroupBounds) -> Result<Arc<Self>, String> {
         let own =
             fs::read_to_string("/proc/self/cgroup").map_err(|error| format!("/proc/self/cgroup: {error}"))?;
@@ -104,7 +104,7 @@ impl Groups {
 }
 
 impl Group {
-    /// The folder that it is.
+    /// Its folder.
     pub fn dir(&self) -> &Path {
         &self.dir
     }

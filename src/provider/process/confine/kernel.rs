@@ -1,4 +1,4 @@
-//! This machine in; what it keeps commands from, and what not, out.
+//! Reports what this machine's kernel enforces on commands, and what not.
 
 use landlock::{
     Access as _, AccessFs, AccessNet, LandlockStatus, RestrictionStatus, Ruleset, RulesetAttr as _,
@@ -8,7 +8,7 @@ use landlock::{RulesetCreated, RulesetError, RulesetStatus, Scope};
 use super::RULES;
 use super::calls::{self, Sockets};
 
-/// How far this machine keeps a command to its rights, for the log.
+/// How far this machine confines a command to its rights, for the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Enforced {
     landlock: Option<i32>,
@@ -19,7 +19,7 @@ pub struct Enforced {
 }
 
 impl Enforced {
-    /// What the kernel takes of such rules: they are tried on a thread that ends with them.
+    /// Finds what the kernel enforces, by trying the rules on a thread that then ends.
     pub fn here() -> Self {
         let tried = std::thread::Builder::new().spawn(|| {
             let status = |rules: Result<RulesetCreated, RulesetError>| {
@@ -53,7 +53,7 @@ impl Enforced {
         tried.ok().and_then(|thread| thread.join().ok()).unwrap_or(nothing)
     }
 
-    /// What is enforced, and what is not.
+    /// The enforced rights, and the others.
     pub fn told(self) -> (String, String) {
         let parts = [
             ("files", self.files),
@@ -71,7 +71,7 @@ impl Enforced {
         (enforced.join(", "), left.join(", "))
     }
 
-    /// The kernel's means: the ABI of Landlock, and whether it filters system calls.
+    /// The kernel's features: the ABI of Landlock, and whether it filters system calls.
     pub fn kernel(self) -> (String, &'static str) {
         let landlock = self.landlock.map_or_else(|| "none".to_owned(), |abi| format!("ABI {abi}"));
         (landlock, if self.calls { "yes" } else { "no" })

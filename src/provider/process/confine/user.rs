@@ -1,4 +1,4 @@
-//! The name of a user in; the identity that commands take, and no capabilities with it, out.
+//! Finds the identity that commands take by the name of a user, and drops all capabilities.
 
 use std::io;
 use std::path::Path;
@@ -10,17 +10,17 @@ use rustix::thread::{
 };
 use serde::{Deserialize, Serialize};
 
-/// Whom a command runs as.
+/// The user of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct User {
     /// The user's number.
     pub uid: u32,
-    /// The number of its group; it has no further ones.
+    /// The number of its only group.
     pub gid: u32,
 }
 
 impl User {
-    /// The user of this name or number in `/etc/passwd`; a number that is not there has the group of the same number.
+    /// The user of this name or number in `/etc/passwd`; an unlisted number gets the group of the same number.
     ///
     /// **Errors:** the file cannot be read, or has no such name.
     pub fn named(name: &str) -> io::Result<Self> {

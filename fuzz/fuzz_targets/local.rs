@@ -1,0 +1,4 @@
+//! Fuzzes `bodies/local.rs`.
+#![no_main]
+
+capd_fuzz::fuzz_target!("local");
