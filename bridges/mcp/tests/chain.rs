@@ -118,6 +118,10 @@ fn round(mut chain: Chain, key: &str, fault: Fault, pause_us: u64) -> (Chain, Op
 
 /// Holds what a model was told against what happened.
 fn check(said: &Value, runs: usize, about: &str) {
+    if said["error"]["code"] == -32602 {
+        // A bridge that has just been started has not seen a tool whose provider is away.
+        return;
+    }
     let outcome = said["_meta"]["io.capd/outcome"].as_str().unwrap_or_else(|| panic!("{about}: {said}"));
     match outcome {
         "executed" => assert_eq!(runs, 1, "{about}: {said}"),
@@ -151,12 +155,11 @@ fn no_key_runs_twice_whatever_dies_and_the_model_is_told_the_truth() {
                 .entry((fault, said["_meta"]["io.capd/outcome"].as_str().unwrap().to_owned()))
                 .or_default() += 1;
         }
-        if fault != Fault::ServeKilled {
-            // As a client does whose stream broke: the same call with the same key.
-            let id = chain.ask(&key);
-            let again = chain.client.answer(id)["result"].clone();
-            check(&again, chain.runs(&key), &format!("{about}, again"));
-        }
+        // As a client does whose stream broke: the same call with the same key, perhaps through another bridge.
+        let id = chain.ask(&key);
+        let answer = chain.client.answer(id);
+        let again = if answer["error"].is_null() { answer["result"].clone() } else { answer };
+        check(&again, chain.runs(&key), &format!("{about}, again"));
         assert!(chain.runs(&key) <= 1, "{about}: it ran {} times\n{}", chain.runs(&key), chain.script.log());
         if fault == Fault::None {
             assert_eq!(chain.runs(&key), 1, "{about}: without a fault it runs");

@@ -1,6 +1,6 @@
 //! Makes one call for a tool: arguments in; how it ended, told truthfully, out.
 //!
-//! A call whose answer is lost is made again under its id, which runs it at most once, until its recorded result comes or
+//! A call whose answer is lost is made again under its key or its id, which runs it at most once, until its recorded result comes or
 //! patience ends. So what is told as unknown is what no sidecar can tell.
 
 use std::time::Duration;
@@ -45,6 +45,8 @@ impl Ended {
 pub(super) struct Call<'a> {
     pub(super) sidecar: &'a Sidecar,
     pub(super) request: CallRequest,
+    /// Whether its sidecar knows it by a key, and makes it under an id of its own.
+    pub(super) is_keyed: bool,
     /// Whether an earlier copy of it may have run, so that a refusal of this one says nothing about the effect.
     pub(super) may_have_run: bool,
     pub(super) cancelled: &'a CancellationToken,
@@ -90,16 +92,17 @@ impl Call<'_> {
             Err(error @ ClientError::Closed(_)) if self.may_have_run => return Step::Lost(lost(&error)),
             Err(error) => return Step::Ended(self.refused(unsent(&error))),
         };
-        let id = handle.id();
         let is_repeat = std::mem::replace(&mut self.may_have_run, true);
-        self.request = self.request.clone().id(id);
-        self.id = Some(id);
+        if !self.is_keyed {
+            self.request = self.request.clone().id(handle.id());
+            self.id = Some(handle.id());
+        }
         loop {
             let report = tokio::select! {
                 biased;
                 () = self.cancelled.cancelled() => {
                     // The sidecar's answer tells nobody anything: whoever asked no longer listens.
-                    let _ = client.cancel(id).await;
+                    let _ = handle.cancel().await;
                     return Step::Ended(Ended::Cancelled);
                 }
                 report = handle.progress() => report,
@@ -109,6 +112,7 @@ impl Call<'_> {
                 None => break,
             }
         }
+        self.id = handle.call_id().await.or(self.id);
         match handle.outcome().await {
             Ok(answer) => Step::Ended(Ended::Done(Box::new(answer))),
             Err(ClientError::Refused(error)) if is_repeat => Step::Ended(Ended::Unknown(error)),

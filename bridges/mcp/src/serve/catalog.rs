@@ -58,6 +58,8 @@ pub(super) struct Catalog {
     choice: Choice,
     documents: Mutex<HashMap<ContentHash, Option<Value>>>,
     read: tokio::sync::Mutex<Option<Read>>,
+    /// Every tool that was ever listed: a client may call one whose provider is away, or ask again with its key.
+    shown: Mutex<HashMap<String, Arc<Tool>>>,
     changes: watch::Sender<[u8; 32]>,
 }
 
@@ -69,7 +71,13 @@ struct Read {
 impl Catalog {
     pub(super) fn new(choice: Choice) -> Self {
         let changes = watch::Sender::new([0; 32]);
-        Self { choice, documents: Mutex::default(), read: tokio::sync::Mutex::default(), changes }
+        Self {
+            choice,
+            documents: Mutex::default(),
+            read: tokio::sync::Mutex::default(),
+            shown: Mutex::default(),
+            changes,
+        }
     }
 
     /// The tools, as they are or were a moment ago.
@@ -95,7 +103,8 @@ impl Catalog {
             name: name.to_owned(),
             nearest: nearest(name, tools.keys().map(String::as_str)).map(str::to_owned),
         };
-        Ok(tools.get(name).cloned().ok_or_else(unknown))
+        let shown = || self.shown.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned();
+        Ok(tools.get(name).cloned().or_else(shown).ok_or_else(unknown))
     }
 
     /// Tells when the tools have changed. The value is of no meaning.
@@ -126,6 +135,13 @@ impl Catalog {
             let is_first = *known == [0; 32];
             std::mem::replace(known, digest) != digest && !is_first
         });
+        {
+            let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+            if shown.len() > SHOWN_MAX {
+                shown.clear();
+            }
+            shown.extend(tools.iter().map(|(name, tool)| (name.clone(), Arc::clone(tool))));
+        }
         *read = Some(Read { at: Instant::now(), tools: Arc::clone(&tools) });
         Ok(tools)
     }
@@ -269,5 +285,7 @@ const KNOWN_FOR: Duration = Duration::from_secs(10);
 const FOLLOWED_EVERY: Duration = Duration::from_secs(3);
 /// Schema documents that are remembered.
 const DOCUMENTS_MAX: usize = 10_000;
+/// Tools that are remembered although nobody offers them any more.
+const SHOWN_MAX: usize = 20_000;
 /// CAPABILITY_NOT_FOUND.
 const NOT_FOUND: u32 = 4002;

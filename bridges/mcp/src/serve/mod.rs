@@ -1,13 +1,12 @@
 //! Export: requests of an MCP client in; tools that are capabilities, and the results of their calls, out.
 //!
 //! Read in this order: `catalog` makes tools of what the sidecar lists, with the help of `names` and `schema`; `call` makes
-//! one call, under an identity of `keys`; `words` says how it ended; `search` stands in for many tools. [`stdio`] and
+//! one call; `words` says how it ended; `search` stands in for many tools. [`stdio`] and
 //! [`http`] are the two transports.
 
 mod call;
 mod catalog;
 pub mod http;
-mod keys;
 mod names;
 mod schema;
 mod search;
@@ -30,7 +29,6 @@ use crate::sidecar::Sidecar;
 use call::{Call, Ended};
 pub use catalog::Choice;
 use catalog::{Catalog, Tool, Tools};
-use keys::Keys;
 
 /// What a server offers.
 #[derive(Clone, Debug)]
@@ -45,7 +43,6 @@ pub struct ServeOptions {
 pub struct Server {
     sidecar: Arc<Sidecar>,
     catalog: Catalog,
-    keys: Keys,
     search: bool,
     calls: Semaphore,
 }
@@ -66,7 +63,6 @@ impl Server {
         Self {
             sidecar,
             catalog: Catalog::new(options.choice),
-            keys: Keys::default(),
             search: options.search,
             calls: Semaphore::new(CALLS_MAX),
         }
@@ -254,14 +250,16 @@ impl Server {
         if let Some(thread) = &meta.thread {
             request = request.thread_id(thread.clone().into_bytes());
         }
-        let mut may_have_run = false;
+        let is_keyed = meta.key.is_some();
         if let Some(key) = &meta.key {
-            let now_ms = capd_client::net::System::real().clock.wall_ms();
-            let keyed = self.keys.apply(request, key, tool.id.name.as_str(), &params, now_ms);
-            let keyed = keyed.map_err(|error| error.to_string())?;
-            (request, may_have_run) = (keyed.request, keyed.is_repeat);
+            if !(1..=KEY_BYTES_MAX).contains(&key.len()) {
+                return Err(format!("the idempotency key must have 1 to {KEY_BYTES_MAX} bytes"));
+            }
+            // The sidecar keeps it on disk, so that it outlives this process as well.
+            request = request.key(key.as_str());
         }
-        Ok(Call { sidecar: &self.sidecar, request, may_have_run, cancelled: &way.cancelled, id: None })
+        let (sidecar, cancelled) = (&*self.sidecar, &way.cancelled);
+        Ok(Call { sidecar, request, is_keyed, may_have_run: false, cancelled, id: None })
     }
 
     /// A subscription to changes; its answer is its end.
@@ -398,6 +396,8 @@ fn of_client(error: &ClientError) -> RpcError {
 pub const KEY: &str = "io.capd/idempotency-key";
 /// The field of `_meta` that says which turn a call belongs to.
 pub const THREAD: &str = "io.capd/thread-id";
+/// Longest key. **Source:** AGENT-API 3.
+const KEY_BYTES_MAX: usize = 255;
 const LIST_CHANGED: &str = "notifications/tools/list_changed";
 /// Calls in flight at once.
 const CALLS_MAX: usize = 1_024;
