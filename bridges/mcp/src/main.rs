@@ -1,0 +1,344 @@
+//! Runs `capd-mcp`: a command line in; a bridge that works until its streams end, or one clear error and its exit code, out.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io::{self, Write as _};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use capd_client::proto::capability::{CapabilityId, CapabilityPattern};
+use capd_mcp::import::child::{self, Program};
+use capd_mcp::import::lock::Lock;
+use capd_mcp::import::run::{ImportError, ImportOptions, import as run_import};
+use capd_mcp::import::show;
+use capd_mcp::install::{ClientProgram, InstallError};
+use capd_mcp::serve::{Choice, ServeOptions, Server, http, stdio};
+use capd_mcp::sidecar::{Sidecar, SidecarArgs};
+use capd_mcp::{log, text};
+use clap::{Args, Parser, Subcommand};
+use tokio::io::BufReader;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+/// Bridges the Model Context Protocol (MCP) and capd.
+///
+/// Exit codes: 0 done, or stopped on request; 1 could not start or failed while running; 2 a mistake in the command line or
+/// a file.
+#[derive(Parser)]
+#[command(name = "capd-mcp", version, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Offer the capabilities that the sidecar's agent may call as MCP tools.
+    Serve(ServeArgs),
+    /// Run an MCP server, and serve its tools as capabilities of the sidecar's agent.
+    Import(ImportArgs),
+    /// Show which tools are served, and which changes wait for approval.
+    Status(LockArgs),
+    /// Show each change that waits for approval.
+    Diff(LockArgs),
+    /// Approve changes that wait; an import that runs serves them at once.
+    Approve {
+        #[command(flatten)]
+        lock: LockArgs,
+        /// The tools, by their names at the server.
+        #[arg(required_unless_present = "all")]
+        tools: Vec<String>,
+        /// Approve everything that waits.
+        #[arg(long, conflicts_with = "tools")]
+        all: bool,
+    },
+    /// Print the configuration with which a client starts `capd-mcp serve`.
+    Install(InstallArgs),
+}
+
+#[derive(Args)]
+struct LockArgs {
+    /// The lock file.
+    #[arg(long, default_value = "mcp.lock", value_name = "FILE")]
+    lock: PathBuf,
+}
+
+#[derive(Args)]
+struct ImportArgs {
+    #[command(flatten)]
+    sidecar: SidecarArgs,
+    #[command(flatten)]
+    lock: LockArgs,
+    /// What the names of the capabilities begin with: two words or more, such as com.example.files.
+    #[arg(long, value_parser = namespace)]
+    namespace: String,
+    /// What the server may do, and what its callers must have been granted: filesystem:read, filesystem:write,
+    /// network:read, network:write, network:unix; separated by commas.
+    #[arg(long, value_delimiter = ',')]
+    permissions: Vec<String>,
+    /// A variable of the environment that the server gets, such as one with its token; repeatable.
+    #[arg(long, value_name = "NAME")]
+    env: Vec<String>,
+    /// How long a call may run when its caller says nothing; 60 by default.
+    #[arg(long, value_name = "SECONDS")]
+    timeout: Option<u64>,
+    /// Let the server run as root, without capabilities, when this is run by root.
+    #[arg(long)]
+    allow_root: bool,
+    /// Run the server with all rights of this process.
+    #[arg(long, conflicts_with = "permissions")]
+    unconfined: bool,
+    /// The server's program and its arguments.
+    #[arg(last = true, required = true)]
+    command: Vec<OsString>,
+}
+
+#[derive(Args)]
+struct InstallArgs {
+    /// The client.
+    client: ClientProgram,
+    #[command(flatten)]
+    sidecar: SidecarArgs,
+    /// Only capabilities of this name or namespace; repeatable.
+    #[arg(long, value_name = "PATTERN", value_parser = pattern)]
+    namespace: Vec<CapabilityPattern>,
+    /// Offer two tools that find and call, instead of one for each capability.
+    #[arg(long)]
+    search: bool,
+    /// What the client calls the server.
+    #[arg(long, default_value = "capd")]
+    name: String,
+    /// Merge it into the client's own file, and keep a copy of the file as it was.
+    #[arg(long)]
+    write: bool,
+}
+
+#[derive(Args)]
+struct ServeArgs {
+    #[command(flatten)]
+    sidecar: SidecarArgs,
+    /// Only capabilities of this name or namespace (`com.example.*`); repeatable. The default is all.
+    #[arg(long, value_name = "PATTERN", value_parser = pattern)]
+    namespace: Vec<CapabilityPattern>,
+    /// This version of a capability instead of its newest; repeatable.
+    #[arg(long, value_name = "NAME:VERSION")]
+    pin: Vec<CapabilityId>,
+    /// Offer two tools, find_capability and call_capability, instead of one for each capability.
+    #[arg(long)]
+    search: bool,
+    /// Listen here for clients that connect over HTTP, at the path /mcp, instead of serving stdin and stdout.
+    #[arg(long, value_name = "127.0.0.1:PORT")]
+    http: Option<SocketAddr>,
+}
+
+/// What ends the program other than well.
+struct Failure {
+    message: String,
+    exit_code: u8,
+}
+
+impl Failure {
+    fn mistake(error: impl ToString) -> Self {
+        Self { message: error.to_string(), exit_code: 2 }
+    }
+
+    fn runtime(error: impl ToString) -> Self {
+        Self { message: error.to_string(), exit_code: 1 }
+    }
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    log::start();
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return failed(&Failure::runtime(format!("the runtime cannot be started: {error}"))),
+    };
+    let outcome = runtime.block_on(run(cli.command));
+    // A read of stdin that nobody waits for any more would keep the process.
+    runtime.shutdown_background();
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failed(&failure),
+    }
+}
+
+fn failed(failure: &Failure) -> ExitCode {
+    // There is nobody else to tell.
+    let _ = writeln!(io::stderr().lock(), "capd-mcp: {}", text::shown(&failure.message));
+    ExitCode::from(failure.exit_code)
+}
+
+async fn run(command: Command) -> Result<(), Failure> {
+    match command {
+        Command::Serve(args) => serve(args).await,
+        Command::Import(args) => import(args).await,
+        Command::Status(args) => print(&show::status(&locked(&args)?)),
+        Command::Diff(args) => print(&show::diff(&locked(&args)?)),
+        Command::Approve { lock, tools, all } => approve(&lock, &tools, all),
+        Command::Install(args) => install(&args),
+    }
+}
+
+fn print(text: &str) -> Result<(), Failure> {
+    io::stdout().lock().write_all(text.as_bytes()).map_err(Failure::runtime)
+}
+
+fn locked(args: &LockArgs) -> Result<Lock, Failure> {
+    let lock = Lock::read(&args.lock).map_err(Failure::mistake)?;
+    lock.ok_or_else(|| {
+        let place = args.lock.display();
+        Failure::mistake(format!(
+            "{place}: there is no such file; capd-mcp import writes it, --lock names another one"
+        ))
+    })
+}
+
+fn approve(args: &LockArgs, tools: &[String], all: bool) -> Result<(), Failure> {
+    let mut lock = locked(args)?;
+    if let Some(unknown) = tools.iter().find(|name| lock.entry(name).is_none()) {
+        let place = args.lock.display();
+        return Err(Failure::mistake(format!("{place} has no tool {unknown:?}; capd-mcp status lists them")));
+    }
+    let approved = lock.approve(|name| all || tools.iter().any(|wanted| wanted == name));
+    if approved.is_empty() {
+        return print("nothing of this waits for approval\n");
+    }
+    lock.write(&args.lock).map_err(Failure::runtime)?;
+    approved.iter().try_for_each(|name| print(&format!("approved {}\n", text::line(name))))
+}
+
+async fn import(args: ImportArgs) -> Result<(), Failure> {
+    let socket = args.sidecar.socket().map_err(Failure::mistake)?;
+    let helper = if args.unconfined {
+        None
+    } else {
+        let helper = child::helper().ok_or_else(|| {
+            Failure::runtime("no program capd is beside capd-mcp or in PATH to confine the server; install it, or use --unconfined")
+        })?;
+        if rustix::process::geteuid().is_root() && !args.allow_root {
+            return Err(Failure::mistake(
+                "capd-mcp runs as root and would run the server as root; run it as another user, or use --allow-root to \
+                 run the server as root without capabilities",
+            ));
+        }
+        Some(helper)
+    };
+    // A server that could change what was approved of it would need no approval.
+    let lock = std::path::absolute(&args.lock.lock).map_err(Failure::mistake)?;
+    let sidecar_files = socket.parent().filter(|folder| folder.join("identity.key").exists());
+    let hidden = [Some(lock.as_path()), Some(socket.as_path()), sidecar_files].into_iter().flatten();
+    let program = Program {
+        words: args.command,
+        permissions: args.permissions,
+        helper,
+        hidden: hidden.map(std::path::Path::to_owned).collect(),
+        environment: args.env,
+    };
+    let timeout = args.timeout.map(std::time::Duration::from_secs);
+    let options = ImportOptions { namespace: args.namespace, lock, program, timeout };
+    let sidecar = Sidecar::new(socket, "capd-mcp import");
+    let imported = run_import(&sidecar, &options, &stop_signal()?).await;
+    sidecar.close().await;
+    imported.map_err(|error| match error {
+        ImportError::Lock(error) => Failure::mistake(error),
+        error => Failure::runtime(error),
+    })
+}
+
+fn install(args: &InstallArgs) -> Result<(), Failure> {
+    let program = std::env::current_exe().map_err(Failure::runtime)?;
+    let mut arguments = vec!["serve".to_owned()];
+    if let Some(socket) = &args.sidecar.socket {
+        let socket = std::path::absolute(socket).map_err(Failure::mistake)?;
+        arguments.extend(["--socket".to_owned(), socket.display().to_string()]);
+    }
+    for pattern in &args.namespace {
+        arguments.extend(["--namespace".to_owned(), pattern.to_string()]);
+    }
+    arguments.extend(args.search.then(|| "--search".to_owned()));
+    let home = std::env::var_os("HOME").map(PathBuf::from);
+    let folder = std::env::current_dir().map_err(Failure::runtime)?;
+    let path = args.client.path(home.as_deref(), &folder).map_err(Failure::mistake)?;
+    if !args.write {
+        let configuration = args.client.configuration(&args.name, &program, &arguments);
+        return print(&format!("{configuration:#}\n"));
+    }
+    let written =
+        args.client.write(&path, &args.name, &program, &arguments).map_err(|error| match error {
+            InstallError::File { .. } => Failure::runtime(error),
+            error => Failure::mistake(error),
+        })?;
+    print(&format!("wrote {}\n", written.path.display()))?;
+    written.copy.map_or(Ok(()), |copy| print(&format!("the file as it was: {}\n", copy.display())))
+}
+
+async fn serve(args: ServeArgs) -> Result<(), Failure> {
+    let socket = args.sidecar.socket().map_err(Failure::mistake)?;
+    let sidecar = Arc::new(Sidecar::new(socket, "capd-mcp serve"));
+    // A wrong socket is told at once, not with the first call.
+    sidecar.client().await.map_err(Failure::runtime)?;
+    let everything = || vec!["*".parse().expect("a pattern that a test parses")];
+    let patterns = if args.namespace.is_empty() { everything() } else { args.namespace };
+    let pins: BTreeMap<_, _> = args.pin.into_iter().map(|id| (id.name, id.version)).collect();
+    let options = ServeOptions { choice: Choice { patterns, pins }, search: args.search };
+    let server = Arc::new(Server::new(Arc::clone(&sidecar), options));
+    let followed = Arc::clone(&server);
+    tokio::spawn(async move { followed.follow().await });
+    let stopped = stop_signal()?;
+    let served = match args.http {
+        None => tokio::select! {
+            served = stdio::serve(server, BufReader::new(tokio::io::stdin()), tokio::io::stdout()) => served,
+            () = stopped.cancelled() => Ok(()),
+        },
+        Some(address) => {
+            let listener =
+                http::bind(address).await.map_err(|error| Failure::runtime(format!("--http: {error}")))?;
+            let address = listener.local_addr().map_err(Failure::runtime)?;
+            tracing::info!(url = format!("http://{address}{}", http::PATH), "listening for MCP clients");
+            http::Endpoint::new(server).serve(listener, stopped).await
+        }
+    };
+    sidecar.close().await;
+    served.map_err(Failure::runtime)
+}
+
+/// A name, or a namespace with or without its `.*`.
+fn pattern(text: &str) -> Result<CapabilityPattern, String> {
+    let namespace = || format!("{text}.*").parse();
+    text.parse().or_else(|error: capd_proto::capability::Error| namespace().map_err(|_| error.to_string()))
+}
+
+/// Two words or more, before the name of each capability.
+fn namespace(text: &str) -> Result<String, String> {
+    match format!("{text}.tool").parse::<capd_proto::capability::CapabilityName>() {
+        Ok(_) => Ok(text.to_owned()),
+        Err(error) => Err(format!("{error}; accepted: two words or more, such as com.example.files")),
+    }
+}
+
+/// Cancelled by SIGINT or SIGTERM.
+fn stop_signal() -> Result<CancellationToken, Failure> {
+    let stopped = CancellationToken::new();
+    for kind in [SignalKind::interrupt(), SignalKind::terminate()] {
+        let mut signals = signal(kind).map_err(Failure::runtime)?;
+        let stopped = stopped.clone();
+        tokio::spawn(async move {
+            signals.recv().await;
+            stopped.cancel();
+        });
+    }
+    Ok(stopped)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pattern_for_everything_parses() {
+        assert!("*".parse::<CapabilityPattern>().is_ok());
+    }
+}

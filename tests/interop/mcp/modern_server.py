@@ -1,0 +1,23 @@
+"""A server of the PyPI package mcp 2.x, which speaks the modern era: what the bridge imports."""
+
+import sys
+
+from mcp.server import MCPServer
+
+server = MCPServer("modern")
+
+
+@server.tool()
+def multiply(a: int, b: int) -> int:
+    """Multiplies two numbers."""
+    return a * b
+
+
+@server.tool()
+def fails() -> str:
+    """Always fails."""
+    raise ValueError("it always fails")
+
+
+if __name__ == "__main__":
+    server.run("stdio")
