@@ -366,3 +366,17 @@ fn a_second_name_of_one_registration_does_not_end_the_pause_before_the_next_dial
     sidecar.change(&prefix, put(3, of_other(&later, 3)));
     assert_eq!(sidecar.dialled(), [agent(3)]);
 }
+
+#[test]
+fn a_dial_that_fails_takes_nothing_away_from_a_link_that_the_agent_opened_meanwhile() {
+    let mut sidecar = Sidecar::wanting(&[3]);
+    assert_eq!(sidecar.dialled(), [agent(3)]);
+    sidecar.handle(opened(3));
+    sidecar.change(&whole_name(), delete(5, 3));
+    sidecar.take();
+    sidecar.handle(Input::DialFailed(agent(3)));
+    sidecar.handle(Input::DialFailed(agent(3)));
+    sidecar.handle(Input::Want(name()));
+    assert_eq!(sidecar.known(), BTreeMap::from([(agent(3), false)]));
+    assert!(sidecar.dialled().is_empty(), "the link stands");
+}
