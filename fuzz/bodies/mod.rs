@@ -11,6 +11,7 @@ mod config;
 mod cursor;
 mod declaration;
 mod envelope;
+mod fleet;
 mod frame;
 mod ledger_model;
 mod link;
@@ -50,6 +51,7 @@ pub(crate) const TARGETS: [Target; 16] = [
     Target { name: "cursor", run: cursor::run },
     Target { name: "declaration", run: declaration::run },
     Target { name: "envelope", run: envelope::run },
+    Target { name: "fleet", run: fleet::run },
     Target { name: "frame", run: frame::run },
     Target { name: "ledger_model", run: ledger_model::run },
     Target { name: "link", run: link::run },

@@ -1,4 +1,4 @@
-//! What a store of registrations is asked, and what it answers: the words between a [`Machine`](super::Machine) and etcd.
+//! What a store of registrations is asked, and what it answers: the words between a [`Machine`](super::machine::Machine) and etcd.
 //!
 //! A store keeps values under keys, counts its changes, and forgets what stands under a lease that nobody renews. It
 //! answers each [`Ask`] once, with [`EngineError::Lost`] where it does not know what became of it.

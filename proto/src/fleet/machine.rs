@@ -372,7 +372,8 @@ impl Machine {
             Input::Busy(name) => directory.busy(&name, step),
             Input::LinkOpened { agent, fence } => directory.opened(agent, fence, step),
             Input::LinkHeard(agent) => directory.contacts.heard(&agent, now.now_ms),
-            Input::LinkClosed(agent) | Input::DialFailed(agent) => directory.closed(agent, step),
+            Input::LinkClosed(agent) => directory.closed(agent, step),
+            Input::DialFailed(agent) => directory.dial_failed(agent, step),
             Input::Cached { saved_ms, items } => directory.cached(saved_ms, items, step),
             Input::Leave => of_own.push(own::Input::Leave),
             Input::Timeout => {

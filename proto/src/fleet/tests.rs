@@ -1,3 +1,4 @@
+mod records;
 mod refusals;
 mod vectors;
 

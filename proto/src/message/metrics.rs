@@ -132,11 +132,10 @@ impl Eq for MetricValue {}
 
 impl MetricValue {
     fn read(reader: &mut Reader<'_>) -> Result<Self, BodyError> {
-        Ok(match reader.kind()? {
-            Kind::Unsigned => Self::Uint(reader.uint()?),
-            // Whatever is no number either is refused as none.
-            _ => Self::Float(reader.float()?),
-        })
+        if reader.kind()? == Kind::Unsigned {
+            return Ok(Self::Uint(reader.uint()?));
+        }
+        Ok(Self::Float(reader.float()?))
     }
 }
 

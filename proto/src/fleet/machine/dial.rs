@@ -72,6 +72,13 @@ impl Directory {
         self.replan(&agent, step);
     }
 
+    /// A dial found nobody; that says nothing where the agent has dialled us meanwhile.
+    pub(super) fn dial_failed(&mut self, agent: Agent, step: &mut Step<'_>) {
+        if !self.contacts.is_open(&agent) {
+            self.closed(agent, step);
+        }
+    }
+
     /// A link closed, or a dial found nobody.
     pub(super) fn closed(&mut self, agent: Agent, step: &mut Step<'_>) {
         let has_failed = self.contacts.closed(agent, step);

@@ -354,7 +354,7 @@ impl Directory {
         if self.denied_ms.is_none() && saved_ms <= step.now.wall_ms {
             self.denied_ms = Some(i128::from(step.now.now_ms) - i128::from(age_ms));
         }
-        for (path, value) in items {
+        for (path, value) in items.into_iter().take(CACHED_MAX) {
             match Key::parse(&step.config.cell, &path) {
                 Ok(Key::Revocation(_)) => self.revoked(path, value, step),
                 Ok(Key::Registration { name, .. }) => {
@@ -405,6 +405,8 @@ impl Directory {
     }
 }
 
+/// Most keys taken of a cache; ours.
+const CACHED_MAX: usize = 20_000;
 /// Most names watched at once. **Source:** FLEET 5.
 const WANTED_MAX: usize = 1_000;
 /// Most registrations of a name that are watched as one. **Source:** FLEET 5.

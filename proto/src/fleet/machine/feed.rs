@@ -169,9 +169,7 @@ impl Feed {
                 Vec::new()
             }
             (State::Listing(_) | State::Fetching { .. }, Ok(_) | Err(_)) => {
-                self.failures += 1;
-                let pause_ms = step.backoff_ms(self.failures, RELIST_MS_MAX);
-                self.state = State::Resting { until_ms: step.now.now_ms + pause_ms };
+                self.fail(step);
                 Vec::new()
             }
             (state @ (State::Resting { .. } | State::Watching { .. }), _) => {
@@ -212,6 +210,13 @@ impl Feed {
         })
     }
 
+    /// Lists again after a pause, which grows with each failure.
+    fn fail(&mut self, step: &mut Step<'_>) {
+        self.failures += 1;
+        let pause_ms = step.backoff_ms(self.failures, RELIST_MS_MAX);
+        self.state = State::Resting { until_ms: step.now.now_ms + pause_ms };
+    }
+
     const fn as_of(&self, revision: Revision) -> AsOf {
         AsOf { revision, began_ms: self.began_ms }
     }
@@ -231,6 +236,9 @@ impl Feed {
 
     fn put(&mut self, item: Item, revision: Revision) -> Option<News> {
         let value = item.value?;
+        if self.known.len() >= KEYS_MAX && !self.known.contains_key(&item.path) {
+            return None;
+        }
         self.known.insert(item.path.clone(), item.mark);
         Some(News::Put { path: item.path, as_of: self.as_of(revision), value })
     }
@@ -247,6 +255,11 @@ impl Feed {
         if store != page.store {
             // Another store answers in the middle of a list.
             self.timeout(step);
+            return Vec::new();
+        }
+        // A registry that lies may have no end.
+        if listing.found.len() + page.items.len() > KEYS_MAX {
+            self.fail(step);
             return Vec::new();
         }
         let last = page.items.last().map(|item| item.path.clone());
@@ -343,6 +356,8 @@ impl Feed {
 
 /// What no value of a store has.
 const UNKNOWN: Mark = Mark { created: Revision(0), modified: Revision(0), lease: None };
+/// Most keys under one prefix: twice the agents of the largest cell, each of which has one there.
+const KEYS_MAX: usize = 20_000;
 /// Most values that are fetched one by one.
 const FETCHED_MAX: usize = 16;
 /// The longest pause before a list. **Units:** milliseconds. **Source:** FLEET D6.

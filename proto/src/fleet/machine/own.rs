@@ -379,7 +379,7 @@ impl Own {
                 return Self::fenced(stands, step);
             }
         }
-        let least = self.claimed.map_or(step.config.incarnation + 1, |ours| ours.incarnation);
+        let least = self.claimed.map_or_else(|| Self::first(step), |ours| ours.incarnation);
         let next = stands.map_or(0, |stands| stands.incarnation.saturating_add(1));
         let fence = Fence { incarnation: least.max(next), journal: step.config.journal };
         if fence.incarnation > self.kept {
@@ -387,6 +387,15 @@ impl Own {
             return State::Keeping { fence, read };
         }
         self.claim(fence, read, step)
+    }
+
+    /// The smallest incarnation for a process that has claimed none. One whose disk remembers nothing takes the time, for
+    /// the registry may have forgotten as well, while other sidecars have not.
+    fn first(step: &Step<'_>) -> u64 {
+        match step.config.incarnation {
+            0 => step.now.wall_ms / 1_000,
+            kept => kept.saturating_add(1),
+        }
     }
 
     fn claim(&mut self, fence: Fence, read: Option<Revision>, step: &mut Step<'_>) -> State {

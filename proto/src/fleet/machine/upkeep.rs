@@ -54,6 +54,9 @@ impl Directory {
         for (name, agent) in self.expired(now.wall_ms) {
             self.suspect(&name, &agent, step);
         }
+        if self.calm.thaw(now.now_ms, config.ttl_ms, self.is_listed_since_frozen(own)) {
+            step.send(Output::Thawed);
+        }
         let is_frozen = self.calm.is_frozen();
         let contacts = &self.contacts;
         for (name, wanted) in &mut self.wanted {
@@ -88,9 +91,6 @@ impl Directory {
         let is_wanted = |agent: &Agent| self.wanted.values().any(|of| of.candidates.contains_key(agent));
         self.contacts.forget(now.now_ms, config.ttl_ms, is_wanted);
         self.verifier.forget(now.wall_ms);
-        if self.calm.thaw(now.now_ms, config.ttl_ms, self.is_listed_since_frozen(own)) {
-            step.send(Output::Thawed);
-        }
     }
 
     /// Listed candidates whose word has run out of time.

@@ -61,9 +61,12 @@ impl World {
             // It was still being opened.
             return self.handle(pid, Input::LinkClosed(agent));
         };
+        let now_ms = self.now_ms;
+        self.processes[pid].noted.unlinked_ms.insert(agent, now_ms);
         self.handle(pid, Input::LinkClosed(agent));
         if self.processes[peer].links.get(&own) == Some(&pid) {
             self.processes[peer].links.remove(&own);
+            self.processes[peer].noted.unlinked_ms.insert(own, now_ms);
             if self.processes[peer].is_alive {
                 self.handle(peer, Input::LinkClosed(own));
             }

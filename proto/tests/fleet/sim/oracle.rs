@@ -150,7 +150,8 @@ impl World {
     /// I7: nobody stays suspect for longer than it may.
     pub(super) fn look_for_stale(&mut self, pid: usize) {
         let process = &self.processes[pid];
-        if !process.runs(self.now_ms) || process.machine.is_frozen() {
+        let has_woken = self.now_ms > process.paused_until_ms + STALE_SLACK_MS;
+        if !process.runs(self.now_ms) || !has_woken || process.machine.is_frozen() {
             return;
         }
         let names: Vec<_> = process.machine.wanted().cloned().collect();
@@ -158,7 +159,9 @@ impl World {
             for candidate in self.processes[pid].machine.candidates(&name) {
                 let Standing::Suspect { since_ms } = candidate.standing else { continue };
                 let agent = candidate.registration.agent;
-                let is_over = self.now_ms > since_ms + MAX_STALE_MS + STALE_SLACK_MS;
+                let unlinked_ms = self.processes[pid].noted.unlinked_ms.get(&agent).copied().unwrap_or(0);
+                let over_ms = unlinked_ms.max(since_ms + MAX_STALE_MS);
+                let is_over = self.now_ms > over_ms + STALE_SLACK_MS;
                 if is_over && !self.processes[pid].links.contains_key(&agent) {
                     let what = format!("process {pid} keeps {agent}, gone since {since_ms} ms");
                     return self.violate("I7", what);

@@ -50,6 +50,8 @@ pub struct Noted {
     pub revoked: Vec<Agent>,
     pub registered_ms: Option<u64>,
     pub asked_ms: Vec<u64>,
+    /// When links closed.
+    pub unlinked_ms: BTreeMap<Agent, u64>,
     /// When dials failed, and what the agent said of itself by then.
     pub failed: BTreeMap<Agent, (u64, Option<(Fence, u64)>)>,
 }

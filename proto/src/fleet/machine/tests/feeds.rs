@@ -273,3 +273,24 @@ fn a_name_that_has_grown_large_is_watched_in_part_and_nobody_leaves_for_that() {
     assert!(!sidecar.machine.is_frozen());
     assert!(!sidecar.said.iter().any(|output| matches!(output, Output::LetGo { .. })));
 }
+
+#[test]
+fn a_list_without_an_end_is_given_up() {
+    let mut sidecar = Sidecar::new();
+    let mut listed = 0;
+    loop {
+        let bare = |number| Item { path: format!("/{number:09}"), mark: mark(1), value: None };
+        let items = (listed..listed + 5_000).map(bare).collect();
+        listed += 5_000;
+        sidecar.take();
+        let id = AskId::Feed(FeedId(1), listed / 5_000);
+        let page = Page { has_more: true, ..page(1, items) };
+        sidecar.handle(Input::Told { id, told: Ok(Told::Page(page)) });
+        if sidecar.listed(&Prefix::Revocations).is_none() {
+            break;
+        }
+    }
+    assert_eq!(listed, 25_000);
+    assert_eq!(sidecar.machine.feeds().map(|(_, state)| state).collect::<Vec<_>>(), ["Resting"]);
+    assert_eq!(sidecar.machine.revocations_age_ms(0), None, "who is revoked is not known");
+}

@@ -328,3 +328,55 @@ fn a_registration_that_runs_out_is_suspect_and_a_membership_that_does_is_the_end
     sidecar.until(26_000);
     assert_eq!(sidecar.known(), BTreeMap::from([(agent(3), false)]));
 }
+
+#[test]
+fn a_forged_key_under_a_wrong_shard_says_nothing_of_its_honest_agent() {
+    let mut sidecar = Sidecar::wanting(&[3]);
+    let honest = crate::fleet::Shard::of(&agent(3));
+    let shard = crate::fleet::Shard::all().find(|shard| *shard != honest).unwrap();
+    let path = Key::Registration { name: name(), shard, agent: agent(3) }.path(&cell());
+    sidecar.take();
+    let forged = Item { path: path.clone(), ..item(3, 5) };
+    sidecar.change(&whole_name(), put(5, forged));
+    let refused = sidecar.take();
+    assert!(refused.iter().any(|output| matches!(output, Output::Refused { why: Refused::OtherPlace, .. })));
+    sidecar.change(&whole_name(), Change::Delete { revision: Revision(6), path });
+    assert_eq!(sidecar.known(), BTreeMap::from([(agent(3), true)]));
+}
+
+#[test]
+fn a_second_name_of_one_registration_does_not_end_the_pause_before_the_next_dial() {
+    let other: CapabilityName = "org.example.b".parse().unwrap();
+    let mut sidecar = Sidecar::wanting(&[3]);
+    sidecar.handle(Input::DialFailed(agent(3)));
+    sidecar.take();
+    sidecar.handle(Input::Want(other.clone()));
+    let same = Registration { name: other.clone(), ..registration(3, 1, 1) };
+    let path = Key::registration(other.clone(), agent(3)).path(&cell());
+    let of_other = |registration: &Registration, revision| Item {
+        path: path.clone(),
+        mark: mark(revision),
+        value: Some(value(registration, 3)),
+    };
+    let prefix = Prefix::Name(other.clone(), None);
+    sidecar.tell_page(&prefix, page(2, vec![of_other(&same, 2)]));
+    assert!(sidecar.dialled().is_empty());
+    // A later word is a reason to try.
+    let later = Registration { generation: 2, ..same };
+    sidecar.change(&prefix, put(3, of_other(&later, 3)));
+    assert_eq!(sidecar.dialled(), [agent(3)]);
+}
+
+#[test]
+fn a_dial_that_fails_takes_nothing_away_from_a_link_that_the_agent_opened_meanwhile() {
+    let mut sidecar = Sidecar::wanting(&[3]);
+    assert_eq!(sidecar.dialled(), [agent(3)]);
+    sidecar.handle(opened(3));
+    sidecar.change(&whole_name(), delete(5, 3));
+    sidecar.take();
+    sidecar.handle(Input::DialFailed(agent(3)));
+    sidecar.handle(Input::DialFailed(agent(3)));
+    sidecar.handle(Input::Want(name()));
+    assert_eq!(sidecar.known(), BTreeMap::from([(agent(3), false)]));
+    assert!(sidecar.dialled().is_empty(), "the link stands");
+}

@@ -244,6 +244,18 @@ fn a_lease_that_nobody_confirms_is_given_up_when_it_may_be_over() {
 }
 
 #[test]
+fn a_process_that_lost_its_disk_is_later_than_all_before_although_the_registry_forgot_too() {
+    let mut machine = Machine::new(Config { incarnation: 0, ..config() }, time(0), 0);
+    let asked = std::iter::from_fn(|| machine.poll_output()).find_map(|output| match output {
+        Output::Ask { id, ask: Ask::ReadFence } => Some(id),
+        _ => None,
+    });
+    machine.handle(Input::Told { id: asked.unwrap(), told: Ok(Told::Stands(None)) }, time(0), 0);
+    let mut said = std::iter::from_fn(|| machine.poll_output());
+    assert!(said.any(|output| output == Output::Keep { incarnation: WALL_MS / 1_000 }));
+}
+
+#[test]
 fn a_twin_with_our_very_fence_makes_us_claim_a_larger_one() {
     let steps = ["Stands 3", "Kept", "Done", "Offered a", "Held", "Put by our twin", "Timeout 31s"];
     let mut half = Half::after(&steps);
