@@ -157,7 +157,13 @@ impl Bridge<'_> {
 
     async fn serve(&mut self, peer: &Arc<Peer>) -> Result<(), ImportError> {
         if let Err(error) = peer.begin().await {
-            tracing::error!(%error, "the server does not begin a session");
+            let hint = match self.options.program.permissions.is_empty() {
+                true => {
+                    "it has no permissions; a program that needs files or the network is given them with --permissions"
+                }
+                false => "the lines of its stderr above may say why",
+            };
+            tracing::error!(%error, hint, "the server does not begin a session");
             return Ok(());
         }
         if let Err(error) = self.list(peer).await {
