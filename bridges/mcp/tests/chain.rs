@@ -60,9 +60,13 @@ impl Chain {
 
     /// Waits until the tool is offered again: a round begins with a chain that holds.
     fn settle(&mut self) {
-        eventually("the tool is offered again", || {
-            self.client.tools().0.iter().any(|tool| tool["name"] == TOOL).then_some(())
-        });
+        for _ in 0..3_000 {
+            if self.client.tools().0.iter().any(|tool| tool["name"] == TOOL) {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        panic!("the tool is not offered again\n{}", self.script.log());
     }
 
     /// How often the tool ran for a key.
