@@ -98,8 +98,8 @@ pub async fn import(
         lock_read: None,
         told: Vec::new(),
     };
-    // Told at once, not once the server runs.
-    sidecar.client().await?;
+    // A wrong socket is told before the server runs; a sidecar that is being started is waited for.
+    sidecar.client_by(Instant::now() + SIDECAR_WAIT).await?;
     bridge.declare_known().await?;
     let mut pause = PAUSE_MIN;
     loop {
@@ -336,6 +336,8 @@ const CALLS_MAX: usize = 256;
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 const LINK_PAUSE_MAX: Duration = Duration::from_secs(2);
+/// How long a sidecar may be away when an import starts.
+const SIDECAR_WAIT: Duration = Duration::from_secs(10);
 /// A server that ran for so long is started again at once.
 const STABLE_AFTER: Duration = Duration::from_secs(30);
 /// How often the lock file is looked at.
