@@ -147,7 +147,10 @@ fn check(said: &Value, runs: usize, about: &str) {
         }
         "unknown" => assert!(text(said).starts_with("Unknown"), "{about}: {said}"),
         // The tool is written so that it never fails by itself; a refusal of the bridge says that it did not run.
-        "failed" => assert_eq!(said["_meta"]["io.capd/code"], 5002, "{about}: {said}"),
+        "failed" => {
+            assert_eq!((&said["_meta"]["io.capd/code"], runs), (&json!(5002), 0), "{about}: {said}");
+            assert!(text(said).starts_with("Not executed, as its provider says"), "{about}: {said}");
+        }
         other => panic!("{about}: {other}"),
     }
 }
