@@ -12,12 +12,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Where the sources of each crate are, and what the table calls it. Modules of an empty name stand in the table themselves.
-const CRATES: [(&str, &str, &str); 5] = [
+const CRATES: [(&str, &str, &str); 6] = [
     ("src", "capd", ""),
     ("proto/src", "capd_proto", "proto"),
     ("schema/src", "capd_schema", "schema"),
     ("client/net/src", "capd_net", "net"),
     ("client/src", "capd_client", "client"),
+    ("bridges/mcp/src", "capd_mcp", "mcp"),
 ];
 
 /// Crates and modules that the table has module by module.
@@ -42,6 +43,8 @@ const LAYERS: [&[&str]; 24] = [
     &["admin", "client", "config", "declaration", "net", "policy", "provider", "registry", "router", "store"],
     // Fronts: an agent that speaks HTTP is one over an in-process link, so it needs nothing of the daemon's.
     &["api", "codegen", "health"],
+    // Bridges: programs of their own, agents like others.
+    &["mcp"],
     // The daemon's rooms.
     &["daemon/context"],
     &["daemon/journal", "daemon/account", "daemon/asks"],

@@ -121,6 +121,7 @@ pages! {
     errors "docs/errors.md"
     getting_started "docs/getting-started.md"
     http "docs/http.md"
+    mcp "docs/mcp.md"
     operations "docs/operations.md"
     performance "docs/performance.md"
     proof "docs/proof.md"

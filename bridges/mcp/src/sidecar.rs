@@ -75,6 +75,11 @@ impl Sidecar {
         }
     }
 
+    /// Drops the link, whatever is on its way; the next one is made anew.
+    pub async fn forget(&self) {
+        self.link.lock().await.take();
+    }
+
     /// Closes the link once calls in flight have ended.
     pub async fn close(&self) {
         let client = self.link.lock().await.take();

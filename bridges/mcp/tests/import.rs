@@ -225,3 +225,27 @@ fn a_server_has_the_rights_that_it_was_given_and_never_those_over_its_lock() {
         assert_eq!(touch(&sidecar.dir.join("state/identity.key")), "refused");
     }
 }
+
+#[test]
+fn a_server_of_many_tools_with_large_schemas_is_bounded_and_served() {
+    let sidecar = Sidecar::start();
+    let mut tools: Vec<_> = (0..900).map(|number| tool(&format!("t{number}"))).collect();
+    let large = |number: usize| {
+        let title = "x".repeat(250 * 1024);
+        json!({"name": format!("large{number}"), "inputSchema": {"type": "object", "title": title}})
+    };
+    tools.extend((0..60).map(large));
+    tools.push(tool("picture"));
+    let script = Script::new(&Value::Array(tools), "modern");
+    let _bridge = script.import(&sidecar, "");
+    let caller = Agent::connect(&sidecar);
+    is_offered(&caller, &script, "t899");
+    is_offered(&caller, &script, "large30");
+    assert_eq!(offered(&caller, "large59"), None);
+    let log = script.log();
+    assert!(
+        log.contains("tool \\\"large59\\\" is quarantined: the tools before it take up"),
+        "{}",
+        log.len()
+    );
+}

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use capd_client::proto::message::{Descriptor, DescriptorDraft, HashAlg, SchemaRef, SchemaSource};
-use capd_client::{Client, Handler, Invocation, WireError};
+use capd_client::{Client, ClientError, Handler, Invocation, WireError};
 use capd_proto::code::Code;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
@@ -43,7 +43,7 @@ pub enum ImportError {
     Lock(#[from] LockError),
     /// The sidecar cannot be reached, or refuses.
     #[error("{0}")]
-    Sidecar(#[from] capd_client::ClientError),
+    Sidecar(#[from] ClientError),
     /// A capability cannot be declared.
     #[error("{0} cannot be declared: {1}")]
     Descriptor(String, String),
@@ -98,8 +98,8 @@ pub async fn import(
         lock_read: None,
         told: Vec::new(),
     };
-    // Told at once, not once the server runs.
-    sidecar.client().await?;
+    // A wrong socket is told before the server runs; a sidecar that is being started is waited for.
+    sidecar.client_by(Instant::now() + SIDECAR_WAIT).await?;
     bridge.declare_known().await?;
     let mut pause = PAUSE_MIN;
     loop {
@@ -157,7 +157,13 @@ impl Bridge<'_> {
 
     async fn serve(&mut self, peer: &Arc<Peer>) -> Result<(), ImportError> {
         if let Err(error) = peer.begin().await {
-            tracing::error!(%error, "the server does not begin a session");
+            let hint = match self.options.program.permissions.is_empty() {
+                true => {
+                    "it has no permissions; a program that needs files or the network is given them with --permissions"
+                }
+                false => "the lines of its stderr above may say why",
+            };
+            tracing::error!(%error, hint, "the server does not begin a session");
             return Ok(());
         }
         if let Err(error) = self.list(peer).await {
@@ -186,7 +192,6 @@ impl Bridge<'_> {
                 () = link_closed => {
                     tracing::warn!("the link to the sidecar closed");
                     self.link = None;
-                    self.relink().await;
                 }
                 () = peer.list_changed() => match self.list(peer).await {
                     Ok(()) => self.reconcile()?,
@@ -202,16 +207,6 @@ impl Bridge<'_> {
     async fn list(&mut self, peer: &Peer) -> Result<(), PeerError> {
         self.listed = Some(peer.tools().await?);
         Ok(())
-    }
-
-    /// Waits for the sidecar, however long it is away.
-    async fn relink(&self) {
-        let mut pause = PAUSE_MIN;
-        while let Err(error) = self.sidecar.client().await {
-            tracing::debug!(%error, "the sidecar is away");
-            sleep(pause).await;
-            pause = (pause * 2).min(LINK_PAUSE_MAX);
-        }
     }
 
     /// Ready when somebody else has written the lock file, as `capd-mcp approve` does.
@@ -272,7 +267,29 @@ impl Bridge<'_> {
             tracing::warn!("no tool of the server can be served");
             return Ok(());
         }
-        let client = match self.link.clone() {
+        let mut pause = PAUSE_MIN;
+        loop {
+            match self.declare_once(&descriptors).await {
+                // A sidecar that is away, or that goes away meanwhile, comes back.
+                Err(
+                    error @ (ClientError::Connect { .. }
+                    | ClientError::Closed(_)
+                    | ClientError::Unsent(_)
+                    | ClientError::Timeout { .. }),
+                ) => {
+                    tracing::warn!(%error, "the tools were not declared; trying again");
+                    self.link = None;
+                    self.sidecar.forget().await;
+                    sleep(pause).await;
+                    pause = (pause * 2).min(LINK_PAUSE_MAX);
+                }
+                other => return Ok(other?),
+            }
+        }
+    }
+
+    async fn declare_once(&mut self, descriptors: &[Descriptor]) -> Result<(), ClientError> {
+        let client = match self.link.clone().filter(|client| !client.is_closed()) {
             Some(client) => client,
             None => {
                 let client = self.sidecar.client().await?;
@@ -281,11 +298,7 @@ impl Bridge<'_> {
                 client
             }
         };
-        match client.declare(&descriptors).await {
-            // The next round makes a new link.
-            Err(capd_client::ClientError::Closed(_) | capd_client::ClientError::Unsent(_)) => Ok(()),
-            other => Ok(other?),
-        }
+        client.declare(descriptors).await
     }
 
     fn descriptors(&self) -> Result<Vec<Descriptor>, ImportError> {
@@ -323,6 +336,8 @@ const CALLS_MAX: usize = 256;
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 const LINK_PAUSE_MAX: Duration = Duration::from_secs(2);
+/// How long a sidecar may be away when an import starts.
+const SIDECAR_WAIT: Duration = Duration::from_secs(10);
 /// A server that ran for so long is started again at once.
 const STABLE_AFTER: Duration = Duration::from_secs(30);
 /// How often the lock file is looked at.

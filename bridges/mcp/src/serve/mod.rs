@@ -11,8 +11,6 @@ mod names;
 mod schema;
 mod search;
 pub mod stdio;
-#[cfg(test)]
-mod tests;
 mod words;
 
 use std::sync::Arc;
