@@ -92,7 +92,8 @@ impl Attempts {
     /// A call that was made before, perhaps by another program. It is its maker's to cancel.
     pub(super) fn of_known(client: &Client, call: MessageId) -> Self {
         let request = CallRequest::known(call).ttl(OWN_TTL);
-        Self { cancels_on_drop: false, ..Self::of(client, request, "") }
+        // Its maker has sent it, so nothing that goes wrong here says that it was not executed.
+        Self { cancels_on_drop: false, is_sent: true, ..Self::of(client, request, "") }
     }
 
     fn of(client: &Client, request: CallRequest, name: &str) -> Self {
@@ -226,6 +227,8 @@ impl Attempts {
         };
         let now = Instant::now();
         let pause = match &error {
+            // The call was refused, not the question for it.
+            ClientError::Refused(_) if self.request.known_call().is_some() && self.is_taken_in => None,
             ClientError::Refused(refusal) => {
                 let is_unknown =
                     refusal.details_json().is_some_and(|details| details["unknown_schemas"].is_array());
