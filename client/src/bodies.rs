@@ -45,6 +45,7 @@ pub(super) fn invoke(request: &CallRequest) -> Body {
                 invoke.version = version.as_deref().map(Cow::Borrowed);
                 invoke.negotiate = negotiate.as_ref().map(Preferences::from);
             }
+            Named::Call(_) => {}
         }
         invoke.timeout_ms = request.timeout.map(ms);
         invoke.session = request.session.map(|session_id| SessionRef { session_id, session_scope: false });
@@ -115,6 +116,7 @@ pub(super) fn query(query: &Query) -> Body {
         capability: Some(query.filter.to_string().into()),
         alias: None,
         version: query.version.as_ref().map(|range| range.to_string().into()),
+        words: query.words.as_deref().map(Into::into),
         limit: query.limit,
         cursor: query.cursor.as_deref().map(Into::into),
         order: Some(query.order),
