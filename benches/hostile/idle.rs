@@ -16,7 +16,9 @@ pub(crate) fn measure(args: &Args) -> Vec<Bar> {
     let setup = Setup::new()
         .set("limits.links_max", &(links + 64).to_string())
         // Links that say nothing are told apart from links that are gone; the crowd answers late when it is busy.
-        .set("timeouts.idle_ms", "600000");
+        .set("timeouts.idle_ms", "600000")
+        // Nor does it answer the sidecar's PINGs before it is asked to measure.
+        .set("timeouts.dead_ms", "600000");
     let world = World::start(setup, Duration::ZERO);
     let before_mb = world.resident_mb();
     let mut crowd = Crowd::gather("idle", &world, links);
