@@ -115,6 +115,7 @@ pub(super) fn query(query: &Query) -> Body {
         capability: Some(query.filter.to_string().into()),
         alias: None,
         version: query.version.as_ref().map(|range| range.to_string().into()),
+        words: query.words.as_deref().map(Into::into),
         limit: query.limit,
         cursor: query.cursor.as_deref().map(Into::into),
         order: Some(query.order),

@@ -18,6 +18,8 @@ pub struct Query {
     pub filter: CapabilityPattern,
     /// Only these versions.
     pub version: Option<Range>,
+    /// Only capabilities with this part in their id or description; case does not count.
+    pub words: Option<String>,
     /// Most capabilities on one page; by default the sidecar decides.
     pub limit: Option<u64>,
     /// The cursor of the previous page of the same query.
@@ -34,6 +36,7 @@ impl Query {
         Self {
             filter: filter.into(),
             version: None,
+            words: None,
             limit: None,
             cursor: None,
             order: Order::NewestFirst,
@@ -77,7 +80,7 @@ impl Offer {
 impl Client {
     /// One page of the answer to a query.
     ///
-    /// **Errors:** [`ClientError`]; a name that nobody offers is a refusal with 4002, a range without a version 4003.
+    /// **Errors:** [`ClientError`]; a name that nobody offers, and words that nothing has, are a refusal with 4002, a range without a version 4003.
     pub async fn query(&self, query: &Query) -> Result<Page, ClientError> {
         let body = bodies::query(query);
         let did = self.did();

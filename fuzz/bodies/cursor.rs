@@ -52,6 +52,7 @@ fn question(pattern: &str, range: &str, is_oldest_first: bool) -> Question {
     Question {
         pattern: pattern.parse().unwrap_or(all),
         range: range.parse().ok(),
+        words: String::new(),
         limit: 1,
         order: if is_oldest_first { Order::OldestFirst } else { Order::NewestFirst },
     }

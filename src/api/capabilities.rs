@@ -24,21 +24,12 @@ pub(super) async fn list(State(api): State<Arc<Api>>, uri: Uri) -> Result<Json, 
     let mut wanted = client::Query::new(pattern(query.text("namespace"))?);
     wanted.cursor = query.text("cursor").map(str::to_owned);
     wanted.limit = Some(limit);
-    let part = query.text("q").unwrap_or_default().to_lowercase();
+    wanted.words = query.text("q").map(str::to_owned);
     let client = api.client().await?;
-    let mut found = Vec::new();
-    let next = loop {
-        let page = page(&client, &wanted).await?;
-        let documents = page.offers.iter().map(descriptor_json);
-        found.extend(documents.filter(|document| is_about(document, &part)));
-        // A page of those that are looked for may take several of all.
-        match page.next_cursor {
-            Some(cursor) if found.is_empty() => wanted.cursor = Some(cursor),
-            next => break next,
-        }
-    };
+    let page = page(&client, &wanted).await?;
+    let found: Vec<_> = page.offers.iter().map(descriptor_json).collect();
     let mut document = json!({"capabilities": found});
-    if let Some(next) = next {
+    if let Some(next) = page.next_cursor {
         document["next_cursor"] = next.into();
     }
     Ok(Json(document))
@@ -81,11 +72,6 @@ pub(super) async fn everything(
         Err(ClientError::Refused(error)) if error.code == Code::CAPABILITY_NOT_FOUND => Ok(Vec::new()),
         offers => offers.map_err(|error| Problem::of_request(&error)),
     }
-}
-
-fn is_about(document: &Value, part: &str) -> bool {
-    let has = |key: &str| document[key].as_str().is_some_and(|text| text.to_lowercase().contains(part));
-    part.is_empty() || has("id") || has("description")
 }
 
 /// The newest release of a name, or, where there is none, its newest version.

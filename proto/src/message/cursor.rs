@@ -85,7 +85,7 @@ fn mac(key: &[u8; 32], context: &CursorContext<'_>, open: &[u8]) -> Hmac<Sha256>
     };
     // Each part with its length in front, so that no two contexts run together into the same bytes. An absent range
     // is the empty text, which no range is.
-    for part in [DOMAIN, context.holder, &pattern, &range, order] {
+    for part in [DOMAIN, context.holder, &pattern, &range, &context.question.words, order] {
         mac.update(&(part.len() as u64).to_be_bytes());
         mac.update(part.as_bytes());
     }

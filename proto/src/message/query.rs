@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::{
-    Type,
+    Descriptor, Type,
     body::{self, BodyError, Contradiction, MapWriter, read_map, required, wrong_value},
 };
 use crate::{
@@ -14,8 +14,8 @@ use crate::{
 
 /// The body of CAP_QUERY.
 ///
-/// **Shape:** `{"filter": {? "capability": name, ? "type": tstr, ? "version": range}, ? "limit": uint, ? "cursor": tstr,
-/// ? "order": "newest-first" / "oldest-first"}`. **Source:** PROTOCOL 7.1.
+/// **Shape:** `{"filter": {? "capability": name, ? "type": tstr, ? "version": range, ? "words": tstr},
+/// ? "limit": uint, ? "cursor": tstr, ? "order": "newest-first" / "oldest-first"}`. **Source:** PROTOCOL 7.1.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Query<'a> {
     /// The requested name or pattern.
@@ -24,6 +24,8 @@ pub struct Query<'a> {
     pub alias: Option<Cow<'a, str>>,
     /// The requested range.
     pub version: Option<Cow<'a, str>>,
+    /// The part of an id or a description that is looked for. Ours.
+    pub words: Option<Cow<'a, str>>,
     /// How many descriptors a page may have.
     pub limit: Option<u64>,
     /// Where to continue.
@@ -59,6 +61,8 @@ pub struct Question {
     pub pattern: CapabilityPattern,
     /// Which versions of them; by default all.
     pub range: Option<Range>,
+    /// Which ids and descriptions: those with this part, in lower case. Empty for all.
+    pub words: String,
     /// How many descriptors at most, from 1 to 1000.
     pub limit: usize,
     /// In which order.
@@ -101,6 +105,7 @@ impl<'a> Query<'a> {
                 b"capability" => self.capability = Some(reader.text()?),
                 b"type" => self.alias = Some(reader.text()?),
                 b"version" => self.version = Some(reader.text()?),
+                b"words" => self.words = Some(reader.text()?),
                 _ => drop(reader.skip()?),
             }
             Ok(())
@@ -127,7 +132,8 @@ impl<'a> Query<'a> {
             0 => return Err(Contradiction::ZeroLimit.into()),
             limit => limit as usize,
         };
-        Ok(Question { pattern, range, limit, order: self.order.unwrap_or_default() })
+        let words = self.words.as_deref().unwrap_or_default().to_lowercase();
+        Ok(Question { pattern, range, words, limit, order: self.order.unwrap_or_default() })
     }
 
     /// Appends the body.
@@ -138,7 +144,20 @@ impl<'a> Query<'a> {
         map.text_if("cursor", self.cursor.as_deref());
         let mut filter = MapWriter::new(map.key_then("filter"));
         filter.text_if("type", self.alias.as_deref());
+        filter.text_if("words", self.words.as_deref());
         filter.text_if("version", self.version.as_deref());
         filter.text_if("capability", self.capability.as_deref());
+    }
+}
+
+impl Question {
+    /// Whether a capability has the words that are looked for: in its id, or in its description. Case does not count.
+    pub fn is_about(&self, descriptor: &Descriptor) -> bool {
+        let has_words = |text: &str| text.to_lowercase().contains(&self.words);
+        self.words.is_empty() || has_words(&descriptor.id.to_string()) || {
+            let description =
+                descriptor.field("description").and_then(|field| Reader::new(field).text().ok());
+            description.is_some_and(|text| has_words(&text))
+        }
     }
 }

@@ -361,7 +361,8 @@ fn a_content_hash_is_that_of_the_standards() {
 }
 
 fn question(text: &str, order: Order) -> Question {
-    Question { pattern: text.parse::<CapabilityPattern>().unwrap(), range: None, limit: 2, order }
+    let pattern = text.parse::<CapabilityPattern>().unwrap();
+    Question { pattern, range: None, words: String::new(), limit: 2, order }
 }
 
 #[test]
@@ -377,11 +378,13 @@ fn a_cursor_opens_only_for_the_query_it_was_given_for() {
     let stale = CursorContext { snapshot: 10, ..context };
     assert_eq!(Cursor::open(&key, &stale, &cursor), Err(CursorError::Stale));
     let ranged = Question { range: Some("1.0".parse().unwrap()), ..asked.clone() };
+    let worded = Question { words: "w".to_owned(), ..asked.clone() };
     for borrowed in [
         CursorContext { holder: "did:web:bob.example", ..context },
         CursorContext { question: &question("a.*", Order::NewestFirst), ..context },
         CursorContext { question: &question("a.b.*", Order::OldestFirst), ..context },
         CursorContext { question: &ranged, ..context },
+        CursorContext { question: &worded, ..context },
     ] {
         assert_eq!(Cursor::open(&key, &borrowed, &cursor), Err(CursorError::NotOurs), "{borrowed:?}");
     }

@@ -234,7 +234,7 @@ fn query_and_declare() {
         "cap-query-body",
         &[
             "{\"filter\": {}}",
-            "{\"filter\": {\"capability\": \"not a name\", \"type\": \"t\", \"version\": \"~1\", \"x\": 1}, \"limit\": 0, \"cursor\": \"\", \"order\": \"oldest-first\"}",
+            "{\"filter\": {\"capability\": \"not a name\", \"type\": \"t\", \"version\": \"~1\", \"words\": \"\", \"x\": 1}, \"limit\": 0, \"cursor\": \"\", \"order\": \"oldest-first\"}",
         ],
     );
     refuses(
@@ -243,6 +243,7 @@ fn query_and_declare() {
             ("{}", "", "\"filter\""),
             ("{\"filter\": {\"capability\": 1}}", "/filter/capability", "tstr"),
             ("{\"filter\": {\"version\": [1]}}", "/filter/version", "tstr"),
+            ("{\"filter\": {\"words\": 1}}", "/filter/words", "tstr"),
             ("{\"filter\": {}, \"limit\": -1}", "/limit", "uint"),
             ("{\"filter\": {}, \"order\": \"random\"}", "/order", "\"newest-first\" / \"oldest-first\""),
             ("{\"filter\": {}, \"cursor\": h''}", "/cursor", "tstr"),

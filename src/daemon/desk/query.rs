@@ -44,7 +44,7 @@ impl Desk {
                 .map_err(|error| Refusal::new(Code::BAD_REQUEST, error.to_string()))?,
             None => 0,
         };
-        let entries = self.matching(&permit, &question)?;
+        let entries = about(self.matching(&permit, &question)?, &question)?;
         let start = usize::try_from(start).unwrap_or(usize::MAX).min(entries.len());
         // A page ends early rather than outgrow what the link takes.
         let budget_bytes = inbound.link.message_bytes_max() / 2;
@@ -210,6 +210,15 @@ fn in_order<'a>(
         return Err(mismatch(router::Refusal::VersionMismatch(available)));
     }
     Ok(in_range)
+}
+
+/// What of it has the words that are looked for. **Errors:** 4002 if nothing has.
+fn about<'a>(mut found: Vec<Found<'a>>, question: &Question) -> Result<Vec<Found<'a>>, Refusal> {
+    found.retain(|found| question.is_about(found.descriptor));
+    if found.is_empty() {
+        return Err(mismatch(router::Refusal::NameUnknown));
+    }
+    Ok(found)
 }
 
 /// Who serves a capability with this schema document.
