@@ -85,11 +85,23 @@ impl Attempts {
         request.built_against = built;
         // What is wrong with them is told before anything is sent.
         request.ext()?;
-        Ok(Self {
+        let deadline = options.timeout.map(|timeout| later(Instant::now(), timeout));
+        Ok(Self { deadline, ..Self::of(client, request, name) })
+    }
+
+    /// A call that was made before, perhaps by another program. It is its maker's to cancel.
+    pub(super) fn of_known(client: &Client, call: MessageId) -> Self {
+        let request = CallRequest::known(call).ttl(OWN_TTL);
+        // Its maker has sent it, so nothing that goes wrong here says that it was not executed.
+        Self { cancels_on_drop: false, is_sent: true, ..Self::of(client, request, "") }
+    }
+
+    fn of(client: &Client, request: CallRequest, name: &str) -> Self {
+        Self {
             client: client.clone(),
             request,
             name: name.to_owned(),
-            deadline: options.timeout.map(|timeout| later(Instant::now(), timeout)),
+            deadline: None,
             attempt: None,
             is_sent: false,
             accepted: None,
@@ -102,7 +114,7 @@ impl Attempts {
             not_before: None,
             end: None,
             cancels_on_drop: true,
-        })
+        }
     }
 
     /// What the call says next; `None` once its end is there. Cancelling this future loses nothing.
@@ -151,7 +163,7 @@ impl Attempts {
     }
 
     pub(super) fn id(&self) -> Option<MessageId> {
-        self.accepted.as_ref().map(|(id, _)| *id)
+        self.accepted.as_ref().map(|(id, _)| *id).or(self.request.known_call())
     }
 
     /// As [`CallHandle::cancel`]; a call of which nothing was sent is unknown.
@@ -215,6 +227,8 @@ impl Attempts {
         };
         let now = Instant::now();
         let pause = match &error {
+            // The call was refused, not the question for it.
+            ClientError::Refused(_) if self.request.known_call().is_some() && self.is_taken_in => None,
             ClientError::Refused(refusal) => {
                 let is_unknown =
                     refusal.details_json().is_some_and(|details| details["unknown_schemas"].is_array());
@@ -223,6 +237,15 @@ impl Attempts {
                 }
                 refusal.retry_after()
             }
+            // Its sidecar says that it runs, and when to ask again.
+            ClientError::Result(state) if self.request.known_call().is_some() && !state.is_final() => {
+                self.failing_since = None;
+                let seconds =
+                    state.details_json().and_then(|details| details["retry_after_seconds"].as_u64());
+                seconds.map(Duration::from_secs)
+            }
+            // It runs longer than one question for it waits.
+            ClientError::Timeout { .. } if self.request.known_call().is_some() => Some(Duration::ZERO),
             ClientError::Closed(_) => {
                 let pause = self.pause;
                 self.pause = (pause * 2).min(PAUSE_MAX);
@@ -278,7 +301,7 @@ impl Attempts {
                 if self.cancels_on_drop {
                     attempt.cancel_on_drop();
                 }
-                if self.request.key.is_none() {
+                if self.request.key.is_none() && self.request.known_call().is_none() {
                     self.request.id = Some(attempt.id());
                     self.accepted.get_or_insert((attempt.id(), self.name.clone()));
                 }

@@ -45,6 +45,7 @@ pub(super) fn invoke(request: &CallRequest) -> Body {
                 invoke.version = version.as_deref().map(Cow::Borrowed);
                 invoke.negotiate = negotiate.as_ref().map(Preferences::from);
             }
+            Named::Call(_) => {}
         }
         invoke.timeout_ms = request.timeout.map(ms);
         invoke.session = request.session.map(|session_id| SessionRef { session_id, session_scope: false });

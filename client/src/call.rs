@@ -10,7 +10,7 @@ use capd_proto::cbor::Writer;
 use capd_proto::cbor::json::{from_json, to_json};
 use capd_proto::envelope::{Envelope, MessageId};
 use capd_proto::identity::Did;
-use capd_proto::limits::{EXT_BUILT_AGAINST, EXT_KEY};
+use capd_proto::limits::{EXT_BUILT_AGAINST, EXT_CALL, EXT_KEY};
 use capd_proto::message;
 use capd_proto::negotiate::{Negotiate, SessionId};
 use serde_json::Value;
@@ -64,7 +64,13 @@ pub struct Session {
 #[derive(Clone, Debug)]
 pub(super) enum Named {
     Id(Arc<str>),
-    Name { name: CapabilityName, version: Option<Arc<str>>, negotiate: Option<Negotiate> },
+    Name {
+        name: CapabilityName,
+        version: Option<Arc<str>>,
+        negotiate: Option<Negotiate>,
+    },
+    /// A call that was made before: it is named in `ext`.
+    Call(MessageId),
 }
 
 impl From<Target> for Named {
@@ -117,8 +123,24 @@ impl Trace {
 impl CallRequest {
     /// A call of `target` with `null` for params, to whichever agent the sidecar chooses.
     pub fn new(target: Target) -> Self {
+        Self::of(target.into())
+    }
+
+    /// A question for a call that was made before. **Source:** PROTOCOL 7.3.
+    pub(super) fn known(call: MessageId) -> Self {
+        Self::of(Named::Call(call))
+    }
+
+    /// The known call that this asks for.
+    pub(super) const fn known_call(&self) -> Option<MessageId> {
+        match self.target {
+            Named::Call(call) => Some(call),
+            Named::Id(_) | Named::Name { .. } => None,
+        }
+    }
+
+    fn of(target: Named) -> Self {
         let params = Bytes::from_static(&[CBOR_NULL]);
-        let target = Named::from(target);
         Self {
             target,
             to: None,
@@ -142,12 +164,14 @@ impl CallRequest {
         enum Field<'a> {
             Text(&'a str),
             Bytes([u8; 32]),
+            Call(MessageId),
         }
         let hashes = self.built_against.as_ref().map(BuiltAgainst::hashes).transpose()?.unwrap_or_default();
         let [input, output] = hashes.map(|hash| hash.map(Field::Bytes));
         // In the order of deterministic CBOR.
         let fields = [
             (EXT_KEY, self.key.as_deref().map(Field::Text)),
+            (EXT_CALL, self.known_call().map(Field::Call)),
             (TRACESTATE, self.trace.state.as_deref().map(Field::Text)),
             (TRACEPARENT, self.trace.parent.as_deref().map(Field::Text)),
             (EXT_BUILT_AGAINST[0], input),
@@ -164,6 +188,7 @@ impl CallRequest {
             match field {
                 Field::Text(text) => writer.text(key).text(text),
                 Field::Bytes(bytes) => writer.text(key).bytes(&bytes),
+                Field::Call(call) => writer.text(key).bytes(call.as_bytes()),
             };
         }
         Ok(Some(out))

@@ -226,7 +226,8 @@ impl Client {
         };
         let (teller, listener) = notices::notices(PROGRESS_MAX);
         let id = self.send(&message, Waiting::call(teller, after), after)?;
-        Ok(CallHandle::new(id, self.clone(), listener, request.key.is_some()))
+        let is_named = request.key.is_some() || request.known_call().is_some();
+        Ok(CallHandle::new(id, self.clone(), listener, is_named))
     }
 
     /// Asks for a call of this agent to be cancelled; once more, when the link is lost and can be opened anew in the time

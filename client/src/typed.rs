@@ -83,7 +83,8 @@ impl From<Progress> for Event {
     }
 }
 
-/// A typed call. Nothing is sent before one of its methods is awaited; dropping it cancels the call.
+/// A typed call. Nothing is sent before one of its methods is awaited; dropping it cancels the call, unless the call was
+/// [followed](Client::follow).
 #[derive(Debug)]
 #[must_use = "nothing is sent before the call is awaited"]
 pub struct TypedCall<Res> {
@@ -110,6 +111,35 @@ impl Client {
         Res: DeserializeOwned,
     {
         self.start(name, params, options)?.result().await
+    }
+
+    /// The result of a call that was made before, perhaps by another program: over HTTP, or with a key. Waits while the call
+    /// runs; dropping the future leaves the call running.
+    ///
+    /// ```no_run
+    /// use capd_client::{CallOptions, Client, ClientError};
+    /// use serde_json::{Value, json};
+    ///
+    /// # async fn run(client: Client) -> Result<(), ClientError> {
+    /// let options = CallOptions { key: Some("report-2025".into()), ..CallOptions::default() };
+    /// let mut call = client.start::<_, Value>("org.example.report", &json!({"year": 2025}), options)?;
+    /// call.keep_on_drop();
+    /// let id = call.accepted().await?; // Keep it: it is all that another program needs.
+    /// drop(call);
+    /// println!("{}", client.result::<Value>(id).await?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// **Errors:** any [`ClientError`]. A call that the sidecar does not know is a refusal with 4001; an answer that nobody
+    /// has recorded is an error result with 5902: give the call's key again.
+    pub async fn result<Res: DeserializeOwned>(&self, call: MessageId) -> Result<Res, ClientError> {
+        self.follow(call).result().await
+    }
+
+    /// As [`result`](Self::result), for the call's events. They begin with the oldest that the sidecar keeps.
+    pub fn follow<Res: DeserializeOwned>(&self, call: MessageId) -> TypedCall<Res> {
+        TypedCall { attempts: Attempts::of_known(self, call), result: PhantomData }
     }
 
     /// As [`call_typed`](Self::call_typed), for its events, its id, or its result later.

@@ -144,7 +144,8 @@ pub const EXT_JOURNAL: &str = "capd-journal";
 pub const EXT_KEY: &str = "capd-key";
 /// The `ext` fields of an agent's invoke that have the hashes of both schemas that it was built against. Ours.
 pub const EXT_BUILT_AGAINST: [&str; 2] = ["capd-input-schema", "capd-output-schema"];
-/// The `ext` field of what a sidecar answers to an invoke with a key: the call that the key stands for. Ours.
+/// The `ext` field of what a sidecar answers to an invoke with a key: the call that the key stands for. In an agent's
+/// invoke, the known call that it asks for. Ours.
 pub const EXT_CALL: &str = "capd-call";
 /// The `ext` field of a result that was recorded before. Ours.
 pub const EXT_REPLAYED: &str = "capd-replayed";

@@ -166,9 +166,8 @@ impl Api {
         ended: Ended,
     ) -> Result<Arc<Call>, Problem> {
         let call = self.calls.begin(id, capability)?;
-        call.tell(Told::Accepted);
         let bytes = ended.bytes();
-        call.end(ended);
+        call.tell_ended(ended);
         self.calls.ended(&call, bytes);
         Ok(call)
     }
@@ -177,6 +176,12 @@ impl Api {
 impl Call {
     pub(super) fn new(id: MessageId, capability: String) -> Self {
         Self { id, capability, said: Mutex::default(), wake: Notify::new() }
+    }
+
+    /// Says all that is known of a call that ended before.
+    pub(super) fn tell_ended(&self, ended: Ended) {
+        self.tell(Told::Accepted);
+        self.end(ended);
     }
 
     fn tell(&self, told: Told) {

@@ -126,6 +126,38 @@ pub(super) async fn cancel(State(api): State<Arc<Api>>, Path(id): Path<String>) 
     }
 }
 
+/// What is known of a call by its id.
+pub(super) enum Found {
+    /// All that it said, or how it ended.
+    Call(Arc<Call>),
+    /// It runs, and nobody follows it here.
+    Running,
+    /// It does not run, and nobody has recorded its answer.
+    Over,
+}
+
+impl Api {
+    /// **Errors:** the refusal of a call that nobody knows.
+    pub(super) async fn found(&self, id: MessageId) -> Result<Found, Problem> {
+        let known = self.client().await?.calls_of(id).await;
+        let known = known.map_err(|error| Problem::of_request(&error))?.calls;
+        if let Some(call) = self.calls.get(&id) {
+            return Ok(Found::Call(call));
+        }
+        if let Some(key) = self.keys.of_call(&id) {
+            if let Some(ended) = self.keys.recorded(&key).await {
+                let call = Call::new(id, key.terms.capability.clone());
+                call.tell_ended(ended);
+                return Ok(Found::Call(Arc::new(call)));
+            }
+        } else if known.is_empty() {
+            return Err(unknown(id));
+        }
+        let is_over = known.iter().all(|call| call.state == CallState::Finished);
+        Ok(if is_over { Found::Over } else { Found::Running })
+    }
+}
+
 /// How a call stands that was made over HTTP.
 fn state(call: &Call, ended: Option<&Ended>) -> Value {
     let mut document = json!({

@@ -1,4 +1,4 @@
-//! A call with a key that came over a local link in; the messages that answer it out.
+//! A call with a key, or the id of a known call, that came over a local link in; the messages that answer it out.
 //!
 //! It is the same call as `POST /v1/call/{name}` with an `Idempotency-Key`, made by the same code: a key that was given
 //! over the one is known over the other (PROTOCOL 7.3).
@@ -14,10 +14,12 @@ use capd_proto::limits::{EXT_CALL, EXT_CAPABILITY_ID, EXT_REPLAYED};
 use capd_proto::message::{
     CallError, CapResult, ContentHash, ErrorBody, InputRequired, Processing, Progress as Percent, Type,
 };
+use serde_json::json;
 
 use super::Api;
 use super::call::Asked;
 use super::calls::{Call, Ended, Told};
+use super::history::Found;
 use super::problem::Problem;
 use super::terms::Terms;
 use crate::client::{Answer, ClientError, Progress, Trace, WireError, to_cbor};
@@ -54,14 +56,25 @@ impl Api {
             Ok(call) => call,
             Err(problem) => return refuse(&problem, &answers),
         };
-        let mut after = 0;
-        while let Some((number, told, ended)) = call.told_after(after).await {
-            after = number;
-            match (told, ended) {
-                (Told::End, Some(ended)) => return end(&call, &ended, &answers),
-                (Told::Accepted | Told::End, _) => answers(Type::Ack, &EMPTY_MAP, Some(&ack_ext(&call))),
-                (Told::Progress(progress), _) => tell(&progress, call.id, &answers),
+        follow(&call, &answers).await;
+    }
+
+    /// Answers with a call that was made over HTTP or with a key: what it says, then its one CAP_RESULT. Where only its
+    /// state is known, an error result says so; for an unknown call, one ERROR.
+    pub(crate) async fn known(self: Arc<Self>, id: MessageId, answers: impl Answers) {
+        match self.found(id).await {
+            Ok(Found::Call(call)) => follow(&call, &answers).await,
+            Ok(Found::Running) => {
+                let details = to_cbor(&json!({"final": false, "retry_after_seconds": RETRY_SECONDS}));
+                let message = "the call still runs, and its end is not followed here; ask again later";
+                unrecorded(id, Code::TIMEOUT, message, Some(details), &answers);
             }
+            Ok(Found::Over) => {
+                let message =
+                    "the sidecar has no record of the call's answer; make the call again with its key";
+                unrecorded(id, Code::INTERRUPTED, message, None, &answers);
+            }
+            Err(problem) => refuse(&problem, &answers),
         }
     }
 
@@ -93,6 +106,26 @@ impl Api {
         };
         self.begin(asked, keyed.params).await
     }
+}
+
+/// Passes on everything that a call says, to its end.
+async fn follow(call: &Call, answers: &impl Answers) {
+    let mut after = 0;
+    while let Some((number, told, ended)) = call.told_after(after).await {
+        after = number;
+        match (told, ended) {
+            (Told::End, Some(ended)) => return end(call, &ended, answers),
+            (Told::Accepted | Told::End, _) => answers(Type::Ack, &EMPTY_MAP, Some(&ack_ext(call))),
+            (Told::Progress(progress), _) => tell(&progress, call.id, answers),
+        }
+    }
+}
+
+/// An error result for a call of which the answer is not known here.
+fn unrecorded(call: MessageId, code: Code, message: &str, details: Option<Bytes>, answers: &impl Answers) {
+    let mut body = Vec::new();
+    CapResult::error(CallError::new(code, message, details.as_deref())).encode(&mut body);
+    answers(Type::CapResult, &body, Some(&call_ext(call)));
 }
 
 fn refuse(problem: &Problem, answers: &impl Answers) {
@@ -165,7 +198,7 @@ fn end(call: &Call, ended: &Ended, answers: &impl Answers) {
 
 /// An error result that says that another answer may come. **Source:** PROTOCOL 8.
 fn not_final(code: Code, error: &ClientError) -> WireError {
-    let details = Some(to_cbor(&serde_json::json!({"final": false})));
+    let details = Some(to_cbor(&json!({"final": false})));
     WireError { code, message: error.to_string(), details }
 }
 
@@ -207,5 +240,7 @@ fn result_ext(call: &Call, answer: Option<&Answer>, replayed: bool) -> Vec<u8> {
 
 /// The body of an ACK.
 const EMPTY_MAP: [u8; 1] = [0xa0];
+/// When to ask again for the end of a call that nobody follows here. **Units:** seconds.
+const RETRY_SECONDS: u64 = 1;
 /// Bytes to begin with for a result's other fields.
 const RESULT_FIELDS_BYTES: usize = 64;

@@ -1,4 +1,5 @@
-//! The agent's CAP_INVOKE with a key, and schemas that its code was built against, in; handed to the front that keeps both.
+//! The agent's CAP_INVOKE with a key or about a known call, and schemas that its code was built against, in; handed to the
+//! front that keeps all of them.
 //!
 //! **Source:** PROTOCOL 7.3.
 
@@ -7,8 +8,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use capd_proto::code::Code;
-use capd_proto::envelope::Ext;
-use capd_proto::limits::{EXT_BUILT_AGAINST, EXT_KEY};
+use capd_proto::envelope::{Ext, MessageId};
+use capd_proto::limits::{EXT_BUILT_AGAINST, EXT_CALL, EXT_KEY};
 use capd_proto::message::{ContentHash, DocSend, Invoke, Type};
 
 use super::Sidecar;
@@ -16,20 +17,28 @@ use crate::api::{Api, KeyedCall};
 use crate::client::Trace;
 use crate::daemon::context::{ANSWER_TTL_MS, Inbound, Outbound, Refusal};
 
-/// Whether a CAP_INVOKE is the agent's, and has a key or was built against schemas.
+/// Whether a CAP_INVOKE is the agent's, and has a key, was built against schemas, or asks for a known call.
 pub(super) fn is_keyed(inbound: &Inbound<'_>) -> bool {
     // Most have neither, and no `ext` at all.
     inbound.envelope.ext.is_some()
         && inbound.link.kind().is_local()
-        && [EXT_KEY].into_iter().chain(EXT_BUILT_AGAINST).any(|field| inbound.envelope.ext_has(field))
+        && [EXT_KEY, EXT_CALL]
+            .into_iter()
+            .chain(EXT_BUILT_AGAINST)
+            .any(|field| inbound.envelope.ext_has(field))
 }
 
 impl Sidecar {
-    /// CAP_INVOKE with a key: the front makes it, and its answers go back under the invoke's id.
+    /// CAP_INVOKE with a key or about a known call: the front makes or finds it, and its answers go back under the invoke's
+    /// id.
     pub(super) fn on_keyed(&self, inbound: &Inbound<'_>, is_ours: bool) -> Result<(), Refusal> {
         let api = Arc::clone(self.front()?);
-        let to = if is_ours { None } else { Some(self.caller.peer_named(inbound)?.to_string()) };
-        let call = keyed_call(inbound, to)?;
+        let asked = if inbound.envelope.ext_has(EXT_CALL) {
+            Asked::Known(known_call(inbound, is_ours)?)
+        } else {
+            let to = if is_ours { None } else { Some(self.caller.peer_named(inbound)?.to_string()) };
+            Asked::Keyed(Box::new(keyed_call(inbound, to)?))
+        };
         let ctx = Arc::clone(&self.ctx);
         let (link, route, id) = (Arc::clone(inbound.link), inbound.route.clone(), inbound.envelope.id);
         self.ctx.spawn(async move {
@@ -46,8 +55,14 @@ impl Sidecar {
                 };
                 ctx.send(&link, &route, ctx.seal(&message, &link));
             };
+            let answering = async {
+                match asked {
+                    Asked::Keyed(call) => api.keyed(*call, answers).await,
+                    Asked::Known(call) => api.known(call, answers).await,
+                }
+            };
             tokio::select! {
-                () = api.keyed(call, answers) => {}
+                () = answering => {}
                 // The call goes on without it: whoever gives the key again learns how it ended.
                 () = link.closed() => {}
             }
@@ -70,6 +85,28 @@ impl Sidecar {
     fn front(&self) -> Result<&Arc<Api>, Refusal> {
         self.api.get().ok_or_else(|| Refusal::new(Code::UNAVAILABLE, "the sidecar is starting"))
     }
+}
+
+/// What an invoke asks of the front.
+enum Asked {
+    /// The call that a key stands for.
+    Keyed(Box<KeyedCall>),
+    /// A call that was made before.
+    Known(MessageId),
+}
+
+/// The call that an invoke names instead of a capability. **Errors:** 4001 for anything else that it names.
+fn known_call(inbound: &Inbound<'_>, is_ours: bool) -> Result<MessageId, Refusal> {
+    let bad = |why: &str| Refusal::new(Code::BAD_REQUEST, why);
+    let invoke = Invoke::decode_checked(inbound.checked_body()).map_err(Refusal::of)?;
+    if invoke.id.is_some() || invoke.capability.is_some() || inbound.envelope.ext_has(EXT_KEY) {
+        return Err(bad("ext.capd-call names a known call; leave out id, capability and ext.capd-key"));
+    }
+    if !is_ours {
+        return Err(bad("ext.capd-call: only the own sidecar knows the call; send it to the sidecar's DID"));
+    }
+    let id = inbound.envelope.ext_bytes(EXT_CALL).and_then(|id| MessageId::from_slice(&id));
+    id.ok_or_else(|| bad("ext.capd-call: accepted: the call's id, 16 bytes"))
 }
 
 /// **Errors:** 4001 for what a call with a key cannot ask for.
