@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use capd_client::proto::envelope::{Envelope, MessageId};
+use capd_client::proto::limits::EXT_CALL;
 use capd_client::proto::message::{CapResult, InputRequired, Invoke, Processing, Progress, Type};
 use capd_net::{CloseReason, Link, Route};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::scripted::{Sidecar, answer_ext, call_request, cbor, failure};
 use crate::world::Asked;
@@ -19,6 +20,9 @@ pub fn on_invoke(
     invoke: &Invoke<'_>,
 ) {
     let id = envelope.id;
+    if let Some(call) = envelope.ext_bytes(EXT_CALL) {
+        return on_known(sidecar, link, route, id, &MessageId::from_slice(&call).unwrap().to_string());
+    }
     let asked = call_request(sidecar, envelope, invoke);
     let key = asked.headers["idempotency-key"].as_str().unwrap().to_owned();
     let known = sidecar.names.lock().unwrap().get(&key).cloned();
@@ -40,6 +44,27 @@ pub fn on_invoke(
         playing.play(&exchange).await;
         playing.sidecar.world.answered(&exchange);
     });
+}
+
+/// A call that was made before: its events, or, where there are none, its state.
+fn on_known(sidecar: &Arc<Sidecar>, link: &Arc<Link>, route: &Route, id: MessageId, call: &str) {
+    let playing = Playing { sidecar: Arc::clone(sidecar), link: Arc::clone(link), route: route.clone(), id };
+    let path = format!("/v1/calls/{call}");
+    let events = Asked::with_events(format!("{path}/events"));
+    if sidecar.world.expects("GET", &events.path) {
+        let Some(exchange) = sidecar.take(route, id, &events) else { return };
+        if exchange["reply"]["status"] != 404 {
+            tokio::spawn(async move {
+                playing.play(&exchange).await;
+                playing.sidecar.world.answered(&exchange);
+            });
+            return;
+        }
+        sidecar.world.answered(&exchange);
+    }
+    let Some(exchange) = sidecar.take(route, id, &Asked::new("GET", path)) else { return };
+    playing.state(&exchange["reply"], call);
+    sidecar.world.answered(&exchange);
 }
 
 /// One call's way back.
@@ -158,6 +183,28 @@ impl Playing {
         let mut body = Vec::new();
         written.encode(&mut body);
         self.say(Type::CapResult, &body, Some(&answer_ext(call, capability, is_replayed)));
+    }
+
+    /// What is known of a call without its events.
+    fn state(&self, reply: &Value, call: &str) {
+        let body = &reply["body"];
+        if reply["status"].as_u64().is_some_and(|status| status >= 400) {
+            self.problem(body, None);
+        } else if let Some(result) = body.get("result") {
+            let capability = body["capability"].as_str();
+            self.result(result, Some(call), capability, body["execution_ms"].as_u64(), false);
+        } else if body["error"].is_object() {
+            self.problem(&body["error"], None);
+        } else {
+            let unrecorded = match body["state"] == "running" {
+                true => {
+                    let details = json!({"retry_after_seconds": 0});
+                    json!({"code": 5003, "detail": "it runs", "outcome": "pending", "details": details})
+                }
+                false => json!({"code": 5902, "detail": "nobody has recorded its answer"}),
+            };
+            self.say(Type::CapResult, &failure(&unrecorded), Some(&answer_ext(Some(call), None, false)));
+        }
     }
 
     fn problem(&self, problem: &Value, retry_after: Option<&str>) {

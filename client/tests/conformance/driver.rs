@@ -76,7 +76,7 @@ impl Driver {
             "call_async" => line(self.call_async(step).await),
             "result" => line(self.result(text("call").unwrap()).await),
             "cancel" => line(self.cancel(text("call").unwrap()).await),
-            "list" => line(self.list(text("namespace")).await),
+            "list" => line(self.list(text("namespace"), text("q")).await),
             "describe" => line(self.describe(text("id").unwrap()).await),
             "self" => line(self.myself().await),
             "tools" => line(self.list_tools(text("format").unwrap(), text("namespace")).await),
@@ -227,7 +227,11 @@ impl Driver {
     }
 
     async fn result(&mut self, id: &str) -> Ended {
-        let call = self.calls.remove(id).expect("a call that was started");
+        let call = match self.calls.remove(id) {
+            Some(call) => call,
+            // Its maker is another program.
+            None => self.client(None).await?.follow(id.parse().unwrap()),
+        };
         self.ended(call, None).await
     }
 
@@ -237,10 +241,11 @@ impl Driver {
         Ok(json!(state == CancelState::Cancelling))
     }
 
-    async fn list(&mut self, namespace: Option<&str>) -> Ended {
+    async fn list(&mut self, namespace: Option<&str>, words: Option<&str>) -> Ended {
         let pattern = namespace.map_or(CapabilityPattern::Any, |name| format!("{name}.*").parse().unwrap());
         let client = self.client(None).await?;
-        let offers = client.query_all(&Query::new(pattern)).await.map_err(|error| (error, None))?;
+        let query = Query { words: words.map(str::to_owned), ..Query::new(pattern) };
+        let offers = client.query_all(&query).await.map_err(|error| (error, None))?;
         let shown = offers.iter().map(|offer| {
             let document = descriptor_json(offer);
             there(json!({"id": document["id"], "description": document["description"]}))

@@ -2,7 +2,7 @@
 //!
 //! The scenarios are written as exchanges of HTTP. The scripted sidecar takes each message of the link as the request that
 //! means the same, and says the reply in messages: `scripted`, `calls` and `provide` have the one-to-one table. Scenarios
-//! about HTTP alone, and those of what this crate cannot do, are named in `scenario`, each with its reason. `CAPD_SDK_RESULTS` names a file for the results, as
+//! about HTTP alone are named in `scenario`, each with its reason. `CAPD_SDK_RESULTS` names a file for the results, as
 //! `run.py --matrix` reads them.
 
 #![allow(clippy::unwrap_used, reason = "these are tests, though not all of it stands in a test function")]
@@ -39,7 +39,7 @@ use world::World;
 #[tokio::test]
 async fn every_scenario_that_the_link_has_a_place_for_passes() {
     let scenarios = scenario::all();
-    for (name, _) in scenario::OF_HTTP_ALONE.into_iter().chain(scenario::MISSING) {
+    for (name, _) in scenario::OF_HTTP_ALONE {
         assert!(scenarios.iter().any(|scenario| scenario.name == name), "there is no scenario {name}");
     }
     let only = std::env::var("CAPD_SCENARIO").unwrap_or_default();
@@ -62,14 +62,14 @@ async fn every_scenario_that_the_link_has_a_place_for_passes() {
     let passed = results.iter().filter(|result| result["verdict"] == "passed").count();
     assert!(failed.is_empty(), "{} failed, {passed} passed:\n{:#}", failed.len(), json!(failed));
     let count = |verdict: &str| results.iter().filter(|result| result["verdict"] == verdict).count();
-    println!("{passed} passed, {} missing, {} of HTTP alone", count("missing"), count("elsewhere"));
+    println!("{passed} passed, {} of HTTP alone", count("elsewhere"));
 }
 
 /// Plays one scenario; what came of it.
 async fn played(scenario: Scenario) -> Value {
     let Scenario { feature, name, document } = scenario;
-    if let Some((verdict, why)) = scenario::unplayed(&name) {
-        return json!({"feature": feature, "name": name, "verdict": verdict, "problems": [why]});
+    if let Some(why) = scenario::unplayed(&name) {
+        return json!({"feature": feature, "name": name, "verdict": "elsewhere", "problems": [why]});
     }
     let world = Arc::new(World::new(document));
     let seed = Seed::new([7; 32]);

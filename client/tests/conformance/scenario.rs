@@ -76,43 +76,7 @@ pub const OF_HTTP_ALONE: [(&str, &str); 22] = [
     ("tcp-wrong-token", "a status for each request; over the link the token is proven when it opens"),
 ];
 
-/// Scenarios of what this crate cannot do, and what that is.
-pub const MISSING: [(&str, &str); 8] = [
-    (
-        "async-result-is-an-error",
-        "the result of a call by its id alone; over the link, give the call's key again",
-    ),
-    (
-        "async-result-after-a-cut",
-        "the result of a call by its id alone; over the link, give the call's key again",
-    ),
-    (
-        "async-result-after-a-restart",
-        "the result of a call by its id alone; over the link, give the call's key again",
-    ),
-    (
-        "async-error-after-a-restart",
-        "the result of a call by its id alone; over the link, give the call's key again",
-    ),
-    (
-        "async-running-after-a-restart",
-        "the result of a call by its id alone; over the link, give the call's key again",
-    ),
-    (
-        "async-result-that-nobody-has-recorded",
-        "the result of a call by its id alone; over the link, give the call's key again",
-    ),
-    (
-        "async-result-of-an-unknown-call",
-        "the result of a call by its id alone; over the link, give the call's key again",
-    ),
-    ("discover-filters", "words to look for among capabilities"),
-];
-
-/// Why a scenario is not played, and what it counts as.
-pub fn unplayed(name: &str) -> Option<(&'static str, &'static str)> {
-    let found =
-        |list: &'static [(&str, &str)]| list.iter().find(|(found, _)| *found == name).map(|(_, why)| *why);
-    let elsewhere = found(&OF_HTTP_ALONE).map(|why| ("elsewhere", why));
-    elsewhere.or_else(|| found(&MISSING).map(|why| ("missing", why)))
+/// Why a scenario is not played.
+pub fn unplayed(name: &str) -> Option<&'static str> {
+    OF_HTTP_ALONE.iter().find(|(found, _)| *found == name).map(|(_, why)| *why)
 }

@@ -14,7 +14,7 @@ use capd_client::proto::identity::Identity;
 use capd_client::proto::limits::{EXT_BUILT_AGAINST, EXT_CALL, EXT_CAPABILITY_ID, EXT_KEY, EXT_REPLAYED};
 use capd_client::proto::message::{
     CallError, CancelState, CapResult, Declare, Descriptor, DescriptorDraft, DocSend, ErrorBody, HashAlg,
-    Message, Outcome, Request, Response, SchemaRef, SchemaSource, Type,
+    Message, Outcome, Query, Request, Response, SchemaRef, SchemaSource, Type,
 };
 use capd_net::{CloseReason, Link, Route, Service, System};
 use serde_json::{Value, json};
@@ -141,9 +141,8 @@ impl Service for Ear {
                 }
             }
             Message::CapQuery(query) => {
-                let pattern: CapabilityPattern = query.capability.unwrap().parse().unwrap();
-                let cursor = query.cursor.as_deref();
-                on_query(sidecar, route, id, &pattern, query.version.as_deref(), cursor);
+                let pattern: CapabilityPattern = query.capability.as_ref().unwrap().parse().unwrap();
+                on_query(sidecar, route, id, &pattern, &query);
             }
             Message::DocRequest(request) => {
                 let found = sidecar.documents.lock().unwrap().get(&*request.hash).cloned();
@@ -199,8 +198,7 @@ fn on_query(
     route: &Route,
     id: MessageId,
     pattern: &CapabilityPattern,
-    version: Option<&str>,
-    cursor: Option<&str>,
+    query: &Query<'_>,
 ) {
     let (name, namespace) = match pattern.to_string() {
         text if text == "*" => (None, None),
@@ -209,14 +207,15 @@ fn on_query(
             None => (Some(text), None),
         },
     };
-    let path = match (name, version) {
+    let path = match (name, query.version.as_deref()) {
         (Some(name), Some(version)) => format!("/v1/capabilities/{name}:{}", version.trim_start_matches('=')),
         (Some(name), None) => format!("/v1/capabilities/{name}"),
         (None, _) if sidecar.world.expects("GET", "/v1/tools") => "/v1/tools".to_owned(),
         (None, _) => "/v1/capabilities".to_owned(),
     };
     let mut asked = Asked::new("GET", path);
-    for (key, text) in [("namespace", namespace.as_deref()), ("cursor", cursor)] {
+    let [cursor, words] = [&query.cursor, &query.words].map(Option::as_deref);
+    for (key, text) in [("namespace", namespace.as_deref()), ("cursor", cursor), ("q", words)] {
         if let Some(text) = text {
             asked.query.insert(key.to_owned(), json!(text));
         }
