@@ -15,7 +15,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use capd_client::proto::capability::CapabilityPattern;
 use capd_client::proto::code::Code;
+use capd_client::proto::envelope::MessageId;
 use capd_client::proto::message::CancelState;
 use capd_client::proto::negotiate::Negotiate;
 use capd_client::{
@@ -25,7 +27,7 @@ use capd_client::{
 use pr_reviewer::{ReviewPrRequest, ReviewPrRequestSeverity, ReviewPrResponseVerdict};
 use serde_json::{Value, json};
 use support::{PATIENCE, Setup, Sidecar};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
@@ -193,6 +195,108 @@ async fn a_key_is_one_call_over_the_link_and_over_http_also_after_a_kill() {
     assert_eq!(soon(client.call_typed("org.example.count", &json!(0), options("l"))).await, Ok(2_u64));
     assert_eq!(calls.load(Ordering::SeqCst), 2);
     drop(sidecar);
+}
+
+/// Counts its calls; each reports progress, and ends when there is a permit for it.
+fn gated(calls: &Arc<AtomicUsize>, permits: &Arc<Semaphore>) -> Agent {
+    let (calls, permits) = (Arc::clone(calls), Arc::clone(permits));
+    let capability = Capability::new("org.example.gated", "1.0.0").unwrap();
+    let serve = move |_params: Value, call: Invocation| {
+        let (count, permits) = (calls.fetch_add(1, Ordering::SeqCst) + 1, Arc::clone(&permits));
+        async move {
+            call.reporter.progress(1).unwrap();
+            permits.acquire().await.unwrap().forget();
+            Ok(count)
+        }
+    };
+    Agent::new().capability(capability, serve).unwrap()
+}
+
+#[tokio::test]
+async fn a_call_s_id_alone_gives_its_result_when_its_client_and_its_sidecar_are_gone() {
+    let (calls, permits) = (Arc::<AtomicUsize>::default(), Arc::new(Semaphore::new(0)));
+    let sidecar = Sidecar::start();
+    let _serving = Serving::new(&sidecar, gated(&calls, &permits), "org.example.gated:1.0.0").await;
+    let maker = client_of(&sidecar).await;
+    let mut made = maker.start::<_, u64>("org.example.gated", &json!(1), options("k")).unwrap();
+    let id = soon(made.accepted()).await.unwrap();
+    made.keep_on_drop();
+    drop((made, maker));
+
+    let client = client_of(&sidecar).await;
+    let followed = || client.follow::<u64>(id);
+    // Dropping a question for a call leaves the call running.
+    let mut dropped = followed();
+    assert_eq!(dropped.id(), Some(id));
+    let accepted = Event::Accepted { call: id, capability: "org.example.gated".to_owned() };
+    assert_eq!(soon(dropped.event()).await, Some(accepted));
+    assert_eq!(soon(dropped.event()).await, Some(Event::Progress { pct: 1 }));
+    drop(dropped);
+    permits.add_permits(1);
+    assert_eq!(soon(followed().result()).await, Ok(1));
+
+    // So does the id of a call that was made over HTTP.
+    permits.add_permits(1);
+    let post = "POST /v1/call/org.example.gated HTTP/1.1\r\nHost: localhost\r\nPrefer: respond-async\r\n\
+                Content-Type: application/json\r\nContent-Length: 1\r\nConnection: close\r\n\r\n2";
+    let answer = http(&sidecar.socket, post);
+    let (_, other) = answer.split_once("capd-call: ").unwrap();
+    let other = other[..32].parse().unwrap();
+    assert_eq!(soon(client.result::<u64>(other)).await, Ok(2));
+
+    let sidecar = sidecar.restart();
+    // What a key stands for is on disk.
+    let answer = soon(followed().answer()).await.unwrap();
+    assert_eq!((answer.json(), answer.is_replayed), (Some(json!(1)), true));
+    assert_eq!(calls.load(Ordering::SeqCst), 2);
+    drop(sidecar);
+}
+
+#[tokio::test]
+async fn the_id_of_an_unknown_call_is_refused_and_an_answer_that_nobody_recorded_is_unknown() {
+    let (calls, permits) = (Arc::<AtomicUsize>::default(), Arc::new(Semaphore::new(0)));
+    let sidecar = Sidecar::start();
+    let _serving = Serving::new(&sidecar, gated(&calls, &permits), "org.example.gated:1.0.0").await;
+    let client = client_of(&sidecar).await;
+    let error = soon(client.result::<u64>(MessageId([7; 16]))).await.unwrap_err();
+    assert_eq!((error.outcome(), error.code()), (Outcome::Refused, Code::BAD_REQUEST), "{error}");
+    assert!(error.to_string().contains("no such call is known here"), "{error}");
+
+    // A call over the link without a key is known by its state alone.
+    let params = json!(1);
+    let mut made = client.start::<_, u64>("org.example.gated", &params, CallOptions::default()).unwrap();
+    let id = soon(made.accepted()).await.unwrap();
+    assert!(matches!(soon(made.event()).await, Some(Event::Accepted { .. })));
+    assert_eq!(soon(made.event()).await, Some(Event::Progress { pct: 1 }));
+    let mut followed = client.follow::<u64>(id);
+    assert!(matches!(soon(followed.event()).await, Some(Event::Accepted { call, .. }) if call == id));
+    permits.add_permits(1);
+    assert_eq!(soon(made.result()).await, Ok(1));
+    let error = soon(followed.result()).await.unwrap_err();
+    assert_eq!((error.outcome(), error.code()), (Outcome::Unknown, Code::INTERRUPTED), "{error}");
+}
+
+#[tokio::test]
+async fn words_are_looked_for_in_ids_and_descriptions() {
+    let sidecar = Sidecar::start();
+    let capability = |name: &str| Capability::new(name, "1.0.0").unwrap();
+    let echo = async |params: Value, _call: Invocation| Ok(params);
+    let agent = Agent::new().capability(capability("org.example.upper").description("Makes LOUD."), echo);
+    let agent = agent.unwrap().capability(capability("org.example.lower"), echo).unwrap();
+    let _serving = Serving::new(&sidecar, agent, "org.example.lower:1.0.0").await;
+    let client = client_of(&sidecar).await;
+    let found = async |words: &str, pages_of| {
+        let query =
+            Query { words: Some(words.to_owned()), limit: pages_of, ..Query::new(CapabilityPattern::Any) };
+        let offers = soon(client.query_all(&query)).await;
+        offers.map(|offers| offers.iter().map(|offer| offer.id().name.to_string()).collect::<Vec<_>>())
+    };
+    assert_eq!(found("loud", None).await.unwrap(), ["org.example.upper"]);
+    assert_eq!(found("LOWER:1", None).await.unwrap(), ["org.example.lower"]);
+    for (words, pages_of) in [("", None), ("EXAMPLE.", Some(1))] {
+        assert_eq!(found(words, pages_of).await.unwrap(), ["org.example.lower", "org.example.upper"]);
+    }
+    assert_eq!(found("nothing has this", None).await.unwrap_err().code(), Code::CAPABILITY_NOT_FOUND);
 }
 
 /// An agent whose one call tells when it has begun, and when its future is dropped.
