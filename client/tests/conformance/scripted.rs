@@ -141,7 +141,7 @@ impl Service for Ear {
                 }
             }
             Message::CapQuery(query) => {
-                let pattern: CapabilityPattern = query.capability.unwrap().parse().unwrap();
+                let pattern: CapabilityPattern = query.capability.as_ref().unwrap().parse().unwrap();
                 on_query(sidecar, route, id, &pattern, &query);
             }
             Message::DocRequest(request) => {

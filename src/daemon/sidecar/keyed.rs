@@ -37,7 +37,7 @@ impl Sidecar {
             Asked::Known(known_call(inbound, is_ours)?)
         } else {
             let to = if is_ours { None } else { Some(self.caller.peer_named(inbound)?.to_string()) };
-            Asked::Keyed(keyed_call(inbound, to)?)
+            Asked::Keyed(Box::new(keyed_call(inbound, to)?))
         };
         let ctx = Arc::clone(&self.ctx);
         let (link, route, id) = (Arc::clone(inbound.link), inbound.route.clone(), inbound.envelope.id);
@@ -57,7 +57,7 @@ impl Sidecar {
             };
             let answering = async {
                 match asked {
-                    Asked::Keyed(call) => api.keyed(call, answers).await,
+                    Asked::Keyed(call) => api.keyed(*call, answers).await,
                     Asked::Known(call) => api.known(call, answers).await,
                 }
             };
@@ -90,7 +90,7 @@ impl Sidecar {
 /// What an invoke asks of the front.
 enum Asked {
     /// The call that a key stands for.
-    Keyed(KeyedCall),
+    Keyed(Box<KeyedCall>),
     /// A call that was made before.
     Known(MessageId),
 }
