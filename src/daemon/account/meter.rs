@@ -40,8 +40,9 @@ impl Ended {
 }
 
 impl Durations {
-    const NONE: Self =
-        Self { buckets: [const { AtomicU64::new(0) }; BUCKETS_US.len() + 1], sum_us: AtomicU64::new(0) };
+    const fn none() -> Self {
+        Self { buckets: [const { AtomicU64::new(0) }; BUCKETS_US.len() + 1], sum_us: AtomicU64::new(0) }
+    }
 
     fn add(&self, took_us: u64) {
         let bucket = BUCKETS_US.partition_point(|bound_us| *bound_us < took_us);
@@ -114,7 +115,7 @@ impl Default for Meter {
     fn default() -> Self {
         Self {
             ended: [const { [const { AtomicU64::new(0) }; ENDS] }; ROLES.len()],
-            took: [const { [const { Durations::NONE }; OUTCOMES.len()] }; ROLES.len()],
+            took: [const { [const { Durations::none() }; OUTCOMES.len()] }; ROLES.len()],
             refused: [const { AtomicU64::new(0) }; BOUNDS],
         }
     }

@@ -24,7 +24,7 @@ pub(in crate::daemon) struct Unvetted {
 /// A message as far as it is decoded.
 pub(in crate::daemon) enum Message {
     Raw(Bytes),
-    Held(Held),
+    Held(Box<Held>),
 }
 
 /// A message that is decoded, and what its signature says.
@@ -46,7 +46,7 @@ impl Unvetted {
     /// Checks it on this thread. **Errors:** it is no envelope.
     pub(in crate::daemon) fn vet(self, ctx: &Ctx) -> Result<Arc<Vetted>, EnvelopeError> {
         let held = match self.message {
-            Message::Held(held) => held,
+            Message::Held(held) => *held,
             Message::Raw(bytes) => {
                 Held::new(&Envelope::decode(&bytes)?, &bytes).expect("it was decoded from these bytes")
             }

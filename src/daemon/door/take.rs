@@ -39,7 +39,7 @@ pub(in crate::daemon) trait Meet {
     /// Has a message vetted on the compute pool, and taken after that.
     ///
     /// **Errors:** there is no room for it to wait.
-    fn put_off(&self, link: &Arc<Link>, route: &Route, unvetted: Unvetted) -> Result<(), Unvetted>;
+    fn put_off(&self, link: &Arc<Link>, route: &Route, unvetted: Unvetted) -> Result<(), Box<Unvetted>>;
 }
 
 /// The same of one that takes part in a turn.
@@ -87,7 +87,7 @@ impl Door {
             if let Ok(Arrival { put_off: Some(held), .. }) = arrival {
                 // What came before it is taken before it, should it find no room to wait.
                 self.settle_claimed(link, &mut claims, &mut waiting, meet);
-                self.put_off(link, route, Message::Held(*held), meet);
+                self.put_off(link, route, Message::Held(held), meet);
                 continue;
             }
             if claims.is_empty() {

@@ -37,10 +37,10 @@ impl Meet for Meeting<'_> {
         self.sidecar.waiting.has(route)
     }
 
-    fn put_off(&self, link: &Arc<Link>, route: &Route, unvetted: Unvetted) -> Result<(), Unvetted> {
+    fn put_off(&self, link: &Arc<Link>, route: &Route, unvetted: Unvetted) -> Result<(), Box<Unvetted>> {
         let sidecar = self.sidecar;
         let Some(place) = sidecar.waiting.enter(link, route, unvetted.bytes().len(), self.place) else {
-            return Err(unvetted);
+            return Err(Box::new(unvetted));
         };
         let (sidecar, link, route) = (Arc::clone(sidecar), Arc::clone(link), route.clone());
         self.sidecar.ctx.spawn(async move {
