@@ -24,7 +24,7 @@ const CRATES: [(&str, &str, &str); 6] = [
 /// Crates and modules that the table has module by module.
 const OPEN: [&str; 2] = ["proto", "daemon"];
 
-const LAYERS: [&[&str]; 24] = [
+const LAYERS: [&[&str]; 25] = [
     // The protocol without I/O.
     &["proto/limits", "proto/code"],
     &["proto/frame", "proto/cbor", "proto/capability", "proto/identity", "proto/rate"],
