@@ -196,6 +196,25 @@ fn a_result_that_only_the_callers_sidecar_finds_wanting_is_shown_to_the_caller()
 }
 
 #[test]
+fn a_result_that_an_error_cannot_hold_is_left_out_of_it_and_the_call_is_answered() {
+    let peer = Peer::serving(vec![by_hash(ECHO, "output_schema", COUNTED)]).document(COUNTED);
+    let a = Setup::new()
+        .peer_at(peer.did(), &[&peer.address()])
+        .set("limits.msg_size_bytes_max", "1048576")
+        .start();
+    let mut caller = Caller::of(&a);
+    let too_deep = (0..62).fold(Value::Null, |inner, _| Value::Array(vec![inner]));
+    let too_long = Value::from("x".repeat(1_048_000));
+    for result in [too_deep, too_long] {
+        let id = caller.invoke(by_id(ECHO, Value::Null));
+        peer.succeed(&peer.heard_type(CAP_INVOKE), result);
+        let answer = caller.result(&id);
+        assert_eq!((failure(&answer), side(&answer)), (5901, Some("response")));
+        assert_eq!(field(of_error(&answer, "details").unwrap(), "raw"), None);
+    }
+}
+
+#[test]
 fn null_params_are_checked_as_an_empty_object_and_arrive_as_null() {
     let open = r#"{"type":"object"}"#;
     let b = Sidecar::start();

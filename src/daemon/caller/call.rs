@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use capd_proto::call::caller::Caller as Machine;
-use capd_proto::cbor;
 use capd_proto::code::Code;
 use capd_proto::envelope::{Encoded, MessageId};
 use capd_proto::identity::Did;
@@ -20,6 +19,7 @@ use crate::daemon::account::access::TraceId;
 use crate::daemon::account::audit::Audited;
 use crate::daemon::context::judge::Judged;
 use crate::daemon::context::seal::{Sealed, Unsealed};
+use crate::daemon::context::wire::fits_deeper;
 use crate::daemon::context::{Inbound, Refusal, lock};
 use crate::net::{Link, Route};
 use crate::schema::Artifact;
@@ -170,9 +170,9 @@ impl<'a> Handed<'a> {
             Self::Nothing | Self::Message(..) | Self::Result(..) => return None,
         };
         // It stands deeper than it came, and what is too deep for the agent would take the whole answer with it.
-        let fits = |details: &&[u8]| cbor::check(&[&[0x81; 8][..], details].concat()).is_ok();
+        let details = error.details.filter(|details| fits_deeper(details));
         let mut body = Vec::new();
-        ErrorBody { details: error.details.filter(fits), ..error }.encode(&mut body);
+        ErrorBody { details, ..error }.encode(&mut body);
         Some(body)
     }
 }

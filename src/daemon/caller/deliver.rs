@@ -120,7 +120,9 @@ impl Caller {
         self.account.audit_violations(SchemaSide::Response, call.audited(&call.invoked(), peer), &violations);
         // The peer's schema may be another by this time.
         self.refresh_later(peer.clone());
-        let details = raw_violation_details(SchemaSide::Response, &violations, result);
+        let room = lock(&call.progress).waiters.iter().map(|(link, _)| link.message_bytes_max()).min();
+        let room = room.unwrap_or_default().saturating_sub(ENVELOPE_BYTES);
+        let details = raw_violation_details(SchemaSide::Response, &violations, result, room);
         let message = "the result does not fit the output schema";
         Some(self.own_error(call, Code::RESULT_SCHEMA_VIOLATION, message, Some(&details)))
     }
@@ -204,6 +206,9 @@ fn unknown_after(error: Option<&[u8]>) -> Vec<u8> {
     Writer::new(&mut details).map(2).text("error").raw(error).text("final").bool(false);
     details
 }
+
+/// Room for everything around the `details` of an error: envelope, message, and a signature.
+const ENVELOPE_BYTES: usize = 4 * 1024;
 
 fn own_reason(code: Code) -> &'static str {
     match code {

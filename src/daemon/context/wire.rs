@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use capd_proto::cbor::{Reader, Writer};
+use capd_proto::cbor::{self, Reader, Writer};
 use capd_proto::code::Code;
 use capd_proto::message::{self, SchemaSide};
 
@@ -95,13 +95,26 @@ pub(in crate::daemon) fn text(value: &str) -> Vec<u8> {
     out
 }
 
-/// `details` of a result that the caller's sidecar found wanting, with the result itself. **Source:** PROTOCOL 7.4.
+/// `details` of a result that the caller's sidecar found wanting, with the result itself where the answer can hold it. An answer
+/// that is too deep or too long would not reach the agent at all. **Units:** `bytes_max` is the room for all of it, in bytes.
+/// **Source:** PROTOCOL 7.4.
 pub(in crate::daemon) fn raw_violation_details(
     side: SchemaSide,
     violations: &[Violation],
     raw: &[u8],
+    bytes_max: usize,
 ) -> Vec<u8> {
-    with_fields(&violation_details(side, violations), &[("raw", raw)])
+    let details = violation_details(side, violations);
+    if details.len() + raw.len() > bytes_max {
+        return details;
+    }
+    let with_raw = with_fields(&details, &[("raw", raw)]);
+    if fits_deeper(&with_raw) { with_raw } else { details }
+}
+
+/// Whether `details` are not nested too deeply to stand within an error, its body and an envelope.
+pub(in crate::daemon) fn fits_deeper(details: &[u8]) -> bool {
+    cbor::check(&[&[0x81; 8][..], details].concat()).is_ok()
 }
 
 /// The pause that an ERROR's `details` ask for, in milliseconds.
