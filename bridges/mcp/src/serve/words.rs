@@ -142,7 +142,8 @@ fn accepted(schema: &Value, pointer: &str) -> Option<String> {
         let items = || part.parse::<usize>().ok().and_then(|_| schema.get("items"));
         schema = schema.get("properties").and_then(|named| named.get(&name)).or_else(items)?;
     }
-    let text = schema.to_string();
+    // In one order, whatever order the JSON library keeps members in.
+    let text = serde_json_canonicalizer::to_string(schema).ok()?;
     (!pointer.is_empty() && text.len() <= ACCEPTED_BYTES_MAX).then_some(text)
 }
 
