@@ -123,9 +123,10 @@ impl Message {
     /// Reads one message.
     ///
     /// **Errors:** -32700 for what is not JSON, -32600 for what is no message.
-    pub fn read(text: &[u8]) -> Result<Self, Malformed> {
-        let refused =
-            |id: Option<Id>, code, message: String| Malformed { id, error: RpcError::new(code, message) };
+    pub fn read(text: &[u8]) -> Result<Self, Box<Malformed>> {
+        let refused = |id: Option<Id>, code, message: String| {
+            Box::new(Malformed { id, error: RpcError::new(code, message) })
+        };
         let value = value_of_json(text).map_err(|error| refused(None, PARSE_ERROR, error.to_string()))?;
         let id = value.get("id").and_then(Id::of);
         let invalid = |message: &str| refused(id.clone(), INVALID_REQUEST, message.to_owned());

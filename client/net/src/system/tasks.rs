@@ -167,7 +167,7 @@ mod tests {
     async fn no_more_work_is_done_at_once_than_there_are_places() {
         let tasks = Tasks::new();
         let places = tasks.places.available_permits();
-        let (gate, is_open) = std::sync::mpsc::channel::<()>();
+        let (gate, is_open) = std::sync::mpsc::sync_channel::<()>(places);
         let is_open = Arc::new(Mutex::new(is_open));
         let (began, mut begins) = tokio::sync::mpsc::channel(places + 1);
         for number in 0..=places {
