@@ -90,7 +90,7 @@ pub async fn bind(address: SocketAddr) -> io::Result<Listening> {
 impl Listening {
     /// Answers until the future is dropped, which also ends every connection.
     ///
-    /// At most [`CONNECTIONS_MAX`] are open at once; further ones wait in the system's queue.
+    /// At most 64 connections are open at once; further ones wait in the system's queue.
     pub async fn serve(self, source: Arc<dyn Source>) {
         let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         let mut connections = tokio::task::JoinSet::new();

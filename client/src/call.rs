@@ -206,7 +206,7 @@ impl CallRequest {
         Self { params: bytes.into(), ..self }
     }
 
-    /// Params as one CBOR item, sent as it is. [`Client::call`] refuses anything else.
+    /// Params as one CBOR item, sent as it is. [`Client::call`](crate::Client::call) refuses anything else.
     pub fn params_cbor(self, params: impl Into<Bytes>) -> Self {
         Self { params: params.into(), ..self }
     }
@@ -245,7 +245,7 @@ impl CallRequest {
     }
 
     /// The schemas that the call was built against; it needs a [`key`](Self::key). A refusal that lists
-    /// `unknown_schemas` asks for [`Client::put_schema`].
+    /// `unknown_schemas` asks for [`Client::put_schema`](crate::Client::put_schema).
     pub fn built_against(self, schemas: BuiltAgainst) -> Self {
         Self { built_against: Some(schemas), ..self }
     }
