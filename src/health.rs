@@ -1,4 +1,4 @@
-//! GET requests of orchestrators and scrapers in; whether the sidecar lives and is ready, and its metrics, out.
+//! Answers orchestrators and scrapers: whether the sidecar lives and is ready, and its metrics.
 //!
 //! `/livez`, `/readyz` and `/metrics`, and nothing else: no payload, no name of a capability or a peer. Whoever reaches
 //! `listen.health` may read them. [`Source`] is what a sidecar must tell of itself.
@@ -23,6 +23,7 @@ use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
 use crate::admin;
+use crate::net::Task;
 
 /// What a sidecar tells of itself.
 pub trait Source: Send + Sync + 'static {
@@ -88,29 +89,28 @@ pub async fn bind(address: SocketAddr) -> io::Result<Listening> {
 }
 
 impl Listening {
-    /// Answers until the future is dropped, which also ends every connection.
+    /// Answers until the future is dropped. `spawn` runs each connection, so that a panic in one is reported as that of any
+    /// other task.
     ///
     /// At most 64 connections are open at once; further ones wait in the system's queue.
-    pub async fn serve(self, source: Arc<dyn Source>) {
+    pub async fn serve(self, source: Arc<dyn Source>, spawn: impl Fn(Task)) {
         let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-        let mut connections = tokio::task::JoinSet::new();
         loop {
             // Nobody closes it.
             let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
             match self.listener.accept().await {
                 Ok((stream, _)) => {
                     let source = Arc::clone(&source);
-                    connections.spawn(async move {
+                    spawn(Box::pin(async move {
                         let _permit = permit;
                         answer_all(stream, source).await;
-                    });
+                    }));
                 }
                 Err(error) => {
                     tracing::debug!(%error, "a health connection could not be accepted");
                     sleep(ACCEPT_PAUSE).await;
                 }
             }
-            while connections.try_join_next().is_some() {}
         }
     }
 }

@@ -334,7 +334,9 @@ async fn listen_health(config: &Config, sidecar: &Sidecar) -> Result<Option<Sock
         error,
     })?;
     let bound = listening.address;
-    sidecar.ctx.spawn(listening.serve(Arc::clone(&sidecar.desk) as Arc<dyn health::Source>));
+    let source = Arc::clone(&sidecar.desk) as Arc<dyn health::Source>;
+    let ctx = Arc::clone(&sidecar.ctx);
+    sidecar.ctx.spawn(listening.serve(source, move |connection| ctx.spawn(connection)));
     Ok(Some(bound))
 }
 

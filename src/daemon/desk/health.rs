@@ -1,4 +1,4 @@
-//! Nothing in; how each part of the sidecar is out, for [`health`](crate::health).
+//! Tells [`health`](crate::health) how each part of the sidecar is.
 
 use capd_proto::message::{MetricFamily, PeerState};
 
