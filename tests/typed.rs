@@ -300,12 +300,12 @@ async fn words_are_looked_for_in_ids_and_descriptions() {
 }
 
 /// An agent whose one call tells when it has begun, and when its future is dropped.
-fn endless(told: &mpsc::UnboundedSender<&'static str>) -> Agent {
-    struct Dropped(mpsc::UnboundedSender<&'static str>);
+fn endless(told: &mpsc::Sender<&'static str>) -> Agent {
+    struct Dropped(mpsc::Sender<&'static str>);
     impl Drop for Dropped {
         fn drop(&mut self) {
             // The test may be over.
-            let _ = self.0.send("dropped");
+            let _ = self.0.try_send("dropped");
         }
     }
     let told = told.clone();
@@ -314,7 +314,7 @@ fn endless(told: &mpsc::UnboundedSender<&'static str>) -> Agent {
         let dropped = Dropped(told.clone());
         async move {
             call.reporter.progress(1).unwrap();
-            dropped.0.send("begun").unwrap();
+            dropped.0.try_send("begun").unwrap();
             std::future::pending::<Result<(), WireError>>().await
         }
     };
@@ -323,9 +323,7 @@ fn endless(told: &mpsc::UnboundedSender<&'static str>) -> Agent {
 
 #[tokio::test]
 async fn a_call_that_is_dropped_is_cancelled_with_a_key_and_without() {
-    // The test ends with the process, so nothing is held back.
-    #[allow(clippy::disallowed_methods, reason = "a few words of one test")]
-    let (told, mut hears) = mpsc::unbounded_channel();
+    let (told, mut hears) = mpsc::channel(8);
     let sidecar = Sidecar::start();
     let _serving = Serving::new(&sidecar, endless(&told), "org.example.endless:1.0.0").await;
     let client = client_of(&sidecar).await;
