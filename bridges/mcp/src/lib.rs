@@ -14,5 +14,7 @@ pub mod log;
 pub mod rpc;
 pub mod serve;
 pub mod sidecar;
+#[path = "../../../src/provider/process/confine/system.rs"]
+pub mod system;
 #[path = "../../../src/text.rs"]
 pub mod text;

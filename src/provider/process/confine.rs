@@ -9,6 +9,7 @@ mod calls;
 mod files;
 mod group;
 mod kernel;
+mod system;
 mod user;
 
 use std::ffi::OsString;
@@ -29,6 +30,7 @@ pub use calls::Sockets;
 use files::{Kind, places, resolved};
 pub use group::{Group, GroupBounds, Groups};
 pub use kernel::Enforced;
+pub use system::{OF_ROOT, SYSTEM};
 pub use user::User;
 
 /// The rights that a command keeps.
@@ -229,34 +231,6 @@ pub fn confine(order: &str, words: &[OsString]) -> ConfineError {
         Err(error) => error,
     }
 }
-
-/// The system's folders of programs, libraries, and their data.
-pub const SYSTEM: [&str; 11] = [
-    "/usr",
-    "/bin",
-    "/sbin",
-    "/lib",
-    "/lib32",
-    "/lib64",
-    "/etc",
-    "/opt",
-    "/nix/store",
-    "/proc",
-    "/sys/devices/system/cpu",
-];
-
-/// Files of these that only root may read: even without capabilities, root still owns them.
-pub const OF_ROOT: [&str; 9] = [
-    "/etc/shadow",
-    "/etc/shadow-",
-    "/etc/gshadow",
-    "/etc/gshadow-",
-    "/etc/security/opasswd",
-    "/etc/ssh",
-    "/etc/ssl/private",
-    "/etc/sudoers",
-    "/etc/sudoers.d",
-];
 
 impl fmt::Display for Files {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -15,6 +15,7 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::time::timeout;
 
 use crate::lines::{self, Line};
+use crate::system::{OF_ROOT, SYSTEM};
 
 /// How the server's program is started.
 #[derive(Clone, Debug)]
@@ -179,32 +180,6 @@ async fn log_lines(stream: impl AsyncRead + Unpin) {
     }
 }
 
-/// Where the system keeps programs, libraries, and what they read.
-const SYSTEM: [&str; 11] = [
-    "/usr",
-    "/bin",
-    "/sbin",
-    "/lib",
-    "/lib32",
-    "/lib64",
-    "/etc",
-    "/opt",
-    "/nix/store",
-    "/proc",
-    "/sys/devices/system/cpu",
-];
-/// What only root may read of those.
-const OF_ROOT: [&str; 9] = [
-    "/etc/shadow",
-    "/etc/shadow-",
-    "/etc/gshadow",
-    "/etc/gshadow-",
-    "/etc/security/opasswd",
-    "/etc/ssh",
-    "/etc/ssl/private",
-    "/etc/sudoers",
-    "/etc/sudoers.d",
-];
 /// Variables that a server gets.
 const INHERITED: [&str; 5] = ["HOME", "LANG", "TMPDIR", "USER", "TERM"];
 const PATH_DEFAULT: &str = "/usr/local/bin:/usr/bin:/bin";
