@@ -11,7 +11,7 @@ use capd_proto::message::{CallError, CapResult, ErrorBody, SchemaSide, Type};
 
 use super::{Caller, Handed, RelayedCall};
 use crate::daemon::account::access::End;
-use crate::daemon::context::judge::verdict;
+use crate::daemon::context::judge::{is_shown, verdict};
 use crate::daemon::context::seal::ANSWER_TTL_MS;
 use crate::daemon::context::wire::{not_final, raw_violation_details, result_end};
 use crate::daemon::context::{Inbound, Outbound, Refusal, lock};
@@ -122,7 +122,8 @@ impl Caller {
         self.refresh_later(peer.clone());
         let room = lock(&call.progress).waiters.iter().map(|(link, _)| link.message_bytes_max()).min();
         let room = room.unwrap_or_default().saturating_sub(ENVELOPE_BYTES);
-        let details = raw_violation_details(SchemaSide::Response, &violations, result, room);
+        let raw = is_shown(&output, result, Side::Response, inbound.judged).then_some(result);
+        let details = raw_violation_details(SchemaSide::Response, &violations, raw, room);
         let message = "the result does not fit the output schema";
         Some(self.own_error(call, Code::RESULT_SCHEMA_VIOLATION, message, Some(&details)))
     }

@@ -9,6 +9,7 @@ use bytes::Bytes;
 
 use super::Ctx;
 use super::vetted::LARGE_BYTES;
+use super::wire::fits_deeper;
 use crate::schema::{Artifact, ArtifactError, Side, Violation};
 
 /// Steps of a check on the links' thread: some 100 microseconds.
@@ -23,12 +24,29 @@ pub(in crate::daemon) struct Judged {
     artifact: Arc<Artifact>,
     side: Side,
     verdict: Verdict,
+    /// Whether an error could show a payload that does not fit.
+    is_shown: bool,
 }
 
 impl Judged {
     pub(in crate::daemon) const fn fits(&self) -> bool {
         self.verdict.is_ok()
     }
+
+    fn is_of(&self, artifact: &Arc<Artifact>, side: Side) -> bool {
+        Arc::ptr_eq(&self.artifact, artifact) && self.side == side
+    }
+}
+
+/// Whether an error could show a payload that does not fit: what was found with its verdict, or what is found now.
+pub(in crate::daemon) fn is_shown(
+    artifact: &Arc<Artifact>,
+    payload: &[u8],
+    side: Side,
+    judged: &[Judged],
+) -> bool {
+    let judged = judged.iter().find(|judged| judged.is_of(artifact, side));
+    judged.map_or_else(|| fits_deeper(payload), |judged| judged.is_shown)
 }
 
 /// The verdict over a message's one payload, if it is there: among `judged`, or one that takes no time. `None` when it is to
@@ -41,8 +59,7 @@ pub(in crate::daemon) fn verdict(
     side: Side,
     judged: &[Judged],
 ) -> Result<Option<Verdict>, ArtifactError> {
-    let is_it = |judged: &&Judged| Arc::ptr_eq(&judged.artifact, artifact) && judged.side == side;
-    if let Some(judged) = judged.iter().find(is_it) {
+    if let Some(judged) = judged.iter().find(|judged| judged.is_of(artifact, side)) {
         artifact.validator()?;
         return Ok(Some(judged.verdict.clone()));
     }
@@ -65,7 +82,8 @@ impl Ctx {
             let judge = move || {
                 // One that cannot be compiled says so wherever it is asked for its validator.
                 let verdict = artifact.validator().map_or(Ok(()), |it| it.validate(&payload, side));
-                Judged { artifact, side, verdict }
+                let is_shown = verdict.is_err() && fits_deeper(&payload);
+                Judged { artifact, side, verdict, is_shown }
             };
             match ctx.tasks.compute(judge).await {
                 Some(judged) => judged,

@@ -95,26 +95,25 @@ pub(in crate::daemon) fn text(value: &str) -> Vec<u8> {
     out
 }
 
-/// `details` of a result that the caller's sidecar found wanting, with the result itself where the answer can hold it. An answer
-/// that is too deep or too long would not reach the agent at all. **Units:** `bytes_max` is the room for all of it, in bytes.
-/// **Source:** PROTOCOL 7.4.
+/// `details` of a result that the caller's sidecar found wanting, with the result itself unless it is longer than `bytes_max` less
+/// what stands around it: an answer that is too long would not reach the agent at all. **Source:** PROTOCOL 7.4.
 pub(in crate::daemon) fn raw_violation_details(
     side: SchemaSide,
     violations: &[Violation],
-    raw: &[u8],
+    raw: Option<&[u8]>,
     bytes_max: usize,
 ) -> Vec<u8> {
     let details = violation_details(side, violations);
-    if details.len() + raw.len() > bytes_max {
-        return details;
+    match raw.filter(|raw| details.len() + raw.len() <= bytes_max) {
+        Some(raw) => with_fields(&details, &[("raw", raw)]),
+        None => details,
     }
-    let with_raw = with_fields(&details, &[("raw", raw)]);
-    if fits_deeper(&with_raw) { with_raw } else { details }
 }
 
-/// Whether `details` are not nested too deeply to stand within an error, its body and an envelope.
-pub(in crate::daemon) fn fits_deeper(details: &[u8]) -> bool {
-    cbor::check(&[&[0x81; 8][..], details].concat()).is_ok()
+/// Whether an item is not nested too deeply to stand within the details of an error, its body and an envelope. Takes long
+/// for a large one.
+pub(in crate::daemon) fn fits_deeper(item: &[u8]) -> bool {
+    cbor::check(&[&[0x81; 8][..], item].concat()).is_ok()
 }
 
 /// The pause that an ERROR's `details` ask for, in milliseconds.
