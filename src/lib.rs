@@ -9,6 +9,7 @@
 //! 5. [`registry`] knows which capabilities are served, and by which agent.
 //! 6. [`policy`] decides which callers may call what, and how often.
 //! 7. [`store`] keeps everything that must survive a crash.
+//! 8. [`fleet`] finds other sidecars through a registry.
 //!
 //! [`daemon`] is the only room that knows them all. [`config`] and [`declaration`] read the two files that an owner writes.
 //! [`api`] is the front for agents in any language: HTTP on the local socket.
@@ -25,6 +26,7 @@ pub mod codegen;
 pub mod config;
 pub mod daemon;
 pub mod declaration;
+pub mod fleet;
 pub mod health;
 pub mod log;
 pub mod policy;

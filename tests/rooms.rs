@@ -40,7 +40,19 @@ const LAYERS: [&[&str]; 25] = [
     &["changes", "fault", "kin", "text"],
     &["log"],
     // The parts, which meet in the daemon alone.
-    &["admin", "client", "config", "declaration", "net", "policy", "provider", "registry", "router", "store"],
+    &[
+        "admin",
+        "client",
+        "config",
+        "declaration",
+        "fleet",
+        "net",
+        "policy",
+        "provider",
+        "registry",
+        "router",
+        "store",
+    ],
     // Fronts: an agent that speaks HTTP is one over an in-process link, so it needs nothing of the daemon's.
     &["api", "codegen", "health"],
     // Bridges: programs of their own, agents like others.
@@ -63,13 +75,16 @@ const LAYERS: [&[&str]; 25] = [
 const ON_ROOMS: [&str; 3] = ["start", "fault", "hooks"];
 
 /// Edges within one layer, or up: from, to, and why.
-const BESIDE: [(&str, &str, &str); 7] = [
+const BESIDE: [(&str, &str, &str); 10] = [
     ("client", "net", "an agent's link is made of the same transport"),
     ("router", "registry/snapshot", "it chooses among what one snapshot has, and nothing else"),
     ("provider", "store", "tickets"),
     ("daemon/asks", "daemon/account", "what a bound refuses is counted"),
     ("proto/frame", "proto/cbor", "the payloads of HELLO and its answers are CBOR"),
     ("proto/message", "proto/ledger/JournalId", "HELLO names the journal"),
+    ("fleet", "net/Clock", "a simulation gives the clock that leases and watches run by"),
+    ("fleet", "net/Random", "a simulation gives the jitter"),
+    ("fleet", "net/Tasks", "a simulation runs the tasks"),
     // Not in the design yet: the clock would have to move below `net`.
     ("policy", "net/Clock", "a simulation gives the clock that rates count by"),
 ];

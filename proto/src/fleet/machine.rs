@@ -420,6 +420,11 @@ impl Machine {
         self.directory.wanted.keys()
     }
 
+    /// Whether a name is watched.
+    pub fn is_wanted(&self, name: &CapabilityName) -> bool {
+        self.directory.wanted.contains_key(name)
+    }
+
     /// Whether two processes of an agent were seen of late, so that no journaled call may go there.
     pub fn is_split(&self, agent: &Agent) -> bool {
         self.directory.contacts.is_split(agent, self.now_ms)
@@ -433,6 +438,11 @@ impl Machine {
     /// How old what is known of revocations is; none where nothing is. **Units:** milliseconds.
     pub fn revocations_age_ms(&self, now_ms: u64) -> Option<u64> {
         self.directory.denied_age_ms(now_ms)
+    }
+
+    /// The least serial that a membership of this agent must have to count; none where nothing of it is revoked.
+    pub fn revoked_below(&self, agent: &Agent) -> Option<u64> {
+        self.directory.verifier.revoked_below(agent)
     }
 
     /// Whether so much of the registry vanished at once that none of it is believed.

@@ -158,9 +158,19 @@ impl Verifier {
         if revocation.agent != *agent {
             return Err(Refused::OtherAgent);
         }
-        let serial_min = self.revoked.entry(*agent).or_default();
-        *serial_min = revocation.serial_min.max(*serial_min);
+        self.revoke(*agent, revocation.serial_min);
         Ok(revocation)
+    }
+
+    /// Takes in that an agent's memberships below this serial are revoked, as another verifier found out.
+    pub fn revoke(&mut self, agent: Agent, serial_min: u64) {
+        let known = self.revoked.entry(agent).or_default();
+        *known = serial_min.max(*known);
+    }
+
+    /// The least serial that a membership of this agent must have to count; none where nothing of it is revoked.
+    pub fn revoked_below(&self, agent: &Agent) -> Option<u64> {
+        self.revoked.get(agent).copied()
     }
 
     /// Whether an agent's membership of this serial is revoked, as far as is known here.

@@ -83,7 +83,10 @@ impl Directory {
         for name in large.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
             self.shard(&name, step);
         }
-        let is_idle = |wanted: &Wanted| now.now_ms >= wanted.used_ms.saturating_add(config.idle_ms);
+        // FLEET D5: while the registry is away, nobody could say again what is forgotten.
+        let is_told = self.feeds.values().all(Feed::is_watching);
+        let is_idle =
+            |wanted: &Wanted| is_told && now.now_ms >= wanted.used_ms.saturating_add(config.idle_ms);
         let idle = self.wanted.iter().filter(|(_, wanted)| is_idle(wanted));
         for name in idle.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
             self.unwant(&name, step);

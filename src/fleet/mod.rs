@@ -1,0 +1,20 @@
+//! Runs a sidecar's part in its fleet: the daemon's facts and a registry in, dials, candidates and a status out.
+//!
+//! The rules are those of [`capd_proto::fleet::machine`]; here is the I/O around them.
+//!
+//! 1. [`engine`] says what a registry must be able to do.
+//! 2. [`Fleet`] is what the daemon holds: it brings facts, and reads candidates and status without waiting.
+//! 3. [`Driver`] is one task: it owns the machine, asks the engine, and tells the [`Owner`] what to do.
+//! 4. [`disk`] keeps what a later process begins with.
+
+pub mod disk;
+pub mod engine;
+
+mod driver;
+mod facts;
+mod handle;
+mod view;
+
+pub use driver::{Driver, Event, Owner, Setup, start};
+pub use handle::Fleet;
+pub use view::{Candidates, Inspection, Status};
