@@ -11,10 +11,10 @@ use capd_proto::envelope::{Encoded, Envelope, MessageId};
 use capd_proto::identity::Did;
 use capd_proto::limits::{EXT_CAPABILITY_ID, EXT_REPLAYED};
 use capd_proto::message::{
-    AuditPage, AuditPruneRequest, AuditPruned, AuditRequest, CallError, CallsRequest, CancelState, CapResult,
-    Declare, Descriptor, DocRequest, ErrorBody, InputRequired, Invoke, ListedCall, ListedPeer, MetricFamily,
-    NegotiateRequest, Outcome, PolicyReloaded, PolicyWhy, PolicyWhyRequest, Preferences, Processing,
-    Progress, Query as QueryBody, Request, Response, SessionRef,
+    AuditPage, AuditPruneRequest, AuditPruned, AuditRequest, BackedUp, CallError, CallsRequest, CancelState,
+    CapResult, Declare, Descriptor, DocRequest, ErrorBody, InputRequired, Invoke, ListedCall, ListedPeer,
+    MetricFamily, NegotiateRequest, Outcome, PolicyReloaded, PolicyWhy, PolicyWhyRequest, Preferences,
+    Processing, Progress, Query as QueryBody, ReloadRequest, Reloaded, Request, Response, SessionRef,
 };
 use capd_proto::negotiate::Negotiate;
 
@@ -237,6 +237,32 @@ pub(super) fn audit_pruned(body: &[u8]) -> Result<AuditPruned, ClientError> {
 pub(super) fn policy_decisions(body: &[u8]) -> Result<PolicyWhy<'static>, ClientError> {
     match Response::decode(body).map_err(unusable)? {
         Response::PolicyWhy(why) => Ok(why.into_owned()),
+        _ => Err(ClientError::Answer("a RESPONSE to something else".to_owned())),
+    }
+}
+
+/// REQUEST to apply the configuration's file, or only to compare it.
+pub(super) fn reload(dry_run: bool) -> Body {
+    written(|out| Request::Reload(ReloadRequest { dry_run }).encode(out))
+}
+
+/// REQUEST to copy the state.
+pub(super) fn backup() -> Body {
+    written(|out| Request::Backup.encode(out))
+}
+
+/// What a RESPONSE says that the configuration's file changes.
+pub(super) fn reloaded(body: &[u8]) -> Result<Reloaded<'static>, ClientError> {
+    match Response::decode(body).map_err(unusable)? {
+        Response::Reloaded(reloaded) => Ok(reloaded.into_owned()),
+        _ => Err(ClientError::Answer("a RESPONSE to something else".to_owned())),
+    }
+}
+
+/// Where a RESPONSE says that the copy of the state is.
+pub(super) fn backed_up(body: &[u8]) -> Result<BackedUp<'static>, ClientError> {
+    match Response::decode(body).map_err(unusable)? {
+        Response::BackedUp(backed_up) => Ok(backed_up.into_owned()),
         _ => Err(ClientError::Answer("a RESPONSE to something else".to_owned())),
     }
 }

@@ -25,6 +25,7 @@ mod handle;
 mod json;
 mod metrics;
 mod notices;
+mod operate;
 mod options;
 mod outcome;
 mod outgoing;

@@ -285,6 +285,8 @@ impl Serving {
             | Request::AuditPrune(_)
             | Request::PolicyWhy(_)
             | Request::PolicyReload
+            | Request::Reload(_)
+            | Request::Backup
             | Request::Other { .. } => way.send(
                 Type::Error,
                 &bodies::error(Code::BAD_REQUEST, "an agent does not answer this request"),

@@ -327,6 +327,17 @@ impl<W> Ledger<W> {
         }
     }
 
+    /// Replaces the bounds. What exceeds them is forgotten as far as it may be; everything else stays until it expires.
+    pub fn set_limits(&mut self, limits: Limits) {
+        self.limits = limits;
+        while (self.calls > limits.calls_max || self.idempotent_bytes > limits.idempotent_bytes_max)
+            && let Some(key) = self.forgettable.first()
+        {
+            let key = key.clone();
+            self.forget(&key);
+        }
+    }
+
     /// Drops every trace of one call.
     fn forget(&mut self, key: &Key) -> Option<Call<W>> {
         let peer = self.peers.get_mut(&key.from)?;

@@ -185,6 +185,16 @@ impl Artifacts {
         Ok(artifact)
     }
 
+    /// Lets a document of this agent be dropped when capacity runs out: it is declared no more.
+    pub fn release(&self, hash: &ContentHash) {
+        let mut shelf = self.shelf();
+        shelf.clock += 1;
+        let clock = shelf.clock;
+        if let Some(slot) = shelf.slots.get_mut(hash) {
+            slot.used.get_or_insert(clock);
+        }
+    }
+
     /// The document of this hash, if it is here.
     pub fn find(&self, hash: &ContentHash) -> Option<Arc<Artifact>> {
         self.shelf().touch(hash)

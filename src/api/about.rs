@@ -22,7 +22,7 @@ pub(super) async fn about(State(api): State<Arc<Api>>) -> Result<Json, Problem> 
     let peers: Vec<_> = peers.iter().map(peer_json).collect();
     Ok(Json(json!({
         "did": client.did().as_str(),
-        "name": api.options.agent_name,
+        "name": api.options().agent_name,
         "version": env!("CARGO_PKG_VERSION"),
         "capabilities": served,
         "peers": peers,

@@ -26,12 +26,12 @@ impl Api {
 
     /// All of a body. **Errors:** 413, 408, or 400 for one that breaks off.
     pub(super) async fn read(&self, head: &HeaderMap, body: Body) -> Result<Bytes, Problem> {
-        let bytes_max = self.options.body_bytes_max;
+        let bytes_max = self.options().body_bytes_max;
         let length = head.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
         if length.is_some_and(|length: u64| length > bytes_max as u64) {
             return Err(too_large(bytes_max));
         }
-        let read = timeout(self.options.request_timeout, Limited::new(body, bytes_max).collect()).await;
+        let read = timeout(self.options().request_timeout, Limited::new(body, bytes_max).collect()).await;
         match read {
             Ok(Ok(collected)) => Ok(collected.to_bytes()),
             Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large(bytes_max)),
@@ -42,7 +42,7 @@ impl Api {
             Err(_elapsed) => {
                 let detail = format!(
                     "the body did not arrive within {:?} (timeouts.frame_ms)",
-                    self.options.request_timeout
+                    self.options().request_timeout
                 );
                 let problem = Problem::refused(Code::INVALID_MESSAGE, detail);
                 Err(problem.status(StatusCode::REQUEST_TIMEOUT).closes())

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use capd_proto::cbor::json::to_json_text;
@@ -22,7 +23,7 @@ use crate::client::{Answer, CallHandle, ClientError, Progress};
 /// The calls that are known.
 pub(super) struct Calls {
     table: Mutex<Table>,
-    running_max: usize,
+    running_max: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -74,7 +75,12 @@ impl Ended {
 
 impl Calls {
     pub(super) fn new(running_max: usize) -> Self {
-        Self { table: Mutex::default(), running_max }
+        Self { table: Mutex::default(), running_max: AtomicUsize::new(running_max) }
+    }
+
+    /// Lets so many run at most from here on.
+    pub(super) fn set_max(&self, running_max: usize) {
+        self.running_max.store(running_max, Ordering::Relaxed);
     }
 
     /// The call of this id.
@@ -85,8 +91,9 @@ impl Calls {
     /// Takes a call in. **Errors:** too many run.
     fn begin(&self, id: MessageId, capability: String) -> Result<Arc<Call>, Problem> {
         let mut table = self.table();
-        if table.calls.len().saturating_sub(table.ended.len()) >= self.running_max {
-            let detail = format!("{} calls run already (limits.requests_waiting_max)", self.running_max);
+        let running_max = self.running_max.load(Ordering::Relaxed);
+        if table.calls.len().saturating_sub(table.ended.len()) >= running_max {
+            let detail = format!("{running_max} calls run already (limits.requests_waiting_max)");
             return Err(Problem::refused(capd_proto::code::Code::OVERLOADED, detail));
         }
         let call = Arc::new(Call::new(id, capability));

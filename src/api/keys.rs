@@ -4,7 +4,7 @@
 //! afterwards. Otherwise it repeats the original invoke: the call's executor runs one id once (PROTOCOL 8).
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ pub(super) struct Keys {
     desk: Arc<dyn Desk>,
     system: System,
     table: Arc<Mutex<Table>>,
-    keys_max: usize,
+    keys_max: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -71,6 +71,11 @@ enum Written {
 }
 
 impl Keys {
+    /// Keeps so many at most from here on.
+    pub(super) fn set_max(&self, keys_max: usize) {
+        self.keys_max.store(keys_max, Ordering::Relaxed);
+    }
+
     /// The keys that a former process left, and those that will be.
     pub(super) fn new(desk: Arc<dyn Desk>, system: System, keys_max: usize, left: Vec<LoadedKey>) -> Self {
         let mut table = Table::default();
@@ -91,7 +96,7 @@ impl Keys {
                 is_fresh: AtomicBool::new(false),
             }));
         }
-        Self { desk, system, table: Arc::new(Mutex::new(table)), keys_max }
+        Self { desk, system, table: Arc::new(Mutex::new(table)), keys_max: AtomicUsize::new(keys_max) }
     }
 
     /// The key of this text, on disk when this returns.
@@ -167,10 +172,10 @@ impl Keys {
         if let Some(key) = table.keys.get(&hash) {
             return Ok(Arc::clone(key));
         }
-        if table.keys.len() >= self.keys_max {
+        let keys_max = self.keys_max.load(Ordering::Relaxed);
+        if table.keys.len() >= keys_max {
             let detail = format!(
-                "{} keys are kept already (limits.ledger_entries_max); send a shorter Capd-Ttl",
-                self.keys_max
+                "{keys_max} keys are kept already (limits.ledger_entries_max); send a shorter Capd-Ttl"
             );
             return Err(Problem::refused(Code::OVERLOADED, detail));
         }

@@ -29,7 +29,7 @@ impl Api {
         local::serve_stream(&host, theirs);
         let options = Options {
             agent_name: "capd-http".to_owned(),
-            pending_max: self.options.calls_max,
+            pending_max: self.options().calls_max,
             ..Options::default()
         };
         let client = Client::connect_stream(ours, options, self.system.clone()).await;

@@ -34,6 +34,7 @@ mod tools;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use arc_swap::{ArcSwap, Guard};
 use axum::routing::{MethodRouter, get, post, put};
 use axum::{Router, middleware};
 
@@ -68,13 +69,27 @@ pub struct Options {
 pub(crate) struct Api {
     host: Weak<Host>,
     system: System,
-    options: Options,
+    options: ArcSwap<Options>,
     /// The link over which requests are served; opened by the first.
     link: tokio::sync::Mutex<Option<Client>>,
     calls: calls::Calls,
     keys: keys::Keys,
     schemas: schemas::Schemas,
     providers: provide::Providers,
+}
+
+impl Api {
+    /// What the owner chose, at this moment.
+    fn options(&self) -> Guard<Arc<Options>> {
+        self.options.load()
+    }
+
+    /// Replaces what the owner chose. The link to the sidecar and streams of providing keep what they opened with.
+    pub(crate) fn replace_options(&self, options: Options) {
+        self.keys.set_max(options.keys_max);
+        self.calls.set_max(options.calls_max);
+        self.options.store(Arc::new(options));
+    }
 }
 
 /// Answers HTTP on the local listeners of `host` from here on. `desk` writes keys down, and `keys` are those that a former
@@ -94,7 +109,7 @@ pub(crate) fn start(
         keys: keys::Keys::new(desk, system.clone(), options.keys_max, keys),
         schemas: schemas::Schemas::default(),
         system,
-        options,
+        options: ArcSwap::from_pointee(options),
         link: tokio::sync::Mutex::default(),
         providers: provide::Providers::default(),
     });

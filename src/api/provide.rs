@@ -56,7 +56,7 @@ pub(super) async fn provide(
     let session = Arc::new(Session::new(SessionId(id), concurrency, events, api.system.tasks.clone()));
     let client = api.open().await?;
     let serving = Arc::clone(&session);
-    let served = client.serve(api.options.provider_calls_max, move |invocation| {
+    let served = client.serve(api.options().provider_calls_max, move |invocation| {
         let serving = Arc::clone(&serving);
         async move { serving.serve(invocation).await }
     });

@@ -46,7 +46,7 @@ async fn serve(api: &Api, router: Router, connection: Connection) {
     };
     let http = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(api.options.request_timeout)
+        .header_read_timeout(api.options().request_timeout)
         .max_buf_size(HEAD_BYTES_MAX)
         .serve_connection(TokioIo::new(stream), requests);
     let mut http = pin!(http);
@@ -60,7 +60,7 @@ async fn serve(api: &Api, router: Router, connection: Connection) {
             http.as_mut().graceful_shutdown();
             tokio::select! {
                 ended = http => ended,
-                () = sleep(api.options.drain_timeout) => return,
+                () = sleep(api.options().drain_timeout) => return,
             }
         }
     };

@@ -141,7 +141,7 @@ pub(super) fn build(
         },
         log: Log {
             format: if view.text("log.format") == "json" { LogFormat::Json } else { LogFormat::Human },
-            access: view.text("log.access") == "on",
+            access: view.text("log.access") == "on" && targets.would_enable("access", &tracing::Level::INFO),
             payloads_of: Some(view.text("log.payloads_of"))
                 .filter(|name| !matches!(name.as_str(), "" | "off")),
             level,

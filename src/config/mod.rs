@@ -13,6 +13,7 @@ use capd_proto::rate::Rate;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 
 mod check;
+mod difference;
 mod filter;
 mod grant;
 pub mod keys;
@@ -23,6 +24,7 @@ mod source;
 mod tests;
 mod value;
 
+pub use difference::{Change, Effect, difference};
 pub use grant::{Action, Caller, Grant, Group};
 pub use reference::reference;
 pub use source::Origin;
@@ -305,7 +307,7 @@ pub struct Log {
     pub level: LevelFilter,
     /// Levels by module: `CAPD_LOG` over `level`.
     pub targets: Targets,
-    /// Whether each call is logged.
+    /// Whether each call is logged: the owner wants it, and the levels let it through.
     pub access: bool,
     /// The capability whose params and results are logged with its calls.
     pub payloads_of: Option<String>,
@@ -434,6 +436,17 @@ impl fmt::Display for Mistakes {
 }
 
 impl std::error::Error for Mistakes {}
+
+impl fmt::Display for Peer {
+    /// As in the file, in one line.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fn list<T: fmt::Display>(items: &[T]) -> String {
+            items.iter().map(|item| format!("\"{item}\"")).collect::<Vec<_>>().join(", ")
+        }
+        let (addresses, serves) = (list(&self.addresses), list(&self.serves));
+        write!(f, "{{ did = {:?}, addresses = [{addresses}], serves = [{serves}] }}", self.did)
+    }
+}
 
 impl fmt::Display for Transport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use super::difference::Effect;
 use super::keys::{Fallback, KEYS};
 
 /// `CAPD_*` variables that are not keys: the name and its reader.
@@ -30,16 +31,17 @@ impl Fallback {
 /// The reference of all keys and variables, as markdown tables.
 pub fn reference() -> String {
     let mut out = String::from(
-        "| key | accepted | default | environment | meaning |\n| --- | --- | --- | --- | --- |\n",
+        "| key | accepted | default | environment | reload | meaning |\n| --- | --- | --- | --- | --- | --- |\n",
     );
     for key in KEYS {
         writeln!(
             out,
-            "| `{}` | {} | {} | `{}` | {} |",
+            "| `{}` | {} | {} | `{}` | {} | {} |",
             key.path,
             key.kind.accepted(),
             key.default.written(),
             key.variable(),
+            Effect::of(key.path).as_str(),
             key.meaning
         )
         .expect("writing to a String does not fail");

@@ -505,7 +505,7 @@ fn the_reference_names_every_key_once_with_unit_default_and_variable() {
             assert!((min..=max).contains(&number), "{}", key.path);
             says(lines[0], &[&format!("`{number}`")]);
         }
-        assert_eq!(lines[0].matches('|').count(), 6, "{}", key.path);
+        assert_eq!(lines[0].matches('|').count(), 7, "{}", key.path);
     }
     says(&text, &["CAPD_LISTEN__QUIC", "CAPD_SOCKET"]);
 }

@@ -299,20 +299,7 @@ impl Value {
             Self::Paths(paths) => {
                 list(paths.iter().map(|path| format!("{:?}", path.display().to_string())).collect())
             }
-            Self::Peers(peers) => list(
-                peers
-                    .iter()
-                    .map(|peer| {
-                        let addresses = peer.addresses.iter().map(|at| format!("\"{at}\"")).collect();
-                        let serves = list(peer.serves.iter().map(|name| format!("\"{name}\"")).collect());
-                        format!(
-                            "{{ did = {:?}, addresses = {}, serves = {serves} }}",
-                            peer.did,
-                            list(addresses)
-                        )
-                    })
-                    .collect(),
-            ),
+            Self::Peers(peers) => list(peers.iter().map(ToString::to_string).collect()),
             Self::Capabilities(names) => list(names.iter().map(|name| format!("\"{name}\"")).collect()),
             Self::Groups(groups) => list(groups.iter().map(ToString::to_string).collect()),
             Self::Grants(grants) => list(grants.iter().map(ToString::to_string).collect()),

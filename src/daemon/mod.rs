@@ -50,16 +50,17 @@ use std::time::Duration;
 
 use capd_proto::identity::{Did, Identity};
 pub use door::policy::warnings as policy_warnings;
-pub use door::reload::ReloadError;
 pub use fault::Watch;
 #[cfg(feature = "test-hooks")]
 pub use hooks::Rule;
 use serde_json::json;
 use sidecar::Sidecar;
+use sidecar::operate::Operator as _;
+pub use sidecar::operate::{Changed, Misread, Reload, ReloadError};
 pub use start::{Hashed, Hashes, StartError, hashes, rules};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use crate::config::Config;
+use crate::config::{self, Config};
 use crate::declaration::Declaration;
 use crate::fault::Faults;
 use crate::log::Lines;
@@ -74,7 +75,7 @@ pub struct Daemon {
     /// Write the journal and the audit log.
     threads: Vec<Thread>,
     faults: Faults,
-    drain_timeout: Duration,
+    reloader: Arc<start::Reloader>,
 }
 
 /// Where a sidecar listens.
@@ -158,11 +159,17 @@ impl Daemon {
         Watch::new(self)
     }
 
-    /// Reloads the policy from the sources of the configuration; a policy with a mistake changes nothing.
+    /// Reads the configuration again from its sources and applies it as a whole, without a restart. A mistake, or a
+    /// change that needs a restart, changes nothing.
     ///
-    /// Returns the number of rules in force. **Errors:** every mistake of the configuration, or as [`Daemon::start`].
-    pub async fn reload_policy(&self) -> Result<usize, ReloadError> {
-        self.sidecar.door.reload_policy().await
+    /// **Errors:** [`ReloadError`], with every mistake.
+    pub async fn reload(&self) -> Result<Reload, ReloadError> {
+        Arc::clone(&self.reloader).reload(false).await
+    }
+
+    /// Has `apply` called with the log's settings of each configuration that is reloaded. Only the first call counts.
+    pub fn on_log(&self, apply: impl Fn(&config::Log) + Send + Sync + 'static) {
+        self.reloader.on_log(Box::new(apply));
     }
 
     /// Accepts no new work, lets calls in flight end within the drain timeout, closes every link, and returns.
@@ -170,7 +177,8 @@ impl Daemon {
         self.sidecar.ctx.draining.cancel();
         // PROTOCOL 4: peers are told first, so that their next calls go elsewhere. Agents here may still be needed.
         self.sidecar.directory.peers.drain();
-        if tokio::time::timeout(self.drain_timeout, self.sidecar.executor.table.idle()).await.is_err() {
+        let drain_timeout = Duration::from_millis(self.sidecar.ctx.config().timeouts.drain_ms);
+        if tokio::time::timeout(drain_timeout, self.sidecar.executor.table.idle()).await.is_err() {
             tracing::warn!("calls were still in flight when the time for draining ran out");
         }
         self.sidecar.executor.interrupt_calls();

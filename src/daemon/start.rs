@@ -4,10 +4,12 @@ mod contract;
 mod files;
 mod hashes;
 mod identity;
+mod misread;
 mod peers;
 mod processes;
-mod reading;
+mod reload;
 mod rooms;
+mod served;
 
 use std::io;
 use std::net::SocketAddr;
@@ -19,14 +21,16 @@ use capd_proto::identity::{Did, DidDocument, Identity, Keyring};
 pub(super) use contract::{check_schemas, schema_error};
 use files::{check as check_files, create_dir};
 pub use hashes::{Hashed, Hashes, hashes};
-use processes::{check_commands, serve_processes};
-use rooms::rooms;
+use peers::Peered;
+use processes::check_commands;
+pub(super) use reload::Reloader;
+use rooms::{Read, rooms};
 
 use super::sidecar::{self, Links, Sidecar};
 use super::{Bound, Daemon};
 use crate::api;
 use crate::config::{self, Config, Signatures, Transport};
-use crate::daemon::door::policy::{self as door_policy, ungranted, warnings};
+use crate::daemon::door::policy::{self as door_policy, rules_of, ungranted, warnings};
 use crate::declaration::{self, Declaration};
 use crate::health;
 use crate::net::dial::{self, Address};
@@ -157,7 +161,16 @@ pub(super) async fn start_on(
     let failed = |error: io::Error| StartError::System(error.to_string());
     let (audit, audit_writer) = open_audit(&config, &system, medium).unzip();
     let audit = audit.unwrap_or_else(Audit::off);
-    let (sidecar, writer, keys) = rooms(&config, seed, declaration, system.clone(), medium, audit)?;
+    let config = Arc::new(config);
+    let read = Read {
+        peers: Peered::of(&config)?,
+        keyring: keyring(&config)?,
+        rules: rules_of(&config, Some(seed.identity().did().clone())).map_err(StartError::Policy)?,
+    };
+    for warning in warnings(&config, &read.rules) {
+        tracing::warn!("{warning}");
+    }
+    let (sidecar, writer, keys) = rooms(&config, seed, read, system.clone(), medium, audit)?;
     let mut threads = vec![medium.run(writer).map_err(failed)?];
     if let Some(writer) = audit_writer {
         threads.push(medium.run_audit(writer).map_err(failed)?);
@@ -171,28 +184,22 @@ pub(super) async fn start_on(
         .map_err(|error| StartError::System(error.to_string()))?;
     // Nobody else sets it.
     let _first = sidecar.desk.host.set(Arc::downgrade(&host));
-    if let Some(declaration) = declaration {
-        check_schemas(declaration)?;
-        check_commands(&config, declaration)?;
-        for warning in &declaration.warnings {
-            tracing::warn!("{warning}");
-        }
-        serve_processes(&sidecar, &config, declaration, helper)?;
-    }
+    let reloader = Arc::new(Reloader::new((&sidecar, &host), helper));
+    reloader.serve(&sidecar, &config, declaration)?;
     sidecar::start(&sidecar);
     let api = api::start(&host, api_system, api_options(&config), Arc::new(sidecar.journal.clone()), keys);
     let _first = sidecar.api.set(api);
     let mut bound = listen(&config, &host).await?;
     bound.health = listen_health(&config, &sidecar).await?;
-    peers::dial(&host, &config)?;
+    reloader.dial(&host, &Peered::of(&config)?);
+    let _first = sidecar.operator.set(Arc::clone(&reloader) as _);
     tracing::info!(did = %sidecar.ctx.did(), "ready");
-    let drain_timeout = Duration::from_millis(config.timeouts.drain_ms);
-    Ok(Daemon { sidecar, host, bound, threads, faults, drain_timeout })
+    Ok(Daemon { sidecar, host, bound, threads, faults, reloader })
 }
 
 pub(super) fn check(config: &Config) -> Result<Vec<String>, StartError> {
     keyring(config)?;
-    peers::parsed(config)?;
+    Peered::of(config)?;
     let rules = rules(config)?;
     let mut odd = warnings(config, &rules);
     odd.extend(identity::is_known(config).err().map(|error| error.to_string()));

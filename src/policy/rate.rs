@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ahash::HashMap;
+use arc_swap::ArcSwap;
 use capd_proto::capability::CapabilityId;
 use capd_proto::identity::Did;
 use capd_proto::message::RateLimit;
@@ -37,9 +38,15 @@ pub struct PeerRates {
 pub struct Rates {
     clock: Ticks,
     declared: Mutex<Declared>,
-    each_peer: Option<(Rate, ByCaller)>,
-    all_peers: Option<(Rate, Together)>,
-    denied: Option<(Rate, ByCaller)>,
+    peers: ArcSwap<OfPeers>,
+}
+
+/// The buckets of peers, whatever they call.
+struct OfPeers {
+    rates: PeerRates,
+    each: Option<(Rate, Arc<ByCaller>)>,
+    all: Option<(Rate, Arc<Together>)>,
+    denied: Option<(Rate, Arc<ByCaller>)>,
 }
 
 /// A call that came too soon.
@@ -89,19 +96,24 @@ impl Rates {
     /// Counters without a call so far.
     pub fn new(clock: Clock, peers: PeerRates) -> Self {
         let clock = Ticks(clock);
-        let each_peer = peers.each.map(|rate| (rate, by_caller(rate, &clock)));
-        let all_peers = peers
-            .all
-            .map(|rate| (rate, RateLimiter::new(quota(rate), InMemoryState::default(), clock.clone())));
-        let denied = peers.denied.map(|rate| (rate, by_caller(rate, &clock)));
-        Self { clock, declared: Mutex::default(), each_peer, all_peers, denied }
+        let peers = ArcSwap::from_pointee(OfPeers::new(peers, &clock, None));
+        Self { clock, declared: Mutex::default(), peers }
+    }
+
+    /// Replaces the rates of peers. Under a rate that stays, what was called so far still counts.
+    pub fn replace(&self, rates: PeerRates) {
+        let former = self.peers.load();
+        if former.rates != rates {
+            self.peers.store(Arc::new(OfPeers::new(rates, &self.clock, Some(&former))));
+        }
     }
 
     /// Counts a denied message of `peer`.
     ///
     /// **Errors:** it is denied too often.
     pub fn deny(&self, peer: &Did) -> Result<(), Exceeded> {
-        let Some((rate, peers)) = &self.denied else { return Ok(()) };
+        let of_peers = self.peers.load();
+        let Some((rate, peers)) = &of_peers.denied else { return Ok(()) };
         peers.check_key(peer).map_err(|until| self.exceeded(Scope::Denied, *rate, &until))
     }
 
@@ -125,10 +137,11 @@ impl Rates {
         if !is_peer {
             return Ok(());
         }
-        if let Some((rate, callers)) = &self.each_peer {
+        let peers = self.peers.load();
+        if let Some((rate, callers)) = &peers.each {
             callers.check_key(caller).map_err(|until| self.exceeded(Scope::Peer, *rate, &until))?;
         }
-        if let Some((rate, together)) = &self.all_peers {
+        if let Some((rate, together)) = &peers.all {
             together.check().map_err(|until| self.exceeded(Scope::Sidecar, *rate, &until))?;
         }
         Ok(())
@@ -170,6 +183,31 @@ impl Rates {
             reset_after_ms: milliseconds(wait.saturating_add(rest)),
         }
     }
+}
+
+impl OfPeers {
+    fn new(rates: PeerRates, clock: &Ticks, former: Option<&Self>) -> Self {
+        let each =
+            kept(rates.each, former.and_then(|former| former.each.as_ref()), |rate| by_caller(rate, clock));
+        let denied = kept(rates.denied, former.and_then(|former| former.denied.as_ref()), |rate| {
+            by_caller(rate, clock)
+        });
+        let all = kept(rates.all, former.and_then(|former| former.all.as_ref()), |rate| {
+            RateLimiter::new(quota(rate), InMemoryState::default(), clock.clone())
+        });
+        Self { rates, each, all, denied }
+    }
+}
+
+/// The bucket of a rate: the former one if the rate is the same.
+fn kept<B>(
+    rate: Option<Rate>,
+    former: Option<&(Rate, Arc<B>)>,
+    make: impl FnOnce(Rate) -> B,
+) -> Option<(Rate, Arc<B>)> {
+    let rate = rate?;
+    let same = former.filter(|(known, _)| *known == rate).map(|(_, bucket)| Arc::clone(bucket));
+    Some((rate, same.unwrap_or_else(|| Arc::new(make(rate)))))
 }
 
 fn by_caller(rate: Rate, clock: &Ticks) -> ByCaller {

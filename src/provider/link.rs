@@ -17,6 +17,9 @@ pub trait Wire: Send + Sync {
     /// Queues a call's CAP_INVOKE; `false` when the link is closed or its queue is full.
     fn invoke(&self, invocation: &Invocation) -> bool;
 
+    /// How many calls it may have in flight.
+    fn calls_max(&self) -> usize;
+
     /// A call was refused because the agent has too many in flight.
     fn overloaded(&self) {}
 
@@ -36,7 +39,6 @@ pub enum Answered {
 /// An agent on a local link that serves capabilities.
 pub struct LinkProvider<W> {
     wire: W,
-    calls_max: usize,
     calls: Mutex<Calls>,
 }
 
@@ -49,10 +51,10 @@ struct Calls {
 }
 
 impl<W: Wire> LinkProvider<W> {
-    /// A provider behind `wire` that accepts at most `calls_max` calls at a time.
-    pub fn new(wire: W, calls_max: usize) -> Self {
+    /// A provider behind `wire`.
+    pub fn new(wire: W) -> Self {
         let calls = Calls { in_flight: HashMap::default(), owed: VecDeque::new(), is_open: true };
-        Self { wire, calls_max, calls: Mutex::new(calls) }
+        Self { wire, calls: Mutex::new(calls) }
     }
 
     /// Handles the agent's CAP_RESULT for the call `id` of a caller that `is_to` accepts, the recipient of the answer.
@@ -124,7 +126,7 @@ impl<W: Wire> LinkProvider<W> {
         if !calls.is_open {
             return Err((ticket, Outcome::Lost));
         }
-        let is_full = calls.in_flight.len() >= self.calls_max;
+        let is_full = calls.in_flight.len() >= self.wire.calls_max();
         let key = ticket.key();
         if calls.owed.iter().any(|owed| owed.id == id && owed.from != key.from) {
             return Err((ticket, overloaded(ANOTHER_CALLERS)));

@@ -1,4 +1,4 @@
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
@@ -28,14 +28,26 @@ impl Outcomes {
 }
 
 /// A way to an agent that notes what goes there.
-#[derive(Default, Clone)]
+#[derive(Clone)]
 struct Line {
     is_full: Arc<AtomicBool>,
+    calls_max: Arc<AtomicUsize>,
     sent: Arc<Mutex<Vec<MessageId>>>,
     cancelled: Arc<Mutex<Vec<MessageId>>>,
 }
 
+impl Default for Line {
+    fn default() -> Self {
+        let calls_max = Arc::new(AtomicUsize::new(8));
+        Self { is_full: Arc::default(), calls_max, sent: Arc::default(), cancelled: Arc::default() }
+    }
+}
+
 impl Wire for Line {
+    fn calls_max(&self) -> usize {
+        self.calls_max.load(Ordering::Relaxed)
+    }
+
     fn invoke(&self, invocation: &Invocation) -> bool {
         if self.is_full.load(Ordering::Relaxed) {
             return false;
@@ -108,7 +120,7 @@ fn result(body: &'static str) -> AgentResult {
 #[test]
 fn an_agents_result_ends_its_call_and_a_second_one_is_unknown() {
     let (line, outcomes) = (Line::default(), Arc::new(Outcomes::default()));
-    let provider = LinkProvider::new(line.clone(), 8);
+    let provider = LinkProvider::new(line.clone());
     start(&provider, &outcomes, invocation(1, 1));
     assert_eq!(*line.sent.lock().unwrap(), [MessageId([1; 16])]);
     assert_eq!(provider.in_flight(), 1);
@@ -125,7 +137,7 @@ fn an_agents_result_ends_its_call_and_a_second_one_is_unknown() {
 #[test]
 fn a_broken_link_loses_every_call_and_takes_no_more() {
     let (line, outcomes) = (Line::default(), Arc::new(Outcomes::default()));
-    let provider = LinkProvider::new(line, 8);
+    let provider = LinkProvider::new(line);
     start(&provider, &outcomes, invocation(1, 1));
     start(&provider, &outcomes, invocation(1, 2));
     provider.on_close();
@@ -138,7 +150,8 @@ fn a_broken_link_loses_every_call_and_takes_no_more() {
 #[test]
 fn what_an_agent_cannot_take_is_overloaded() {
     let (line, outcomes) = (Line::default(), Arc::new(Outcomes::default()));
-    let provider = LinkProvider::new(line.clone(), 2);
+    line.calls_max.store(2, Ordering::Relaxed);
+    let provider = LinkProvider::new(line.clone());
     start(&provider, &outcomes, invocation(1, 1));
     // Answers carry the id alone: another caller's call under the same id cannot run beside it.
     start(&provider, &outcomes, invocation(2, 1));
@@ -155,7 +168,7 @@ fn what_an_agent_cannot_take_is_overloaded() {
 #[test]
 fn a_cancelled_call_is_told_to_the_agent_and_its_late_answer_is_unknown() {
     let (line, outcomes) = (Line::default(), Arc::new(Outcomes::default()));
-    let provider = LinkProvider::new(line.clone(), 8);
+    let provider = LinkProvider::new(line.clone());
     let call = invocation(1, 1);
     start(&provider, &outcomes, call.clone());
     provider.cancel(&call.key);
@@ -168,7 +181,7 @@ fn a_cancelled_call_is_told_to_the_agent_and_its_late_answer_is_unknown() {
 #[test]
 fn who_knows_anothers_id_cannot_end_its_call() {
     let (line, outcomes) = (Line::default(), Arc::new(Outcomes::default()));
-    let provider = LinkProvider::new(line.clone(), 8);
+    let provider = LinkProvider::new(line.clone());
     let (call, thief) = (invocation(1, 1), invocation(2, 1));
     start(&provider, &outcomes, call.clone());
     provider.cancel(&thief.key);
@@ -187,7 +200,7 @@ fn who_knows_anothers_id_cannot_end_its_call() {
 #[test]
 fn a_late_answer_to_one_callers_call_is_not_anothers_result() {
     let (line, outcomes) = (Line::default(), Arc::new(Outcomes::default()));
-    let provider = LinkProvider::new(line.clone(), 8);
+    let provider = LinkProvider::new(line.clone());
     let (call, thief) = (invocation(1, 1), invocation(2, 1));
     start(&provider, &outcomes, call.clone());
     provider.cancel(&call.key);

@@ -27,8 +27,26 @@ fn the_page_names_every_exit_code_and_flag_of_the_help() {
     }
     let audit = ["audit query", "audit verify", "audit export", "audit prune"];
     let others = [
-        "call", "calls", "metrics", "query", "ls", "describe", "serve", "cancel", "ping", "bench", "id",
-        "diff", "check", "matrix", "decode", "gen", "hash", "subtype",
+        "call",
+        "calls",
+        "metrics",
+        "query",
+        "ls",
+        "describe",
+        "serve",
+        "cancel",
+        "ping",
+        "bench",
+        "id",
+        "diff",
+        "check",
+        "matrix",
+        "decode",
+        "gen",
+        "hash",
+        "subtype",
+        "reload",
+        "config diff",
     ];
     let policy = ["policy show", "policy check", "policy test", "policy why", "policy reload"];
     let fleet = ["fleet init", "fleet admit", "fleet revoke"];

@@ -16,5 +16,6 @@ mod fleet;
 mod gen_code;
 mod offline;
 mod policy;
+mod reload;
 mod subtype;
 mod with_sidecar;

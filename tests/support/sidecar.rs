@@ -28,6 +28,7 @@ pub struct Setup {
     meets_file_limits: bool,
     through: Vec<String>,
     pipes_log: bool,
+    has_own_level: bool,
     flags: Vec<String>,
 }
 
@@ -118,6 +119,12 @@ impl Setup {
     /// Has it log to a pipe that nobody reads, until [`Sidecar::take_log`].
     pub fn pipes_log(mut self) -> Self {
         self.pipes_log = true;
+        self
+    }
+
+    /// Logs at the level that its configuration says.
+    pub fn logs_as_its_file_says(mut self) -> Self {
+        self.has_own_level = true;
         self
     }
 
@@ -473,7 +480,10 @@ fn command(dir: &Path, setup: &Setup) -> Command {
         command.env("HOME", dir);
     }
     command.args(["run", "--announce", "--stop-with-stdin", "--config"]).arg(config);
-    command.args(&setup.flags).args(["--set", "log.level=debug"]);
+    command.args(&setup.flags);
+    if !setup.has_own_level {
+        command.args(["--set", "log.level=debug"]);
+    }
     let says_whom =
         setup.overrides.iter().any(|(key, _)| key == "process.user" || key == "process.allow_root");
     if rustix::process::geteuid().is_root() && !says_whom {

@@ -141,7 +141,7 @@ impl Driver {
             Role::Server => machine::Link::server(config, now_ms),
         };
         let window =
-            connection.clone().map(|connection| Window::new(connection, host.settings.link_window_bytes));
+            connection.clone().map(|connection| Window::new(connection, host.settings().link_window_bytes));
         let metered = host.meter.link(end.kind);
         let flow = Flow::new(&host, window, metered);
         if let Some(place) = permits.as_ref().and_then(|permits| permits.opening.as_ref()?.place.as_ref()) {
@@ -355,7 +355,7 @@ impl Driver {
         let exchanges = self
             .connection
             .as_ref()
-            .map(|connection| Exchanges::new(connection.clone(), &self.host.service, &self.host.settings));
+            .map(|connection| Exchanges::new(connection.clone(), &self.host.service, &self.host.settings()));
         let identification = Identification {
             role: self.machine.role(),
             kind: self.greeter.kind(),

@@ -137,7 +137,7 @@ impl Greeter {
 
     /// Reads the other side's HANDSHAKE. **Errors:** 1001.
     pub(super) fn read_handshake<'a>(&mut self, payload: &'a [u8]) -> Result<Input<'a>, Fault> {
-        let ours = self.host.settings.channel_auth && !self.end.kind.is_local();
+        let ours = self.host.settings().channel_auth && !self.end.kind.is_local();
         let names = |extensions: &Option<Vec<Cow<'_, str>>>| {
             extensions.iter().flatten().any(|name| name == EXT_CHANNEL_AUTH)
         };
@@ -193,7 +193,7 @@ impl Greeter {
             return request.proof.is_some_and(|proof| token.is_proven(Role::Client, nonces, &proof));
         }
         let shown = request.token.as_deref();
-        if shown.is_some() && !self.host.settings.token_plain {
+        if shown.is_some() && !self.host.settings().token_plain {
             tracing::warn!(
                 remote = self.end.remote,
                 "a local link sent the token: agents prove it, or listen.token_plain is on"
@@ -297,11 +297,12 @@ impl Greeter {
                 FrameType::Handshake
             }
             Output::SendHello { versions } => {
+                let settings = self.host.settings();
                 let hello = Hello {
                     versions: versions.into_iter().map(Cow::Owned).collect(),
                     extensions: Vec::new(),
                     agent_info: Some(AgentInfo {
-                        name: self.host.settings.agent_name.as_str().into(),
+                        name: settings.agent_name.as_str().into(),
                         implementation: Some(IMPLEMENTATION.into()),
                     }),
                     journal: self.our_journal(),
@@ -379,7 +380,7 @@ impl Greeter {
 
 /// What this side brings to a link whose HELLO must be done at `deadline`.
 pub(super) fn config(host: &Host, role: Role, end: &End, deadline: Instant) -> machine::Config {
-    let settings = &host.settings;
+    let settings = host.settings();
     let milliseconds = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     let is_quic = end.kind == Kind::PeerQuic;
     let offers_channel_auth = settings.channel_auth && !end.kind.is_local();

@@ -2,16 +2,15 @@
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use capd_proto::identity::{Did, Identity};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::address::{Handshakes, Origin};
-use super::claim::{Claim, Tally};
+use super::claim::{Claim, Held, Room, Tally};
 use super::half_open::{HalfOpen, Place};
 use super::http::Front;
 use super::meter::{Levels, Limit, Meter};
@@ -27,7 +26,8 @@ use super::{key_file::Seed, tls::CredentialsError};
 
 /// The links of one process: each is opened for its service and ends with it.
 pub struct Host {
-    pub(super) settings: Settings,
+    /// Those of links to come; a link keeps what it opened with.
+    settings: RwLock<Arc<Settings>>,
     pub(super) system: System,
     pub(super) service: Arc<dyn Service>,
     pub(super) owner: Owner,
@@ -38,11 +38,13 @@ pub struct Host {
     pub(super) meter: Arc<Meter>,
     pub(super) spare: Arc<Spare>,
     pub(super) turnstile: Arc<Turnstile>,
-    peers: Room,
-    locals: Room,
+    peers: Links,
+    locals: Links,
     /// Local links that are opening.
     half_open: Arc<HalfOpen>,
-    handshakes: Option<Handshakes>,
+    handshakes: RwLock<Option<Arc<Handshakes>>>,
+    /// Chooses the buckets of handshakes.
+    handshake_key: [u8; 16],
     /// Peers' links that are opening, by origin.
     opening: Arc<Tally<Origin>>,
     /// Links that peers opened, by peer.
@@ -52,33 +54,23 @@ pub struct Host {
 }
 
 /// Room for links that others open; peers cannot take the agent's.
-struct Room {
-    links: Arc<Semaphore>,
-    opening: Arc<Semaphore>,
-    links_max: usize,
-    opening_max: usize,
+#[derive(Default)]
+struct Links {
+    links: Arc<Room>,
+    opening: Arc<Room>,
 }
 
-impl Room {
-    fn new(settings: &Settings) -> Self {
-        Self {
-            links: Arc::new(Semaphore::new(settings.links_max)),
-            opening: Arc::new(Semaphore::new(settings.links_opening_max)),
-            links_max: settings.links_max,
-            opening_max: settings.links_opening_max,
-        }
-    }
-
-    fn permits(&self, origin: Option<Claim<Origin>>) -> Result<Permits, Limit> {
-        let opening = Arc::clone(&self.opening).try_acquire_owned().map_err(|_full| Limit::LinksOpening)?;
-        let link = Arc::clone(&self.links).try_acquire_owned().map_err(|_full| Limit::Links)?;
+impl Links {
+    fn permits(&self, settings: &Settings, origin: Option<Claim<Origin>>) -> Result<Permits, Limit> {
+        let opening = self.opening.take(settings.links_opening_max).ok_or(Limit::LinksOpening)?;
+        let link = self.links.take(settings.links_max).ok_or(Limit::Links)?;
         let opening = OpeningPermit { _opening: opening, _origin: origin, place: None };
         Ok(Permits { _link: link, opening: Some(opening) })
     }
 
     /// Links, and those that are opening.
     fn used(&self) -> (usize, usize) {
-        (self.links_max - self.links.available_permits(), self.opening_max - self.opening.available_permits())
+        (self.links.used(), self.opening.used())
     }
 }
 
@@ -92,13 +84,13 @@ pub(super) enum Owner {
 
 /// The right to be one of `links_max`, and until HELLO is done one of `links_opening_max`.
 pub(super) struct Permits {
-    _link: OwnedSemaphorePermit,
+    _link: Held,
     pub(super) opening: Option<OpeningPermit>,
 }
 
 /// The right to be opening.
 pub(super) struct OpeningPermit {
-    _opening: OwnedSemaphorePermit,
+    _opening: Held,
     /// Of a peer known only by its address.
     _origin: Option<Claim<Origin>>,
     /// Of a local connection, which may have to make room.
@@ -129,45 +121,65 @@ impl Host {
             credentials: Credentials::new(seed, Arc::clone(&system.crypto))?,
             reset_key: ResetKey::of(seed),
         };
-        let handshakes = match settings.handshake_rate {
-            Some(rate) => Some(Handshakes::new(rate, system.random.bytes()?)),
-            None => None,
-        };
-        Ok(Self::new(settings, owner, handshakes, service, system))
+        let handshake_key = system.random.bytes()?;
+        Ok(Self::new(settings, owner, handshake_key, service, system))
     }
 
     /// An agent's side: it can only connect to its own sidecar, which signs for it.
     pub fn agent(settings: Settings, service: Arc<dyn Service>, system: System) -> Arc<Self> {
-        Self::new(settings, Owner::Agent, None, service, system)
+        // Nobody connects to it.
+        Self::new(settings, Owner::Agent, [0; 16], service, system)
     }
 
     fn new(
         settings: Settings,
         owner: Owner,
-        handshakes: Option<Handshakes>,
+        handshake_key: [u8; 16],
         service: Arc<dyn Service>,
         system: System,
     ) -> Arc<Self> {
-        let (peers, locals) = (Room::new(&settings), Room::new(&settings));
+        let handshakes = settings.handshake_rate.map(|rate| Arc::new(Handshakes::new(rate, handshake_key)));
         Arc::new(Self {
             meter: Meter::new(system.clock.clone()),
             spare: Arc::default(),
             turnstile: Arc::default(),
-            handshakes,
-            opening: Tally::new(settings.links_opening_per_address_max),
-            opened: Tally::new(settings.links_per_peer_max),
-            settings,
+            handshakes: RwLock::new(handshakes),
+            handshake_key,
+            opening: Tally::new(),
+            opened: Tally::new(),
+            settings: RwLock::new(Arc::new(settings)),
             tasks: system.tasks.group(),
             system,
             service,
             owner,
             quic: Mutex::default(),
             shutdown: CancellationToken::new(),
-            peers,
-            locals,
+            peers: Links::default(),
+            locals: Links::default(),
             half_open: Arc::default(),
             front: OnceLock::new(),
         })
+    }
+
+    /// Limits, times and sizes of links that open now.
+    pub(super) fn settings(&self) -> Arc<Settings> {
+        // They are replaced whole, so a panic leaves nothing half done.
+        Arc::clone(&self.settings.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Replaces them for links that open from here on. Links that are open keep theirs, and bounds of all links together
+    /// refuse only what is new.
+    pub fn replace_settings(&self, settings: Settings) {
+        let rate = settings.handshake_rate;
+        if self.settings().handshake_rate != rate {
+            let handshakes = rate.map(|rate| Arc::new(Handshakes::new(rate, self.handshake_key)));
+            *self.handshakes.write().unwrap_or_else(PoisonError::into_inner) = handshakes;
+        }
+        *self.settings.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(settings);
+    }
+
+    fn handshakes(&self) -> Option<Arc<Handshakes>> {
+        self.handshakes.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The DID of the sidecar's identity; an agent's host has none.
@@ -233,9 +245,11 @@ impl Host {
     pub(super) fn peer_permits(&self, address: SocketAddr) -> Result<Permits, Limit> {
         let origin = Origin::of(address);
         let now_ms = self.system.clock.monotonic_ms();
-        let permits = if self.handshakes.as_ref().is_none_or(|handshakes| handshakes.take(origin, now_ms)) {
-            let claim = self.opening.claim(origin).ok_or(Limit::LinksOpeningPerAddress);
-            claim.and_then(|claim| self.peers.permits(Some(claim)))
+        let settings = self.settings();
+        let permits = if self.handshakes().is_none_or(|handshakes| handshakes.take(origin, now_ms)) {
+            let claim = self.opening.claim(origin, settings.links_opening_per_address_max);
+            let claim = claim.ok_or(Limit::LinksOpeningPerAddress);
+            claim.and_then(|claim| self.peers.permits(&settings, Some(claim)))
         } else {
             Err(Limit::HandshakeRate)
         };
@@ -246,7 +260,8 @@ impl Host {
     ///
     /// **Errors:** the bound that is reached.
     pub(super) async fn local_permits(&self) -> Result<Permits, Limit> {
-        let mut permits = self.locals.permits(None);
+        let settings = self.settings();
+        let mut permits = self.locals.permits(&settings, None);
         for _ in 0..ROOM_TRIES_MAX {
             if permits.as_ref().err() != Some(&Limit::LinksOpening) {
                 break;
@@ -255,8 +270,9 @@ impl Host {
                 self.meter.refused(Limit::LinksOpening);
             }
             // Its driver needs a turn to end, and those that came just now one to begin.
-            drop(timeout(ROOM_WAIT, self.locals.opening.acquire()).await);
-            permits = self.locals.permits(None);
+            let free = self.locals.opening.below(settings.links_opening_max);
+            drop(timeout(ROOM_WAIT, free).await);
+            permits = self.locals.permits(&settings, None);
         }
         let mut permits = permits.inspect_err(|limit| self.meter.refused(*limit))?;
         if let Some(opening) = &mut permits.opening {
@@ -267,12 +283,12 @@ impl Host {
 
     /// The same for a stream within this process: nobody makes room for it.
     pub(super) fn stream_permits(&self) -> Result<Permits, Limit> {
-        self.locals.permits(None).inspect_err(|limit| self.meter.refused(*limit))
+        self.locals.permits(&self.settings(), None).inspect_err(|limit| self.meter.refused(*limit))
     }
 
     /// One more link that `peer` opened; `None` when it has opened all that it may.
     pub(super) fn peer_link(&self, peer: &Did) -> Option<Claim<Did>> {
-        let claim = self.opened.claim(peer.clone());
+        let claim = self.opened.claim(peer.clone(), self.settings().links_per_peer_max);
         if claim.is_none() {
             self.meter.refused(Limit::LinksPerPeer);
         }
@@ -282,13 +298,13 @@ impl Host {
     /// Whether so many peers are opening links that whoever else comes shall first prove its address.
     pub(super) fn is_crowded(&self) -> bool {
         let (_, opening) = self.peers.used();
-        opening >= self.settings.links_unvalidated_max
+        opening >= self.settings().links_unvalidated_max
     }
 
     /// Whether peers have opened so many links that further ones shall be lean.
     pub(super) fn has_many_links(&self) -> bool {
         let (links, _) = self.peers.used();
-        links > self.settings.links_max / 8
+        links > self.settings().links_max / 8
     }
 
     /// The key of stateless resets; an agent's host has none, and opens no QUIC socket.

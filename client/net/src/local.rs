@@ -119,7 +119,7 @@ pub fn listen_unix(host: &Arc<Host>, path: &Path) -> io::Result<()> {
         let turned_away = Arc::new(Semaphore::new(TURNED_AWAY_MAX));
         while let Some((stream, _)) = driver::accept(&host, || listener.accept()).await {
             let peer = stream.peer_cred().ok();
-            if host.settings.starts_commands && peer.is_none_or(is_command) {
+            if host.settings().starts_commands && peer.is_none_or(is_command) {
                 refusals.refuse(peer.and_then(|peer| peer.pid()), stream);
                 continue;
             }
@@ -130,7 +130,7 @@ pub fn listen_unix(host: &Arc<Host>, path: &Path) -> io::Result<()> {
                     continue;
                 }
             };
-            let deadline = Instant::now() + host.settings.handshake_timeout;
+            let deadline = Instant::now() + host.settings().handshake_timeout;
             let remote =
                 peer.and_then(|peer| peer.pid()).map_or_else(String::new, |pid| format!(" pid {pid}"));
             let end = End::local(Kind::LocalUnix, format!("unix{remote}"));
@@ -210,7 +210,7 @@ pub async fn listen_tcp(host: &Arc<Host>, address: SocketAddr, token: Token) -> 
                     continue;
                 }
             };
-            let deadline = Instant::now() + host.settings.handshake_timeout;
+            let deadline = Instant::now() + host.settings().handshake_timeout;
             // The option only saves time; a socket that is already gone shows that when it is read.
             let _unset = stream.set_nodelay(true);
             let end = End::loopback(remote, token.clone());
@@ -230,7 +230,7 @@ where
         debug!("the limit of links is reached");
         return;
     };
-    let deadline = Instant::now() + host.settings.handshake_timeout;
+    let deadline = Instant::now() + host.settings().handshake_timeout;
     let end = End::local(Kind::LocalUnix, STREAM.to_owned());
     serve(host, opening(Role::Server, end, tokio::io::split(stream), deadline, Some(permits)));
 }
@@ -242,7 +242,7 @@ pub async fn connect_stream<S>(host: &Arc<Host>, stream: S) -> Result<Arc<Link>,
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    let deadline = Instant::now() + host.settings.handshake_timeout;
+    let deadline = Instant::now() + host.settings().handshake_timeout;
     let end = End::local(Kind::LocalUnix, STREAM.to_owned());
     Ok(driver::open(host, opening(Role::Client, end, tokio::io::split(stream), deadline, None)).await?)
 }
@@ -252,7 +252,7 @@ where
 ///
 /// **Errors:** [`ConnectError`]; nothing is sent to another user's socket.
 pub async fn connect_unix(host: &Arc<Host>, path: &Path, any_owner: bool) -> Result<Arc<Link>, ConnectError> {
-    let deadline = Instant::now() + host.settings.handshake_timeout;
+    let deadline = Instant::now() + host.settings().handshake_timeout;
     let stream = timeout_at(deadline, UnixStream::connect(path))
         .await
         .map_err(|_elapsed| CloseReason::OpenTimedOut)??;
@@ -273,7 +273,7 @@ pub async fn connect_tcp(
     address: SocketAddr,
     token: Token,
 ) -> Result<Arc<Link>, ConnectError> {
-    let deadline = Instant::now() + host.settings.handshake_timeout;
+    let deadline = Instant::now() + host.settings().handshake_timeout;
     let stream = timeout_at(deadline, TcpStream::connect(address))
         .await
         .map_err(|_elapsed| CloseReason::OpenTimedOut)??;

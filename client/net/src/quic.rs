@@ -40,13 +40,9 @@ use super::wire::Sender;
 /// **Errors:** the address cannot be bound, or the host has no identity.
 pub fn listen(host: &Arc<Host>, address: SocketAddr) -> io::Result<SocketAddr> {
     let crypto = QuicServerConfig::try_from(host.credentials()?.server()).map_err(io::Error::other)?;
-    let mut few = ServerConfig::with_crypto(Arc::new(crypto));
-    few.transport_config(transport(&host.settings, DATAGRAM_BYTES_MAX));
-    few.max_incoming(host.settings.links_opening_max);
-    let mut many = few.clone();
-    many.transport_config(transport(&host.settings, DATAGRAM_BYTES_MAX_OF_MANY));
-    let (few, many) = (Arc::new(few), Arc::new(many));
-    let endpoint = bind(address, Some(ServerConfig::clone(&many)), host)?;
+    let server = ServerConfig::with_crypto(Arc::new(crypto));
+    let mut configs = Configs::new(&server, host.settings());
+    let endpoint = bind(address, Some(ServerConfig::clone(&configs.many)), host)?;
     let bound = endpoint.local_addr()?;
     host.quic().push(endpoint.clone());
     let host = Arc::clone(host);
@@ -59,6 +55,11 @@ pub fn listen(host: &Arc<Host>, address: SocketAddr) -> io::Result<SocketAddr> {
                 incoming = endpoint.accept() => incoming,
             };
             let Some(incoming) = incoming else { break };
+            let settings = host.settings();
+            if !Arc::ptr_eq(&settings, &configs.settings) {
+                configs = Configs::new(&server, settings);
+                endpoint.set_server_config(Some(ServerConfig::clone(&configs.many)));
+            }
             if host.is_crowded() && incoming.may_retry() {
                 // It is told to come again with a token, which a forged address never receives.
                 host.meter.refused(Limit::LinksUnvalidated);
@@ -76,7 +77,7 @@ pub fn listen(host: &Arc<Host>, address: SocketAddr) -> io::Result<SocketAddr> {
                 }
             };
             let host = Arc::clone(&host);
-            let config = Arc::clone(if host.has_many_links() { &many } else { &few });
+            let config = Arc::clone(if host.has_many_links() { &configs.many } else { &configs.few });
             let tasks = host.tasks.clone();
             tasks.spawn(async move {
                 let remote = incoming.remote_address();
@@ -92,6 +93,28 @@ pub fn listen(host: &Arc<Host>, address: SocketAddr) -> io::Result<SocketAddr> {
     Ok(bound)
 }
 
+/// What links are accepted with.
+struct Configs {
+    settings: Arc<Settings>,
+    /// For one of few links.
+    few: Arc<ServerConfig>,
+    /// For one of many.
+    many: Arc<ServerConfig>,
+}
+
+impl Configs {
+    fn new(server: &ServerConfig, settings: Arc<Settings>) -> Self {
+        let with = |datagram_bytes_max| {
+            let mut config = server.clone();
+            config.transport_config(transport(&settings, datagram_bytes_max));
+            config.max_incoming(settings.links_opening_max);
+            Arc::new(config)
+        };
+        let (few, many) = (with(DATAGRAM_BYTES_MAX), with(DATAGRAM_BYTES_MAX_OF_MANY));
+        Self { settings, few, many }
+    }
+}
+
 /// Opens a link to the peer at `address`, which must be `pin` when one is given.
 ///
 /// **Errors:** [`ConnectError`]; then nothing is left behind.
@@ -100,11 +123,11 @@ pub async fn connect(
     address: SocketAddr,
     pin: Option<&Did>,
 ) -> Result<Arc<Link>, ConnectError> {
-    let deadline = Instant::now() + host.settings.handshake_timeout;
+    let deadline = Instant::now() + host.settings().handshake_timeout;
     let (config, pinned) = host.credentials()?.client(pin).map_err(io::Error::other)?;
     let crypto = QuicClientConfig::try_from(config).map_err(io::Error::other)?;
     let mut config = ClientConfig::new(Arc::new(crypto));
-    config.transport_config(transport(&host.settings, DATAGRAM_BYTES_MAX));
+    config.transport_config(transport(&host.settings(), DATAGRAM_BYTES_MAX));
     let random = host.system.random.clone();
     config.initial_dst_cid_provider(Arc::new(move || random_id(&random)));
     let endpoint = dialler(host, address)?;
@@ -135,7 +158,7 @@ async fn serve(
     config: Arc<ServerConfig>,
     permits: Permits,
 ) -> Result<Arc<Link>, ConnectError> {
-    let deadline = Instant::now() + host.settings.handshake_timeout;
+    let deadline = Instant::now() + host.settings().handshake_timeout;
     let address = incoming.remote_address();
     let accepting = async {
         let connection = incoming.accept_with(config)?.await?;
@@ -282,7 +305,7 @@ fn bind(address: SocketAddr, config: Option<ServerConfig>, host: &Host) -> io::R
         host.reset_key().map_or_else(EndpointConfig::default, |key| key.endpoint(random.clone()));
     endpoint.max_udp_payload_size(DATAGRAM_BYTES_MAX).map_err(io::Error::other)?;
     endpoint.rng_seed(Some(random.bytes().map_err(io::Error::other)?));
-    host.system.udp.endpoint(address, host.settings.udp_buffer_bytes, endpoint, config)
+    host.system.udp.endpoint(address, host.settings().udp_buffer_bytes, endpoint, config)
 }
 
 /// A key that follows from the identity, so that a sidecar which starts again can prove to its peers that the links to

@@ -158,7 +158,7 @@ pub(super) struct Wishes {
 impl Flow {
     /// The state of a link that is opening.
     pub(super) fn new(host: &Host, window: Option<Window>, metered: Metered) -> Arc<Self> {
-        let settings = &host.settings;
+        let settings = host.settings();
         let receive_kib_max = kib(settings.receive_bytes_max);
         Arc::new(Self {
             budget: Arc::new(Budget::new(metered, Arc::clone(&host.turnstile), settings.outbox_bytes_max)),

@@ -64,7 +64,7 @@ pub async fn connect(
     address: SocketAddr,
     pin: Option<&Did>,
 ) -> Result<Arc<Link>, ConnectError> {
-    let deadline = Instant::now() + host.settings.handshake_timeout;
+    let deadline = Instant::now() + host.settings().handshake_timeout;
     let (config, pinned) = host.credentials()?.client(pin).map_err(io::Error::other)?;
     let connecting = async {
         let stream = TcpStream::connect(address).await?;
@@ -88,7 +88,7 @@ async fn serve(
     remote: SocketAddr,
     permits: Permits,
 ) -> Result<Arc<Link>, ConnectError> {
-    let deadline = Instant::now() + host.settings.handshake_timeout;
+    let deadline = Instant::now() + host.settings().handshake_timeout;
     prepare(&stream)?;
     let stream = match timeout_at(deadline, acceptor.accept(stream)).await {
         Ok(Ok(stream)) => stream,

@@ -13,6 +13,7 @@ use super::{
     metrics::{self, Metrics},
     peers::{self, PeerList},
     policy::{self, PolicyReloaded, PolicyWhy, PolicyWhyRequest},
+    reload::{self, BackedUp, ReloadRequest, Reloaded},
 };
 use crate::{
     capability::{CapabilityName, Version},
@@ -40,8 +41,13 @@ pub enum Request<'a> {
     AuditPrune(AuditPruneRequest),
     /// Explain what a caller may do; ours, on a local link. **Shape:** `"op": "policy-why"`.
     PolicyWhy(PolicyWhyRequest<'a>),
-    /// Reload the policy; ours, on a local link. **Shape:** `{"op": "policy-reload"}`.
+    /// Reload the configuration, and report the rules in force; ours, on a local link. **Shape:** `{"op":
+    /// "policy-reload"}`.
     PolicyReload,
+    /// Reload the configuration, or compare it; ours, on a local link. **Shape:** `"op": "reload"`.
+    Reload(ReloadRequest),
+    /// Copy the sidecar's state; ours, on a local link. **Shape:** `{"op": "backup"}`.
+    Backup,
     /// Report all metrics; ours, on a local link. **Shape:** `{"op": "metrics"}`.
     Metrics,
     /// List the peers; ours, on a local link. **Shape:** `{"op": "peers"}`.
@@ -100,6 +106,8 @@ impl<'a> Request<'a> {
             op if op == audit::OP_PRUNE => AuditPruneRequest::read(body).map(Self::AuditPrune),
             op if op == policy::OP_WHY => PolicyWhyRequest::read(body).map(Self::PolicyWhy),
             op if op == policy::OP_RELOAD => Ok(Self::PolicyReload),
+            op if op == reload::OP_RELOAD => ReloadRequest::read(body).map(Self::Reload),
+            op if op == reload::OP_BACKUP => Ok(Self::Backup),
             op if op == metrics::OP => Ok(Self::Metrics),
             op if op == peers::OP => Ok(Self::Peers),
             op if op == "accept" => Err(wrong_value(&Reader::new(body), "op", "one that asks")),
@@ -144,6 +152,8 @@ impl<'a> Request<'a> {
             Self::AuditPrune(request) => request.write(&mut map),
             Self::PolicyWhy(request) => request.write(&mut map),
             Self::PolicyReload => map.text("op", policy::OP_RELOAD),
+            Self::Reload(request) => request.write(&mut map),
+            Self::Backup => map.text("op", reload::OP_BACKUP),
             Self::Metrics => map.text("op", metrics::OP),
             Self::Peers => map.text("op", peers::OP),
             Self::Other { op } => map.text("op", op),
@@ -173,6 +183,10 @@ pub enum Response<'a> {
     PolicyWhy(PolicyWhy<'a>),
     /// The policy was reloaded; ours, on a local link. **Shape:** `"op": "policy-reload"`.
     PolicyReloaded(PolicyReloaded),
+    /// What the configuration's file changes; ours, on a local link. **Shape:** `"op": "reload"`.
+    Reloaded(Reloaded<'a>),
+    /// Where the copy of the state is; ours, on a local link. **Shape:** `"op": "backup"`.
+    BackedUp(BackedUp<'a>),
     /// All metrics; ours, on a local link. **Shape:** `"op": "metrics"`.
     Metrics(Metrics<'a>),
     /// The peers; ours, on a local link. **Shape:** `"op": "peers"`.
@@ -252,6 +266,8 @@ impl<'a> Response<'a> {
             op if op == audit::OP_PRUNE => AuditPruned::read(body).map(Self::AuditPruned),
             op if op == policy::OP_WHY => PolicyWhy::read(body).map(Self::PolicyWhy),
             op if op == policy::OP_RELOAD => PolicyReloaded::read(body).map(Self::PolicyReloaded),
+            op if op == reload::OP_RELOAD => Reloaded::read(body).map(Self::Reloaded),
+            op if op == reload::OP_BACKUP => BackedUp::read(body).map(Self::BackedUp),
             op if op == metrics::OP => Metrics::read(body).map(Self::Metrics),
             op if op == peers::OP => PeerList::read(body).map(Self::Peers),
             op if op == "negotiate" => Err(wrong_value(&Reader::new(body), "op", "one that answers")),
@@ -302,6 +318,8 @@ impl<'a> Response<'a> {
             Self::AuditPruned(pruned) => pruned.write(&mut map),
             Self::PolicyWhy(why) => why.write(&mut map),
             Self::PolicyReloaded(reloaded) => reloaded.write(&mut map),
+            Self::Reloaded(reloaded) => reloaded.write(&mut map),
+            Self::BackedUp(backed_up) => backed_up.write(&mut map),
             Self::Metrics(metrics) => metrics.write(&mut map),
             Self::Peers(list) => list.write(&mut map),
             Self::Other { op } => map.text("op", op),

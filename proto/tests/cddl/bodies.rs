@@ -562,6 +562,37 @@ fn policies_asked_and_reloaded() {
 }
 
 #[test]
+fn configurations_reloaded_and_states_copied() {
+    takes(
+        "request-body",
+        &[
+            "{\"op\": \"reload\"}",
+            "{\"op\": \"reload\", \"dry_run\": true}",
+            "{\"op\": \"backup\", \"later\": 1}",
+        ],
+    );
+    refuses("request-body", &[("{\"op\": \"reload\", \"dry_run\": 1}", "/dry_run", "bool")]);
+    let change = |change: &str| {
+        format!("{{\"op\": \"reload\", \"rules\": 1, \"applied\": true, \"changes\": [{{{change}}}]}}")
+    };
+    takes(
+        "response-body",
+        &[
+            &change("\"key\": \"peers\", \"to\": \"x\", \"takes\": \"now\""),
+            "{\"op\": \"backup\", \"file\": \"/x\", \"bytes\": 9}",
+        ],
+    );
+    refuses(
+        "response-body",
+        &[
+            (&change("\"key\": \"peers\""), "/changes/0", "\"takes\""),
+            (&change("\"key\": \"peers\", \"takes\": \"later\""), "/changes/0/takes", "\"now\""),
+            ("{\"op\": \"backup\", \"file\": \"/x\"}", "", "\"bytes\""),
+        ],
+    );
+}
+
+#[test]
 fn metric_families() {
     takes("request-body", &["{\"op\": \"metrics\"}", "{\"op\": \"metrics\", \"later\": 1}"]);
     let with = |samples: &str| {

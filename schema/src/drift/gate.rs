@@ -1,13 +1,13 @@
 //! Remembers for each capability of a provider what this agent was built against, and whether it is proven.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
 use capd_proto::capability::{CapabilityName, Range};
 use capd_proto::message::ContentHash;
 use capd_proto::negotiate::{self, Served, Want};
 
-use super::{Fault, Finding, Needed, Offered, Side, Standing, Told};
+use super::{Artifact, Fault, Finding, Needed, Offered, Side, Standing, Told};
 
 /// One capability that this agent calls.
 #[derive(Clone, Debug)]
@@ -26,6 +26,14 @@ impl Requirement {
         self.version
             .as_ref()
             .is_none_or(|range| negotiate::choose(&Want::from(range.clone()), &[served]).is_ok())
+    }
+
+    /// Whether it requires the same as another.
+    fn is_same(&self, other: &Self) -> bool {
+        let hash = |side: &Option<Arc<Artifact>>| side.as_ref().map(|schema| *schema.hash());
+        let hashes = |needed: &Needed| (hash(&needed.input), hash(&needed.output));
+        (&self.name, &self.version) == (&other.name, &other.version)
+            && hashes(&self.needed) == hashes(&other.needed)
     }
 
     /// Why no provider of these versions can satisfy it: it consists of a range only, and they are outside.
@@ -51,11 +59,18 @@ impl std::fmt::Display for Requirement {
 /// another case.
 #[derive(Debug, Default)]
 pub struct Gate {
-    by_name: BTreeMap<CapabilityName, Vec<Numbered>>,
+    requirements: RwLock<Requirements>,
     verdicts: Mutex<Verdicts>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
+struct Requirements {
+    by_name: BTreeMap<CapabilityName, Vec<Numbered>>,
+    /// The number of the next one: a number belongs to one requirement for good.
+    next: usize,
+}
+
+#[derive(Clone, Debug)]
 struct Numbered {
     number: usize,
     requirement: Arc<Requirement>,
@@ -122,22 +137,48 @@ pub enum Passage {
 impl Gate {
     /// A gate with these requirements.
     pub fn new(requirements: Vec<Requirement>) -> Self {
+        let gate = Self::default();
+        gate.replace(requirements);
+        gate
+    }
+
+    /// Replaces the requirements. What was decided about one that stays still holds.
+    pub fn replace(&self, requirements: Vec<Requirement>) {
+        let mut held = self.requirements.write().unwrap_or_else(PoisonError::into_inner);
         let mut by_name: BTreeMap<CapabilityName, Vec<Numbered>> = BTreeMap::new();
-        for (number, requirement) in requirements.into_iter().enumerate() {
-            let requirement = Arc::new(requirement);
-            by_name.entry(requirement.name.clone()).or_default().push(Numbered { number, requirement });
+        for requirement in requirements {
+            let mut former = held.by_name.get(&requirement.name).into_iter().flatten();
+            let numbered = match former.find(|numbered| numbered.requirement.is_same(&requirement)) {
+                Some(numbered) => numbered.clone(),
+                None => {
+                    held.next += 1;
+                    Numbered { number: held.next, requirement: Arc::new(requirement) }
+                }
+            };
+            by_name.entry(numbered.requirement.name.clone()).or_default().push(numbered);
         }
-        Self { by_name, verdicts: Mutex::default() }
+        held.by_name = by_name;
     }
 
     /// All requirements, by name.
-    pub fn requirements(&self) -> impl Iterator<Item = &Arc<Requirement>> {
-        self.by_name.values().flatten().map(|numbered| &numbered.requirement)
+    pub fn requirements(&self) -> Vec<Arc<Requirement>> {
+        let held = self.held();
+        held.by_name.values().flatten().map(|numbered| Arc::clone(&numbered.requirement)).collect()
+    }
+
+    /// Whether nothing is required.
+    pub fn is_empty(&self) -> bool {
+        self.held().by_name.is_empty()
     }
 
     /// Whether a requirement names this capability.
     pub fn is_before(&self, name: &str) -> bool {
-        self.by_name.contains_key(name)
+        self.held().by_name.contains_key(name)
+    }
+
+    fn held(&self) -> RwLockReadGuard<'_, Requirements> {
+        // They are replaced in one step, so a panic elsewhere leaves them whole.
+        self.requirements.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The gate's answer about a provider of `name`: one look-up once it is decided.
@@ -145,7 +186,8 @@ impl Gate {
     /// Of several requirements of one name, those apply whose versions the provider serves. If it serves none of them,
     /// all apply, and one without a schema fails.
     pub fn passage(&self, name: &str, served: &Served, offered: &Offered) -> Passage {
-        let Some(all) = self.by_name.get(name) else { return Passage::Free };
+        let held = self.held();
+        let Some(all) = held.by_name.get(name) else { return Passage::Free };
         let is_about = |numbered: &&Numbered| numbered.requirement.is_about(served);
         let is_any = all.len() == 1 || !all.iter().any(|numbered| is_about(&numbered));
         let mut passage = Passage::Free;

@@ -4,6 +4,7 @@ mod bench;
 mod compat;
 mod fleet;
 mod gen_code;
+mod operate;
 mod policy;
 
 use std::ffi::OsString;
@@ -25,6 +26,7 @@ pub(crate) use bench::BenchArgs;
 pub(crate) use compat::{CheckArgs, CheckMode, DiffArgs, MatrixArgs};
 pub(crate) use fleet::{AdmitArgs, AuthorityArgs, FleetCommand, RevokeArgs};
 pub(crate) use gen_code::GenArgs;
+pub(crate) use operate::ConfigCommand;
 pub(crate) use policy::PolicyCommand;
 
 /// Call what other agents can do, through the capd sidecar beside your agent.
@@ -110,6 +112,11 @@ pub(crate) enum Command {
     /// Show which callers may call what, test the rules, and explain a decision
     #[command(subcommand)]
     Policy(PolicyCommand),
+    /// Apply the sidecar's configuration file as a whole, and show what that changes; exit code 1 if a change needs a restart
+    Reload,
+    /// Compare the sidecar's configuration file with what runs
+    #[command(subcommand)]
+    Config(ConfigCommand),
     /// Decide which agents are members of a cell, and what they may serve there
     #[command(subcommand)]
     Fleet(FleetCommand),

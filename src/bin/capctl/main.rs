@@ -24,6 +24,7 @@ mod input;
 mod list;
 mod metrics;
 mod moment;
+mod operate;
 mod output;
 mod peers;
 mod policy;
@@ -38,7 +39,7 @@ use capd::client::{Client, Options};
 use clap::Parser as _;
 use serde_json::json;
 
-use args::{Args, CddlCommand, Command, ContextCommand, SidecarArgs};
+use args::{Args, CddlCommand, Command, ConfigCommand, ContextCommand, SidecarArgs};
 use failure::Failure;
 
 fn main() -> ExitCode {
@@ -89,6 +90,8 @@ fn run(args: Args) -> Result<(), Failure> {
         Command::Hash(args) => hash::run(&args, json),
         Command::Subtype(subtype) => subtype::run(&subtype, json),
         Command::Policy(command) => policy::run(&sidecar, &command, json),
+        Command::Reload => wait_for(operate::reload(&sidecar, json)),
+        Command::Config(ConfigCommand::Diff) => wait_for(operate::diff(&sidecar, json)),
         Command::Fleet(command) => fleet::run(command, json),
         Command::Context(command) => contexts(&sidecar.0, &command, json),
     }

@@ -16,9 +16,10 @@ use capd::log::Lines;
 use capd::provider::process::orphans;
 use tokio::io::AsyncReadExt;
 use tokio::signal::unix::{SignalKind, signal};
-use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{Registry, reload};
 
 use super::{Failure, IdentityArgs, SourceArgs, start_failure};
 
@@ -35,8 +36,8 @@ pub(super) struct Ways {
 pub(super) fn run(sources: SourceArgs, identity: IdentityArgs, ways: Ways) -> Result<(), Failure> {
     keep_to_itself();
     let config = sources.load()?;
-    let log = log_to_stderr(&config).map_err(Failure::runtime)?;
-    let outcome = identity.of(&config).and_then(|_made| run_logged(config, ways, &log));
+    let (log, levels) = log_to_stderr(&config).map_err(Failure::runtime)?;
+    let outcome = identity.of(&config).and_then(|_made| run_logged(config, ways, &log, levels));
     if let Err(failure) = &outcome {
         log.push(failure.line().as_bytes());
     }
@@ -44,7 +45,7 @@ pub(super) fn run(sources: SourceArgs, identity: IdentityArgs, ways: Ways) -> Re
     outcome.map_err(|failure| Failure { message: String::new(), ..failure })
 }
 
-fn run_logged(config: Config, ways: Ways, log: &Lines) -> Result<(), Failure> {
+fn run_logged(config: Config, ways: Ways, log: &Lines, levels: Levels) -> Result<(), Failure> {
     let logged = log.clone();
     let panics = fault::of_process(move || {
         let _read = logged.flush(LOG_TIMEOUT);
@@ -52,7 +53,7 @@ fn run_logged(config: Config, ways: Ways, log: &Lines) -> Result<(), Failure> {
     let busy_poll = Duration::from_micros(config.runtime.busy_poll_us);
     let runtime = capd::net::runtime(busy_poll).map_err(Failure::runtime)?;
     let mut watch = None;
-    let staying = stay(config, ways, (&panics, log), &mut watch);
+    let staying = stay(config, ways, (&panics, log, levels), &mut watch);
     let ended = catch_unwind(AssertUnwindSafe(|| runtime.block_on(staying)));
     if let Some(fault) = panics.seen().or_else(|| watch.as_ref()?.seen()) {
         runtime.block_on(end(watch.as_ref(), &fault, log));
@@ -65,7 +66,7 @@ fn run_logged(config: Config, ways: Ways, log: &Lines) -> Result<(), Failure> {
 async fn stay(
     config: Config,
     ways: Ways,
-    (panics, log): (&Faults, &Lines),
+    (panics, log, levels): (&Faults, &Lines, Levels),
     watch: &mut Option<Watch>,
 ) -> Result<(), Failure> {
     // Before the announcement: whoever reads it may send a signal.
@@ -76,6 +77,10 @@ async fn stay(
     let watch = watch.insert(daemon.watch());
     panics.forward(watch.faults());
     daemon.meter_log(log.clone());
+    daemon.on_log(move |log| {
+        // The subscriber is there for as long as the process.
+        let _there = levels.reload(log.targets.clone());
+    });
     if ways.announce {
         writeln!(std::io::stdout(), "{}", daemon.announcement()).map_err(Failure::runtime)?;
     }
@@ -86,7 +91,7 @@ async fn stay(
     let reloading = async {
         while hangup.recv().await.is_some() {
             // What came of it stands in the log.
-            let _told = daemon.reload_policy().await;
+            let _told = daemon.reload().await;
         }
     };
     tokio::select! {
@@ -138,7 +143,7 @@ fn keep_to_itself() {
 }
 
 /// Has the log written by a thread of its own, which alone waits where nobody reads.
-fn log_to_stderr(config: &Config) -> std::io::Result<Lines> {
+fn log_to_stderr(config: &Config) -> std::io::Result<(Lines, Levels)> {
     // Not by way of the standard library's handle: whoever else prints would wait for its lock.
     let stderr = File::from(std::io::stderr().as_fd().try_clone_to_owned()?);
     let lines = Lines::start(stderr, |dropped| {
@@ -149,27 +154,29 @@ fn log_to_stderr(config: &Config) -> std::io::Result<Lines> {
         lines.keep_in_step();
     }
     // What no module logs is dropped before it is looked at.
-    let levels = config.log.targets.iter().map(|(_, level)| level).chain(config.log.targets.default_level());
-    let highest = levels.max().unwrap_or(LevelFilter::OFF);
-    let builder = tracing_subscriber::fmt()
+    let (targets, levels) = reload::Layer::new(config.log.targets.clone());
+    let layer = tracing_subscriber::fmt::layer()
         .with_writer(lines.clone())
-        .with_max_level(highest)
         // Where a line cannot be written, as on a full disk, a report of that cannot either, and would panic.
         .log_internal_errors(false);
+    let filtered = tracing_subscriber::registry().with(targets);
     match config.log.format {
-        LogFormat::Human => builder
-            .fmt_fields(capd::log::Fields)
-            .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
-            .finish()
-            .with(config.log.targets.clone())
+        LogFormat::Human => filtered
+            .with(
+                layer
+                    .fmt_fields(capd::log::Fields)
+                    .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())),
+            )
             .init(),
         LogFormat::Json => {
-            let builder = builder.json().flatten_event(true).map_event_format(capd::log::Json);
-            builder.finish().with(config.log.targets.clone()).init();
+            filtered.with(layer.json().flatten_event(true).map_event_format(capd::log::Json)).init()
         }
     }
-    Ok(lines)
+    Ok((lines, levels))
 }
+
+/// The levels by module, which a reload replaces.
+type Levels = reload::Handle<Targets, Registry>;
 
 /// Resolves when standard input ends; never, unless asked for.
 async fn stdin_ended(wanted: bool) {

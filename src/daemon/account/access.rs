@@ -15,15 +15,6 @@ use super::meter::Ended;
 use crate::daemon::context::Refusal;
 use crate::net::Link;
 
-/// What the owner wants to read of calls.
-#[derive(Clone, Debug, Default)]
-pub(in crate::daemon) struct Access {
-    /// Whether calls are logged.
-    pub(in crate::daemon) is_on: bool,
-    /// The capability whose params and results are logged.
-    pub(in crate::daemon) payloads_of: Option<String>,
-}
-
 /// The trace that a call belongs to (W3C Trace Context). **Shape:** 16 bytes, shown as 32 hexadecimal digits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::daemon) struct TraceId(u128);
@@ -101,7 +92,7 @@ impl Account {
     /// of it is wanted as well. **Units:** microseconds.
     pub(in crate::daemon) fn ended(&self, role: Role, end: End<'_>, took_us: Option<u64>) -> bool {
         self.meter.ended(role, end.counted(), took_us);
-        self.bounds.access.is_on
+        self.ctx.config().log.access
     }
 
     /// A CAP_INVOKE was not taken. One that is told together with others is only counted.
@@ -145,8 +136,8 @@ impl Account {
             End::Result(body, Err(code)) => ("error", Some(code), Some(Payload::from(body))),
             End::Result(body, Ok(())) => ("success", None, Some(Payload::from(body))),
         };
-        let is_shown =
-            self.bounds.access.payloads_of.as_deref().is_some_and(|name| line.capability == Some(name));
+        let config = self.ctx.config();
+        let is_shown = config.log.payloads_of.as_deref().is_some_and(|name| line.capability == Some(name));
         let shown = |payload: Option<Payload<'_>>| payload.filter(|_| is_shown).map(payload_text);
         tracing::info!(
             target: "access",

@@ -82,12 +82,13 @@ impl Account {
     /// its length and hash.
     pub(in crate::daemon) fn audit_raw_result(&self, call: Audited<'_>, result: &[u8]) {
         let text = json::to_json(result).map(|value| value.to_string());
+        let raw_bytes_max = self.ctx.config().audit.raw_bytes_max;
         let (encoding, text) = match text {
             Ok(text) => ("json", text),
             // CBOR that JSON has no word for.
-            Err(_) => ("cbor-hex", hex(&result[..result.len().min(self.bounds.raw_bytes_max)])),
+            Err(_) => ("cbor-hex", hex(&result[..result.len().min(raw_bytes_max)])),
         };
-        let end = text.floor_char_boundary(self.bounds.raw_bytes_max.min(text.len()));
+        let end = text.floor_char_boundary(raw_bytes_max.min(text.len()));
         let is_whole = end == text.len() && (encoding == "json" || text.len() == result.len() * 2);
         let record = call
             .of(self.audited(Kind::RawResult))

@@ -15,7 +15,6 @@ mod turns;
 
 use std::sync::{Arc, Mutex};
 
-use self::access::Access;
 use self::denials::Denials;
 use self::deprecation::Warned;
 use self::meter::Meter;
@@ -34,32 +33,19 @@ pub(in crate::daemon) struct Account {
     pub(in crate::daemon) denials: Denials,
     turns: Turns,
     warned: Warned,
-    bounds: Told,
     /// **Units:** milliseconds since the Unix epoch.
     pub(in crate::daemon) started_at_ms: u64,
 }
 
-/// How much is told.
-#[derive(Clone, Debug)]
-pub(in crate::daemon) struct Told {
-    /// What is logged of calls.
-    pub(in crate::daemon) access: Access,
-    /// Bytes kept of a result that breaks its schema.
-    pub(in crate::daemon) raw_bytes_max: usize,
-    /// Most repairs of params in one turn.
-    pub(in crate::daemon) repairs_max: u64,
-}
-
 impl Account {
-    pub(in crate::daemon) fn new(ctx: Arc<Ctx>, audit: Audit, bounds: Told) -> Arc<Self> {
+    pub(in crate::daemon) fn new(ctx: Arc<Ctx>, audit: Audit) -> Arc<Self> {
         Arc::new(Self {
             started_at_ms: ctx.clock.wall_ms(),
             audit,
             meter: Meter::default(),
             denials: Denials::default(),
-            turns: Turns::new(bounds.repairs_max),
+            turns: Turns::default(),
             warned: Mutex::default(),
-            bounds,
             ctx,
         })
     }

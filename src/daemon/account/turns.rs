@@ -22,8 +22,8 @@ use crate::schema::Violation;
 /// Turns in which params broke their schema, within a bound of count and of time.
 ///
 /// Only such a refusal looks in here: a call whose params fit costs nothing.
+#[derive(Default)]
 pub(in crate::daemon) struct Turns {
-    repairs_max: u64,
     state: Mutex<State>,
 }
 
@@ -43,22 +43,17 @@ struct Refused {
 }
 
 impl Turns {
-    /// Turns of at most so many repairs each.
-    pub(in crate::daemon) fn new(repairs_max: u64) -> Self {
-        Self { repairs_max, state: Mutex::default() }
-    }
-
-    /// Counts a refusal; the repairs that the turn had used up before it.
-    fn refuse(&self, thread_id: Option<&[u8]>, now_ms: u64) -> u64 {
+    /// Counts a refusal; the repairs that the turn had used up before it, of at most `repairs_max`.
+    fn refuse(&self, thread_id: Option<&[u8]>, now_ms: u64, repairs_max: u64) -> u64 {
         let Some(thread_id) = thread_id else { return 0 };
         let turn: Turn = Sha256::digest(thread_id).into();
         let mut state = lock(&self.state);
         state.forget_until(now_ms.saturating_sub(KEEP_MS));
         let before = state.by_turn.get(&turn).map_or(0, |refused| refused.count);
         // Past the budget nothing is left to count.
-        let count = before.saturating_add(1).min(self.repairs_max.saturating_add(1));
+        let count = before.saturating_add(1).min(repairs_max.saturating_add(1));
         state.insert(turn, Refused { count, at_ms: now_ms });
-        before.min(self.repairs_max)
+        before.min(repairs_max)
     }
 }
 
@@ -99,8 +94,8 @@ impl Account {
         violations: &[Violation],
     ) -> Refusal {
         self.audit_violations(SchemaSide::Request, call, violations);
-        let max = self.turns.repairs_max;
-        let used = self.turns.refuse(thread_id, self.ctx.clock.monotonic_ms());
+        let max = self.ctx.config().limits.max_argument_repairs;
+        let used = self.turns.refuse(thread_id, self.ctx.clock.monotonic_ms(), max);
         let mut repair = Vec::new();
         Writer::new(&mut repair).map(2).text("max").uint(max).text("used").uint(used);
         let details = violation_details(SchemaSide::Request, violations);
@@ -127,32 +122,33 @@ mod tests {
 
     #[test]
     fn a_turn_counts_its_refusals_whatever_other_turns_do() {
-        let turns = Turns::new(2);
-        assert_eq!([1, 2, 3, 4].map(|now_ms| turns.refuse(Some(b"a"), now_ms)), [0, 1, 2, 2]);
-        assert_eq!(turns.refuse(Some(b"b"), 5), 0);
-        assert_eq!([6, 7].map(|now_ms| turns.refuse(None, now_ms)), [0, 0]);
+        let turns = Turns::default();
+        assert_eq!([1, 2, 3, 4].map(|now_ms| turns.refuse(Some(b"a"), now_ms, 2)), [0, 1, 2, 2]);
+        assert_eq!(turns.refuse(Some(b"b"), 5, 2), 0);
+        assert_eq!([6, 7].map(|now_ms| turns.refuse(None, now_ms, 2)), [0, 0]);
+        assert_eq!(turns.refuse(Some(b"a"), 8, 5), 3, "the owner allows more");
     }
 
     #[test]
     fn a_turn_is_forgotten_an_hour_after_it_last_failed() {
-        let turns = Turns::new(5);
-        assert_eq!(turns.refuse(Some(b"a"), 0), 0);
-        assert_eq!(turns.refuse(Some(b"a"), KEEP_MS), 1);
-        assert_eq!(turns.refuse(Some(b"a"), 2 * KEEP_MS), 2);
-        assert_eq!(turns.refuse(Some(b"a"), 3 * KEEP_MS + 1), 0);
+        let turns = Turns::default();
+        assert_eq!(turns.refuse(Some(b"a"), 0, 5), 0);
+        assert_eq!(turns.refuse(Some(b"a"), KEEP_MS, 5), 1);
+        assert_eq!(turns.refuse(Some(b"a"), 2 * KEEP_MS, 5), 2);
+        assert_eq!(turns.refuse(Some(b"a"), 3 * KEEP_MS + 1, 5), 0);
         let state = lock(&turns.state);
         assert_eq!((state.by_turn.len(), state.ages.len()), (1, 1));
     }
 
     #[test]
     fn of_more_turns_than_are_remembered_the_oldest_begins_anew() {
-        let turns = Turns::new(5);
+        let turns = Turns::default();
         for turn in 0..=TURNS_MAX as u64 {
-            assert_eq!(turns.refuse(Some(&turn.to_be_bytes()), turn), 0);
+            assert_eq!(turns.refuse(Some(&turn.to_be_bytes()), turn, 5), 0);
         }
         assert_eq!(lock(&turns.state).ages.len(), TURNS_MAX);
         let now_ms = TURNS_MAX as u64 + 1;
-        assert_eq!(turns.refuse(Some(&1_u64.to_be_bytes()), now_ms), 1);
-        assert_eq!(turns.refuse(Some(&0_u64.to_be_bytes()), now_ms), 0);
+        assert_eq!(turns.refuse(Some(&1_u64.to_be_bytes()), now_ms, 5), 1);
+        assert_eq!(turns.refuse(Some(&0_u64.to_be_bytes()), now_ms, 5), 0);
     }
 }

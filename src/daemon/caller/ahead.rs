@@ -15,7 +15,7 @@ use crate::registry::snapshot::Origin;
 impl Caller {
     /// Tells the log what is required and not to be had, once peers have had time to say what they serve.
     pub(in crate::daemon) async fn look_at_requirements(&self) {
-        if self.drift.gate.requirements().next().is_none() {
+        if self.drift.gate.is_empty() {
             return;
         }
         let mut changes = self.directory.peers.watch();
@@ -40,21 +40,26 @@ impl Caller {
 
     /// Proves what the agent requires of what peers say that they serve, ahead of the next call, until shutdown.
     pub(in crate::daemon) async fn prove_ahead(self: &Arc<Self>) {
-        if self.drift.gate.requirements().next().is_none() {
-            return;
-        }
         let mut changes = self.directory.registry.watch();
+        let mut reloads = self.drift.replaced.watch();
         loop {
-            self.prove_what_is_new();
-            changes.changed().await;
+            if !self.drift.gate.is_empty() {
+                self.prove_what_is_new();
+                tokio::select! {
+                    () = changes.changed() => {}
+                    () = reloads.changed() => {}
+                }
+            } else {
+                reloads.changed().await;
+            }
         }
     }
 
     /// Has what is undecided of each peer proven by a task of that peer's own, of which there is one at a time.
     fn prove_what_is_new(self: &Arc<Self>) {
         let snapshot = self.directory.snapshot();
-        let names: BTreeSet<_> =
-            self.drift.gate.requirements().map(|required| required.name.as_str()).collect();
+        let required = self.drift.gate.requirements();
+        let names: BTreeSet<_> = required.iter().map(|required| required.name.as_str()).collect();
         let entries = names.into_iter().flat_map(|name| snapshot.entries(name));
         let peers: BTreeSet<_> = entries
             .filter_map(|entry| match &entry.origin {

@@ -16,6 +16,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::Caller;
+use crate::changes::Changes;
 use crate::daemon::account::audit::Audited;
 use crate::daemon::context::{Refusal, lock};
 use crate::schema::drift::gate::{Case, Passage, Question};
@@ -26,6 +27,8 @@ use crate::store::audit::{self, Kind, Record};
 /// The gate, and the work of deciding.
 pub(in crate::daemon) struct Drift {
     pub(super) gate: Gate,
+    /// Counts replacements of what is required.
+    pub(super) replaced: Changes,
     /// Cases that are being decided; the token is set when one is.
     under_way: Mutex<HashMap<Case, CancellationToken>>,
     /// Peers of which something is being proven ahead of calls.
@@ -62,6 +65,7 @@ impl Drift {
     pub(in crate::daemon) fn new(gate: Gate) -> Self {
         Self {
             gate,
+            replaced: Changes::default(),
             under_way: Mutex::default(),
             ahead: Mutex::default(),
             proving: Semaphore::new(1),
@@ -77,6 +81,12 @@ impl Drift {
 }
 
 impl Caller {
+    /// Replaces what the agent requires; what peers serve is held against it at once.
+    pub(in crate::daemon) fn replace_requirements(&self, requirements: Vec<Requirement>) {
+        self.drift.gate.replace(requirements);
+        self.drift.replaced.changed();
+    }
+
     /// Whether a call may go to a provider, and what its payloads are then to fit besides the provider's schemas.
     pub(in crate::daemon) fn pass(
         &self,

@@ -22,7 +22,6 @@ use crate::store::{Change, Given, Replica, Reserved, Row, StoreError, Work};
 /// Whom calls were given to, until their `ts + ttl`.
 pub(in crate::daemon) struct Gifts {
     state: Mutex<State>,
-    gifts_max: usize,
 }
 
 #[derive(Default)]
@@ -64,12 +63,8 @@ struct Asks {
 }
 
 impl Gifts {
-    /// Those that a former process has left, and how far it had forgotten others, with room for `gifts_max`.
-    pub(in crate::daemon) fn new(
-        (given, reserved): (Vec<Given>, Vec<Reserved>),
-        expired_ms: u64,
-        gifts_max: usize,
-    ) -> Self {
+    /// Those that a former process has left, and how far it had forgotten others.
+    pub(in crate::daemon) fn new((given, reserved): (Vec<Given>, Vec<Reserved>), expired_ms: u64) -> Self {
         let reservations = Reservations::new(reserved);
         let mut state = State { reservations, expired_ms, ..State::default() };
         for Given { row, id, replica, expires_at_ms } in given {
@@ -77,7 +72,7 @@ impl Gifts {
                 Gift { replica, expires_at_ms, row, is_own: true, is_durable: true, may_have_run: true };
             state.insert(id, gift);
         }
-        Self { state: Mutex::new(state), gifts_max }
+        Self { state: Mutex::new(state) }
     }
 
     /// Whom the call of this id was given to.
@@ -162,6 +157,7 @@ impl Gifts {
         &self,
         call: &RelayedCall,
         to: To<'_>,
+        gifts_max: usize,
         next_row: impl Fn() -> Row,
     ) -> Result<(Row, Asks), Refusal> {
         let (id, expires_at_ms) = (call.id, call.moments.expires_at_ms);
@@ -169,7 +165,7 @@ impl Gifts {
         if state.expired_ms > 0 && expires_at_ms <= state.expired_ms {
             return Err(Refusal::new(Code::INVALID_TIMESTAMP, "calls of this age are no longer remembered"));
         }
-        if state.by_id.len() >= self.gifts_max {
+        if state.by_id.len() >= gifts_max {
             return Err(Refusal::new(Code::OVERLOADED, "the memory of calls is full"));
         }
         // Where the agent names the peer, it may name another for the next call, in whose way a reservation would stand
@@ -283,7 +279,8 @@ impl Caller {
         }
         let replica = Replica { peer: chosen.peer.clone(), journal: chosen.journal };
         let to = To { replica: &replica, among: &chosen.among };
-        let (row, asks) = match self.gifts.give(call, to, || self.scribe.next_row()) {
+        let gifts_max = self.ctx.config().limits.ledger_entries_max;
+        let (row, asks) = match self.gifts.give(call, to, gifts_max, || self.scribe.next_row()) {
             Ok(given) => given,
             Err(refusal) => {
                 if refusal.code == Code::OVERLOADED {
@@ -363,7 +360,7 @@ mod tests {
         let id = MessageId([1; 16]);
         let replica = Replica { peer, journal: None };
         let given = Given { row: Row(7), id, replica, expires_at_ms: 1_000 };
-        let gifts = Gifts::new((vec![given], Vec::new()), 0, 16);
+        let gifts = Gifts::new((vec![given], Vec::new()), 0);
         assert_eq!(gifts.take_expired(9_000, Some(1_000)), (Vec::new(), 0));
         assert!(gifts.may_have_run(&id, "org.example.once"));
         assert_eq!(gifts.take_expired(9_000, None), (vec![Row(7)], 1_000));

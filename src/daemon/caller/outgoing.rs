@@ -173,7 +173,7 @@ impl Caller {
         to: Did,
     ) -> Result<(), Refusal> {
         let caller = Arc::clone(self);
-        let deadline_ms = inbound.now.deadline_ms(inbound.expires_at_ms(), self.ctx.call_timeout_ms);
+        let deadline_ms = inbound.now.deadline_ms(inbound.expires_at_ms(), self.ctx.call_timeout_ms());
         let forwarded = Forwarded {
             id: inbound.envelope.id,
             typ,

@@ -37,7 +37,7 @@ impl Caller {
         if self.ctx.draining.is_cancelled() {
             return Err(Refusal::new(Code::UNAVAILABLE, "the sidecar is shutting down"));
         }
-        let time_ms = invoke.timeout_ms.unwrap_or(self.ctx.call_timeout_ms);
+        let time_ms = invoke.timeout_ms.unwrap_or(self.ctx.call_timeout_ms());
         let call = Arc::new(RelayedCall {
             id: inbound.envelope.id,
             invoked: Mutex::new(Invoked::new(inbound, invoke)),

@@ -2,7 +2,7 @@
 //!
 //! [`Inbound`] is a message that passed the envelope's checks, [`Refusal`] the reason to refuse one. [`seal`] writes
 //! envelopes, [`reply`] answers on the stream of a message, [`requests`] keeps requests that wait for an answer,
-//! [`wire`] has the `details` of refusals.
+//! [`wire`] has the `details` of refusals. The running configuration is one snapshot that all rooms read.
 
 pub(in crate::daemon) mod inbound;
 pub(in crate::daemon) mod judge;
@@ -16,6 +16,7 @@ pub(in crate::daemon) mod wire;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use arc_swap::{ArcSwap, Guard};
 use capd_proto::envelope::MessageId;
 use capd_proto::identity::{Did, Identity};
 pub(in crate::daemon) use inbound::{Inbound, Taken};
@@ -25,6 +26,7 @@ pub(in crate::daemon) use seal::{ANSWER_TTL_MS, Outbound};
 use tokio_util::future::FutureExt as _;
 use tokio_util::sync::CancellationToken;
 
+use crate::config::Config;
 use crate::net::{Clock, Random, System, Tasks};
 
 /// What every room has, whatever it owns besides.
@@ -39,21 +41,13 @@ pub(in crate::daemon) struct Ctx {
     pub(in crate::daemon) shutdown: CancellationToken,
     /// Bounds the requests that wait for an answer.
     pub(in crate::daemon) slots: Arc<Slots>,
-    /// Time of a call that names none, in milliseconds.
-    pub(in crate::daemon) call_timeout_ms: u64,
-}
-
-/// What the owner allows.
-pub(in crate::daemon) struct Bounds {
-    /// Time of a call that names none, in milliseconds.
-    pub(in crate::daemon) call_timeout_ms: u64,
-    /// Requests that may wait for an answer.
-    pub(in crate::daemon) requests_waiting_max: usize,
+    /// The running configuration. A reload replaces it as a whole, so nobody ever sees half of a file.
+    config: ArcSwap<Config>,
 }
 
 impl Ctx {
     /// That of a sidecar with this identity, on this system.
-    pub(in crate::daemon) fn new(identity: Identity, system: System, bounds: Bounds) -> Arc<Self> {
+    pub(in crate::daemon) fn new(identity: Identity, system: System, config: Arc<Config>) -> Arc<Self> {
         Arc::new(Self {
             identity,
             clock: system.clock,
@@ -61,13 +55,29 @@ impl Ctx {
             tasks: system.tasks.group(),
             draining: CancellationToken::new(),
             shutdown: CancellationToken::new(),
-            slots: Slots::new(bounds.requests_waiting_max),
-            call_timeout_ms: bounds.call_timeout_ms,
+            slots: Slots::new(config.limits.requests_waiting_max),
+            config: ArcSwap::new(config),
         })
     }
 
     pub(in crate::daemon) fn did(&self) -> &Did {
         self.identity.did()
+    }
+
+    /// The running configuration, for this moment: what is to see one and the same for longer keeps it.
+    pub(in crate::daemon) fn config(&self) -> Guard<Arc<Config>> {
+        self.config.load()
+    }
+
+    /// Replaces the running configuration for everything that reads it from here on.
+    pub(in crate::daemon) fn replace_config(&self, config: Arc<Config>) {
+        self.slots.set_max(config.limits.requests_waiting_max);
+        self.config.store(config);
+    }
+
+    /// Time of a call that names none. **Units:** milliseconds.
+    pub(in crate::daemon) fn call_timeout_ms(&self) -> u64 {
+        self.config().timeouts.call_ms
     }
 
     /// Runs a task that ends at the latest when the daemon shuts down.

@@ -16,12 +16,12 @@ use crate::net::{Clock, Link, LinkId, Route, SendError};
 /// How many requests wait for an answer, in all tables together.
 pub(in crate::daemon) struct Slots {
     used: AtomicUsize,
-    slots_max: usize,
+    slots_max: AtomicUsize,
 }
 
 impl Slots {
     pub(in crate::daemon) fn new(slots_max: usize) -> Arc<Self> {
-        Arc::new(Self { used: AtomicUsize::new(0), slots_max })
+        Arc::new(Self { used: AtomicUsize::new(0), slots_max: AtomicUsize::new(slots_max) })
     }
 
     /// Requests that wait.
@@ -30,12 +30,18 @@ impl Slots {
     }
 
     /// How many may wait.
-    pub(in crate::daemon) const fn slots_max(&self) -> usize {
-        self.slots_max
+    pub(in crate::daemon) fn slots_max(&self) -> usize {
+        self.slots_max.load(Ordering::Relaxed)
+    }
+
+    /// Lets so many wait from here on; those that wait already go on.
+    pub(super) fn set_max(&self, slots_max: usize) {
+        self.slots_max.store(slots_max, Ordering::Relaxed);
     }
 
     fn take(self: &Arc<Self>) -> Option<Slot> {
-        let more = |used| (used < self.slots_max).then_some(used + 1);
+        let slots_max = self.slots_max();
+        let more = |used| (used < slots_max).then_some(used + 1);
         let taken = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
         taken.ok().map(|_| Slot(Arc::clone(self)))
     }

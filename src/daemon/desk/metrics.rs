@@ -79,7 +79,8 @@ impl Desk {
 
     /// Every limit, under the key that sets it.
     fn limits(&self, host: Option<&Host>, levels: &Levels) -> Vec<Row> {
-        let max = &self.limits;
+        let config = self.ctx.config();
+        let max = &config.limits;
         let mut rows = link_limits(host, levels, max);
         let refused = |bound| self.account.meter.refusals(bound);
         let in_flight = self.executor.table.in_flight();

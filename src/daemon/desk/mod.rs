@@ -20,7 +20,6 @@ use super::context::Ctx;
 use super::directory::Directory;
 use super::door::Door;
 use super::executor::Executor;
-use crate::config::Limits;
 use crate::log::Lines;
 use crate::net::Host;
 
@@ -34,8 +33,6 @@ pub(in crate::daemon) struct Desk {
     caller: Arc<Caller>,
     /// Seals where a page ends.
     cursor_key: [u8; 32],
-    /// All bounds, as the owner set them.
-    limits: Limits,
     /// Where its log goes, for those who count what it drops.
     pub(in crate::daemon) log: OnceLock<Lines>,
     /// Where its links meet; set once they may.
@@ -53,9 +50,9 @@ pub(in crate::daemon) struct Rooms {
 }
 
 impl Desk {
-    pub(in crate::daemon) fn new(rooms: Rooms, cursor_key: [u8; 32], limits: Limits) -> Arc<Self> {
+    pub(in crate::daemon) fn new(rooms: Rooms, cursor_key: [u8; 32]) -> Arc<Self> {
         let Rooms { ctx, account, directory, door, executor, caller } = rooms;
         let (log, host) = (OnceLock::new(), OnceLock::new());
-        Arc::new(Self { ctx, account, directory, door, executor, caller, cursor_key, limits, log, host })
+        Arc::new(Self { ctx, account, directory, door, executor, caller, cursor_key, log, host })
     }
 }

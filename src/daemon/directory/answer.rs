@@ -10,8 +10,8 @@ use capd_proto::identity::Did;
 use capd_proto::limits::QUERY_LIMIT_MAX;
 use capd_proto::message::{Declare, Descriptor};
 
-use super::Bounds;
 use super::serves::{Beyond, Serves};
+use crate::config::Limits;
 use crate::daemon::account::meter::{CallLimit, Meter};
 use crate::daemon::context::Refusal;
 
@@ -19,7 +19,7 @@ use crate::daemon::context::Refusal;
 pub(in crate::daemon) struct Answer<'a> {
     peer: &'a Did,
     serves: &'a Serves,
-    bounds: &'a Bounds,
+    bounds: &'a Limits,
     meter: &'a Meter,
     pages: usize,
     count: usize,
@@ -32,7 +32,7 @@ impl<'a> Answer<'a> {
     pub(in crate::daemon) fn new(
         peer: &'a Did,
         serves: &'a Serves,
-        bounds: &'a Bounds,
+        bounds: &'a Limits,
         meter: &'a Meter,
     ) -> Self {
         let (served, beyond) = (Vec::new(), Beyond::default());

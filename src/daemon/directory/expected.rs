@@ -19,9 +19,16 @@ pub(in crate::daemon) enum Reason {
 pub(super) struct Expected(Mutex<BTreeMap<Did, BTreeSet<Reason>>>);
 
 impl Expected {
-    /// Expects a peer for one more reason.
-    pub(super) fn add(&self, did: Did, reason: Reason) {
-        lock(&self.0).entry(did).or_default().insert(reason);
+    /// Expects these peers, and no other, for one reason.
+    pub(super) fn replace(&self, dids: BTreeSet<Did>, reason: Reason) {
+        let mut expected = lock(&self.0);
+        for reasons in expected.values_mut() {
+            reasons.remove(&reason);
+        }
+        for did in dids {
+            expected.entry(did).or_default().insert(reason);
+        }
+        expected.retain(|_, reasons| !reasons.is_empty());
     }
 
     pub(super) fn contains(&self, did: &Did) -> bool {

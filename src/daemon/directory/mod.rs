@@ -1,6 +1,7 @@
 //! Knows the peers: which there are, what they and this sidecar serve, and the schemas of it.
 //!
 //! [`peers`] holds the links to each peer, [`expected`] the expected peers, [`unlinked`] the reasons for missing links.
+//! [`listed`] replaces the list of peers while the sidecar runs.
 //! [`probe`] keeps links alive or ends them. [`refresh`] asks peers what they serve, [`answer`] collects it within
 //! bounds, [`serves`] decides what counts, [`hashes`] verifies it. [`schemas`] holds the documents of this sidecar and
 //! of peers.
@@ -8,6 +9,7 @@
 mod answer;
 pub(in crate::daemon) mod expected;
 pub(in crate::daemon) mod hashes;
+pub(in crate::daemon) mod listed;
 pub(in crate::daemon) mod peers;
 mod probe;
 mod refresh;
@@ -44,20 +46,6 @@ pub(in crate::daemon) struct Directory {
     pub(in crate::daemon) artifacts: Artifacts,
     /// Schemas that are being fetched; the token is set when a fetch ends.
     fetches: Mutex<HashMap<ContentHash, CancellationToken>>,
-    bounds: Bounds,
-}
-
-/// What the owner allows, and how long it takes.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::daemon) struct Bounds {
-    /// How often a peer is asked what it serves, in milliseconds.
-    pub(in crate::daemon) refresh_ms: u64,
-    /// Time for a peer to answer PING while something waits for it, in milliseconds.
-    pub(in crate::daemon) dead_ms: u64,
-    /// Capabilities that are taken of one peer.
-    pub(in crate::daemon) peer_capabilities_max: usize,
-    /// Bytes of them.
-    pub(in crate::daemon) peer_capability_bytes_max: usize,
 }
 
 impl Directory {
@@ -66,10 +54,9 @@ impl Directory {
         peers: Peers,
         serves: Serves,
         artifacts: Artifacts,
-        bounds: Bounds,
     ) -> Arc<Self> {
         let (registry, unlinked, fetches) = (Registry::new(), Unlinked::default(), Mutex::default());
-        Arc::new(Self { ctx, account, asks, registry, peers, serves, unlinked, artifacts, fetches, bounds })
+        Arc::new(Self { ctx, account, asks, registry, peers, serves, unlinked, artifacts, fetches })
     }
 
     /// What is served and where, at this moment.

@@ -41,6 +41,10 @@ struct Peer {
     gone: CancellationToken,
     /// Whether the peer has answered a query since its first link opened.
     is_known: bool,
+    /// Whether somebody is about to ask it what it serves.
+    is_to_be_asked: bool,
+    /// Whether its links end because it was taken off the list of peers.
+    was_taken_off: bool,
     /// Why what it said last cannot be read.
     fault: Option<Refusal>,
     /// What it said of these capabilities contradicts itself.
@@ -67,10 +71,37 @@ impl Peers {
         }
     }
 
-    /// Expects a peer: what it serves is worth waiting for.
-    pub(in crate::daemon) fn expect(&self, did: Did, reason: Reason) {
-        self.expected.add(did, reason);
+    /// Expects these peers, and no other for this reason: what they serve is worth waiting for.
+    pub(in crate::daemon) fn replace_expected(&self, dids: BTreeSet<Did>, reason: Reason) {
+        self.expected.replace(dids, reason);
         self.changed();
+    }
+
+    /// Drains the links to a peer that is not to have any, and forgets that it said what it serves.
+    pub(super) fn take_off(&self, did: &Did) {
+        let links = {
+            let mut state = lock(&self.state);
+            let Some(peer) = state.get_mut(did) else { return };
+            (peer.is_known, peer.is_to_be_asked, peer.was_taken_off) = (false, false, true);
+            // Answers to questions of before are of no use.
+            peer.answered = peer.asked;
+            peer.links.clone()
+        };
+        links.iter().for_each(|link| link.drain());
+    }
+
+    /// Whether a peer that was taken off the list is on it again, and has a link beside those that end.
+    pub(super) fn returns(&self, did: &Did) -> bool {
+        let mut state = lock(&self.state);
+        state.get_mut(did).is_some_and(|peer| std::mem::take(&mut peer.was_taken_off))
+    }
+
+    /// Has a peer be asked again what it serves, and calls wait for that; `false` where that is to happen already.
+    pub(super) fn is_to_be_asked(&self, did: &Did) -> bool {
+        let mut state = lock(&self.state);
+        let Some(peer) = state.get_mut(did) else { return false };
+        peer.is_known = false;
+        !std::mem::replace(&mut peer.is_to_be_asked, true)
     }
 
     /// Takes a link in; with the first one to a peer it gives what is set when the last one is gone.
@@ -82,6 +113,8 @@ impl Peers {
                 links: Vec::new(),
                 gone: CancellationToken::new(),
                 is_known: false,
+                is_to_be_asked: false,
+                was_taken_off: false,
                 fault: None,
                 contradictions: Vec::new(),
                 asked: 0,
@@ -227,6 +260,7 @@ impl Peers {
     pub(in crate::daemon) fn ask(&self, did: &Did) -> u64 {
         let mut state = lock(&self.state);
         let Some(peer) = state.get_mut(did) else { return 0 };
+        peer.is_to_be_asked = false;
         peer.asked += 1;
         peer.asked
     }

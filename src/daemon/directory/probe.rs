@@ -53,8 +53,11 @@ impl Directory {
             link.ask_anew(now_ms);
             return Some(Asked { pinged_ms: now_ms, written_bytes });
         }
-        if now_ms.saturating_sub(since_ms) >= self.bounds.dead_ms {
-            let (peer, dead_ms) = (link.principal(), self.bounds.dead_ms);
+        // A link that is given up for its silence needs no further reason.
+        let timeouts = &self.ctx.config().timeouts;
+        let dead_ms = timeouts.dead_ms.min(timeouts.idle_ms);
+        if now_ms.saturating_sub(since_ms) >= dead_ms {
+            let peer = link.principal();
             tracing::warn!(%peer, link = %link.id(), remote = link.remote(), dead_ms, "closing a link: its peer does not answer PING");
             link.close(CloseReason::Dead);
             return None;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::Guard;
 use capd_proto::capability::CapabilityId;
 use capd_proto::code::Code;
 use capd_proto::identity::Did;
@@ -22,9 +23,14 @@ impl Directory {
     /// A link to a peer has opened.
     pub(in crate::daemon) fn on_open(self: &Arc<Self>, link: &Arc<Link>) {
         self.unlinked.linked(link.principal());
-        if let Some(gone) = self.peers.add(link) {
-            let (directory, peer) = (Arc::clone(self), link.principal().clone());
-            self.ctx.spawn(async move { directory.keep_asking(&peer, &gone).await });
+        let (directory, peer) = (Arc::clone(self), link.principal().clone());
+        match self.peers.add(link) {
+            Some(gone) => self.ctx.spawn(async move { directory.keep_asking(&peer, &gone).await }),
+            // It was taken off the list and put on it again while a link of before was still ending.
+            None if self.peers.returns(&peer) => {
+                self.ctx.spawn(async move { directory.refresh(&peer).await })
+            }
+            None => {}
         }
     }
 
@@ -43,7 +49,7 @@ impl Directory {
         while !gone.is_cancelled() {
             // Between two questions nothing of one is kept.
             Box::pin(self.refresh(peer)).await;
-            let pause = Duration::from_millis(self.bounds.refresh_ms);
+            let pause = Duration::from_millis(self.ctx.config().peer.refresh_ms);
             gone.run_until_cancelled(tokio::time::sleep(pause)).await;
         }
     }
@@ -62,6 +68,9 @@ impl Directory {
                 tracing::debug!(%peer, capabilities = descriptors.len(), "peer serves");
                 let _registering = self.peers.register();
                 if self.peers.is_newest(peer, link.id(), question) {
+                    // A reload may have taken something away since the peer was asked.
+                    let mut descriptors = descriptors;
+                    descriptors.retain(|descriptor| self.serves.allows(peer, &descriptor.id.name));
                     self.serves.note(peer, beyond);
                     self.registry.apply(Event::Declared { origin: Origin::Peer(peer.clone()), descriptors });
                     self.peers.learnt(peer);
@@ -190,7 +199,8 @@ impl Directory {
 
     /// What a peer serves and may serve, and what it declares beyond that.
     async fn served_by(&self, link: &Arc<Link>) -> Result<(Vec<Arc<Descriptor>>, Beyond), Refusal> {
-        let mut gathered = Answer::new(link.principal(), &self.serves, &self.bounds, &self.account.meter);
+        let config = Guard::into_inner(self.ctx.config());
+        let mut gathered = Answer::new(link.principal(), &self.serves, &config.limits, &self.account.meter);
         let mut cursor: Option<String> = None;
         loop {
             let asked = self.asks.ask(link, Type::CapQuery, &all_from(cursor.take()), ASK_MS)?;

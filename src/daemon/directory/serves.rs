@@ -14,10 +14,15 @@ use crate::daemon::context::lock;
 
 /// What peers may serve, and what they declare beyond that.
 pub(in crate::daemon) struct Serves {
-    listed: Mutex<BTreeMap<Did, Vec<CapabilityPattern>>>,
+    listed: Mutex<Listed>,
+    withheld: Mutex<BTreeMap<Did, Withheld>>,
+}
+
+#[derive(Clone, Default)]
+struct Listed {
+    peers: BTreeMap<Did, Vec<CapabilityPattern>>,
     /// What a peer may serve that is not listed.
     others: Vec<CapabilityPattern>,
-    withheld: Mutex<BTreeMap<Did, Withheld>>,
 }
 
 #[derive(Default)]
@@ -46,22 +51,37 @@ impl Beyond {
     }
 }
 
+impl Listed {
+    /// What a peer may serve.
+    fn of(&self, peer: &Did) -> &[CapabilityPattern] {
+        self.peers.get(peer).unwrap_or(&self.others)
+    }
+}
+
 impl Serves {
-    /// Any peer may serve `others` until something is [said of it](Self::list).
-    pub(in crate::daemon) fn new(others: Vec<CapabilityPattern>) -> Self {
-        Self { listed: Mutex::default(), others, withheld: Mutex::default() }
+    /// Each of `peers` may serve what is said of it, and any other `others`.
+    pub(in crate::daemon) fn new(
+        peers: BTreeMap<Did, Vec<CapabilityPattern>>,
+        others: Vec<CapabilityPattern>,
+    ) -> Self {
+        Self { listed: Mutex::new(Listed { peers, others }), withheld: Mutex::default() }
     }
 
-    /// Says what a peer may serve.
-    pub(in crate::daemon) fn list(&self, peer: Did, patterns: Vec<CapabilityPattern>) {
-        lock(&self.listed).insert(peer, patterns);
+    /// Replaces what peers may serve; tells of which peers that is something else than before.
+    pub(super) fn replace(
+        &self,
+        peers: BTreeMap<Did, Vec<CapabilityPattern>>,
+        others: Vec<CapabilityPattern>,
+    ) -> impl Fn(&Did) -> bool {
+        let listed = Listed { peers, others };
+        let former = std::mem::replace(&mut *lock(&self.listed), listed.clone());
+        move |peer| former.of(peer) != listed.of(peer)
     }
 
     /// Whether a peer may serve a name.
     pub(super) fn allows(&self, peer: &Did, name: &CapabilityName) -> bool {
         let listed = lock(&self.listed);
-        let patterns = listed.get(peer).unwrap_or(&self.others);
-        patterns.iter().any(|pattern| pattern.matches(name.as_str()))
+        listed.of(peer).iter().any(|pattern| pattern.matches(name.as_str()))
     }
 
     /// Notes what a peer's newest answer declares beyond what it may serve; each name is logged once.
@@ -87,7 +107,7 @@ impl Serves {
     /// Forgets what a peer declared that has no link any more. What the log has told of a listed peer stays told.
     pub(super) fn gone(&self, peer: &Did) {
         let mut withheld = lock(&self.withheld);
-        if !lock(&self.listed).contains_key(peer) {
+        if !lock(&self.listed).peers.contains_key(peer) {
             withheld.remove(peer);
         } else if let Some(of_peer) = withheld.get_mut(peer) {
             of_peer.count = 0;
@@ -128,9 +148,8 @@ mod tests {
 
     #[test]
     fn a_listed_peer_serves_what_its_table_says_and_others_what_is_said_of_all() {
-        let serves = Serves::new(vec!["org.dev.*".parse().unwrap()]);
-        serves.list(did(1), vec!["org.pay.*".parse().unwrap()]);
-        serves.list(did(2), Vec::new());
+        let listed = BTreeMap::from([(did(1), vec!["org.pay.*".parse().unwrap()]), (did(2), Vec::new())]);
+        let serves = Serves::new(listed, vec!["org.dev.*".parse().unwrap()]);
         let may = |seed, text| serves.allows(&did(seed), &name(text));
         assert!(may(1, "org.pay.charge") && !may(1, "org.payments.charge") && !may(1, "org.dev.one"));
         assert!(!may(2, "org.pay.charge") && !may(2, "org.dev.one"));
@@ -139,8 +158,7 @@ mod tests {
 
     #[test]
     fn what_is_withheld_is_counted_for_as_long_as_the_peer_is_there() {
-        let serves = Serves::new(Vec::new());
-        serves.list(did(1), Vec::new());
+        let serves = Serves::new(BTreeMap::from([(did(1), Vec::new())]), Vec::new());
         for peer in [did(1), did(2)] {
             let mut beyond = Beyond::default();
             (0..100).for_each(|number| beyond.add(&name(&format!("org.pay.a{number}"))));

@@ -1,28 +1,27 @@
 //! Checks the bytes of all links: messages with a valid envelope and sender, and their sender's rights, out.
 //!
 //! [`admission`] decides who may open a link, [`take`] checks envelopes and signatures, [`permit`] gives each sender
-//! its [`Permit`], [`deny`] accounts for denied messages. [`policy`] makes the rules, [`reload`] replaces them.
+//! its [`Permit`], [`deny`] accounts for denied messages. [`policy`] makes the rules, which a reload replaces.
 
 pub(in crate::daemon) mod admission;
 mod deny;
 pub(in crate::daemon) mod permit;
 pub(in crate::daemon) mod policy;
-pub(in crate::daemon) mod reload;
 mod take;
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
-use capd_proto::identity::Keyring;
+use capd_proto::identity::{Did, Keyring};
 
 use self::admission::Admission;
-use self::reload::Reread;
 pub(in crate::daemon) use self::take::Meet;
 use super::account::Account;
-use super::context::Ctx;
+use super::context::{Ctx, lock};
 use super::directory::Directory;
 use crate::net::Link;
 use crate::policy::rate::Rates;
-use crate::policy::{Caller, Decisions};
+use crate::policy::{Caller, Decisions, Rules};
 
 /// Who gets in, and what for.
 pub(in crate::daemon) struct Door {
@@ -34,8 +33,6 @@ pub(in crate::daemon) struct Door {
     keyring: Mutex<Keyring>,
     /// Who may do what.
     pub(in crate::daemon) policy: Arc<Decisions>,
-    /// Where that is read from; none where it is not.
-    reading: Option<Arc<Reread>>,
     /// Who was denied how often, and has called how often.
     rates: Arc<Rates>,
 }
@@ -45,7 +42,6 @@ pub(in crate::daemon) struct Parts {
     pub(in crate::daemon) admission: Admission,
     pub(in crate::daemon) keyring: Keyring,
     pub(in crate::daemon) policy: Arc<Decisions>,
-    pub(in crate::daemon) reading: Option<Arc<Reread>>,
     pub(in crate::daemon) rates: Arc<Rates>,
 }
 
@@ -54,9 +50,23 @@ impl Door {
         (ctx, account, directory): (Arc<Ctx>, Arc<Account>, Arc<Directory>),
         parts: Parts,
     ) -> Arc<Self> {
-        let Parts { admission, keyring, policy, reading, rates } = parts;
+        let Parts { admission, keyring, policy, rates } = parts;
         let keyring = Mutex::new(keyring);
-        Arc::new(Self { ctx, account, directory, admission, keyring, policy, reading, rates })
+        Arc::new(Self { ctx, account, directory, admission, keyring, policy, rates })
+    }
+
+    /// Replaces who gets in, by which keys, and by which rules if they are others.
+    pub(in crate::daemon) fn replace(
+        &self,
+        (is_open, listed): (bool, BTreeSet<Did>),
+        keyring: Keyring,
+        rules: Option<Rules>,
+    ) {
+        self.admission.replace(is_open, listed);
+        *lock(&self.keyring) = keyring;
+        if let Some(rules) = rules {
+            self.policy.replace(rules);
+        }
     }
 
     /// A link to a peer has opened: what it may call is decided before it asks, so that its first question takes as long as

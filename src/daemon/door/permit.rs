@@ -126,7 +126,16 @@ impl OwnRights {
 
     /// Applies a change of what is served here, and has the policy decide of it before anybody asks.
     pub(in crate::daemon) fn serve(&self, registry: &Registry, event: Event) {
-        if registry.apply(event) {
+        self.serve_all(registry, vec![event]);
+    }
+
+    /// Applies several changes, and has the policy decide of all of them at once.
+    pub(in crate::daemon) fn serve_all(&self, registry: &Registry, events: Vec<Event>) {
+        let mut is_changed = false;
+        for event in events {
+            is_changed |= registry.apply(event);
+        }
+        if is_changed {
             self.policy.serve(|| registry.snapshot().local().cloned().collect());
         }
     }
@@ -162,7 +171,8 @@ impl Door {
     ) -> Result<Permit, Refusal> {
         let permit = self.permit(inbound);
         let Some(view) = permit.view() else { return Ok(permit) };
-        if !view.callable(name).is_empty() || view.may_call_named(name) {
+        let is_admitted = self.admission.admits(inbound.link.principal());
+        if is_admitted && (!view.callable(name).is_empty() || view.may_call_named(name)) {
             return Ok(permit);
         }
         // PROTOCOL 8: what was accepted ends with its one result and no ERROR, whatever the policy says by now.

@@ -85,7 +85,7 @@ impl Executor {
         let left = || Refusal::new(Code::UNAVAILABLE, "the provider has just left");
         let provider = others.pop().ok_or_else(left)?;
         let idempotent = descriptor.idempotent;
-        let time_ms = call.invoke.timeout_ms.or(descriptor.timeout_ms).unwrap_or(self.ctx.call_timeout_ms);
+        let time_ms = call.invoke.timeout_ms.or(descriptor.timeout_ms).unwrap_or(self.ctx.call_timeout_ms());
         let deadline_ms = call.inbound.now.deadline_ms(call.inbound.expires_at_ms(), time_ms);
         let invocation = Invocation {
             key: key.clone(),

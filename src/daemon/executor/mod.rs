@@ -24,18 +24,17 @@ use std::sync::{Arc, Mutex};
 use capd_proto::negotiate::Sessions;
 
 pub(in crate::daemon) use self::execute::Incoming;
-pub(in crate::daemon) use self::providers::Place;
 use self::providers::Providers;
+pub(in crate::daemon) use self::providers::{Place, Prepared};
 pub(in crate::daemon) use self::record::Written;
 pub(in crate::daemon) use self::recover::{Recovered, recover};
-pub(in crate::daemon) use self::room::Bounds;
 pub(in crate::daemon) use self::table::Table;
 use super::account::Account;
 use super::context::Ctx;
 use super::directory::Directory;
 use super::door::permit::OwnRights;
 use super::journal::Scribe;
-use crate::policy::rate::Rates;
+use crate::policy::rate::{PeerRates, Rates};
 use crate::store::Counters;
 
 /// Runs calls with the providers of this sidecar.
@@ -53,7 +52,6 @@ pub(in crate::daemon) struct Executor {
     rates: Arc<Rates>,
     /// Versions that callers agreed on with us.
     accepted: Mutex<Sessions>,
-    bounds: Bounds,
 }
 
 /// What an executor is made from besides rooms.
@@ -62,7 +60,6 @@ pub(in crate::daemon) struct Parts {
     pub(in crate::daemon) scribe: Arc<dyn Scribe<Written>>,
     pub(in crate::daemon) table: Table,
     pub(in crate::daemon) rates: Arc<Rates>,
-    pub(in crate::daemon) bounds: Bounds,
 }
 
 impl Executor {
@@ -70,9 +67,19 @@ impl Executor {
         (ctx, account, directory): (Arc<Ctx>, Arc<Account>, Arc<Directory>),
         parts: Parts,
     ) -> Arc<Self> {
-        let Parts { own, scribe, table, rates, bounds } = parts;
+        let Parts { own, scribe, table, rates } = parts;
         let (providers, accepted) = (Providers::default(), Mutex::new(sessions::none()));
-        Arc::new(Self { ctx, account, directory, own, scribe, table, providers, rates, accepted, bounds })
+        Arc::new(Self { ctx, account, directory, own, scribe, table, providers, rates, accepted })
+    }
+
+    /// Replaces how often peers may call.
+    pub(in crate::daemon) fn replace_rates(&self, rates: PeerRates) {
+        self.rates.replace(rates);
+    }
+
+    /// Largest message written. **Units:** bytes.
+    fn message_bytes_max(&self) -> usize {
+        self.ctx.config().limits.msg_size_bytes_max as usize - 1
     }
 
     /// What the journal's writer did so far.

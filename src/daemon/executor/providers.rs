@@ -43,6 +43,20 @@ pub(in crate::daemon) struct Place {
 }
 
 impl Place {
+    /// Tells the log how a declared capability is served, and with which rights.
+    pub(in crate::daemon) fn tell(&self, declared: &Declared) {
+        if let Some(program) = declared.command.as_ref().and_then(|words| words.first()) {
+            if let Some(Confined { confinement, .. }) = self.confined(&declared.permissions) {
+                let (id, files, sockets) = (&declared.id, confinement.files, confinement.sockets);
+                let (network, unix) = (sockets.internet, sockets.unix);
+                tracing::info!(capability = %id, %files, network, unix_sockets = unix, "rights of a command");
+            }
+            tracing::info!(capability = %declared.id, command = program, "serving by process");
+        } else if let Some(target) = &declared.http {
+            tracing::info!(capability = %declared.id, url = target.url, "serving by HTTP");
+        }
+    }
+
     /// The rights of a command whose capability declares these permissions.
     fn confined(&self, permissions: &[String]) -> Option<Confined> {
         let helper = self.helper.clone()?;
@@ -79,6 +93,10 @@ impl Wire for AgentWire {
             return self.link.request(invocation.envelope.clone()).is_ok();
         }
         self.with_chosen_id(invocation).is_some_and(|envelope| self.link.request(envelope).is_ok())
+    }
+
+    fn calls_max(&self) -> usize {
+        self.ctx.config().limits.calls_in_flight_per_provider_max
     }
 
     fn overloaded(&self) {
@@ -146,20 +164,26 @@ impl Providers {
     }
 }
 
+/// A declared capability, ready to serve.
+pub(in crate::daemon) struct Prepared {
+    pub(in crate::daemon) descriptor: Arc<Descriptor>,
+    provider: Arc<dyn Provider>,
+}
+
 /// The schema at fault, if one is, and what is wrong.
 type Fault<'a> = (Option<&'a declaration::SchemaSource>, String);
 
 impl Executor {
-    /// Serves a declared capability by its command, or by the program that listens for it; one without either is left to an
-    /// agent that will declare it.
-    pub(in crate::daemon) fn serve_declared<'a>(
+    /// Makes what serves a declared capability: its command, or the program that listens for it. `None` for one without
+    /// either, which is left to an agent that will declare it.
+    pub(in crate::daemon) fn prepare_declared<'a>(
         &self,
         declared: &'a Declared,
         hashes: Option<(Fingerprint, Fingerprint)>,
         place: &Place,
-    ) -> Result<(), Fault<'a>> {
+    ) -> Result<Option<Prepared>, Fault<'a>> {
         if declared.command.is_none() && declared.http.is_none() {
-            return Ok(());
+            return Ok(None);
         }
         let mut draft = declared.draft();
         let taken = |schema: Option<&'a declaration::SchemaSource>| {
@@ -177,14 +201,32 @@ impl Executor {
         let provider = match (declared.command.as_deref().and_then(<[String]>::split_first), &declared.http) {
             (Some((program, args)), _) => self.process(declared, program, args, place),
             (None, Some(target)) => self.listener(declared, target, place)?,
-            (None, None) => return Ok(()),
+            (None, None) => return Ok(None),
         };
-        let id = self.providers.add(provider);
-        self.own.serve(
-            &self.directory.registry,
-            Event::Declared { origin: Origin::Local(id), descriptors: vec![Arc::new(descriptor)] },
-        );
-        Ok(())
+        Ok(Some(Prepared { descriptor: Arc::new(descriptor), provider }))
+    }
+
+    /// Serves what was prepared in place of what is `withdrawn`, whose calls in flight go on; gives what the former is
+    /// known by, in its order.
+    pub(in crate::daemon) fn serve_prepared(
+        &self,
+        prepared: Vec<Prepared>,
+        withdrawn: &[ProviderId],
+    ) -> Vec<ProviderId> {
+        let mut events = Vec::with_capacity(prepared.len() + withdrawn.len());
+        let mut ids = Vec::with_capacity(prepared.len());
+        for Prepared { descriptor, provider } in prepared {
+            let id = self.providers.add(provider);
+            ids.push(id);
+            events.push(Event::Declared { origin: Origin::Local(id), descriptors: vec![descriptor] });
+        }
+        for id in withdrawn {
+            // Calls that run hold their provider.
+            lock(&self.providers.serving).remove(id);
+            events.push(Event::Gone(Origin::Local(*id)));
+        }
+        self.own.serve_all(&self.directory.registry, events);
+        ids
     }
 
     fn process(
@@ -200,16 +242,10 @@ impl Executor {
             dir: place.dir.clone(),
             concurrency: declared.concurrency.unwrap_or(PROCESSES_DEFAULT),
             queue_max: PROCESS_QUEUE_MAX,
-            output_bytes_max: self.bounds.message_bytes_max,
+            output_bytes_max: self.message_bytes_max(),
             tell_stderr: declared.tell_stderr,
             confined: place.confined(&declared.permissions),
         };
-        if let Some(Confined { confinement, .. }) = &spec.confined {
-            let (id, files, sockets) = (&declared.id, confinement.files, confinement.sockets);
-            let (network, unix) = (sockets.internet, sockets.unix);
-            tracing::info!(capability = %id, %files, network, unix_sockets = unix, "rights of a command");
-        }
-        tracing::info!(capability = %declared.id, command = program, "serving by process");
         let tasks = self.ctx.tasks.clone();
         Arc::new(ProcessProvider::new(spec, Box::new(move |task| tasks.spawn(task))))
     }
@@ -229,9 +265,8 @@ impl Executor {
             idempotent: declared.idempotent,
             concurrency: declared.concurrency.unwrap_or(REQUESTS_DEFAULT),
             queue_max: PROCESS_QUEUE_MAX,
-            answer_bytes_max: self.bounds.message_bytes_max,
+            answer_bytes_max: self.message_bytes_max(),
         };
-        tracing::info!(capability = %declared.id, url = target.url, "serving by HTTP");
         let tasks = self.ctx.tasks.clone();
         Ok(Arc::new(HttpProvider::new(spec, Box::new(move |task| tasks.spawn(task)))))
     }
@@ -295,7 +330,7 @@ impl Executor {
             account: Arc::clone(&self.account),
             link: Arc::clone(link),
         };
-        let provider = Arc::new(LinkProvider::new(wire, self.bounds.calls_per_provider_max));
+        let provider = Arc::new(LinkProvider::new(wire));
         let id = self.providers.add(provider.clone());
         let agent = Agent { id, provider };
         lock(&self.providers.agents).insert(link.id(), agent.clone());

@@ -204,7 +204,7 @@ impl Executor {
         // PROTOCOL 8: a result that reaches everybody who waits for it.
         let bytes_max = || {
             let links = calls.ledger.waiters(key).map(|waiter| waiter.link.message_bytes_max());
-            links.fold(self.bounds.message_bytes_max, usize::min)
+            links.fold(self.message_bytes_max(), usize::min)
         };
         let (concluded, body) = self.result(key, running, outcome, answer, bytes_max);
         self.log_executed(key, running, End::Result(&body, concluded.ended));

@@ -25,17 +25,6 @@ pub(in crate::daemon) struct LedgerLevels {
     pub(in crate::daemon) idempotent_bytes: usize,
 }
 
-/// How many calls may be in flight.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::daemon) struct Bounds {
-    pub(in crate::daemon) calls_max: usize,
-    pub(in crate::daemon) calls_per_peer_max: usize,
-    pub(in crate::daemon) calls_per_capability_max: usize,
-    pub(in crate::daemon) calls_per_provider_max: usize,
-    /// Largest message written, in bytes.
-    pub(in crate::daemon) message_bytes_max: usize,
-}
-
 impl Table {
     /// Calls that run.
     pub(in crate::daemon) fn in_flight(&self) -> InFlight {
@@ -81,14 +70,16 @@ impl Executor {
         if self.ctx.draining.is_cancelled() {
             return Err(Refusal::new(Code::UNAVAILABLE, "the sidecar is shutting down"));
         }
-        let bounds = self.bounds;
-        if calls.running.len() >= bounds.calls_max {
+        let limits = &self.ctx.config().limits;
+        if calls.running.len() >= limits.calls_in_flight_max {
             return Err(self.overloaded(CallLimit::CallsInFlight, "too many calls are in flight"));
         }
-        if calls.by_caller.get(caller).copied().unwrap_or(0) >= bounds.calls_per_peer_max {
+        if calls.by_caller.get(caller).copied().unwrap_or(0) >= limits.calls_in_flight_per_peer_max {
             return Err(self.overloaded(CallLimit::CallsPerPeer, "this caller has too many calls in flight"));
         }
-        if calls.by_capability.get(capability).copied().unwrap_or(0) >= bounds.calls_per_capability_max {
+        if calls.by_capability.get(capability).copied().unwrap_or(0)
+            >= limits.calls_in_flight_per_capability_max
+        {
             let message = "this capability has too many calls in flight";
             return Err(self.overloaded(CallLimit::CallsPerCapability, message));
         }

@@ -9,7 +9,7 @@ use capd_proto::capability::CapabilityId;
 use capd_proto::code::Code;
 use capd_proto::envelope::Encoded;
 use capd_proto::identity::Did;
-use capd_proto::ledger::{Answerer, CancelMarks, Ledger, Status};
+use capd_proto::ledger::{Answerer, CancelMarks, Ledger, Limits, Status};
 use capd_proto::negotiate::SessionId;
 use smallvec::SmallVec;
 use tokio::sync::Notify;
@@ -129,6 +129,11 @@ impl Table {
         };
         let (wake, idle) = (Notify::new(), Notify::new());
         Self { calls: Mutex::new(calls), wake, idle }
+    }
+
+    /// Replaces the bounds of what is remembered.
+    pub(in crate::daemon) fn set_limits(&self, limits: Limits) {
+        lock(&self.calls).ledger.set_limits(limits);
     }
 
     /// Waits until no call runs.

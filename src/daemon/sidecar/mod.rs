@@ -1,12 +1,13 @@
 //! Passes messages and outcomes to their rooms.
 //!
 //! [`service`] is the interface to links, [`dispatch`] passes each message on, [`invoke`] and [`request`] choose
-//! between rooms, [`keyed`] passes calls with a key to the front that keeps keys. [`workers`] run as long as the sidecar
+//! between rooms, [`operate`] has the whole sidecar do something, [`keyed`] passes calls with a key to the front that keeps keys. [`workers`] run as long as the sidecar
 //! does.
 
 mod dispatch;
 mod invoke;
 mod keyed;
+pub(in crate::daemon) mod operate;
 mod request;
 mod service;
 mod waiting;
@@ -16,6 +17,7 @@ use std::sync::{Arc, OnceLock};
 
 use capd_proto::ledger::JournalId;
 
+use self::operate::Operator;
 pub(in crate::daemon) use self::service::Links;
 pub(in crate::daemon) use self::waiting::Waiting;
 pub(in crate::daemon) use self::workers::start;
@@ -50,6 +52,8 @@ pub(in crate::daemon) struct Sidecar {
     pub(in crate::daemon) waiting: Arc<Waiting>,
     /// Makes the calls that have a key, whichever way they came.
     pub(in crate::daemon) api: OnceLock<Arc<Api>>,
+    /// Does what concerns the sidecar as a whole.
+    pub(in crate::daemon) operator: OnceLock<Arc<dyn Operator>>,
 }
 
 /// What a piece of the journal's work was for, in whichever room.

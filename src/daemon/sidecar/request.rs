@@ -1,21 +1,17 @@
 //! Handles REQUEST: agrees on versions and pins them, and cancels calls.
 
-use std::sync::Arc;
-
 use capd_proto::code::Code;
 use capd_proto::envelope::MessageId;
-use capd_proto::message::{CancelState, NegotiateRequest, PolicyReloaded, Request, Response, Type};
+use capd_proto::message::{CancelState, NegotiateRequest, Request, Response, Type};
 
 use super::Sidecar;
-use crate::daemon::context::inbound::is_for_the_agent;
 use crate::daemon::context::{Inbound, Refusal, Taken};
-use crate::daemon::door::reload::ReloadError;
 use crate::provider::CallKey;
 use crate::registry::snapshot::{Entry, Origin};
 use crate::router::{self, Scope};
 
 impl Sidecar {
-    /// REQUEST: negotiate, cancel, list calls, read or prune the audit log, look into or reload the policy, or an operation of another protocol's. **Source:** PROTOCOL 7.5, 7.6.
+    /// REQUEST: negotiate, cancel, list calls, read or prune the audit log, look into the policy, reload the configuration, copy the state, or an operation of another protocol's. **Source:** PROTOCOL 7.5, 7.6.
     pub(super) fn on_request(&self, inbound: &Inbound<'_>, is_ours: bool) -> Result<Taken, Refusal> {
         match Request::decode(inbound.body).map_err(Refusal::of)? {
             Request::Cancel { target } => self.on_cancel(inbound, target, is_ours)?,
@@ -32,6 +28,8 @@ impl Sidecar {
             Request::AuditPrune(request) => self.desk.on_audit_prune(inbound, request)?,
             Request::PolicyWhy(request) => self.desk.on_policy_why(inbound, &request)?,
             Request::PolicyReload => self.on_policy_reload(inbound)?,
+            Request::Reload(request) => self.on_reload(inbound, request)?,
+            Request::Backup => self.on_backup(inbound)?,
             Request::Metrics => self.desk.on_metrics(inbound)?,
             Request::Peers => self.desk.on_peers(inbound)?,
             Request::Other { op } => {
@@ -76,37 +74,6 @@ impl Sidecar {
         let mut body = Vec::new();
         Response::Accept(accept).encode(&mut body);
         self.ctx.reply(inbound, Type::Response, &body);
-        Ok(())
-    }
-
-    /// Answers once the policy was read anew.
-    ///
-    /// **Errors:** 4001 for anybody but the agent, and for a policy with a mistake, which the log names.
-    fn on_policy_reload(&self, inbound: &Inbound<'_>) -> Result<(), Refusal> {
-        is_for_the_agent(inbound, "policy-reload")?;
-        let (ctx, door) = (Arc::clone(&self.ctx), Arc::clone(&self.door));
-        let (link, route, id) = (Arc::clone(inbound.link), inbound.route.clone(), inbound.envelope.id);
-        self.ctx.spawn(async move {
-            match door.reload_policy().await {
-                Ok(rules) => {
-                    let mut body = Vec::new();
-                    Response::PolicyReloaded(PolicyReloaded { rules: rules as u64 }).encode(&mut body);
-                    let answer = ctx.answer(&link, link.principal(), Some(id), Type::Response, &body);
-                    ctx.send(&link, &route, answer);
-                }
-                Err(error) => {
-                    // What it says names files, which messages never do (PROTOCOL 9).
-                    let told = match error {
-                        ReloadError::Unread => error.to_string(),
-                        ReloadError::Config(_) | ReloadError::Policy(_) => {
-                            "the configuration or a policy has a mistake; the sidecar's log names it"
-                                .to_owned()
-                        }
-                    };
-                    ctx.refuse(&link, &route, Some(id), &Refusal::new(Code::BAD_REQUEST, told));
-                }
-            }
-        });
         Ok(())
     }
 }

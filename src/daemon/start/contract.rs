@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::StartError;
 use crate::declaration::{self, Declaration, SchemaProfile};
-use crate::schema::drift::{Gate, Needed, Requirement};
+use crate::schema::drift::{Needed, Requirement};
 use crate::schema::{Artifacts, Profile, Validator};
 
 pub(in crate::daemon) fn check_schemas(declaration: &Declaration) -> Result<(), StartError> {
@@ -36,7 +36,10 @@ fn check_profile(
 }
 
 /// What the declaration requires of others, its schemas kept.
-pub(super) fn gate(declaration: Option<&Declaration>, artifacts: &Artifacts) -> Result<Gate, StartError> {
+pub(super) fn requirements(
+    declaration: Option<&Declaration>,
+    artifacts: &Artifacts,
+) -> Result<Vec<Requirement>, StartError> {
     let mut requirements = Vec::new();
     for required in declaration.into_iter().flat_map(|declaration| &declaration.requires) {
         let kept = |schema: &Option<declaration::SchemaSource>| {
@@ -49,7 +52,7 @@ pub(super) fn gate(declaration: Option<&Declaration>, artifacts: &Artifacts) -> 
         let (name, version) = (required.name.clone(), required.version.clone());
         requirements.push(Requirement { name, version, needed });
     }
-    Ok(Gate::new(requirements))
+    Ok(requirements)
 }
 
 pub(in crate::daemon) fn schema_error(

@@ -6,8 +6,7 @@ use std::sync::Arc;
 
 use rustix::process::geteuid;
 
-use super::hashes::hashes;
-use super::{StartError, schema_error};
+use super::StartError;
 use crate::config::Config;
 use crate::daemon::executor::Place;
 use crate::daemon::sidecar::Sidecar;
@@ -18,15 +17,16 @@ use crate::provider::process::confine::{
 };
 use crate::provider::process::{orphans, program};
 
-/// Serves every capability that has a command.
-pub(super) fn serve_processes(
+/// What all commands of a declaration in `dir` have in common, if it has any.
+///
+/// **Errors:** commands could not be confined as the configuration wants it.
+pub(super) fn place(
     sidecar: &Arc<Sidecar>,
     config: &Config,
-    declaration: &Declaration,
+    dir: &Path,
+    has_commands: bool,
     helper: Option<PathBuf>,
-) -> Result<(), StartError> {
-    let dir = folder(config)?;
-    let has_commands = declaration.capabilities.iter().any(|declared| declared.command.is_some());
+) -> Result<Place, StartError> {
     let (user, groups) = match (has_commands, &helper) {
         (true, Some(_)) => {
             collect_orphans(sidecar)?;
@@ -38,25 +38,12 @@ pub(super) fn serve_processes(
         }
         (false, _) => (None, None),
     };
-    let ground = ground(config, &dir, user, groups.is_some())?;
-    let place = Place { dir, helper, ground, groups };
-    let hashes = hashes(declaration)?;
-    for declared in &declaration.capabilities {
-        let served = sidecar.executor.serve_declared(
-            declared,
-            hashes.of(&declared.id).map(|hashed| (hashed.static_hash, hashed.lineage)),
-            &place,
-        );
-        served.map_err(|(schema, error)| match schema {
-            Some(schema) => schema_error(&declared.id, schema, &error),
-            None => StartError::System(error),
-        })?;
-    }
-    Ok(())
+    let ground = ground(config, dir, user, groups.is_some())?;
+    Ok(Place { dir: dir.to_owned(), helper, ground, groups })
 }
 
 /// Where commands run: the declaration's folder.
-fn folder(config: &Config) -> Result<PathBuf, StartError> {
+pub(super) fn folder(config: &Config) -> Result<PathBuf, StartError> {
     let dir = config.agent.capabilities.as_deref().and_then(Path::parent).unwrap_or(Path::new("."));
     std::path::absolute(if dir.as_os_str().is_empty() { Path::new(".") } else { dir })
         .map_err(|error| StartError::File { path: dir.to_owned(), error })

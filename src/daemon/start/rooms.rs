@@ -2,112 +2,85 @@
 
 use std::sync::{Arc, OnceLock, Weak};
 
+use capd_proto::identity::Keyring;
 use capd_proto::ledger::Limits;
 
-use super::contract::gate;
-use super::reading::Reading;
-use super::{StartError, keyring, peers};
-use crate::config::{Admit, Config};
-use crate::daemon::account::access::Access;
-use crate::daemon::account::{Account, Told};
+use super::StartError;
+use super::peers::Peered;
+use crate::config::{self, Config};
+use crate::daemon::account::Account;
 use crate::daemon::asks::Asks;
 use crate::daemon::caller::{self, Caller, Gifts};
 use crate::daemon::context::Ctx;
 use crate::daemon::desk::{self, Desk};
 use crate::daemon::directory::Directory;
+use crate::daemon::directory::expected::Reason;
 use crate::daemon::directory::peers::Peers;
 use crate::daemon::directory::serves::Serves;
+use crate::daemon::door;
 use crate::daemon::door::Door;
 use crate::daemon::door::admission::Admission;
-use crate::daemon::door::policy::{is_closed, rules_of, warnings};
+use crate::daemon::door::policy::is_closed;
 use crate::daemon::executor::{self, Executor, Recovered, Table, recover};
 use crate::daemon::sidecar::{Sidecar, Written};
-use crate::daemon::{context, directory, door};
-use crate::declaration::Declaration;
 use crate::net::{Seed, System};
-use crate::policy::Decisions;
 use crate::policy::rate::{PeerRates, Rates};
+use crate::policy::{Decisions, Rules};
 use crate::schema::Artifacts;
+use crate::schema::drift::Gate;
 use crate::store::audit::Audit;
 use crate::store::{LoadedKey, Medium, Writer};
+
+/// What was read besides the configuration's own file.
+pub(super) struct Read {
+    pub(super) peers: Peered,
+    pub(super) keyring: Keyring,
+    pub(super) rules: Rules,
+}
 
 /// A sidecar, and what writes its journal.
 type Made<S> = (Arc<Sidecar>, Writer<Written, S>, Vec<LoadedKey>);
 
 /// The rooms of a sidecar, from the lowest up, and what must run before its journal does anything.
 pub(super) fn rooms<M: Medium>(
-    config: &Config,
+    config: &Arc<Config>,
     seed: &Seed,
-    declaration: Option<&Declaration>,
+    read: Read,
     system: System,
     medium: &M,
     audit: Audit,
 ) -> Result<Made<M::Storage>, StartError> {
-    let configured = peers::parsed(config)?;
-    let admission = Admission::new(match config.peer.admit {
-        Admit::Listed => false,
-        Admit::Any => true,
-    });
+    let Read { peers, keyring, rules } = read;
+    let admission = Admission::new(peers.is_open, peers.listed());
     let limits = &config.limits;
-    let bounds = Limits {
-        calls_max: limits.ledger_entries_max,
-        calls_per_peer_max: half(limits.ledger_entries_max),
-        kept_bytes_max: limits.ledger_bytes_max,
-        kept_bytes_per_peer_max: half(limits.ledger_bytes_max),
-        idempotent_bytes_max: limits.ledger_idempotent_bytes_max,
-        idempotent_bytes_per_peer_max: half(limits.ledger_idempotent_bytes_max),
-    };
+    let bounds = ledger_limits(limits);
     let cursor_key = system.random.bytes().map_err(|error| StartError::System(error.to_string()))?;
-    let (identity, artifacts) = (seed.identity(), Artifacts::default());
+    let identity = seed.identity();
     let in_flight_max = limits.calls_in_flight_max;
     let queue_max = in_flight_max.saturating_mul(JOURNAL_WORK_PER_CALL);
     let Recovered { ledger, given, reserved, keys, expired_ms, journal_id, journal, writer } =
         recover(medium, bounds, queue_max, &identity, &system, &audit)?;
-    let peer_rates = PeerRates {
-        each: limits.call_rate_per_peer,
-        all: limits.call_rate,
-        denied: limits.denied_rate_per_peer,
-    };
+    let peer_rates = peer_rates(limits);
     let clock = system.clock.clone();
     let links = Peers::new(system.clock.clone());
-    let ctx = Ctx::new(
-        identity,
-        system,
-        context::Bounds {
-            call_timeout_ms: config.timeouts.call_ms,
-            requests_waiting_max: limits.requests_waiting_max,
-        },
-    );
-    let told = Told {
-        access: access(config),
-        raw_bytes_max: config.audit.raw_bytes_max,
-        repairs_max: limits.max_argument_repairs,
-    };
-    let account = Account::new(Arc::clone(&ctx), audit, told);
+    let ctx = Ctx::new(identity, system, Arc::clone(config));
+    let account = Account::new(Arc::clone(&ctx), audit);
     let asks = Asks::new(Arc::clone(&ctx), Arc::clone(&account));
-    let gate = gate(declaration, &artifacts)?;
     let directory = Directory::new(
         (Arc::clone(&ctx), Arc::clone(&account), Arc::clone(&asks)),
         links,
-        Serves::new(config.peer.serves.clone()),
-        artifacts,
-        directory::Bounds {
-            // A link that is given up for its silence needs no further reason.
-            dead_ms: config.timeouts.dead_ms.min(config.timeouts.idle_ms),
-            refresh_ms: config.peer.refresh_ms,
-            peer_capabilities_max: limits.peer_capabilities_max,
-            peer_capability_bytes_max: limits.peer_capability_bytes_max,
-        },
+        Serves::new(peers.serves(), config.peer.serves.clone()),
+        Artifacts::default(),
     );
+    directory.peers.replace_expected(peers.dialled(), Reason::Configured);
     let rates = Arc::new(Rates::new(clock, peer_rates));
     let base = || (Arc::clone(&ctx), Arc::clone(&account), Arc::clone(&directory));
     let door = Door::new(
         base(),
         door::Parts {
             admission,
-            keyring: keyring(config)?,
-            policy: Arc::new(decisions(config, seed)?),
-            reading: Reading::of(config),
+            keyring,
+            policy: Arc::new(decisions(config, rules)),
             rates: Arc::clone(&rates),
         },
     );
@@ -118,20 +91,14 @@ pub(super) fn rooms<M: Medium>(
             scribe: Arc::new(journal.clone()),
             table: Table::new(ledger),
             rates,
-            bounds: executor::Bounds {
-                calls_max: in_flight_max,
-                calls_per_peer_max: limits.calls_in_flight_per_peer_max,
-                calls_per_capability_max: limits.calls_in_flight_per_capability_max,
-                calls_per_provider_max: limits.calls_in_flight_per_provider_max,
-                message_bytes_max: limits.msg_size_bytes_max as usize - 1,
-            },
         },
     );
-    let gifts = Gifts::new((given, reserved), expired_ms, limits.ledger_entries_max);
+    let gifts = Gifts::new((given, reserved), expired_ms);
     let of_caller = base();
     let sidecar = Arc::new_cyclic(|me: &Weak<Sidecar>| {
         let (own, scribe, here) = (door.own(), Arc::new(journal.clone()), me.clone());
-        let caller = Caller::new(of_caller, caller::Parts { own, scribe, gifts, gate, here });
+        let caller =
+            Caller::new(of_caller, caller::Parts { own, scribe, gifts, gate: Gate::default(), here });
         let rooms = desk::Rooms {
             ctx: Arc::clone(&ctx),
             account: Arc::clone(&account),
@@ -140,7 +107,7 @@ pub(super) fn rooms<M: Medium>(
             executor: Arc::clone(&executor),
             caller: Arc::clone(&caller),
         };
-        let desk = Desk::new(rooms, cursor_key, limits.clone());
+        let desk = Desk::new(rooms, cursor_key);
         Sidecar {
             ctx,
             account,
@@ -154,28 +121,35 @@ pub(super) fn rooms<M: Medium>(
             journal_id,
             waiting: Arc::default(),
             api: OnceLock::new(),
+            operator: OnceLock::new(),
         }
     });
-    peers::take(&sidecar, &configured);
     Ok((sidecar, writer, keys))
 }
 
-/// The configuration's rules; what is odd about them is told to the log.
-fn decisions(config: &Config, seed: &Seed) -> Result<Decisions, StartError> {
-    let rules = rules_of(config, Some(seed.identity().did().clone())).map_err(StartError::Policy)?;
-    for warning in warnings(config, &rules) {
-        tracing::warn!("{warning}");
-    }
+/// Decisions by the configuration's rules.
+fn decisions(config: &Config, rules: Rules) -> Decisions {
     if is_closed(config) && (config.listen.quic.is_some() || config.listen.tcp.is_some()) {
         tracing::info!("peers may call nothing here: there is neither [[allow]] nor policy.files");
     }
-    Ok(Decisions::new(rules))
+    Decisions::new(rules)
 }
 
-/// What is logged of calls: nothing where no line of that level is.
-fn access(config: &Config) -> Access {
-    let is_read = config.log.targets.would_enable("access", &tracing::Level::INFO);
-    Access { is_on: config.log.access && is_read, payloads_of: config.log.payloads_of.clone() }
+/// What the ledger may remember.
+pub(super) const fn ledger_limits(limits: &config::Limits) -> Limits {
+    Limits {
+        calls_max: limits.ledger_entries_max,
+        calls_per_peer_max: half(limits.ledger_entries_max),
+        kept_bytes_max: limits.ledger_bytes_max,
+        kept_bytes_per_peer_max: half(limits.ledger_bytes_max),
+        idempotent_bytes_max: limits.ledger_idempotent_bytes_max,
+        idempotent_bytes_per_peer_max: half(limits.ledger_idempotent_bytes_max),
+    }
+}
+
+/// How often peers may call.
+pub(super) const fn peer_rates(limits: &config::Limits) -> PeerRates {
+    PeerRates { each: limits.call_rate_per_peer, all: limits.call_rate, denied: limits.denied_rate_per_peer }
 }
 
 /// What one peer may take of a bound of the ledger's, so that none takes everybody's room.

@@ -53,6 +53,8 @@ pub enum Kind {
     Pruned,
     /// A new chain, because the earlier file could not be used.
     Replaced,
+    /// The configuration was changed while the sidecar ran.
+    Reloaded,
 }
 
 /// One disagreement of two contracts.
@@ -70,7 +72,7 @@ pub struct Finding {
 
 impl Kind {
     /// Every kind, the protocol's first.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::SchemaViolation,
         Self::Drift,
         Self::Denied,
@@ -82,6 +84,7 @@ impl Kind {
         Self::Lost,
         Self::Pruned,
         Self::Replaced,
+        Self::Reloaded,
     ];
 
     /// The kind as written in a record.
@@ -98,6 +101,7 @@ impl Kind {
             Self::Lost => "audit_lost",
             Self::Pruned => "audit_pruned",
             Self::Replaced => "audit_replaced",
+            Self::Reloaded => "configuration_reloaded",
         }
     }
 }

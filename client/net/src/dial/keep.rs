@@ -40,7 +40,7 @@ pub async fn connect(
     let mut last =
         ConnectError::Io(io::Error::new(io::ErrorKind::NotFound, "the name stands for no address"));
     let lookup = tokio::net::lookup_host((address.host.as_str(), address.port));
-    let found: Vec<SocketAddr> = timeout(host.settings.handshake_timeout, lookup)
+    let found: Vec<SocketAddr> = timeout(host.settings().handshake_timeout, lookup)
         .await
         .map_err(|_elapsed| CloseReason::OpenTimedOut)??
         .collect();
@@ -109,8 +109,10 @@ pub fn keep_connected(host: &Arc<Host>, peer: Did, addresses: Vec<Address>) -> D
 async fn dial_forever(host: &Arc<Host>, peer: &Did, dialling: &Dialling) {
     let mut failures = 0;
     loop {
-        let delay_after =
-            |failures| delay(failures, host.settings.redial_delay_min, host.settings.redial_delay_max);
+        let delay_after = |failures| {
+            let settings = host.settings();
+            delay(failures, settings.redial_delay_min, settings.redial_delay_max)
+        };
         if let Some(link) = dial_once(host, peer, &dialling.addresses()).await {
             let since = Instant::now();
             link.closed().await;

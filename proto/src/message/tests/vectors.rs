@@ -86,6 +86,9 @@ pub(super) const GOOD: &[Vector] = &[
         r#"{"op": "policy-why", "caller": "did:key:z6MkvDuGT54S5XesYGvAqpF1UapVnwjCqRcafi4YS6ThvU3Z", "capabili…"#,
     ),
     (Type::Request, "a1626f706d706f6c6963792d72656c6f6164", r#"{"op": "policy-reload"}"#),
+    (Type::Request, "a1626f706672656c6f6164", r#"{"op": "reload"}"#),
+    (Type::Request, "a2626f706672656c6f6164676472795f72756ef5", r#"{"op": "reload", "dry_run": true}"#),
+    (Type::Request, "a1626f70666261636b7570", r#"{"op": "backup"}"#),
     (
         Type::Request,
         "a7626f70656175646974646b696e64656472696674647065657278386469643a6b65793a7a364d6b7644714754353463 \
@@ -182,6 +185,24 @@ pub(super) const GOOD: &[Vector] = &[
         Type::Response,
         "a2626f706d706f6c6963792d72656c6f61646572756c657302",
         r#"{"op": "policy-reload", "rules": 2}"#,
+    ),
+    (
+        Type::Response,
+        "a6626f706672656c6f61646572756c657302676170706c696564f5676368616e67657382a462746f6137636b6579706c \
+         696d6974732e6c696e6b735f6d61786466726f6d61386574616b6573696e65772d6c696e6b73a362746f627b7d636b65 \
+         796570656572736574616b6573636e6f77676f6d697474656403687761726e696e6773816177",
+        r#"{"op": "reload", "rules": 2, "applied": true, "changes": [{"to": "7", "key": "limits.links_max", "f…"#,
+    ),
+    (
+        Type::Response,
+        "a4626f706672656c6f61646572756c657300676170706c696564f4676368616e67657381a2636b65796b6c697374656e \
+         2e717569636574616b65736772657374617274",
+        r#"{"op": "reload", "rules": 0, "applied": false, "changes": [{"key": "listen.quic", "takes": "restart…"#,
+    ),
+    (
+        Type::Response,
+        "a3626f70666261636b75706466696c65622f7865627974657309",
+        r#"{"op": "backup", "file": "/x", "bytes": 9}"#,
     ),
     (
         Type::Response,
@@ -539,6 +560,19 @@ pub(super) const MISSHAPEN: &[Vector] = &[
          646a6361706162696c69747978186f72672e6167656e74726965732e6563686f3a312e302e30",
         r#"{"op": "policy-why", "decisions": [{"capability": "org.agentries.echo:1.0.0", "action": "invoke", "a…"#,
     ),
+    (Type::Request, "a2626f706672656c6f6164676472795f72756e01", r#"{"op": "reload", "dry_run": 1}"#),
+    (
+        Type::Response,
+        "a3626f706672656c6f61646572756c657300676170706c696564f4",
+        r#"{"op": "reload", "rules": 0, "applied": false}"#,
+    ),
+    (
+        Type::Response,
+        "a4626f706672656c6f61646572756c657300676170706c696564f4676368616e67657381a2636b657961616574616b65 \
+         73656c61746572",
+        r#"{"op": "reload", "rules": 0, "applied": false, "changes": [{"key": "a", "takes": "later"}]}"#,
+    ),
+    (Type::Response, "a2626f70666261636b75706466696c65622f78", r#"{"op": "backup", "file": "/x"}"#),
     (Type::Response, "a1626f706d706f6c6963792d72656c6f6164", r#"{"op": "policy-reload"}"#),
     (
         Type::Response,

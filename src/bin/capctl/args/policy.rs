@@ -37,6 +37,6 @@ pub(crate) enum PolicyCommand {
         #[arg(long, value_name = "DID")]
         provider: Option<String>,
     },
-    /// Make the sidecar reload its rules; if they contain a mistake, the old rules stay in force
+    /// Reload the whole configuration, as `capctl reload` does, and print how many rules are in force
     Reload,
 }

@@ -69,6 +69,12 @@ fn what(record: &Value) -> String {
         Some(Kind::BindingMismatch) => format!("from {}", text(&record["from"])),
         Some(Kind::RawResult) => format!("{} bytes", record["bytes"]),
         Some(Kind::Lost) => format!("{} records could not be written", record["records"]),
+        Some(Kind::Reloaded) => {
+            let (change, _) = first(&record["changes"]);
+            let more = record["changeCount"].as_u64().unwrap_or(1).saturating_sub(1);
+            let more = if more == 0 { String::new() } else { format!(", and {more} more") };
+            format!("{}{more}", text(&change["key"]))
+        }
         Some(Kind::Pruned) => format!("{} records were removed", record["records"]),
         Some(Kind::DuplicateResult | Kind::LateResult | Kind::Interrupted | Kind::Replaced) | None => {
             text(&record["reason"])
@@ -106,6 +112,10 @@ mod tests {
                 "messages: 9 more within 0 s, 3005",
             ),
             (json!({"kind": "binding_mismatch", "from": "did:key:x"}), "from did:key:x"),
+            (
+                json!({"kind": "configuration_reloaded", "changes": [{"key": "peers"}], "changeCount": 3}),
+                "peers, and 2 more",
+            ),
             (json!({"kind": "raw_result", "bytes": 7}), "7 bytes"),
             (json!({"kind": "late_result", "reason": "the call had ended"}), "the call had ended"),
             (json!({"kind": "audit_lost", "records": 3}), "3 records could not be written"),

@@ -45,7 +45,7 @@ pub(super) async fn why(
 pub(super) async fn reload(sidecar: &Sidecar, json: bool) -> Result<(), Failure> {
     let client = sidecar.connect().await?;
     let reloaded = client.policy_reload().await.map_err(|error| {
-        Failure::from(error).hint("the old rules stay in force; `capctl policy check` names each mistake")
+        Failure::from(error).hint("nothing is changed; `capctl policy check` names each mistake")
     })?;
     if json {
         return output::print_json(&json!({"rules": reloaded.rules}));

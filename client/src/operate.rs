@@ -1,0 +1,29 @@
+//! Has the sidecar apply its configuration's file, or copy its state.
+
+use capd_proto::message::{BackedUp, Reloaded, Type};
+
+use super::outgoing::Outgoing;
+use super::{Client, ClientError, bodies};
+
+impl Client {
+    /// Makes the sidecar apply its configuration's file as a whole, and returns the difference. With `dry_run`, nothing
+    /// is applied. A change that needs a restart refuses the whole file: then [`Reloaded::applied`] is false.
+    ///
+    /// **Errors:** [`ClientError`]; 4001 with `details.mistakes` if the file has a mistake, which changes nothing.
+    pub async fn reload(&self, dry_run: bool) -> Result<Reloaded<'static>, ClientError> {
+        let body = bodies::reload(dry_run);
+        let message = Outgoing::new(Type::Request, self.did(), &body);
+        let reply = self.request(&message, Type::Response, self.core.request_timeout).await?;
+        bodies::reloaded(&reply.body)
+    }
+
+    /// Makes the sidecar copy its state into a file of its state directory, while it runs.
+    ///
+    /// **Errors:** [`ClientError`]; 5002 if the copy cannot be written.
+    pub async fn backup(&self) -> Result<BackedUp<'static>, ClientError> {
+        let body = bodies::backup();
+        let message = Outgoing::new(Type::Request, self.did(), &body);
+        let reply = self.request(&message, Type::Response, self.core.request_timeout).await?;
+        bodies::backed_up(&reply.body)
+    }
+}
