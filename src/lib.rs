@@ -15,6 +15,7 @@
 //! [`api`] is the front for agents in any language: HTTP on the local socket.
 //! [`codegen`] writes the code that callers of a declaration compile.
 //! [`health`] answers orchestrators and scrapers. [`admin`] names the metrics, [`log`] writes the log, [`text`] escapes foreign text, and [`fault`] handles panics.
+//! [`pair`] introduces two sidecars that never met.
 //!
 //! Three of these are crates of their own, so that other programs can use them without the daemon: [`schema`] is
 //! `capd-schema`, [`client`] is `capd-client`, and [`net`] is `capd-net`, the transport of both ends.
@@ -29,6 +30,7 @@ pub mod declaration;
 pub mod fleet;
 pub mod health;
 pub mod log;
+pub mod pair;
 pub mod policy;
 pub mod provider;
 pub mod registry;

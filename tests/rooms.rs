@@ -47,6 +47,7 @@ const LAYERS: [&[&str]; 25] = [
         "declaration",
         "fleet",
         "net",
+        "pair",
         "policy",
         "provider",
         "registry",

@@ -198,6 +198,14 @@ fn tie(config: &Config, settings: &Settings, mistakes: &mut Vec<Mistake>) {
                 "each did once, with all its addresses",
             );
         }
+        let is_named = |earlier: &super::Peer| {
+            let both = earlier.name.as_ref().zip(peer.name.as_ref());
+            both.is_some_and(|(one, other)| one.eq_ignore_ascii_case(other))
+        };
+        if let Some(name) = peer.name.as_ref().filter(|_| config.peers[..index].iter().any(is_named)) {
+            let problem = format!("the name {} is a duplicate", quoted(name));
+            wrong("peers", problem, "each name for one peer, in whatever case");
+        }
     }
     for (index, group) in config.groups.iter().enumerate() {
         if config.groups[..index].iter().any(|earlier| earlier.name == group.name) {

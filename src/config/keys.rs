@@ -202,7 +202,7 @@ pub const KEYS: &[Key] = &[
         "peers",
         Kind::Peers,
         Unset("none"),
-        "The peers: `[[peers]]` tables with `did`, `addresses` (preferred address first) and `serves`: what the agent may call at the peer, by default nothing.",
+        "The peers: `[[peers]]` tables with `did`, `addresses` (preferred address first), `serves`: what the agent may call at the peer, by default nothing, and `name`: what you call it.",
     ),
     key(
         "groups",
@@ -579,7 +579,7 @@ impl Kind {
             Self::RateOrOff => {
                 "\"REQUESTS/PERIOD\" or \"REQUESTS/PERIOD burst BURST\" (\"600/1m\"), or \"off\"".into()
             }
-            Self::Peers => "[[peers]] tables with did = \"did:…\", addresses = [\"quic://HOST:PORT\" or \
+            Self::Peers => "[[peers]] tables with name = \"NAME\", did = \"did:…\", addresses = [\"quic://HOST:PORT\" or \
                             \"tcp://HOST:PORT\", …] and serves = [a name, \"NAMESPACE.*\" or \"*\", …]; outside \
                             the file DID@ADDRESS=CAPABILITY, comma separated"
                 .into(),

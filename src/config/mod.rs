@@ -14,6 +14,7 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 
 mod check;
 mod difference;
+pub mod edit;
 mod filter;
 mod grant;
 pub mod keys;
@@ -135,6 +136,8 @@ pub enum Admit {
 /// One of `[[peers]]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
+    /// What this owner calls it; two peers never have the same name, in whatever case.
+    pub name: Option<String>,
     /// The peer's DID.
     pub did: String,
     /// Where it listens, preferred first; empty for a peer that only connects to this side.
@@ -444,7 +447,11 @@ impl fmt::Display for Peer {
             items.iter().map(|item| format!("\"{item}\"")).collect::<Vec<_>>().join(", ")
         }
         let (addresses, serves) = (list(&self.addresses), list(&self.serves));
-        write!(f, "{{ did = {:?}, addresses = [{addresses}], serves = [{serves}] }}", self.did)
+        f.write_str("{ ")?;
+        if let Some(name) = &self.name {
+            write!(f, "name = {name:?}, ")?;
+        }
+        write!(f, "did = {:?}, addresses = [{addresses}], serves = [{serves}] }}", self.did)
     }
 }
 

@@ -120,6 +120,7 @@ pub(super) fn from_text(kind: Kind, text: &str) -> Result<Value, String> {
                         peer.serves.extend(serves);
                     }
                     None => peers.push(Peer {
+                        name: None,
                         did,
                         addresses: address.into_iter().collect(),
                         serves: serves.into_iter().collect(),
@@ -195,11 +196,12 @@ fn path(text: &str, base: &Path) -> Result<PathBuf, String> {
 }
 
 fn peer_table(table: &DeTable<'_>, span: Range<usize>) -> Result<Peer, Problem> {
-    let mut did = None;
+    let (mut name, mut did) = (None, None);
     let (mut addresses, mut serves) = (Vec::new(), Vec::new());
     for (key, value) in table {
         let at = |problem: String| Problem { problem, span: value.span() };
         match (key.get_ref().as_ref(), value.get_ref()) {
+            ("name", DeValue::String(text)) => name = Some(peer_name(text).map_err(at)?),
             ("did", DeValue::String(text)) => did = Some(peer_did(text).map_err(at)?),
             ("addresses", DeValue::Array(items)) => {
                 for item in items {
@@ -211,7 +213,7 @@ fn peer_table(table: &DeTable<'_>, span: Range<usize>) -> Result<Peer, Problem> 
                 }
             }
             ("serves", DeValue::Array(items)) => serves = grant::texts(items, grant::pattern)?,
-            ("did" | "addresses" | "serves", other) => {
+            ("name" | "did" | "addresses" | "serves", other) => {
                 return Err(at(format!("{}: {}", key.get_ref(), mistyped(other))));
             }
             (unknown, _) => {
@@ -221,7 +223,15 @@ fn peer_table(table: &DeTable<'_>, span: Range<usize>) -> Result<Peer, Problem> 
         }
     }
     let did = did.ok_or(Problem { problem: "a peer without did".into(), span })?;
-    Ok(Peer { did, addresses, serves })
+    Ok(Peer { name, did, addresses, serves })
+}
+
+/// A text of the characters that names of agents have.
+fn peer_name(text: &str) -> Result<String, String> {
+    match word(Kind::Name, text, Path::new(""))? {
+        Value::Text(name) => Ok(name),
+        _ => Err(format!("{} is not a name", quoted(text))),
+    }
 }
 
 pub(super) fn peer_did(text: &str) -> Result<String, String> {

@@ -171,6 +171,7 @@ impl Skewed {
         config.peers = peers
             .iter()
             .map(|(did, address)| capd::config::Peer {
+                name: None,
                 did: (*did).to_owned(),
                 addresses: vec![quic_address(address)],
                 serves: Vec::new(),

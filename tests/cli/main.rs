@@ -15,6 +15,7 @@ mod doctor;
 mod fleet;
 mod gen_code;
 mod offline;
+mod pair;
 mod policy;
 mod reload;
 mod subtype;

@@ -64,17 +64,17 @@ fn play(example: &Example, session: &mut Session, values: &mut Values) -> Result
         if example.shown.is_empty() {
             return Err("the page must show the line that says it is ready, to be waited for".to_owned());
         }
-        return session.begin(&command, example.interrupted, |printed| {
-            values.compare(&example.shown, printed, Gaps::AnyLine)
+        return session.begin((&command, example.answer()), example.interrupted, |printed| {
+            values.compare(&example.printed(), printed, Gaps::AnyLine)
         });
     }
-    let (printed, status) = session.run(&command)?;
+    let (printed, status) = session.run_with(&command, example.answer())?;
     match (example.shown.is_empty(), status) {
         (true, 0) => Ok(()),
         (true, status) => {
             Err(format!("exit code {status}, but the page shows no error; it printed\n{printed}"))
         }
-        (false, _) => values.compare(&example.shown, &printed, Gaps::Marked),
+        (false, _) => values.compare(&example.printed(), &printed, Gaps::Marked),
     }
 }
 
@@ -123,6 +123,7 @@ pages! {
     http "docs/http.md"
     mcp "docs/mcp.md"
     operations "docs/operations.md"
+    pairing "docs/pairing.md"
     performance "docs/performance.md"
     proof "docs/proof.md"
     protocol "docs/protocol.md"

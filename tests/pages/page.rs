@@ -21,6 +21,16 @@ impl Example {
         self.command.ends_with('&')
     }
 
+    /// What the reader types while the command runs: yes, to the question of `capd pair`.
+    pub(super) fn answer(&self) -> &'static str {
+        if self.command.starts_with("capd pair") { "y\n" } else { "" }
+    }
+
+    /// What the command prints of what the page shows: the answer, and the end of its line, are the terminal's.
+    pub(super) fn printed(&self) -> String {
+        self.shown.replace("[y/N] y\n", "[y/N] ")
+    }
+
     /// Whether the command needs a program, by its name in it.
     pub(super) fn names(&self, program: &str) -> bool {
         self.command.split(|char: char| !char.is_alphanumeric()).any(|word| word == program)
@@ -28,9 +38,11 @@ impl Example {
 
     /// Whether the command goes on until it is ended, so that a reader gives it a terminal of its own.
     pub(super) fn runs_until_ended(&self) -> bool {
-        let has_other_end = self.is_in_background() || self.command.contains("--help");
+        // With a code, `capd pair` goes to the machine that waits, and ends.
+        let has_other_end =
+            self.is_in_background() || self.command.contains("--help") || self.command.contains('@');
         !has_other_end
-            && ["capd run", "capd dev", "capctl serve"].iter().any(|words| {
+            && ["capd run", "capd dev", "capd pair", "capctl serve"].iter().any(|words| {
                 self.command.strip_prefix(words).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
             })
     }

@@ -67,11 +67,18 @@ impl Session {
 
     /// Runs a command to its end. Returns what it printed, and its exit code. **Errors:** it does not end.
     pub(super) fn run(&mut self, command: &str) -> Result<(String, i32), String> {
+        self.run_with(command, "")
+    }
+
+    /// Runs a command to its end, with these lines as its input.
+    pub(super) fn run_with(&mut self, command: &str, input: &str) -> Result<(String, i32), String> {
+        let input = self.input(input);
         let script = self.script(command);
         // The file is read in the shell itself, so that variables, and the code of the last command, stay.
         let (printed, code) = self.tell(&format!(
-            ". '{}' </dev/null; session_code=$?; printf '\\n%s%d\\n' '{END}' $session_code; (exit $session_code)",
-            script.display()
+            ". '{}' <'{}'; session_code=$?; printf '\\n%s%d\\n' '{END}' $session_code; (exit $session_code)",
+            script.display(),
+            input.display()
         ))?;
         Ok((self.as_in_page(&printed), code))
     }
@@ -79,15 +86,17 @@ impl Session {
     /// Begins a command, and waits until `is_ready` takes what it has printed. Then ends it if `is_ended`.
     pub(super) fn begin(
         &mut self,
-        command: &str,
+        (command, input): (&str, &str),
         is_ended: bool,
         mut is_ready: impl FnMut(&str) -> Result<(), String>,
     ) -> Result<(), String> {
+        let input = self.input(input);
         let script = self.script(&format!("exec {command}"));
         let output = script.with_extension("output");
         let (_, pid) = self.tell(&format!(
-            "( . '{}' ) </dev/null >'{}' 2>&1 & printf '\\n%s%d\\n' '{END}' $!",
+            "( . '{}' ) <'{}' >'{}' 2>&1 & printf '\\n%s%d\\n' '{END}' $!",
             script.display(),
+            input.display(),
             output.display()
         ))?;
         let pid = Pid::from_raw(pid).expect("a shell tells the id of what it began");
@@ -152,6 +161,16 @@ impl Session {
                 Err(error) => return Err(format!("it does not end ({error}); it has printed\n{printed}")),
             }
         }
+    }
+
+    /// What a command reads: nothing, or a file with these lines.
+    fn input(&self, text: &str) -> PathBuf {
+        if text.is_empty() {
+            return PathBuf::from("/dev/null");
+        }
+        let path = self.root.path().join("commands").join(format!("{}.input", self.commands + 1));
+        std::fs::write(&path, text).unwrap();
+        path
     }
 
     /// Writes a command with this session's names into a file of its own.

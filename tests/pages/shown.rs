@@ -35,11 +35,13 @@ const fn any(pattern: &'static str) -> Kind {
     Kind { written: pattern, taken: pattern, is_named: false }
 }
 
-const KINDS: [Kind; 10] = [
+const KINDS: [Kind; 11] = [
     // A DID.
     named("did:key:z6Mk[1-9A-HJ-NP-Za-km-z]{44}"),
     // The id of a call.
     named(r"\b[0-9a-f]{32}\b"),
+    // The code of `capd pair`.
+    named("[0-9A-HJKMNP-TV-Z]{4}-[0-9A-HJKMNP-TV-Z]{4}@"),
     // An address on loopback.
     named(r"127\.0\.0\.1:[0-9]+"),
     // A folder of `capd dev`.

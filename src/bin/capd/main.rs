@@ -2,6 +2,8 @@
 
 mod allocator;
 mod dev;
+mod init;
+mod pair;
 mod run;
 
 use std::ffi::OsString;
@@ -39,6 +41,10 @@ enum Command {
         #[command(flatten)]
         identity: IdentityArgs,
     },
+    /// Write a commented configuration and a key into a folder, and say what to do next.
+    Init(init::InitArgs),
+    /// Let two sidecars know each other: one machine prints a code, the other uses it.
+    Pair(pair::PairArgs),
     /// Run two sidecars and an example agent on loopback, make a first call, and stay until Ctrl-C.
     Dev(dev::DevArgs),
     /// Check and show the configuration without starting anything.
@@ -81,7 +87,7 @@ enum ConfigCommand {
     Reference,
 }
 
-#[derive(Args)]
+#[derive(Args, Clone)]
 struct SourceArgs {
     /// The configuration file (TOML).
     #[arg(long, short, env = "CAPD_CONFIG", value_name = "FILE")]
@@ -108,13 +114,17 @@ impl IdentityArgs {
 
 impl SourceArgs {
     fn load(self) -> Result<Config, Failure> {
-        // HOME and XDG_STATE_HOME say where the state directory is; what is not UTF-8 can be no setting of ours.
-        let texts =
-            |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
-        let environment = std::env::vars_os().filter_map(texts).collect();
-        let sources = Sources { file: self.config, environment, overrides: self.overrides };
+        let sources = Sources { file: self.config, environment: environment(), overrides: self.overrides };
         Config::load(&sources).map_err(Failure::mistake)
     }
+}
+
+/// The environment, as far as it can hold settings.
+fn environment() -> Vec<(String, String)> {
+    // HOME and XDG_STATE_HOME say where the state directory is; what is not UTF-8 can be no setting of ours.
+    let texts =
+        |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
+    std::env::vars_os().filter_map(texts).collect()
 }
 
 /// What ends the program other than well: the sentence for stderr, unless it was written, and the exit code.
@@ -144,6 +154,8 @@ fn main() -> ExitCode {
             allocator::set();
             run::run(sources, identity, run::Ways { announce, stop_with_stdin })
         }
+        Command::Init(args) => init::init(args),
+        Command::Pair(args) => pair::pair(args),
         Command::Dev(args) => dev::dev(args),
         Command::Config { command } => config(command),
         Command::Id { sources, identity } => id(sources, identity),

@@ -246,6 +246,7 @@ fn config(index: usize, plan: &Plan) -> Config {
     config.peers = (0..plan.machines)
         .filter(|other| *other != index)
         .map(|other| config::Peer {
+            name: None,
             did: did(other).to_string(),
             // The lower dials the higher, so that there is one link between two.
             addresses: if index < other { vec![address(other)] } else { Vec::new() },
