@@ -48,9 +48,16 @@ fn the_page_names_every_exit_code_and_flag_of_the_help() {
         "reload",
         "config diff",
     ];
-    let policy = ["policy show", "policy check", "policy test", "policy why", "policy reload"];
+    let policy = ["show", "check", "test", "why", "grant", "revoke", "reload"];
+    let policy = policy.map(|verb| format!("policy {verb}"));
     let fleet = ["fleet init", "fleet admit", "fleet revoke"];
-    for subcommand in audit.into_iter().chain(others).chain(["doctor"]).chain(policy).chain(fleet) {
+    for subcommand in audit
+        .into_iter()
+        .chain(others)
+        .chain(["doctor"])
+        .chain(fleet)
+        .chain(policy.iter().map(String::as_str))
+    {
         let help = run_with(&mut shell(&format!("capctl {subcommand} --help"), Path::new("/")), b"");
         let own = stdout(&help).split("Sidecar:").next().unwrap().to_owned();
         for flag in own.split_whitespace().filter(|word| word.starts_with("--")) {

@@ -27,7 +27,7 @@ pub(crate) use compat::{CheckArgs, CheckMode, DiffArgs, MatrixArgs};
 pub(crate) use fleet::{AdmitArgs, AuthorityArgs, FleetCommand, RevokeArgs};
 pub(crate) use gen_code::GenArgs;
 pub(crate) use operate::ConfigCommand;
-pub(crate) use policy::PolicyCommand;
+pub(crate) use policy::{GrantArgs, PolicyCommand};
 
 /// Call what other agents can do, through the capd sidecar beside your agent.
 #[derive(Debug, Parser)]

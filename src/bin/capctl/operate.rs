@@ -1,6 +1,6 @@
 //! Implements `reload` and `config diff`: the sidecar's configuration file against what runs, entry by entry.
 
-use capd::client::ClientError;
+use capd::client::{Client, ClientError};
 use capd_proto::message::{ConfigChange, Reloaded, Takes};
 use serde_json::{Value, json};
 
@@ -31,11 +31,16 @@ pub(crate) async fn reload(sidecar: &Sidecar, json: bool) -> Result<(), Failure>
     if json {
         return Err(Failure::told(crate::failure::Exit::Unexpected));
     }
+    Err(needs_restart(&reloaded))
+}
+
+/// Names the keys that keep the sidecar from applying its file.
+pub(crate) fn needs_restart(reloaded: &Reloaded<'_>) -> Failure {
     let mut keys: Vec<_> = reloaded.changes.iter().filter(|change| change.takes == Takes::Restart).collect();
     keys.dedup_by(|one, other| one.key == other.key);
     let keys = keys.into_iter().map(|change| one_line(&change.key)).collect::<Vec<_>>().join(", ");
     let failure = Failure::unexpected(format!("nothing is changed: {keys} can change only with a restart"));
-    Err(failure.hint("restart capd, or set these keys back and reload again"))
+    failure.hint("restart capd, or set these keys back and reload again")
 }
 
 /// Prints what the file would change.
@@ -52,7 +57,11 @@ pub(crate) async fn diff(sidecar: &Sidecar, json: bool) -> Result<(), Failure> {
 }
 
 async fn ask(sidecar: &Sidecar, dry_run: bool) -> Result<Reloaded<'static>, Failure> {
-    let client = sidecar.connect().await?;
+    reloaded(&sidecar.connect().await?, dry_run).await
+}
+
+/// What a reload changes. **Errors:** usage, with every mistake of the file.
+pub(crate) async fn reloaded(client: &Client, dry_run: bool) -> Result<Reloaded<'static>, Failure> {
     client.reload(dry_run).await.map_err(|error| {
         let mistakes = match &error {
             ClientError::Refused(wire) => wire.details_json().map(|details| details["mistakes"].clone()),

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use capd_proto::capability::CapabilityName;
-use clap::Subcommand;
+use capd_proto::capability::{CapabilityName, CapabilityPattern};
+use clap::{Args as ArgGroup, Subcommand};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum PolicyCommand {
@@ -37,6 +37,24 @@ pub(crate) enum PolicyCommand {
         #[arg(long, value_name = "DID")]
         provider: Option<String>,
     },
+    /// Let a peer call a capability: write `[[allow]]` into the configuration, and reload it
+    Grant(GrantArgs),
+    /// Take a grant back: remove it from the configuration, and reload it
+    Revoke(GrantArgs),
     /// Reload the whole configuration, as `capctl reload` does, and print how many rules are in force
     Reload,
+}
+
+#[derive(Debug, ArgGroup)]
+pub(crate) struct GrantArgs {
+    /// The peer's name or DID, group:NAME, or * for every peer
+    pub(crate) caller: String,
+    /// The capability's name, a namespace (org.example.*), or * for everything
+    pub(crate) capability: CapabilityPattern,
+    /// A permission that the capability declares, such as db:read; repeatable
+    #[arg(long = "permission", value_name = "SCOPE:VERB")]
+    pub(crate) permissions: Vec<String>,
+    /// The sidecar's configuration [env: CAPD_CONFIG]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
 }

@@ -2,6 +2,7 @@
 //! decisions out.
 
 mod cases;
+mod grant;
 mod why;
 
 use capd::config::Config;
@@ -22,6 +23,8 @@ pub(crate) fn run(sidecar: &Sidecar, command: &PolicyCommand, json: bool) -> Res
         PolicyCommand::Why { caller, capability, provider } => {
             crate::wait_for(why::why(sidecar, caller, capability, provider.as_deref(), json))
         }
+        PolicyCommand::Grant(args) => crate::wait_for(grant::grant(sidecar, args, json)),
+        PolicyCommand::Revoke(args) => crate::wait_for(grant::revoke(sidecar, args, json)),
         PolicyCommand::Reload => crate::wait_for(why::reload(sidecar, json)),
     }
 }
