@@ -65,7 +65,8 @@ impl State {
         }
     }
 
-    const fn as_str(self) -> &'static str {
+    /// As `/readyz` says it.
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Ok => "ok",
             Self::Degraded => "degraded",

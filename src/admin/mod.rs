@@ -1,8 +1,9 @@
 //! Names the metrics: counts from the parts of a sidecar in; stable metric names, and their text for scrapers, out.
 //!
-//! [`METRICS`] is their only table. The daemon fills it in, [`text()`] writes it for Prometheus, and [`reference()`]
-//! writes it for the documentation.
+//! [`METRICS`] is their only table. The daemon fills it in, [`text()`] writes it for Prometheus, [`reference()`]
+//! writes it for the documentation, and [`Load`] says what happened between two readings.
 
+mod load;
 mod text;
 
 use std::borrow::Cow;
@@ -10,6 +11,7 @@ use std::fmt::Write as _;
 
 use capd_proto::message::{MetricFamily, MetricKind, MetricPart, MetricSample, MetricValue};
 
+pub use load::{Calls, Limit, Load, Reading};
 pub use text::text;
 
 /// One metric: its name, the meaning of its values, and its labels.

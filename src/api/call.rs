@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use super::body::{self, Json, Text};
 use super::calls::{Call, Ended, Events};
 use super::keys::{self, Key};
+use super::operator::{self, Act};
 use super::problem::Problem;
 use super::query::{self, Query};
 use super::terms::Terms;
@@ -31,9 +32,14 @@ pub(super) async fn call(
     body: Body,
 ) -> Result<Response, Problem> {
     let (asked, wants) = (Asked::read(&target, &uri, &head)?, Wants::of(&head));
+    let tool = operator::tool(&head)?;
     let read = api.read(&head, body).await?;
     let params = api.apart(read.len(), move || body::payload(&read)).await?.into();
     let call = api.begin(asked, params).await?;
+    if let Some(with) = tool {
+        let capability = Some(target.split(':').next().unwrap_or(&target));
+        api.acted(&Act { with, action: "call", capability, call: Some(&call.id) });
+    }
     Ok(match wants {
         Wants::Later => later(&call),
         Wants::Events => sse::response(Events { call, after: 0 }, &api.system.tasks),

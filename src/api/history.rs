@@ -17,6 +17,7 @@ use time::format_description::well_known::Rfc3339;
 
 use super::body::Json;
 use super::calls::{Call, Ended, Events};
+use super::operator::{self, Act};
 use super::problem::Problem;
 use super::query::{Query, duration};
 use super::{Api, call, sse};
@@ -108,14 +109,21 @@ pub(super) async fn events(
     Ok(sse::response(Events { call, after }, &api.system.tasks))
 }
 
-pub(super) async fn cancel(State(api): State<Arc<Api>>, Path(id): Path<String>) -> Result<Response, Problem> {
-    let id = parsed(&id)?;
+pub(super) async fn cancel(
+    State(api): State<Arc<Api>>,
+    Path(id): Path<String>,
+    head: HeaderMap,
+) -> Result<Response, Problem> {
+    let (id, tool) = (parsed(&id)?, operator::tool(&head)?);
     if api.calls.get(&id).is_some_and(|call| call.is_ended().is_some()) {
         return Err(finished(id));
     }
     let client = api.client().await?;
     match client.cancel(id).await {
         Ok(CancelState::Cancelling) => {
+            if let Some(with) = tool {
+                api.acted(&Act { with, action: "cancel", capability: None, call: Some(&id) });
+            }
             let document = json!({"call": id.to_string(), "state": "cancelling"});
             Ok((StatusCode::ACCEPTED, Json(document)).into_response())
         }

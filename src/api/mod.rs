@@ -6,7 +6,7 @@
 //!
 //! Read in this order: `serve` accepts connections, `door` admits requests, `problem` writes errors, `body` reads
 //! bodies, `link` leads to the sidecar. Then there is one file for each group of routes: `capabilities`, `about`,
-//! `call`, `history` and `provide`. `calls` remembers calls, and `keys` keeps their keys on disk. `schemas` proves
+//! `call`, `history`, `provide` and `operator`. `calls` remembers calls, and `keys` keeps their keys on disk. `schemas` proves
 //! calls before they are sent, and `keyed` makes calls with a key that arrive over a local link. `tools` and `openapi`
 //! describe the capabilities to other programs.
 
@@ -21,6 +21,7 @@ mod keyed;
 mod keys;
 mod link;
 mod openapi;
+pub(crate) mod operator;
 mod problem;
 mod provide;
 mod query;
@@ -42,6 +43,7 @@ use crate::client::Client;
 use crate::net::{Host, System};
 use crate::store::{Desk, LoadedKey};
 pub(crate) use keyed::KeyedCall;
+use operator::Operator;
 use problem::Problem;
 
 /// What the owner chose about HTTP.
@@ -75,6 +77,7 @@ pub(crate) struct Api {
     calls: calls::Calls,
     keys: keys::Keys,
     schemas: schemas::Schemas,
+    operator: Weak<dyn Operator>,
     providers: provide::Providers,
 }
 
@@ -92,22 +95,23 @@ impl Api {
     }
 }
 
-/// Answers HTTP on the local listeners of `host` from here on. `desk` writes keys down, and `keys` are those that a former
-/// process left.
+/// Answers HTTP on the local listeners of `host` from here on. `operator` tells of the sidecar, `desk` writes keys down, and
+/// `keys` are those that a former process left.
 ///
 /// The front is given back for what reaches it over local links instead: calls with a key, and schemas.
 pub(crate) fn start(
     host: &Arc<Host>,
     system: System,
     options: Options,
-    desk: Arc<dyn Desk>,
-    keys: Vec<LoadedKey>,
+    operator: Weak<dyn Operator>,
+    (desk, keys): (Arc<dyn Desk>, Vec<LoadedKey>),
 ) -> Arc<Api> {
     let api = Arc::new(Api {
         host: Arc::downgrade(host),
         calls: calls::Calls::new(options.calls_max),
         keys: keys::Keys::new(desk, system.clone(), options.keys_max, keys),
         schemas: schemas::Schemas::default(),
+        operator,
         system,
         options: ArcSwap::from_pointee(options),
         link: tokio::sync::Mutex::default(),
@@ -130,6 +134,11 @@ fn router(api: Arc<Api>) -> Router {
         .route("/v1/calls", get(history::list))
         .route("/v1/calls/{id}", get(history::one).delete(history::cancel))
         .route("/v1/calls/{id}/events", get(history::events))
+        .route("/v1/operator/status", get(operator::status))
+        .route("/v1/operator/policy", get(operator::policy))
+        .route("/v1/operator/requires", get(operator::requires))
+        .route("/v1/operator/configuration", get(operator::configuration))
+        .route("/v1/operator/log", json(post(operator::log)))
         .route("/v1/provide", json(post(provide::provide)))
         .route("/v1/provide/{session}/calls/{id}/progress", json(post(provide::progress)))
         .route("/v1/provide/{session}/calls/{id}/input", json(post(provide::input)))

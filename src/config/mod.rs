@@ -316,6 +316,15 @@ pub struct Log {
     pub payloads_of: Option<String>,
 }
 
+impl Log {
+    /// The same with other levels: `LEVEL` or `MODULE=LEVEL`, separated by commas.
+    ///
+    /// **Errors:** what is no level, or no module.
+    pub fn with_levels(&self, text: &str) -> Result<Self, Mistake> {
+        Ok(Self { targets: filter::targets(text, self.level)?, ..self.clone() })
+    }
+}
+
 /// `log.format`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFormat {

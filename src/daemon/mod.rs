@@ -169,7 +169,10 @@ impl Daemon {
 
     /// Has `apply` called with the log's settings of each configuration that is reloaded. Only the first call counts.
     pub fn on_log(&self, apply: impl Fn(&config::Log) + Send + Sync + 'static) {
-        self.reloader.on_log(Box::new(apply));
+        let apply = Arc::new(apply);
+        // Nobody else sets it.
+        let _first = self.sidecar.desk.apply_log.set(Arc::clone(&apply) as _);
+        self.reloader.on_log(Box::new(move |log| apply(log)));
     }
 
     /// Accepts no new work, lets calls in flight end within the drain timeout, closes every link, and returns.

@@ -187,7 +187,9 @@ pub(super) async fn start_on(
     let reloader = Arc::new(Reloader::new((&sidecar, &host), helper));
     reloader.serve(&sidecar, &config, declaration)?;
     sidecar::start(&sidecar);
-    let api = api::start(&host, api_system, api_options(&config), Arc::new(sidecar.journal.clone()), keys);
+    let desk = Arc::clone(&sidecar.desk) as Arc<dyn api::operator::Operator>;
+    let journal = (Arc::new(sidecar.journal.clone()) as _, keys);
+    let api = api::start(&host, api_system, api_options(&config), Arc::downgrade(&desk), journal);
     let _first = sidecar.api.set(api);
     let mut bound = listen(&config, &host).await?;
     bound.health = listen_health(&config, &sidecar).await?;

@@ -188,6 +188,11 @@ impl Rules {
         named.chain(self.groups.keys().cloned()).collect()
     }
 
+    /// The same groups and grants with other policies.
+    pub(super) fn with_policies(&self, policies: PolicySet) -> Self {
+        Self { policies, ..self.clone() }
+    }
+
     pub(super) const fn policies(&self) -> &PolicySet {
         &self.policies
     }

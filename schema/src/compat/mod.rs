@@ -9,6 +9,7 @@
 
 mod contract;
 mod give_up;
+mod json;
 mod lost;
 mod narrow;
 mod place;

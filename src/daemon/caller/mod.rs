@@ -27,6 +27,7 @@ mod pins;
 mod relay;
 mod reserved;
 mod retry;
+mod standings;
 
 #[cfg(feature = "test-hooks")]
 use std::sync::atomic::AtomicBool;

@@ -2,12 +2,13 @@
 //!
 //! [`query`] lists capabilities and sends schema documents, [`listing`] lists calls, [`peer_list`] peers,
 //! [`audit_pages`] reads and prunes the audit log, [`metrics`] collects the counters of all rooms, [`health`] tells whether
-//! the sidecar can work, [`policy`] explains decisions.
+//! the sidecar can work, [`policy`] explains decisions, [`operator`] tells the person who runs it of all that together.
 
 mod audit_pages;
 mod health;
 mod listing;
 mod metrics;
+mod operator;
 mod peer_list;
 mod policy;
 mod query;
@@ -20,8 +21,12 @@ use super::context::Ctx;
 use super::directory::Directory;
 use super::door::Door;
 use super::executor::Executor;
+use crate::config;
 use crate::log::Lines;
 use crate::net::Host;
+
+/// Changes what is logged, by the configuration's `[log]`.
+pub(in crate::daemon) type ApplyLog = Arc<dyn Fn(&config::Log) + Send + Sync>;
 
 /// Answers what needs no call.
 pub(in crate::daemon) struct Desk {
@@ -35,6 +40,8 @@ pub(in crate::daemon) struct Desk {
     cursor_key: [u8; 32],
     /// Where its log goes, for those who count what it drops.
     pub(in crate::daemon) log: OnceLock<Lines>,
+    /// Changes what is logged.
+    pub(in crate::daemon) apply_log: OnceLock<ApplyLog>,
     /// Where its links meet; set once they may.
     pub(in crate::daemon) host: OnceLock<Weak<Host>>,
 }
@@ -52,7 +59,7 @@ pub(in crate::daemon) struct Rooms {
 impl Desk {
     pub(in crate::daemon) fn new(rooms: Rooms, cursor_key: [u8; 32]) -> Arc<Self> {
         let Rooms { ctx, account, directory, door, executor, caller } = rooms;
-        let (log, host) = (OnceLock::new(), OnceLock::new());
-        Arc::new(Self { ctx, account, directory, door, executor, caller, cursor_key, log, host })
+        let (log, host, apply_log) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
+        Arc::new(Self { ctx, account, directory, door, executor, caller, cursor_key, log, apply_log, host })
     }
 }

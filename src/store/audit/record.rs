@@ -47,6 +47,8 @@ pub enum Kind {
     Interrupted,
     /// A provider's result that was withheld because it does not fit its schema.
     RawResult,
+    /// Something that a person did with a tool for operators.
+    Operator,
     /// Records that could not be written.
     Lost,
     /// Records that were removed because of their age.
@@ -72,7 +74,7 @@ pub struct Finding {
 
 impl Kind {
     /// Every kind, the protocol's first.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::SchemaViolation,
         Self::Drift,
         Self::Denied,
@@ -81,6 +83,7 @@ impl Kind {
         Self::BindingMismatch,
         Self::Interrupted,
         Self::RawResult,
+        Self::Operator,
         Self::Lost,
         Self::Pruned,
         Self::Replaced,
@@ -98,6 +101,7 @@ impl Kind {
             Self::BindingMismatch => "binding_mismatch",
             Self::Interrupted => "interrupted",
             Self::RawResult => "raw_result",
+            Self::Operator => "operator",
             Self::Lost => "audit_lost",
             Self::Pruned => "audit_pruned",
             Self::Replaced => "audit_replaced",

@@ -68,6 +68,7 @@ fn what(record: &Value) -> String {
         Some(Kind::Denied) => format!("{}: {}", text(&record["messageType"]), text(&record["reason"])),
         Some(Kind::BindingMismatch) => format!("from {}", text(&record["from"])),
         Some(Kind::RawResult) => format!("{} bytes", record["bytes"]),
+        Some(Kind::Operator) => format!("{} with {}", text(&record["action"]), text(&record["tool"])),
         Some(Kind::Lost) => format!("{} records could not be written", record["records"]),
         Some(Kind::Reloaded) => {
             let (change, _) = first(&record["changes"]);
@@ -118,6 +119,7 @@ mod tests {
             ),
             (json!({"kind": "raw_result", "bytes": 7}), "7 bytes"),
             (json!({"kind": "late_result", "reason": "the call had ended"}), "the call had ended"),
+            (json!({"kind": "operator", "action": "cancel", "tool": "capd-page"}), "cancel with capd-page"),
             (json!({"kind": "audit_lost", "records": 3}), "3 records could not be written"),
             (json!({"kind": "audit_pruned", "records": 3}), "3 records were removed"),
             (json!({"kind": "of a later capd"}), ""),

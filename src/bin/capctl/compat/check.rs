@@ -144,7 +144,7 @@ impl<'a> Check<'a> {
         });
         for (key, found) in [("backward", &self.backward), ("forward", &self.forward)] {
             if let Some(found) = found {
-                document[key] = report::compatibility_json(found);
+                document[key] = found.json();
             }
         }
         self.step.add_to(&mut document);

@@ -36,7 +36,7 @@ pub(crate) async fn matrix(sidecar: &Sidecar, args: MatrixArgs, json: bool) -> R
     if json {
         let cells = held.iter().zip(&rows).flat_map(|(caller, row)| {
             held.iter().zip(row).map(move |(provider, found)| {
-                let mut cell = report::compatibility_json(found);
+                let mut cell = found.json();
                 cell["caller"] = report::held_json(caller);
                 cell["provider"] = report::held_json(provider);
                 cell

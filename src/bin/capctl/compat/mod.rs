@@ -32,8 +32,8 @@ pub(crate) async fn diff(sidecar: &Sidecar, args: DiffArgs, json: bool) -> Resul
         let mut document = json!({
             "a": report::held_json(&old),
             "b": report::held_json(&new),
-            "a_calls_b": report::compatibility_json(&backward),
-            "b_calls_a": report::compatibility_json(&forward),
+            "a_calls_b": backward.json(),
+            "b_calls_a": forward.json(),
         });
         step.add_to(&mut document);
         return output::print_json(&document);

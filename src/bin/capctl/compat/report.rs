@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use capd::schema::compat::{Compatibility, Feature, Outcome, Refutation, Verdict};
+use capd::schema::compat::{Compatibility, Outcome, Refutation, Verdict};
 use serde_json::{Value, json};
 
 use super::operand::Held;
@@ -71,57 +71,6 @@ fn witness(refutation: &Refutation) -> String {
 /// A declaration as JSON.
 pub(super) fn held_json(held: &Held) -> Value {
     json!({"id": held.id.to_string(), "source": held.source})
-}
-
-/// Both directions as JSON.
-pub(super) fn compatibility_json(found: &Compatibility) -> Value {
-    json!({
-        "verdict": found.verdict().as_str(),
-        "requests": outcome_json(&found.requests),
-        "results": outcome_json(&found.results),
-    })
-}
-
-fn outcome_json(outcome: &Outcome) -> Value {
-    let mut document = json!({"verdict": outcome.verdict().as_str()});
-    match outcome {
-        Outcome::Full => {}
-        Outcome::Unknown { path, construct, reason } => {
-            document["path"] = json!(path);
-            document["construct"] = json!(construct);
-            document["reason"] = json!(reason);
-        }
-        Outcome::Incompatible(refutation) => add(&mut document, refutation),
-        Outcome::Partial(lost) => {
-            let lost: Vec<_> = lost
-                .iter()
-                .map(|lost| {
-                    let (kind, says) = (lost.feature.kind(), lost.feature.to_string());
-                    let mut entry = json!({"path": lost.path, "kind": kind, "message": says});
-                    match &lost.feature {
-                        Feature::Value(value) => entry["value"] = value.clone(),
-                        Feature::Type(kind) => entry["type"] = json!(kind),
-                        Feature::Alternative(pointer) => entry["alternative"] = json!(pointer),
-                        Feature::Property | Feature::Ignored | Feature::Undeclared | Feature::Absent => {}
-                    }
-                    if let Some(refutation) = &lost.refutation {
-                        let mut refuted = json!({});
-                        add(&mut refuted, refutation);
-                        entry["refuted"] = refuted;
-                    }
-                    entry
-                })
-                .collect();
-            document["lost"] = lost.into();
-        }
-    }
-    document
-}
-
-fn add(document: &mut Value, refutation: &Refutation) {
-    document["path"] = json!(refutation.path);
-    document["rule"] = json!(refutation.rule);
-    document["witness"] = refutation.witness.clone();
 }
 
 /// Longest witness that is shown to people; `--json` has it whole.
