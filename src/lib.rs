@@ -14,6 +14,7 @@
 //! [`daemon`] is the only room that knows them all. [`config`] and [`declaration`] read the two files that an owner writes.
 //! [`api`] is the front for agents in any language: HTTP on the local socket.
 //! [`codegen`] writes the code that callers of a declaration compile.
+//! [`page`] shows a running sidecar in a browser.
 //! [`health`] answers orchestrators and scrapers. [`admin`] names the metrics, [`log`] writes the log, [`text`] escapes foreign text, and [`fault`] handles panics.
 //! [`pair`] introduces two sidecars that never met.
 //!
@@ -30,6 +31,7 @@ pub mod declaration;
 pub mod fleet;
 pub mod health;
 pub mod log;
+pub mod page;
 pub mod pair;
 pub mod policy;
 pub mod provider;

@@ -16,6 +16,7 @@ mod http;
 mod keys;
 mod kills;
 mod lists;
+mod page;
 mod provide;
 mod push;
 mod tools;

@@ -124,6 +124,7 @@ pages! {
     mcp "docs/mcp.md"
     operations "docs/operations.md"
     pairing "docs/pairing.md"
+    page_of_a_sidecar "docs/page.md"
     performance "docs/performance.md"
     proof "docs/proof.md"
     protocol "docs/protocol.md"

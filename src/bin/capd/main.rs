@@ -3,6 +3,7 @@
 mod allocator;
 mod dev;
 mod init;
+mod page;
 mod pair;
 mod run;
 
@@ -47,6 +48,8 @@ enum Command {
     Pair(pair::PairArgs),
     /// Run two sidecars and an example agent on loopback, make a first call, and stay until Ctrl-C.
     Dev(dev::DevArgs),
+    /// Show a running sidecar in your browser: print a URL on this machine, and serve it until Ctrl-C.
+    Page(page::PageArgs),
     /// Check and show the configuration without starting anything.
     Config {
         #[command(subcommand)]
@@ -157,6 +160,7 @@ fn main() -> ExitCode {
         Command::Init(args) => init::init(args),
         Command::Pair(args) => pair::pair(args),
         Command::Dev(args) => dev::dev(args),
+        Command::Page(args) => page::page(args),
         Command::Config { command } => config(command),
         Command::Id { sources, identity } => id(sources, identity),
         Command::Confine { spec, words } => Err(Failure::runtime(confine(&spec, &words))),
