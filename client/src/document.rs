@@ -21,6 +21,9 @@ pub fn descriptor_hashes(offer: &Offer) -> impl Iterator<Item = (&'static str, &
 /// A peer as JSON, as received.
 pub fn peer_json(peer: &ListedPeer<'_>) -> Value {
     let mut document = json!({"did": peer.did, "state": peer.state.as_str(), "links": peer.links});
+    if let Some(name) = &peer.name {
+        document["name"] = json!(name);
+    }
     if let Some(reason) = &peer.reason {
         document["reason"] = json!(reason);
     }

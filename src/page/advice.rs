@@ -174,6 +174,7 @@ mod tests {
         ]});
         let peer = ListedPeer {
             did: "did:key:x".into(),
+            name: None,
             state: PeerState::Unreachable,
             links: 0,
             reason: Some("timed out".into()),

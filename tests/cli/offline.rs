@@ -51,7 +51,6 @@ fn bad_usage_is_exit_2_and_says_what_is_accepted() {
         (&["call", "org.example.review", "--ttl", "10"], "500ms, 30s, 2m"),
         (&["describe", "org.example.review"], "a colon and a version"),
         (&["serve", "org.example.review:1.0.0"], "COMMAND"),
-        (&["ping", "bob"], "bob"),
         (&["decode", "--hex", "0x"], "hexadecimal"),
         (&["decode", "/nonexistent.bin"], "/nonexistent.bin"),
         (&["decode"], "FILE"),

@@ -207,10 +207,58 @@ fn two_sidecars_pair_and_one_calls_the_other_after_one_grant() {
     assert_eq!(exit_code(&granted), 0, "{}", stderr(&granted));
     assert!(stdout(&granted).starts_with("granted: bob com.example.echo"), "{}", stdout(&granted));
     eventually(&home, &call, "\"a\": 1");
+    peers_are_called_by_their_names(&home, (&ann, &bob));
     let revoked = ctl(&home, &["policy", "revoke", "bob", "com.example.echo", "--config", "ann/capd.toml"]);
     assert_eq!(exit_code(&revoked), 0, "{}", stderr(&revoked));
     assert_eq!(home.config("ann"), of_ann, "the file is as it was before the grant");
     assert_ne!(exit_code(&ctl(&home, &[&call[..], &["--timeout", "5s"]].concat())), 0);
+}
+
+/// `bob` calls its peer `ann`, and has called it.
+fn peers_are_called_by_their_names(home: &Home, (ann, bob): (&str, &str)) {
+    let of = |name: &str, args: &[&str]| {
+        let socket = format!("{name}/state/capd.sock");
+        ctl(home, &[&["--socket", &socket], args].concat())
+    };
+    let shown = |name: &str, args: &[&str]| {
+        let output = of(name, args);
+        assert_eq!(exit_code(&output), 0, "{args:?}: {}", stderr(&output));
+        stdout(&output).to_owned()
+    };
+    let echo = "com.example.echo";
+    for args in [
+        &["ls"][..],
+        &["ls", "--peers"],
+        &["query", echo],
+        &["describe", "com.example.echo:1.0.0"],
+        &["ping", "Ann"],
+        &["doctor", "--config", "bob/capd.toml"],
+        &["diff", "ann/com.example.echo:1.0.0", "com.example.echo:1.0.0"],
+    ] {
+        let text = shown("bob", args);
+        assert!(!text.contains(ann), "{args:?}: {text}");
+        let wide = shown("bob", &[args, &["--wide"]].concat());
+        if args[0] != "diff" {
+            assert!(text.contains("ann") && wide.contains(ann), "{args:?}: {text}{wide}");
+            assert!(shown("bob", &[args, &["--json"]].concat()).contains(ann), "{args:?}");
+        }
+    }
+    assert!(shown("bob", &["query", "com.example.*", "--to", "ann"]).contains(echo));
+    let calls = shown("ann", &["calls"]);
+    assert!(calls.contains("  bob\n") && !calls.contains(bob), "{calls}");
+    assert!(shown("ann", &["calls", "--wide"]).contains(bob));
+    assert!(shown("ann", &["audit", "query", "--peer", "bob"]).lines().all(|line| !line.contains(bob)));
+    assert!(shown("ann", &["policy", "why", "bob", echo]).contains("allowed"));
+    let call = ["call", echo, "--params", "1", "--to"];
+    assert_eq!(shown("bob", &[&call[..], &["ann"]].concat()), "1\n");
+    let unknown = of("bob", &[&call[..], &["anne"]].concat());
+    assert_eq!(exit_code(&unknown), 2);
+    assert!(
+        stderr(&unknown).contains("\"anne\" is neither a DID nor the name of a peer"),
+        "{}",
+        stderr(&unknown)
+    );
+    assert!(stderr(&unknown).contains("peers: ann"), "{}", stderr(&unknown));
 }
 
 #[test]

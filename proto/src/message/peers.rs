@@ -18,11 +18,13 @@ pub struct PeerList<'a> {
 
 /// One peer.
 ///
-/// **Shape:** `{"did": tstr, "state": peer-state, "links": uint, ? "reason": tstr}`.
+/// **Shape:** `{"did": tstr, ? "name": tstr, "state": peer-state, "links": uint, ? "reason": tstr}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedPeer<'a> {
     /// Its DID.
     pub did: Cow<'a, str>,
+    /// What the sidecar's owner calls it.
+    pub name: Option<Cow<'a, str>>,
     /// Whether calls reach it.
     pub state: PeerState,
     /// Open links to it.
@@ -97,15 +99,16 @@ impl<'a> ListedPeer<'a> {
     /// The same peer, owned.
     pub fn into_owned(self) -> ListedPeer<'static> {
         let owned = |text: Cow<'_, str>| Cow::Owned(text.into_owned());
-        let Self { did, state, links, reason } = self;
-        ListedPeer { did: owned(did), state, links, reason: reason.map(owned) }
+        let Self { did, name, state, links, reason } = self;
+        ListedPeer { did: owned(did), name: name.map(owned), state, links, reason: reason.map(owned) }
     }
 
     fn read(reader: &mut Reader<'a>) -> Result<Self, BodyError> {
-        let (mut did, mut state, mut links, mut reason) = (None, None, None, None);
+        let (mut did, mut name, mut state, mut links, mut reason) = (None, None, None, None, None);
         read_map(reader, |key, reader| {
             match key {
                 b"did" => did = Some(reader.text()?),
+                b"name" => name = Some(reader.text()?),
                 b"links" => links = Some(reader.uint()?),
                 b"state" => state = Some(PeerState::read(reader)?),
                 b"reason" => reason = Some(reader.text()?),
@@ -115,6 +118,7 @@ impl<'a> ListedPeer<'a> {
         })?;
         Ok(Self {
             did: required(did, "did")?,
+            name,
             state: required(state, "state")?,
             links: required(links, "links")?,
             reason,
@@ -124,6 +128,7 @@ impl<'a> ListedPeer<'a> {
     fn write(&self, out: &mut Vec<u8>) {
         let mut map = MapWriter::new(out);
         map.text("did", &self.did);
+        map.text_if("name", self.name.as_deref());
         map.uint("links", self.links);
         map.text("state", self.state.as_str());
         map.text_if("reason", self.reason.as_deref());

@@ -640,6 +640,7 @@ fn listed_peers() {
             "{\"op\": \"peers\", \"peers\": []}",
             &with("\"state\": \"connected\", \"links\": 2"),
             &with("\"state\": \"refused\", \"links\": 0, \"reason\": \"not listed\", \"later\": null"),
+            &with("\"name\": \"a\", \"state\": \"waiting\", \"links\": 0"),
         ],
     );
     refuses(
@@ -649,6 +650,7 @@ fn listed_peers() {
             (&with("\"state\": \"lost\", \"links\": 0"), "/peers/0/state", "\"connected\""),
             (&with("\"state\": \"silent\", \"links\": -1"), "/peers/0/links", "uint"),
             (&with("\"state\": \"waiting\""), "/peers/0", "\"links\""),
+            (&with("\"name\": 1, \"state\": \"waiting\", \"links\": 0"), "/peers/0/name", "tstr"),
         ],
     );
 }

@@ -38,6 +38,9 @@ pub(crate) struct Args {
     /// Print JSON: one document or one line for each item on stdout, errors on stderr
     #[arg(long, global = true)]
     pub(crate) json: bool,
+    /// Show the DIDs of peers instead of their names
+    #[arg(long, global = true)]
+    pub(crate) wide: bool,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -139,8 +142,8 @@ pub(crate) struct CallArgs {
     /// Time limit of the call, such as 500ms, 30s, 2m [default: the capability's own, or 60s]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) timeout: Option<Duration>,
-    /// The agent to call [default: the sidecar chooses]
-    #[arg(long, value_name = "DID")]
+    /// The agent to call, by its name or DID [default: the sidecar chooses]
+    #[arg(long, value_name = "PEER")]
     pub(crate) to: Option<String>,
     /// Repeat the call with this id, 32 hexadecimal digits: a call that ran returns its recorded result and does not run
     /// again. Repeat all other arguments unchanged
@@ -236,8 +239,8 @@ pub(crate) struct AuditQueryArgs {
     /// Only records about this capability, or a namespace: org.example.*
     #[arg(long, value_name = "NAME")]
     pub(crate) capability: Option<String>,
-    /// Only records about this peer
-    #[arg(long, value_name = "DID")]
+    /// Only records about this peer, by its name or DID; with --file, by its DID
+    #[arg(long, value_name = "PEER")]
     pub(crate) peer: Option<String>,
     /// Read this file instead of asking the sidecar
     #[arg(long, value_name = "PATH")]
@@ -260,8 +263,8 @@ pub(crate) struct QueryArgs {
     /// Which version of a name comes first
     #[arg(long, value_enum, default_value_t = OrderArg::NewestFirst)]
     pub(crate) order: OrderArg,
-    /// Only capabilities of this agent, from its own sidecar
-    #[arg(long, value_name = "DID")]
+    /// Only capabilities of this agent, by its name or DID, from its own sidecar
+    #[arg(long, value_name = "PEER")]
     pub(crate) to: Option<String>,
 }
 
@@ -329,8 +332,9 @@ pub(crate) struct CancelArgs {
 
 #[derive(Debug, ArgGroup)]
 pub(crate) struct PingArgs {
-    /// The agent to reach [default: the sidecar itself]
-    pub(crate) did: Option<String>,
+    /// The agent to reach, by its name or DID [default: the sidecar itself]
+    #[arg(value_name = "PEER")]
+    pub(crate) peer: Option<String>,
     /// Number of pings
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) count: u32,

@@ -39,6 +39,10 @@ async fn query(sidecar: &Sidecar, args: AuditQueryArgs, json: bool) -> Result<()
     let AuditQueryArgs { kind, since, capability, peer, file } = args;
     let mut source = Source::of(sidecar, file.as_deref(), false).await?;
     let since_ms = since.map(|since| since.ms(now_ms()));
+    let peer = match peer {
+        Some(peer) => Some(source.peer(peer).await?),
+        None => None,
+    };
     let filter = Filter { kind, since_ms, capability, peer };
     let (mut after, mut is_first) = (0, true);
     loop {

@@ -18,7 +18,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::args::BenchArgs;
 use crate::failure::{Exit, Failure};
-use crate::{Sidecar, call, output};
+use crate::{Sidecar, call, names, output};
 use record::Record;
 
 /// Makes the calls and prints what was measured.
@@ -27,7 +27,11 @@ use record::Record;
 /// made alone; that the sidecar went away.
 pub(crate) async fn run(sidecar: &Sidecar, args: BenchArgs, json: bool) -> Result<(), Failure> {
     let request = request(&args)?;
-    let client = sidecar.connect().await?;
+    let client = sidecar.connect_for_people().await?;
+    let request = match &args.to {
+        Some(to) => request.to(names::find(&client, to).await?),
+        None => request,
+    };
     let mut interrupts = signal(SignalKind::interrupt())?;
     // What cannot be called at all is said at once.
     client.call(request.clone())?.outcome().await?;
@@ -61,11 +65,7 @@ fn request(args: &BenchArgs) -> Result<CallRequest, Failure> {
     }
     let target = call::target(&args.capability, args.version.as_ref())?;
     let request = CallRequest::new(target).params_json(&call::params(&args.params)?);
-    let request = request.timeout(args.timeout).ttl(args.ttl);
-    Ok(match &args.to {
-        Some(to) => request.to(crate::reach::did(to)?),
-        None => request,
-    })
+    Ok(request.timeout(args.timeout).ttl(args.ttl))
 }
 
 /// The calls, and what is known of them.

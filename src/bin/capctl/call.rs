@@ -16,7 +16,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::args::CallArgs;
 use crate::failure::{Exit, Failure};
-use crate::{Sidecar, again, diagnostic, duration, output, time};
+use crate::{Sidecar, again, diagnostic, duration, names, output, time};
 
 /// Makes the call and prints its result.
 ///
@@ -24,6 +24,10 @@ use crate::{Sidecar, again, diagnostic, duration, output, time};
 pub(crate) async fn run(sidecar: &Sidecar, args: CallArgs, json: bool) -> Result<(), Failure> {
     let request = request(&args)?;
     let client = sidecar.connect().await?;
+    let request = match &args.to {
+        Some(to) => request.to(names::find(&client, to).await?),
+        None => request,
+    };
     // From the moment the call may run, Ctrl-C cancels it.
     let mut interrupts = signal(SignalKind::interrupt())?;
     let handle = client.call(request)?;
@@ -32,6 +36,9 @@ pub(crate) async fn run(sidecar: &Sidecar, args: CallArgs, json: bool) -> Result
     view.sent(id);
     let (outcome, is_interrupted) = wait(&client, handle, &args, &mut interrupts, &mut view).await?;
     view.clear();
+    if outcome.is_err() {
+        names::learn(&client).await;
+    }
     let printed =
         outcome.map_err(|error| failure(error, id, &args)).and_then(|answer| print(id, &answer, json));
     match (printed, is_interrupted) {
@@ -62,9 +69,6 @@ fn request(args: &CallArgs) -> Result<CallRequest, Failure> {
     let mut request = CallRequest::new(target).params_json(&params(&args.params)?);
     if let Some(timeout) = args.timeout {
         request = request.timeout(timeout);
-    }
-    if let Some(to) = &args.to {
-        request = request.to(crate::reach::did(to)?);
     }
     if let Some(id) = args.id {
         request = request.id(id);

@@ -9,11 +9,11 @@ use capd_proto::limits::QUERY_LIMIT_MAX;
 
 use crate::args::CallsArgs;
 use crate::failure::{Exit, Failure};
-use crate::{Sidecar, audit, output, time};
+use crate::{Sidecar, audit, names, output, time};
 
 /// Lists the calls of the sidecar, or shows those of one id.
 pub(crate) async fn run(sidecar: &Sidecar, args: CallsArgs, json: bool) -> Result<(), Failure> {
-    let client = sidecar.connect().await?;
+    let client = sidecar.connect_for_people().await?;
     if let Some(id) = args.id {
         let found = client.calls_of(id).await?;
         if found.calls.is_empty() {
@@ -45,7 +45,7 @@ pub(crate) async fn run(sidecar: &Sidecar, args: CallsArgs, json: bool) -> Resul
                 output::print_json(&call_json(call))?;
             }
         } else if !page.calls.is_empty() {
-            output::print(&table(&page.calls, is_first))?;
+            output::print(&table(&page.calls, client.did().as_str(), is_first))?;
             is_first = false;
         }
         left = left.saturating_sub(page.calls.len() as u64);
@@ -63,7 +63,7 @@ pub(crate) async fn run(sidecar: &Sidecar, args: CallsArgs, json: bool) -> Resul
     }
 }
 
-fn table(calls: &[ListedCall<'_>], has_heading: bool) -> String {
+fn table(calls: &[ListedCall<'_>], own: &str, has_heading: bool) -> String {
     let rows: Vec<_> = calls
         .iter()
         .map(|call| {
@@ -75,7 +75,7 @@ fn table(calls: &[ListedCall<'_>], has_heading: bool) -> String {
                 end_ms.map(time::utc).unwrap_or_default(),
                 outcome(call),
                 call.capability.as_deref().unwrap_or_default().to_owned(),
-                with(call).to_owned(),
+                if with(call) == own { "local".to_owned() } else { with(call).to_owned() },
             ]
         })
         .collect();
@@ -137,7 +137,7 @@ fn text(call: &ListedCall<'_>) -> String {
         ("in the journal", Some(if call.journaled { "yes" } else { "no" }.to_owned())),
     ] {
         if let Some(value) = value {
-            let _ = writeln!(text, "  {name:<16}{}", output::one_line(&value));
+            let _ = writeln!(text, "  {name:<16}{}", output::one_line(&names::shown(&value)));
         }
     }
     text
@@ -198,9 +198,9 @@ mod tests {
     #[test]
     fn calls_stand_in_a_table_whose_heading_comes_once() {
         let calls = [relayed(), running(), finished()];
-        insta::assert_snapshot!(table(&calls, true));
-        let all = table(&calls, true);
-        assert_eq!(table(&calls, false), all.split_once('\n').unwrap().1);
+        insta::assert_snapshot!(table(&calls, "did:key:own", true));
+        let all = table(&calls, "did:key:own", true);
+        assert_eq!(table(&calls, "did:key:own", false), all.split_once('\n').unwrap().1);
     }
 
     #[test]

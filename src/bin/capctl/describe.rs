@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 
 use crate::args::DescribeArgs;
 use crate::failure::Failure;
-use crate::{Sidecar, list, output};
+use crate::{Sidecar, list, names, output};
 
 /// Describes the capability as each of its providers declares it.
 pub(crate) async fn run(sidecar: &Sidecar, args: DescribeArgs, json: bool) -> Result<(), Failure> {
-    let client = sidecar.connect().await?;
+    let client = sidecar.connect_for_people().await?;
     let descriptions = client.describe(&args.id).await?;
     if json {
         let documents: Vec<_> = descriptions.iter().map(Description::json).collect();
@@ -35,7 +35,7 @@ fn text(description: &Description) -> String {
 /// What the descriptor says besides id and schemas, in the order that matters to a caller.
 fn facts(offer: &Offer) -> Vec<(&'static str, String)> {
     let descriptor = descriptor_json(offer);
-    let mut facts = vec![("provider", list::provider(offer))];
+    let mut facts = vec![("provider", names::shown(&list::provider(offer)).into_owned())];
     if let (true, Some(did)) = (offer.is_local, &offer.provider) {
         facts[0].1 = format!("local, {did}");
     }

@@ -77,7 +77,7 @@ fn beside(sidecar: Sidecar, args: &DoctorArgs, config: &Config) -> Sidecar {
 }
 
 async fn linked(sidecar: &Sidecar, report: &mut Report) -> Option<Client> {
-    match sidecar.connect().await {
+    match sidecar.connect_for_people().await {
         Ok(client) => {
             report.add(Check::ok("sidecar", client.did().to_string(), "runs"));
             Some(client)

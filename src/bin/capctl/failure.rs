@@ -9,6 +9,7 @@ use capd_proto::envelope::MessageId;
 use serde_json::{Value, json};
 
 use crate::diagnostic;
+use crate::names;
 use crate::output::{escaped, one_line, printable};
 
 /// How the process ends. **Shape:** the exit codes of docs/capctl.md.
@@ -111,7 +112,7 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut text = self.message.clone();
+        let mut text = names::shown(&self.message).into_owned();
         if let Some(wire) = &self.wire {
             let violations = wire.violations();
             for violation in &violations {

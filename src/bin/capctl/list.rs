@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::args::{LsArgs, OrderArg, QueryArgs};
 use crate::failure::Failure;
-use crate::{Sidecar, output};
+use crate::{Sidecar, names, output};
 
 /// Lists the versions of one name, or the names of one namespace.
 pub(crate) async fn query(sidecar: &Sidecar, args: QueryArgs, json: bool) -> Result<(), Failure> {
@@ -20,8 +20,10 @@ pub(crate) async fn query(sidecar: &Sidecar, args: QueryArgs, json: bool) -> Res
         OrderArg::NewestFirst => Order::NewestFirst,
         OrderArg::OldestFirst => Order::OldestFirst,
     };
-    query.to = args.to.as_deref().map(crate::reach::did).transpose()?;
-    let client = sidecar.connect().await?;
+    let client = sidecar.connect_for_people().await?;
+    if let Some(to) = &args.to {
+        query.to = Some(names::find(&client, to).await?);
+    }
     // A limit or a cursor asks for one page; otherwise the list is whole.
     let (offers, next_cursor) = if query.limit.is_some() || query.cursor.is_some() {
         let page = client.query(&query).await?;
@@ -54,7 +56,7 @@ pub(crate) async fn ls(sidecar: &Sidecar, args: LsArgs, json: bool) -> Result<()
         Some(text) if text.ends_with('*') => (pattern(text)?, ""),
         part => (CapabilityPattern::Any, part.unwrap_or_default()),
     };
-    let client = sidecar.connect().await?;
+    let client = sidecar.connect_for_people().await?;
     let mut offers = match client.query_all(&Query::new(filter)).await {
         Ok(offers) => offers,
         // PROTOCOL 7.1: nothing to list is 4002, never an empty CAP_DECLARE.

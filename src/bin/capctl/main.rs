@@ -24,6 +24,7 @@ mod input;
 mod list;
 mod metrics;
 mod moment;
+mod names;
 mod operate;
 mod output;
 mod peers;
@@ -65,7 +66,10 @@ fn main() -> ExitCode {
 }
 
 fn run(args: Args) -> Result<(), Failure> {
-    let Args { sidecar, json, command } = args;
+    let Args { sidecar, json, wide, command } = args;
+    if json || wide {
+        names::hide();
+    }
     let sidecar = Sidecar(sidecar);
     match command {
         Command::Call(call) => wait_for(call::run(&sidecar, call, json)),
@@ -107,6 +111,13 @@ impl Sidecar {
         let any_owner = self.0.any_owner;
         let options = Options { agent_name: "capctl".to_owned(), any_owner, ..Options::default() };
         Client::connect(choice.endpoint()?, options).await.map_err(Failure::from)
+    }
+
+    /// The same for a verb that shows peers to people.
+    async fn connect_for_people(&self) -> Result<Client, Failure> {
+        let client = self.connect().await?;
+        names::learn(&client).await;
+        Ok(client)
     }
 }
 

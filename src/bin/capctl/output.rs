@@ -10,6 +10,7 @@ use capd::text;
 use serde_json::Value;
 
 use crate::failure::Failure;
+use crate::names;
 
 /// Writes one line, or several, to stdout.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
@@ -53,7 +54,7 @@ pub(crate) fn overwrite(text: &str) {
 pub(crate) fn table(heading: &[&str], rows: &[Vec<String>]) -> String {
     let mut widths: Vec<usize> = heading.iter().map(|cell| cell.chars().count()).collect();
     let rows: Vec<Vec<String>> =
-        rows.iter().map(|row| row.iter().map(|cell| one_line(cell)).collect()).collect();
+        rows.iter().map(|row| row.iter().map(|cell| one_line(&names::shown(cell))).collect()).collect();
     for row in &rows {
         for (width, cell) in widths.iter_mut().zip(row) {
             *width = cell.chars().count().max(*width);

@@ -12,7 +12,8 @@ use crate::{Sidecar, output};
 
 /// Lists the peers of the sidecar.
 pub(crate) async fn ls(sidecar: &Sidecar, json: bool) -> Result<(), Failure> {
-    let peers = sidecar.connect().await?.peers().await?;
+    let client = sidecar.connect_for_people().await?;
+    let peers = client.peers().await?;
     if json {
         return peers.iter().try_for_each(|peer| output::print_json(&peer_json(peer)));
     }

@@ -1,12 +1,11 @@
 //! Implements `cancel`, `ping` and `id`: one small request in, its answer on stdout out.
 
 use capd::client::CancelState;
-use capd_proto::identity::Did;
 use serde_json::json;
 
 use crate::args::{CancelArgs, PingArgs};
 use crate::failure::{Exit, Failure};
-use crate::{Sidecar, output};
+use crate::{Sidecar, names, output};
 
 /// Prints the DID of the sidecar's agent.
 pub(crate) async fn id(sidecar: &Sidecar, json: bool) -> Result<(), Failure> {
@@ -34,22 +33,19 @@ pub(crate) async fn cancel(sidecar: &Sidecar, args: CancelArgs, json: bool) -> R
 
 /// Measures round trips one after the other.
 pub(crate) async fn ping(sidecar: &Sidecar, args: PingArgs, json: bool) -> Result<(), Failure> {
-    let to = args.did.as_deref().map(did).transpose()?;
-    let client = sidecar.connect().await?;
-    let to = to.unwrap_or_else(|| client.did().clone());
+    let client = sidecar.connect_for_people().await?;
+    let to = match &args.peer {
+        Some(peer) => names::find(&client, peer).await?,
+        None => client.did().clone(),
+    };
     for number in 1..=args.count {
         let round_trip = crate::peers::ping(&client, &to, args.timeout).await?;
         let ms = round_trip.as_secs_f64() * 1_000.0;
         if json {
             output::print_json(&json!({"to": to.as_str(), "number": number, "round_trip_ms": ms}))?;
         } else {
-            output::print(&format!("{to}: {ms:.3} ms"))?;
+            output::print(&format!("{}: {ms:.3} ms", names::shown(to.as_str())))?;
         }
     }
     Ok(())
-}
-
-/// A DID from the command line.
-pub(crate) fn did(text: &str) -> Result<Did, Failure> {
-    text.parse().map_err(|error| Failure::usage(format!("{text:?}: {error}")))
 }

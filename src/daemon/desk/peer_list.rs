@@ -30,6 +30,11 @@ impl Desk {
         let mut dids = self.directory.peers.all();
         dids.extend(self.door.admission.named());
         dids.extend(refused.keys().cloned());
+        let config = self.ctx.config();
+        let name = |did: &Did| {
+            let peer = config.peers.iter().find(|peer| peer.did == did.as_str());
+            peer.and_then(|peer| peer.name.clone())
+        };
         let listed = dids.into_iter().map(|did| {
             let links = self.directory.peers.links(&did);
             let (state, reason) = match (links, self.directory.unlinked.cause(&did), refused.get(&did)) {
@@ -42,6 +47,7 @@ impl Desk {
             };
             ListedPeer {
                 did: Cow::Owned(did.as_str().to_owned()),
+                name: name(&did).map(Cow::Owned),
                 state,
                 links: links as u64,
                 reason: reason.map(Cow::Owned),

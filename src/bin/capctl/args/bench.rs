@@ -18,8 +18,8 @@ pub(crate) struct BenchArgs {
     /// The params of every call: JSON, @FILE, or - for stdin
     #[arg(long, value_name = "JSON|@FILE|-", default_value = "null", allow_hyphen_values = true)]
     pub(crate) params: String,
-    /// The agent to call [default: the sidecar chooses]
-    #[arg(long, value_name = "DID")]
+    /// The agent to call, by its name or DID [default: the sidecar chooses]
+    #[arg(long, value_name = "PEER")]
     pub(crate) to: Option<String>,
     /// Calls in flight; without --rate, always that many (a closed loop)
     #[arg(long, value_name = "COUNT", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000))]

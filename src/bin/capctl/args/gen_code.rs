@@ -10,8 +10,8 @@ pub(crate) struct GenArgs {
     /// The language of the code
     #[arg(long, value_enum, value_name = "LANGUAGE")]
     pub(crate) lang: LanguageArg,
-    /// The agent to call: its DID or the end of it, or the name in agent://NAME; without it, every agent that the
-    /// sidecar knows. A NAME whose agents/NAME/capabilities.yaml exists here is read from there, without a sidecar
+    /// The agent to call: its name, its DID or the end of it, or the NAME of agent://NAME; without it, every agent that
+    /// the sidecar knows. A NAME whose agents/NAME/capabilities.yaml exists here is read from there, without a sidecar
     #[arg(long, value_name = "NAME|DID")]
     pub(crate) peer: Option<String>,
     /// Read this capabilities.yaml instead of asking the sidecar

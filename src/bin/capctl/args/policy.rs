@@ -33,8 +33,8 @@ pub(crate) enum PolicyCommand {
         caller: String,
         /// The capability's name
         capability: CapabilityName,
-        /// The DID of the provider, for calls of the sidecar's own agent to a peer [default: its own agent]
-        #[arg(long, value_name = "DID")]
+        /// The provider, by its name or DID, for calls of the sidecar's own agent to a peer [default: its own agent]
+        #[arg(long, value_name = "PEER")]
         provider: Option<String>,
     },
     /// Let a peer call a capability: write `[[allow]]` into the configuration, and reload it

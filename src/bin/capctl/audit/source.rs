@@ -29,12 +29,20 @@ impl Source {
     ///
     /// **Errors:** as for a link to it, or the file cannot be used; one that is damaged is a broken chain.
     pub(super) async fn of(sidecar: &Sidecar, file: Option<&Path>, writes: bool) -> Result<Self, Failure> {
-        let Some(file) = file else { return sidecar.connect().await.map(Self::Sidecar) };
+        let Some(file) = file else { return sidecar.connect_for_people().await.map(Self::Sidecar) };
         let opened = if writes { AuditFile::write(file, None) } else { AuditFile::read(file) };
         opened.map(Self::File).map_err(|error| match error.kind() {
             StoreErrorKind::Corrupt => failure(error),
             _ => Failure::usage(error.to_string()),
         })
+    }
+
+    /// The DID of the peer that the command line means. A file has no names, and may have peers that are gone.
+    pub(super) async fn peer(&self, text: String) -> Result<String, Failure> {
+        match self {
+            Self::Sidecar(client) => Ok(crate::names::find(client, &text).await?.to_string()),
+            Self::File(_) => Ok(text),
+        }
     }
 
     /// The records behind `after` that fit the filter, or every entry.

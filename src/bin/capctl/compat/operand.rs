@@ -14,8 +14,8 @@ use capd::schema::compat::{Contract, Terms};
 use capd_proto::capability::{CapabilityId, CapabilityName};
 
 use super::descriptor;
-use crate::Sidecar;
 use crate::failure::Failure;
+use crate::{Sidecar, names};
 
 /// One declaration of a capability.
 #[derive(Debug)]
@@ -96,7 +96,7 @@ impl<'a> Operands<'a> {
     async fn client(&mut self) -> Result<&Client, Failure> {
         match &mut self.client {
             Some(client) => Ok(client),
-            none => Ok(none.insert(self.sidecar.connect().await?)),
+            none => Ok(none.insert(self.sidecar.connect_for_people().await?)),
         }
     }
 
@@ -105,7 +105,8 @@ impl<'a> Operands<'a> {
         let own = client.did().as_str().to_owned();
         let mut descriptions = client.describe(id).await?;
         if let Some(peer) = peer {
-            descriptions.retain(|description| is_from(description, peer, &own));
+            let did = names::resolved(client, peer).await;
+            descriptions.retain(|description| is_from(description, &did, &own));
         }
         let Some(first) = descriptions.first() else {
             return Err(Failure::usage(format!("{} does not declare {id}", peer.unwrap_or("nobody")))
@@ -140,7 +141,8 @@ fn of_description(description: &Description) -> Held {
         }
         SchemaSide::Unavailable { hash, reason } => Terms::Unknown { reason: format!("{hash}: {reason}") },
     });
-    let source = if offer.is_local { "local".to_owned() } else { offer.provider.clone().unwrap_or_default() };
+    let provider = offer.provider.as_deref().unwrap_or_default();
+    let source = if offer.is_local { "local".to_owned() } else { names::shown(provider).into_owned() };
     Held { id: offer.id().clone(), source, contract: Contract { input, output } }
 }
 

@@ -10,10 +10,10 @@ use capd::declaration::Declaration;
 use capd_proto::capability::{CapabilityId, CapabilityName, CapabilityPattern};
 use capd_proto::code::Code;
 
-use crate::Sidecar;
 use crate::args::GenArgs;
 use crate::compat::{is_from, is_selected};
 use crate::failure::Failure;
+use crate::{Sidecar, names};
 
 /// The agents to generate code for, each with the capabilities that were asked for.
 ///
@@ -65,10 +65,16 @@ async fn described(client: &Client, args: &GenArgs) -> Result<Vec<Agent>, Failur
     let ids: BTreeSet<CapabilityId> =
         offers.iter().map(|offer| offer.id().clone()).filter(is_meant).collect();
     let mut by_provider: BTreeMap<String, Vec<Description>> = BTreeMap::new();
+    let peer = match &args.peer {
+        Some(peer) => Some((peer.as_str(), names::resolved(client, peer).await)),
+        None => None,
+    };
     for id in &ids {
         for description in client.describe(id).await? {
             let provider = description.offer.provider.clone().unwrap_or_else(|| own.clone());
-            if args.peer.as_deref().is_none_or(|peer| is_peer(&description, peer, &own)) {
+            if peer.as_ref().is_none_or(|(peer, did)| {
+                is_from(&description, did, &own) || is_peer(&description, peer, &own)
+            }) {
                 by_provider.entry(provider).or_default().push(description);
             }
         }

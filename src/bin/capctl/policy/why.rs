@@ -4,7 +4,7 @@ use capd_proto::capability::CapabilityName;
 use serde_json::json;
 
 use crate::failure::Failure;
-use crate::{Sidecar, output, reach};
+use crate::{Sidecar, names, output};
 
 /// Shows what a caller may do with a capability, and which rules say so.
 pub(super) async fn why(
@@ -14,9 +14,12 @@ pub(super) async fn why(
     provider: Option<&str>,
     json: bool,
 ) -> Result<(), Failure> {
-    let caller = reach::did(caller)?;
-    let provider = provider.map(reach::did).transpose()?;
-    let client = sidecar.connect().await?;
+    let client = sidecar.connect_for_people().await?;
+    let caller = names::find(&client, caller).await?;
+    let provider = match provider {
+        Some(provider) => Some(names::find(&client, provider).await?),
+        None => None,
+    };
     let why = client.policy_why(&caller, capability, provider.as_ref()).await?;
     if json {
         return why.decisions.iter().try_for_each(|decision| {
