@@ -20,7 +20,9 @@ use shown::{Gaps, Values};
 use crate::support::PATIENCE;
 
 /// Programs that examples use and that a machine may lack.
-const PROGRAMS: [&str; 2] = ["curl", "python3"];
+const PROGRAMS: [&str; 3] = ["curl", "python3", PYTHON];
+/// What confined commands can run: a Python of the system, and none in somebody's home.
+const PYTHON: &str = "/usr/bin/python3";
 
 /// Runs one page in a fresh home. Fails with all its examples that went wrong, not only with the first.
 fn run(name: &str) {
@@ -31,6 +33,7 @@ fn run(name: &str) {
         let note = format!("{name}: NOT RUN, because there is no {missing}\n");
         return std::io::stderr().write_all(note.as_bytes()).unwrap();
     }
+    let begun = Instant::now();
     let mut session = Session::start();
     let mut values = Values::default();
     let mut failures = Vec::new();
@@ -50,8 +53,12 @@ fn run(name: &str) {
     }
     failures.extend(session.end().err());
     // Past the harness's capture, so that a passing run says it as well.
-    let summary =
-        format!("{name}: {} commands ran, {} are text and did not\n", page.examples.len(), page.left_out);
+    let summary = format!(
+        "{name}: {} commands ran in {:.1} s, {} are text and did not\n",
+        page.examples.len(),
+        begun.elapsed().as_secs_f64(),
+        page.left_out
+    );
     std::io::stderr().write_all(summary.as_bytes()).unwrap();
     assert!(failures.is_empty(), "{} of {name} failed\n\n{}\n", failures.len(), failures.join("\n\n"));
 }
@@ -76,6 +83,23 @@ fn play(example: &Example, session: &mut Session, values: &mut Values) -> Result
         }
         (false, _) => values.compare(&example.printed(), &printed, Gaps::Marked),
     }
+}
+
+/// The promise of the tutorial: from nothing to a call of one's own, between two sidecars that never met.
+#[test]
+fn a_newcomer_s_first_call_takes_eight_commands_and_no_did() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/getting-started.md");
+    let text = std::fs::read_to_string(path).unwrap();
+    let from = text.split("\n## Make your first call\n").nth(1).unwrap();
+    let examples = Page::parse("docs/getting-started.md", from).examples;
+    let call = examples.iter().position(|example| example.command.contains(" call ")).unwrap();
+    let commands: Vec<_> = examples[..=call].iter().map(|example| example.command.as_str()).collect();
+    assert!(commands.len() <= 8, "{commands:?}");
+    assert!(
+        commands.iter().all(|command| !command.contains("did:") && command.lines().count() == 1),
+        "{commands:?}"
+    );
+    assert!(examples[call].shown.contains("words"), "the call shows its result");
 }
 
 /// One test for each page, and one that no page is forgotten.

@@ -31,9 +31,11 @@ impl Example {
         self.shown.replace("[y/N] y\n", "[y/N] ")
     }
 
-    /// Whether the command needs a program, by its name in it.
+    /// Whether the command needs a program, by its name or path in it.
     pub(super) fn names(&self, program: &str) -> bool {
-        self.command.split(|char: char| !char.is_alphanumeric()).any(|word| word == program)
+        let is_path = program.starts_with('/');
+        is_path && self.command.contains(program)
+            || self.command.split(|char: char| !char.is_alphanumeric()).any(|word| word == program)
     }
 
     /// Whether the command goes on until it is ended, so that a reader gives it a terminal of its own.
@@ -63,7 +65,7 @@ impl Page {
         Self::parse(name, &text)
     }
 
-    fn parse(name: &str, text: &str) -> Self {
+    pub(super) fn parse(name: &str, text: &str) -> Self {
         let mut page = Self { examples: Vec::new(), left_out: 0 };
         let mut lines = text.lines().enumerate();
         while let Some((at, line)) = lines.next() {
@@ -74,7 +76,7 @@ impl Page {
             match info {
                 "" | "console" => page.examples.extend(examples(&block, at + 2)),
                 "text" => page.left_out += commands,
-                "python" | "toml" if commands == 0 => page.examples.extend(saved(&block, at + 2)),
+                "python" | "toml" | "yaml" if commands == 0 => page.examples.extend(saved(&block, at + 2)),
                 // A shell script, to be read or pasted as a whole.
                 "sh" => page.left_out += block.len(),
                 _ => assert_eq!(
@@ -89,13 +91,17 @@ impl Page {
     }
 }
 
-/// What a reader does with a file that says its name in its first line, such as `# shout.py`: saves it.
+/// What a reader does with a file that says its name in its first line, such as `# shout.py` or `# provider/count.py`: saves it.
 fn saved(block: &[&str], line: usize) -> Option<Example> {
     let name = block.first()?.strip_prefix("# ")?;
-    if !name.ends_with(".py") && !name.ends_with(".toml") || name.contains([' ', '/']) {
+    let is_file = [".py", ".toml", ".yaml"].iter().any(|end| name.ends_with(end));
+    if !is_file || name.contains(' ') || name.starts_with('/') || name.contains("..") {
         return None;
     }
-    let command = format!("cat > {name} <<'END OF FILE'\n{}\nEND OF FILE", block.join("\n"));
+    // An editor makes the folder of a file that it saves.
+    let folder =
+        name.rsplit_once('/').map(|(folder, _)| format!("mkdir -p -m 700 {folder}\n")).unwrap_or_default();
+    let command = format!("{folder}cat > {name} <<'END OF FILE'\n{}\nEND OF FILE", block.join("\n"));
     Some(Example { line, command, shown: String::new(), interrupted: false })
 }
 

@@ -219,6 +219,7 @@ fn shell(home: &Path, tmp: &Path) -> Command {
 /// Whether the shell finds a program.
 pub(super) fn has_program(name: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
+    // Joined to a folder, an absolute path stays as it is.
     std::env::split_paths(&path).any(|dir| dir.join(name).is_file())
 }
 
