@@ -74,7 +74,8 @@ pub struct Limit {
 impl Calls {
     /// Calls that ended, per second.
     pub fn rate(&self) -> f64 {
-        self.rates.values().sum()
+        // The sum of no numbers is -0.
+        self.rates.values().sum::<f64>() + 0.0
     }
 
     fn json(&self) -> Value {

@@ -29,6 +29,7 @@ fn the_page_names_every_exit_code_and_flag_of_the_help() {
     let others = [
         "call",
         "calls",
+        "top",
         "metrics",
         "query",
         "ls",

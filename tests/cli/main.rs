@@ -19,4 +19,5 @@ mod pair;
 mod policy;
 mod reload;
 mod subtype;
+mod watch;
 mod with_sidecar;

@@ -289,7 +289,7 @@ fn ctrl_c_cancels_the_call_and_exits_with_130() {
 }
 
 /// An agent that serves `org.example.loose:1.0.0`, whose every answer the test chooses.
-fn loose(sidecar: &Sidecar) -> BytePeer {
+pub(crate) fn loose(sidecar: &Sidecar) -> BytePeer {
     let mut agent = BytePeer::open(&sidecar.socket);
     let descriptor = map([("id", "org.example.loose:1.0.0".into())]);
     agent.send(0x21, map([("capabilities", Value::Array(vec![descriptor]))]));

@@ -1,6 +1,7 @@
 //! Parses the command line into its typed form.
 
 mod bench;
+mod calls;
 mod compat;
 mod fleet;
 mod gen_code;
@@ -12,7 +13,6 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use capd::client::{CallSide, WantedState};
 use capd::store::audit::Kind;
 use capd_proto::capability::{CapabilityId, Range};
 use capd_proto::envelope::MessageId;
@@ -23,6 +23,7 @@ use crate::duration;
 use crate::moment::{self, Moment};
 
 pub(crate) use bench::BenchArgs;
+pub(crate) use calls::{CallsArgs, TopArgs};
 pub(crate) use compat::{CheckArgs, CheckMode, DiffArgs, MatrixArgs};
 pub(crate) use fleet::{AdmitArgs, AuthorityArgs, FleetCommand, RevokeArgs};
 pub(crate) use gen_code::GenArgs;
@@ -72,6 +73,8 @@ pub(crate) enum Command {
     Call(CallArgs),
     /// Show which calls the sidecar runs, relays and remembers
     Calls(CallsArgs),
+    /// Show what the sidecar does, anew each second: calls per second, latency, limits, peers
+    Top(TopArgs),
     /// Print the sidecar's counters and the use of its limits, in the text format of Prometheus
     Metrics,
     /// Show what the sidecar refused, dropped or lost, and verify the audit log
@@ -172,28 +175,6 @@ fn thread(text: &str) -> Result<bytes::Bytes, String> {
 }
 
 const THREAD_BYTES_MAX: usize = 64;
-
-#[derive(Debug, ArgGroup)]
-pub(crate) struct CallsArgs {
-    /// Only the call with this id, 32 hexadecimal digits, with all details
-    #[arg(conflicts_with_all = ["role", "state", "capability", "since", "limit"])]
-    pub(crate) id: Option<MessageId>,
-    /// Only calls that this agent made, or that it serves: made or served
-    #[arg(long)]
-    pub(crate) role: Option<CallSide>,
-    /// Only calls in this state: running, waiting, sent, accepted, executing or finished
-    #[arg(long)]
-    pub(crate) state: Option<WantedState>,
-    /// Only calls of this capability: its name, or its id
-    #[arg(long, value_name = "NAME|ID")]
-    pub(crate) capability: Option<String>,
-    /// Only calls that were made since: so long ago (30s, 2m, 24h), or a time (2026-11-21T12:00:00Z)
-    #[arg(long, value_parser = moment::parse)]
-    pub(crate) since: Option<Moment>,
-    /// At most so many calls
-    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
-    pub(crate) limit: Option<u64>,
-}
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum AuditCommand {

@@ -3,13 +3,14 @@
 use std::fmt::Write as _;
 
 use capd::client::{
-    CallFilter, CallState, ClientError, JournalCounters, ListedCall, ResultStatus, Role, call_json,
+    CallFilter, CallState, Client, ClientError, JournalCounters, ListedCall, ResultStatus, Role, call_json,
 };
+use capd_proto::identity::Did;
 use capd_proto::limits::QUERY_LIMIT_MAX;
 
 use crate::args::CallsArgs;
 use crate::failure::{Exit, Failure};
-use crate::{Sidecar, audit, names, output, time};
+use crate::{Sidecar, audit, names, output, time, watch};
 
 /// Lists the calls of the sidecar, or shows those of one id.
 pub(crate) async fn run(sidecar: &Sidecar, args: CallsArgs, json: bool) -> Result<(), Failure> {
@@ -33,13 +34,34 @@ pub(crate) async fn run(sidecar: &Sidecar, args: CallsArgs, json: bool) -> Resul
         capability: args.capability,
         since_ms: args.since.map(|since| since.ms(now_ms)),
     };
-    // There may be a million: each page is printed as it comes.
-    let (mut cursor, mut is_first, mut left) = (None, true, args.limit.unwrap_or(u64::MAX));
+    let peer = match &args.peer {
+        Some(peer) => Some(names::find(&client, peer).await?),
+        None => None,
+    };
+    if args.watch {
+        return watch::run(&client, filter, peer, args.limit, json).await;
+    }
+    list(&client, &filter, peer.as_ref(), args.limit.unwrap_or(u64::MAX), json).await
+}
+
+/// Prints the calls that match. There may be a million, so each page is printed as it comes.
+async fn list(
+    client: &Client,
+    filter: &CallFilter,
+    peer: Option<&Did>,
+    mut left: u64,
+    json: bool,
+) -> Result<(), Failure> {
+    let (mut cursor, mut is_first) = (None, true);
     loop {
-        let page = client.calls_where(&filter, cursor.as_ref(), Some(left.min(QUERY_LIMIT_MAX))).await?;
+        // The sidecar does not know this filter, so how many of a page pass it is not known either.
+        let limit = if peer.is_some() { QUERY_LIMIT_MAX } else { left.min(QUERY_LIMIT_MAX) };
+        let mut page = client.calls_where(filter, cursor.as_ref(), Some(limit)).await?;
         if page.next_cursor.is_some() && page.next_cursor == cursor {
             return Err(ClientError::Answer("a page whose cursor does not advance".to_owned()).into());
         }
+        page.calls.retain(|call| is_with(call, peer));
+        page.calls.truncate(usize::try_from(left).unwrap_or(usize::MAX));
         if json {
             for call in &page.calls {
                 output::print_json(&call_json(call))?;
@@ -64,26 +86,31 @@ pub(crate) async fn run(sidecar: &Sidecar, args: CallsArgs, json: bool) -> Resul
 }
 
 fn table(calls: &[ListedCall<'_>], own: &str, has_heading: bool) -> String {
-    let rows: Vec<_> = calls
-        .iter()
-        .map(|call| {
-            let end_ms = call.finished_at_ms.or(call.deadline_at_ms);
-            vec![
-                call.id.to_string(),
-                call.state.as_str().to_owned(),
-                time::utc(call.id.ts_ms()),
-                end_ms.map(time::utc).unwrap_or_default(),
-                outcome(call),
-                call.capability.as_deref().unwrap_or_default().to_owned(),
-                if with(call) == own { "local".to_owned() } else { with(call).to_owned() },
-            ]
-        })
-        .collect();
-    let table = output::table(&["ID", "STATE", "MADE", "ENDS", "RESULT", "CAPABILITY", "WITH"], &rows);
+    let rows: Vec<_> = calls.iter().map(|call| row(call, own).to_vec()).collect();
+    let table = output::table(&HEADING, &rows);
     match (has_heading, table.split_once('\n')) {
         (false, Some((_, rows))) => rows.to_owned(),
         (true, _) | (false, None) => table,
     }
+}
+
+/// A call as it stands under [`HEADING`].
+pub(crate) fn row(call: &ListedCall<'_>, own: &str) -> [String; 7] {
+    let end_ms = call.finished_at_ms.or(call.deadline_at_ms);
+    [
+        call.id.to_string(),
+        call.state.as_str().to_owned(),
+        time::utc(call.id.ts_ms()),
+        end_ms.map(time::utc).unwrap_or_default(),
+        outcome(call),
+        call.capability.as_deref().unwrap_or_default().to_owned(),
+        if with(call) == own { "local".to_owned() } else { with(call).to_owned() },
+    ]
+}
+
+/// Whether a call is with this peer. Without a peer, each is.
+pub(crate) fn is_with(call: &ListedCall<'_>, peer: Option<&Did>) -> bool {
+    peer.is_none_or(|peer| with(call) == peer.as_str())
 }
 
 /// The other agent: who made a call that runs here, who was given one that is relayed.
@@ -147,6 +174,9 @@ fn of_journal(journal: JournalCounters) -> String {
     let JournalCounters { changes, commits, failures } = journal;
     format!("journal: {changes} changes in {commits} commits, {failures} failed")
 }
+
+/// The columns of calls.
+pub(crate) const HEADING: [&str; 7] = ["ID", "STATE", "MADE", "ENDS", "RESULT", "CAPABILITY", "WITH"];
 
 #[cfg(test)]
 mod tests {

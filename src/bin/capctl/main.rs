@@ -33,6 +33,8 @@ mod reach;
 mod serve;
 mod subtype;
 mod time;
+mod top;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -74,6 +76,7 @@ fn run(args: Args) -> Result<(), Failure> {
     match command {
         Command::Call(call) => wait_for(call::run(&sidecar, call, json)),
         Command::Metrics => wait_for(metrics::run(&sidecar, json)),
+        Command::Top(top) => wait_for(top::run(&sidecar, top, json)),
         Command::Calls(calls) => wait_for(calls::run(&sidecar, calls, json)),
         Command::Bench(bench) => wait_for(bench::run(&sidecar, bench, json)),
         Command::Audit(command) => wait_for(audit::run(&sidecar, command, json)),

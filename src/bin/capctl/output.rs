@@ -50,6 +50,11 @@ pub(crate) fn overwrite(text: &str) {
     let _ = io::stderr().write_all(format!("\r\u{1b}[K{}", text::line(text)).as_bytes());
 }
 
+/// Clears the terminal that stdout is.
+pub(crate) fn clear() -> Result<(), Failure> {
+    Ok(io::stdout().write_all(b"\x1b[H\x1b[2J")?)
+}
+
 /// Rows under a heading, each column as wide as its widest cell; the last one is not padded.
 pub(crate) fn table(heading: &[&str], rows: &[Vec<String>]) -> String {
     let mut widths: Vec<usize> = heading.iter().map(|cell| cell.chars().count()).collect();
