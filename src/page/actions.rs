@@ -1,12 +1,15 @@
-//! Does what changes anything: a call, a cancel, a reload, other levels of the log. The sidecar audits each of them.
+//! Does what is asked by a button: a call, a cancel, a reload, other levels of the log, a ping. The sidecar audits all that
+//! change anything.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderValue, Method, header};
 use axum::response::Response;
 use capd_proto::envelope::MessageId;
+use capd_proto::identity::Did;
 use http_body_util::{BodyExt as _, Limited};
 use serde_json::{Value, json};
 
@@ -71,6 +74,14 @@ pub(super) async fn reload(State(shown): State<Arc<Shown>>) -> Result<Json, Faul
     Ok(Json(configuration::difference(&reloaded)))
 }
 
+/// Measures the round trip to a peer's sidecar. **Shape:** `{"to"}` in, `{"ms"}` out.
+pub(super) async fn ping(State(shown): State<Arc<Shown>>, body: Body) -> Result<Json, Fault> {
+    let asked = document(body).await?;
+    let to: Did = asked["to"].as_str().unwrap_or_default().parse().map_err(Fault::bad)?;
+    let took = shown.sidecar.connect().await?.ping(&to, PING_TIMEOUT).await?;
+    Ok(Json(json!({"ms": took.as_secs_f64() * 1_000.0})))
+}
+
 /// Changes what is logged until the next reload. **Shape:** `{"levels"}`.
 pub(super) async fn log(State(shown): State<Arc<Shown>>, body: Body) -> Result<Json, Fault> {
     let asked = document(body).await?;
@@ -89,5 +100,7 @@ async fn answered(answer: axum::http::Response<hyper::body::Incoming>) -> Result
     if head.status.is_success() { Ok(Json(told)) } else { Err(said(head.status, &told)) }
 }
 
+/// Time for a round trip to a peer.
+const PING_TIMEOUT: Duration = Duration::from_secs(5);
 /// Largest refusal that is read. **Units:** bytes.
 const PROBLEM_BYTES_MAX: usize = 1024 * 1024;

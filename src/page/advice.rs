@@ -128,7 +128,7 @@ fn of_peers(peers: &[ListedPeer<'_>], found: &mut Vec<Advice>) {
                 (Severity::Odd, "cannot be reached", "Check its address in [[peers]], and that it runs.")
             }
             PeerState::Waiting => {
-                (Severity::Odd, "has not connected", "It is its own to connect: check that it runs.")
+                (Severity::Odd, "has not connected", "This peer must connect by itself. Check that it runs.")
             }
         };
         let reason = peer.reason.as_deref().map(|reason| format!(": {reason}")).unwrap_or_default();

@@ -82,6 +82,7 @@ fn router(shown: Arc<Shown>) -> Router {
         .route("/act/cancel", post(actions::cancel))
         .route("/act/reload", post(actions::reload))
         .route("/act/log", post(actions::log))
+        .route("/act/ping", post(actions::ping))
         .fallback(nothing)
         .with_state(shown)
 }

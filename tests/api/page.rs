@@ -77,7 +77,7 @@ impl Drop for Page {
     }
 }
 
-const ACTIONS: [&str; 4] = ["/act/call", "/act/cancel", "/act/reload", "/act/log"];
+const ACTIONS: [&str; 5] = ["/act/call", "/act/cancel", "/act/reload", "/act/log", "/act/ping"];
 const CALL: &str = r#"{"capability": "org.example.echo", "params": 7}"#;
 
 #[test]

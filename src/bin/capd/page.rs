@@ -56,7 +56,7 @@ async fn serve(options: Options, stop_with_stdin: bool) -> Result<(), Failure> {
     let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::runtime)?;
     let page = Page::open(options).await.map_err(Failure::runtime)?;
     let mut stdout = std::io::stdout();
-    let told = "Whoever has this URL can act as the agent: share it with nobody. Ctrl-C closes the page.";
+    let told = "Anybody who has this URL can act as the agent, so do not share it. Ctrl-C closes the page.";
     writeln!(stdout, "{}\n\n{told}", page.url()).and_then(|()| stdout.flush()).map_err(Failure::runtime)?;
     tokio::select! {
         () = page.serve() => {}

@@ -214,6 +214,8 @@ async function views(tab) {
   await tab.getByText("connected", { exact: true }).waitFor();
   assert.match(await tab.locator("main").innerText(), /unreachable|waiting/);
   await tab.locator("summary", { hasText: other }).waitFor();
+  await tab.getByRole("button", { name: `Measure the round trip to ${other}` }).click();
+  await tab.locator("[role=status]", { hasText: /^\d+(\.\d+)? ms/ }).waitFor();
 
   await show(tab, "policy");
   const policy = await tab.locator("main").innerText();

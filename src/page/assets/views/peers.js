@@ -1,6 +1,6 @@
 // The view Peers: every peer, whether calls reach it, why not, and what it serves.
-import { h, put, table } from "../dom.js";
-import { get, on } from "../link.js";
+import { button, h, put, table } from "../dom.js";
+import { act, get, on } from "../link.js";
 import { ms, number, pill } from "../text.js";
 
 const KINDS = { connected: "good", silent: "bad", refused: "bad", unreachable: "bad", waiting: "odd" };
@@ -15,10 +15,10 @@ export function peers(place) {
     const text = JSON.stringify(found);
     if (text === before) return;
     before = text;
-    put(listed, found.length === 0 ? h("p", "There are no peers: this sidecar serves its own agent alone. Add [[peers]] to capd.toml, or run ", h("code", "capd pair"), " where it is there.")
+    put(listed, found.length === 0 ? h("p", "There are no peers: this sidecar serves its own agent alone. Add [[peers]] to capd.toml, or run ", h("code", "capd pair"), ".")
       : table("Peers", ["Peer", "State", "Links", "Round trip", "Reason"], found.map((peer) => [
         [peer.name && `${peer.name} `, h("span.mono.wrap", peer.did)], pill(peer.state, KINDS[peer.state]), number(peer.links),
-        peer.rtt_us === undefined ? "–" : ms(peer.rtt_us / 1000), peer.reason ?? ""])));
+        peer.links > 0 ? roundTrip(peer.did) : "–", peer.reason ?? ""])));
   };
   get("/data/overview").then(({ now }) => show(now?.peers ?? []), () => {});
   get("/data/capabilities", { limit: 1000 }).then(({ capabilities }) => {
@@ -32,4 +32,12 @@ export function peers(place) {
         h("ul", ids.map((id) => h("li", h("a.mono", { href: `#/capabilities/${encodeURIComponent(id)}` }, id)))))));
   }, (error) => put(served, h("p.pill.bad", error.message)));
   return on("overview", (now) => { if (now.reachable) show(now.peers); });
+}
+
+/** A button that measures, and the newest figure. */
+function roundTrip(did) {
+  const told = h("span", { role: "status" });
+  const measure = button("Measure", async () => put(told, `${ms((await act("/act/ping", { to: did })).ms)} `));
+  measure.setAttribute("aria-label", `Measure the round trip to ${did}`);
+  return [told, measure];
 }
