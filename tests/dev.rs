@@ -98,7 +98,24 @@ fn the_tour_shows_a_first_call_and_a_command_to_paste() {
         assert!(!line.is_empty(), "ended early: {shown}");
         shown.push_str(&line);
     }
+    let lessons: Vec<_> = shown.lines().filter(|line| line.contains("capctl --socket ")).collect();
+    let home = tempfile::tempdir().unwrap();
+    let told: Vec<_> = lessons
+        .iter()
+        .map(|command| {
+            let mut shell = Command::new("sh");
+            let output = run_with(shell.args(["-c", command]).current_dir(home.path()), b"");
+            (exit_code(&output), format!("{}{}", stdout(&output), stderr(&output)))
+        })
+        .collect();
     dev.interrupt();
+    let expected = [(0, "\"issues\""), (0, "org.agentries.code-review:2.0.0"), (4, "/lang"), (4, "context")];
+    for ((code, text), (wanted, part)) in told.iter().zip(expected) {
+        assert!(*code == wanted && text.contains(part), "{code}: {text}");
+    }
+    // What was killed ran nothing.
+    let [.., (code, text)] = &told[..] else { panic!("{shown}") };
+    assert!(told.len() == 5 && *code != 0 && text.starts_with("capctl: "), "{code}: {text}");
     assert!(shown.contains("proto/src/frame.rs"), "{shown}");
     assert!(shown.contains("\"issues\"") && shown.contains("\"score\""), "{shown}");
     assert_eq!(shown.matches("did:key:z6Mk").count(), 2, "{shown}");

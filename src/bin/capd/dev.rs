@@ -139,13 +139,47 @@ fn print_tour(caller: &Sidecar, provider: &Sidecar, result: &Value) {
     println!("The agent behind `provider` serves {CAPABILITY} in versions 1.5.0 and 2.0.0.");
     println!("A first call, from `caller`, on this project's own proto/src/frame.rs, gave:\n");
     println!("{}\n", serde_json::to_string_pretty(result).unwrap_or_default());
-    println!("Make the next one yourself, from the project's root:\n");
-    println!(
-        "  cargo run -q --release --bin capctl -- --socket {} call {CAPABILITY} --params \
-         '{{\"code\": \"fn main() {{ x.unwrap() }}\", \"language\": \"rust\"}}'\n",
-        caller.text("socket")
-    );
+    println!("Try these in another terminal, in any folder:\n");
+    for (purpose, command) in lessons(caller, provider) {
+        println!("  # {purpose}\n  {command}\n");
+    }
     println!("Ctrl-C ends both.");
+}
+
+/// Commands that are worth trying, each as it is pasted into a shell.
+fn lessons(caller: &Sidecar, provider: &Sidecar) -> [(&'static str, String); 5] {
+    let capctl = format!("{} --socket {}", capctl(), shell_word(caller.text("socket")));
+    let call = |params: &str| format!("{capctl} call {CAPABILITY} --params '{params}'");
+    let review = call(r#"{"code": "fn main() { x.unwrap() }", "language": "rust"}"#);
+    [
+        ("Make a call.", review.clone()),
+        ("See the contract of a version.", format!("{capctl} describe {CAPABILITY}:2.0.0")),
+        (
+            "Misspell a param: the call never leaves the caller's sidecar.",
+            call(r#"{"code": "fn main() {}", "lang": "rust"}"#),
+        ),
+        (
+            "Go back a version: the check finds params that break callers of 2.0.0.",
+            format!("{capctl} check {CAPABILITY}:2.0.0 {CAPABILITY}:1.5.0"),
+        ),
+        (
+            "Kill the provider's sidecar, and call again: the one answer says whether the call may have run.",
+            format!("kill -9 {}; {review} --timeout 5s", provider.process.id().unwrap_or_default()),
+        ),
+    ]
+}
+
+/// The `capctl` that was installed with this program, as a shell takes it.
+fn capctl() -> String {
+    let beside = std::env::current_exe().ok().map(|program| program.with_file_name("capctl"));
+    match beside.filter(|program| program.is_file()) {
+        Some(program) => shell_word(&program.display().to_string()),
+        None => "capctl".to_owned(),
+    }
+}
+
+fn shell_word(text: &str) -> String {
+    super::init::quoted(Path::new(text))
 }
 
 /// One `capd run` of ours, and what it announced.
