@@ -81,7 +81,9 @@ pub struct Declared {
     pub command: Option<Vec<String>>,
     /// `http`: where its calls are posted.
     pub http: Option<HttpTarget>,
-    /// `concurrency`: processes, or requests, at once.
+    /// `mode`: whether the command is run for each call, or stays.
+    pub mode: CommandMode,
+    /// `concurrency`: processes, requests, or calls of a process that stays, at once.
     pub concurrency: Option<usize>,
     /// `tellStderr`: whether callers get the last line of stderr of a failed process; false by default.
     pub tell_stderr: bool,
@@ -136,6 +138,16 @@ impl Declared {
             ..DescriptorDraft::new(self.id.clone())
         }
     }
+}
+
+/// `mode`: how a command serves calls.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CommandMode {
+    /// `per-call`: it is run once for each.
+    #[default]
+    PerCall,
+    /// `persistent`: one process serves all of them.
+    Persistent,
 }
 
 /// `http`: a program that listens, to which calls are posted.

@@ -14,8 +14,8 @@ use super::permissions;
 use super::requires;
 use super::yaml::{self, Node, Value, quoted};
 use super::{
-    Declaration, Declared, HttpTarget, Mistake, Mistakes, RateLimit, RetryPolicy, SCHEMA_BYTES_MAX,
-    SchemaProfile, SchemaSource,
+    CommandMode, Declaration, Declared, HttpTarget, Mistake, Mistakes, RateLimit, RetryPolicy,
+    SCHEMA_BYTES_MAX, SchemaProfile, SchemaSource,
 };
 
 /// Most capabilities of one file; ours.
@@ -32,6 +32,7 @@ const CAPABILITY_KEYS: &[&str] = &[
     "version",
     "description",
     "command",
+    "mode",
     "http",
     "timeoutMs",
     "idempotent",
@@ -206,6 +207,7 @@ fn capability(node: &Node, at: &str, defaults: &Defaults, report: &mut Report<'_
         input_schema: schema(&fields, "inputSchema", report),
         output_schema: schema(&fields, "outputSchema", report),
         schema_profile: schema_profile(&fields, report).unwrap_or(defaults.schema_profile),
+        mode: mode(&fields, report).unwrap_or_default(),
         command,
         http,
         concurrency: concurrency.and_then(|count| usize::try_from(count).ok()),
@@ -227,6 +229,23 @@ fn capability(node: &Node, at: &str, defaults: &Defaults, report: &mut Report<'_
         report.warning(declared.line, at, &sentence);
     }
     Some(declared)
+}
+
+/// How its command serves calls; without a command, the key would have no effect.
+fn mode(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<CommandMode> {
+    let written = fields.text("mode", report)?;
+    let (line, at) = (fields.line_of("mode"), fields.path("mode"));
+    if fields.get("command").is_none() {
+        report.mistake(line, &at, "there is no command that it is about", "mode beside command");
+    }
+    match written {
+        "per-call" => Some(CommandMode::PerCall),
+        "persistent" => Some(CommandMode::Persistent),
+        other => {
+            report.mistake(line, &at, format!("{} is no mode", quoted(other)), "per-call or persistent");
+            None
+        }
+    }
 }
 
 fn http(node: &Node, at: &str, report: &mut Report<'_>) -> Option<HttpTarget> {

@@ -169,6 +169,16 @@ fn an_unknown_key_is_refused_with_its_line_and_what_is_known() {
 }
 
 #[test]
+fn a_mode_is_one_of_two() {
+    let read = |text: &str| with(&format!("command: [a]\n{text}"));
+    let mode = |text: &str| read(text).unwrap().capabilities[0].mode;
+    assert_eq!(mode(""), CommandMode::PerCall);
+    assert_eq!(mode("mode: per-call"), CommandMode::PerCall);
+    assert_eq!(mode("mode: persistent"), CommandMode::Persistent);
+    says(&message(read("mode: warm")), &["capabilities[0].mode", "\"warm\"", "per-call or persistent"]);
+}
+
+#[test]
 fn a_wrong_type_is_refused_at_its_line() {
     for (line, parts) in [
         ("since: 1.1", ["capabilities[0].since", "1.1 is a float (put it in quotes)"]),
@@ -182,6 +192,7 @@ fn a_wrong_type_is_refused_at_its_line() {
         ("idempotent: yes", ["capabilities[0].idempotent", "\"yes\" is a text"]),
         ("description:", ["capabilities[0].description", "the value is empty"]),
         ("command: ./run", ["capabilities[0].command", "a list"]),
+        ("mode: persistent", ["capabilities[0].mode", "mode beside command"]),
         ("command: []", ["capabilities[0].command", "an empty list"]),
         ("command: [./run, 7]", ["capabilities[0].command[1]", "7 is an integer (put it in quotes)"]),
         ("concurrency: 0", ["capabilities[0].concurrency", "0 is below 1"]),

@@ -1,7 +1,7 @@
 //! Runs accepted calls: one call in, exactly one outcome out.
 //!
 //! A [`Provider`] gets an [`Invocation`] and a [`Ticket`]; the ticket is the only way to answer. [`link`] serves by an
-//! agent on a local link, [`process`] by a command run for each call, [`http`] by a program that listens.
+//! agent on a local link, [`process`] by a command that is run for each call or stays, [`http`] by a program that listens.
 
 pub mod http;
 pub mod link;
@@ -10,8 +10,10 @@ pub mod ticket;
 
 use bytes::Bytes;
 use capd_proto::capability::CapabilityId;
+use capd_proto::cbor::json::from_json;
 use capd_proto::code::Code;
 pub use capd_proto::ledger::Key as CallKey;
+use capd_proto::message::{CallError, CapResult};
 
 use ticket::Ticket;
 
@@ -65,6 +67,9 @@ pub struct AgentResult {
 ///
 /// Both calls return at once; the work goes on elsewhere and ends in [`Ticket::finish`].
 pub trait Provider: Send + Sync {
+    /// Tells the provider, once, that calls may come from now on.
+    fn begin(&self) {}
+
     /// Takes a call. What cannot be taken is answered through the ticket as well.
     fn invoke(&self, invocation: Invocation, ticket: Ticket);
 
@@ -74,6 +79,18 @@ pub trait Provider: Send + Sync {
 
     /// Calls in flight, for choosing the least loaded of several.
     fn in_flight(&self) -> usize;
+}
+
+/// An error result of a provider that answers in JSON; `details` may be null.
+fn error_result(code: Code, message: &str, details: &serde_json::Value) -> Outcome {
+    let mut item = Vec::new();
+    if !details.is_null() {
+        from_json(details, &mut item);
+    }
+    let details = (!item.is_empty()).then_some(item.as_slice());
+    let mut body = Vec::new();
+    CapResult::error(CallError::new(code, message, details)).encode(&mut body);
+    Outcome::Body(AgentResult { body: body.into(), ended: Err(code), is_timed: false })
 }
 
 #[cfg(test)]

@@ -16,9 +16,9 @@ pub mod program;
 mod provider;
 #[cfg(test)]
 mod tests;
+mod warm;
 
 use std::ffi::OsString;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
@@ -34,7 +34,8 @@ use tokio_util::sync::CancellationToken;
 
 use confine::Confinement;
 use exchange::exchange;
-pub use provider::ProcessProvider;
+pub use provider::{ProcessProvider, Spawn};
+pub use warm::{WarmProvider, WarmSpec};
 
 /// How a capability's command is started, and how many may run at once.
 #[derive(Clone, Debug)]
@@ -112,9 +113,14 @@ pub enum ProcessError {
     /// It wrote more to stdout than allowed, and was killed.
     #[error("the provider wrote more than {0} bytes")]
     OutputTooLarge(usize),
-    /// It exited with 0, but stdout is not one JSON document; the text says what is wrong and where.
-    #[error("the provider's output is not one JSON document: {0}")]
-    NotJson(String),
+    /// It exited with 0, but stdout is not one JSON document.
+    #[error("the provider's output is not one JSON document: {wrong}")]
+    NotJson {
+        /// What is wrong and where.
+        wrong: String,
+        /// How stdout begins, for the log only.
+        stdout: String,
+    },
     /// Its pipes or its exit could not be observed, which is a bug of capd.
     #[error("the provider's process could not be observed: {0}")]
     Unobservable(std::io::ErrorKind),
@@ -124,7 +130,7 @@ impl ProcessError {
     /// The code of the CAP_RESULT error. **Source:** PROTOCOL 8, 9.
     pub fn code(&self) -> Code {
         match self {
-            Self::Failed(_) | Self::OutputTooLarge(_) | Self::NotJson(_) | Self::Unobservable(_) => {
+            Self::Failed(_) | Self::OutputTooLarge(_) | Self::NotJson { .. } | Self::Unobservable(_) => {
                 Code::INTERNAL_ERROR
             }
             Self::Timeout => Code::TIMEOUT,
@@ -132,6 +138,14 @@ impl ProcessError {
             Self::Spawn(_) => Code::UNAVAILABLE,
             Self::Overloaded { .. } => Code::OVERLOADED,
         }
+    }
+}
+
+impl ProcessSpec {
+    /// Keeps its numbers within what can be counted.
+    fn bound(&mut self) {
+        self.concurrency = self.concurrency.clamp(1, CONCURRENCY_MAX);
+        self.queue_max = self.queue_max.min(CONCURRENCY_MAX);
     }
 }
 
@@ -149,8 +163,7 @@ pub struct Process {
 impl Process {
     /// A provider for `spec`. The inherited part of the environment is read here, once.
     pub fn new(mut spec: ProcessSpec) -> Self {
-        spec.concurrency = spec.concurrency.clamp(1, CONCURRENCY_MAX);
-        spec.queue_max = spec.queue_max.min(CONCURRENCY_MAX);
+        spec.bound();
         let admission = Semaphore::new(spec.concurrency + spec.queue_max);
         let slots = Semaphore::new(spec.concurrency);
         Self { environment: inherited_environment(), admission, slots, spec }
@@ -171,6 +184,9 @@ impl Process {
         let result = self.run_with(call, cancel, &mut stderr).await;
         let words = message::log_text(&stderr);
         match &result {
+            Err(error @ ProcessError::NotJson { stdout, .. }) => {
+                tracing::info!(call = id, capability, %error, stdout, stderr = words, "a command failed")
+            }
             Err(error) if words.is_empty() => {
                 tracing::info!(call = id, capability, %error, "a command failed")
             }
@@ -194,7 +210,7 @@ impl Process {
         })?;
         let _slot = self.slot(call.deadline, cancel).await?;
         // It outlives the processes, and ends those that are left.
-        let bounds = self.bounds(&call);
+        let bounds = bounds(&self.spec, call.id);
         let mut group = Group::spawn(self.command(&call, bounds.as_ref())?)?;
         let ended = tokio::select! {
             biased;
@@ -216,7 +232,8 @@ impl Process {
             }
             return Err(ProcessError::Failed(text));
         }
-        message::check_document(&output).map_err(ProcessError::NotJson)?;
+        let not_json = |wrong| ProcessError::NotJson { wrong, stdout: message::excerpt(&output) };
+        message::check_document(&output).map_err(not_json)?;
         Ok(output)
     }
 
@@ -234,52 +251,62 @@ impl Process {
         }
     }
 
-    /// The group that bounds the call's processes, where there can be one.
-    fn bounds(&self, call: &ProcessCall<'_>) -> Option<confine::Group> {
-        let made = self.spec.confined.as_ref()?.groups.as_ref()?.of_call();
-        let warn = |error: &std::io::Error| {
-            tracing::warn!(call = call.id, %error, "a call's processes are not bounded together: no cgroup was made");
-        };
-        made.inspect_err(warn).ok()
-    }
-
     fn command(
         &self,
         call: &ProcessCall<'_>,
         bounds: Option<&confine::Group>,
     ) -> Result<Command, ProcessError> {
-        let mut command = match &self.spec.confined {
-            None => Command::new(&self.spec.program),
-            Some(Confined { helper, confinement, .. }) => {
-                // Looked for here, so that what is not there is told apart from what fails.
-                let program = self.program().map_err(ProcessError::Spawn)?;
-                let mut command = Command::new(helper);
-                command.args(confinement.arguments(bounds)).arg(program).arg(&self.spec.program);
-                command
-            }
-        };
+        let mut command = start(&self.spec, &self.environment, bounds)?;
         command
-            .args(&self.spec.args)
-            .current_dir(&self.spec.dir)
-            .env_clear()
-            .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .env("CAPD_CALL_ID", call.id)
             .env("CAPD_CAPABILITY", call.capability)
             .env("CAPD_CALLER", call.caller)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .process_group(0)
-            .kill_on_drop(true);
+            .stdin(Stdio::piped());
         Ok(command)
     }
+}
 
-    /// The program's file.
-    fn program(&self) -> Result<PathBuf, ErrorKind> {
-        let path =
-            self.environment.iter().find(|(name, _)| *name == "PATH").map(|(_, path)| path.as_os_str());
-        program::find_in(&self.spec.program, &self.spec.dir, path).map_err(program::ProgramError::kind)
-    }
+/// The group that bounds all processes of a start together, where there can be one; `whose` is for the log.
+fn bounds(spec: &ProcessSpec, whose: &str) -> Option<confine::Group> {
+    let made = spec.confined.as_ref()?.groups.as_ref()?.of_call();
+    let warn = |error: &std::io::Error| {
+        tracing::warn!(
+            whose,
+            %error,
+            "the processes of a command are not bounded together: no cgroup was made"
+        );
+    };
+    made.inspect_err(warn).ok()
+}
+
+/// A command that is ready to start, in a group of its own, but for its stdin.
+fn start(
+    spec: &ProcessSpec,
+    environment: &[(&'static str, OsString)],
+    bounds: Option<&confine::Group>,
+) -> Result<Command, ProcessError> {
+    let mut command = match &spec.confined {
+        None => Command::new(&spec.program),
+        Some(Confined { helper, confinement, .. }) => {
+            // Looked for here, so that what is not there is told apart from what fails.
+            let path = environment.iter().find(|(name, _)| *name == "PATH").map(|(_, path)| path.as_os_str());
+            let program = program::find_in(&spec.program, &spec.dir, path);
+            let program = program.map_err(|error| ProcessError::Spawn(error.kind()))?;
+            let mut command = Command::new(helper);
+            command.args(confinement.arguments(bounds)).arg(program).arg(&spec.program);
+            command
+        }
+    };
+    command
+        .args(&spec.args)
+        .current_dir(&spec.dir)
+        .env_clear()
+        .envs(environment.iter().map(|(name, value)| (name, value)))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .kill_on_drop(true);
+    Ok(command)
 }
 
 /// A started command and everything that it started in turn; killed when dropped.

@@ -231,3 +231,80 @@ fn params_that_no_json_has_do_not_reach_a_command() {
     assert!([Some(4001), Some(4004)].contains(&answer.code()), "{answer:?}");
     assert!(!b.dir.join("work/started").exists());
 }
+
+/// Reads a call's line into `id` and `params`, and answers it.
+const PERSISTENT: &str = r#"
+next() {
+  IFS= read -r line || return 1
+  id=${line#*:}; id=${id%%,*}
+  params=${line#*'"params":'}; params=${params%?}
+}
+answer() { printf '{"id":%s,"result":%s}\n' "$id" "$1"; }
+"#;
+
+/// A capability `kept`, served by one process that runs this script.
+fn persistent(script: &str, is_idempotent: bool) -> Setup {
+    let script = format!("{PERSISTENT}{script}");
+    let yaml = format!(
+        "version: 1\nnamespace: org.example\ncapabilities:\n  - name: kept\n    mode: persistent\n    \
+         command: [sh, -c, {script:?}]\n    idempotent: {is_idempotent}\n"
+    );
+    Setup::new().capabilities(&yaml)
+}
+
+#[test]
+fn one_persistent_process_serves_many_calls() {
+    let b = persistent("while next; do answer $$; done", true).start();
+    let a = Setup::new().peer(&b).start();
+    let mut caller = Caller::of(&a);
+    let pids: Vec<_> = (0..50)
+        .map(|number| {
+            let id = caller.invoke(by_id("org.example.kept:1.0.0", number.into()));
+            success(&caller.result(&id)).as_integer().unwrap()
+        })
+        .collect();
+    assert!(pids.iter().all(|pid| *pid == pids[0]), "{pids:?}");
+    caller.heard_nothing_more();
+}
+
+#[test]
+fn a_call_that_a_persistent_process_died_with_is_unknown_and_the_next_process_serves() {
+    let script = "while next; do [ \"$params\" = 0 ] && kill -9 $$; answer \"$params\"; done";
+    let b = persistent(script, false).start();
+    let a = Setup::new().peer(&b).start();
+    let mut caller = Caller::of(&a);
+    let dies = caller.invoke(by_id("org.example.kept:1.0.0", 0.into()));
+    let result = caller.result(&dies);
+    assert_eq!(failure(&result), 5902, "{}", message(&result));
+    assert!(message(&result).contains("signal 9"), "{}", message(&result));
+    let mut number = 1;
+    // The next process starts a moment later; until then nothing is executed.
+    let answered = loop {
+        let id = caller.invoke(by_id("org.example.kept:1.0.0", number.into()));
+        let result = caller.result(&id);
+        if of_error(&result, "code").is_none() {
+            break success(&result).as_integer().unwrap();
+        }
+        assert_eq!(failure(&result), 5002, "{}", message(&result));
+        number += 1;
+        assert!(number < 1_000, "it never started again");
+    };
+    assert_eq!(answered, number.into());
+    caller.heard_nothing_more();
+}
+
+#[test]
+fn what_a_persistent_process_writes_that_is_no_answer_is_shown_to_its_owner_alone() {
+    let b = persistent("echo 'Loading secret model'; while next; do answer 1; done", true).start();
+    let mut caller = Caller::of(&b);
+    let id = caller.invoke(by_id("org.example.kept:1.0.0", Value::Null));
+    let result = caller.result(&id);
+    assert!(matches!(failure(&result), 5001 | 5002), "{}", message(&result));
+    assert!(!message(&result).contains("secret"), "{}", message(&result));
+    let deadline = Instant::now() + PATIENCE;
+    // The log is written behind the call.
+    while !b.log().contains("Loading secret model") {
+        assert!(Instant::now() < deadline, "{}", b.log());
+        std::thread::yield_now();
+    }
+}

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use ahash::HashMap;
 use capd_proto::code::Code;
@@ -20,12 +21,12 @@ use crate::daemon::context::seal::ANSWER_TTL_MS;
 use crate::daemon::context::wire::{EMPTY_MAP, text, with_fields};
 use crate::daemon::context::{Ctx, Inbound, Outbound, Refusal, lock};
 use crate::daemon::directory::hashes::completed;
-use crate::declaration::{self, Declared, HttpTarget};
+use crate::declaration::{self, CommandMode, Declared, HttpTarget};
 use crate::net::{Link, LinkId};
 use crate::provider::http::{self, HttpProvider, HttpSpec};
 use crate::provider::link::{Answered, LinkProvider, Wire};
 use crate::provider::process::confine::{Confinement, Ground, Groups};
-use crate::provider::process::{Confined, ProcessProvider, ProcessSpec};
+use crate::provider::process::{Confined, ProcessProvider, ProcessSpec, Spawn, WarmProvider, WarmSpec};
 use crate::provider::{AgentResult, Invocation, Provider};
 use crate::registry::snapshot::{Entry, Event, Origin, ProviderId};
 use crate::schema::Fingerprint;
@@ -51,7 +52,14 @@ impl Place {
                 let (network, unix) = (sockets.internet, sockets.unix);
                 tracing::info!(capability = %id, %files, network, unix_sockets = unix, "rights of a command");
             }
-            tracing::info!(capability = %declared.id, command = program, "serving by process");
+            match declared.mode {
+                CommandMode::PerCall => {
+                    tracing::info!(capability = %declared.id, command = program, "serving by process");
+                }
+                CommandMode::Persistent => {
+                    tracing::info!(capability = %declared.id, command = program, "serving by a persistent process");
+                }
+            }
         } else if let Some(target) = &declared.http {
             tracing::info!(capability = %declared.id, url = target.url, "serving by HTTP");
         }
@@ -216,6 +224,7 @@ impl Executor {
         let mut events = Vec::with_capacity(prepared.len() + withdrawn.len());
         let mut ids = Vec::with_capacity(prepared.len());
         for Prepared { descriptor, provider } in prepared {
+            provider.begin();
             let id = self.providers.add(provider);
             ids.push(id);
             events.push(Event::Declared { origin: Origin::Local(id), descriptors: vec![descriptor] });
@@ -240,14 +249,30 @@ impl Executor {
             program: program.to_owned(),
             args: args.to_vec(),
             dir: place.dir.clone(),
-            concurrency: declared.concurrency.unwrap_or(PROCESSES_DEFAULT),
+            concurrency: declared.concurrency.unwrap_or(match declared.mode {
+                CommandMode::PerCall => PROCESSES_DEFAULT,
+                CommandMode::Persistent => 1,
+            }),
             queue_max: PROCESS_QUEUE_MAX,
             output_bytes_max: self.message_bytes_max(),
             tell_stderr: declared.tell_stderr,
             confined: place.confined(&declared.permissions),
         };
         let tasks = self.ctx.tasks.clone();
-        Arc::new(ProcessProvider::new(spec, Box::new(move |task| tasks.spawn(task))))
+        let spawn: Spawn = Box::new(move |task| tasks.spawn(task));
+        match declared.mode {
+            CommandMode::PerCall => Arc::new(ProcessProvider::new(spec, spawn)),
+            CommandMode::Persistent => {
+                let answer_within = declared.timeout_ms.unwrap_or(self.ctx.call_timeout_ms());
+                let spec = WarmSpec {
+                    process: spec,
+                    capability: declared.id.to_string(),
+                    idempotent: declared.idempotent,
+                    answer_within: Duration::from_millis(answer_within),
+                };
+                Arc::new(WarmProvider::new(spec, spawn, self.ctx.shutdown.clone()))
+            }
+        }
     }
 
     fn listener<'a>(

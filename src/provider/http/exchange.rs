@@ -8,7 +8,6 @@ use bytes::Bytes;
 use capd_proto::cbor::json::{from_json, to_json};
 use capd_proto::code::Code;
 use capd_proto::envelope::Envelope;
-use capd_proto::message::{CallError, CapResult};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
@@ -19,7 +18,7 @@ use tokio::time::Instant;
 
 use super::place::Reach;
 use super::{HttpSpec, failure};
-use crate::provider::{AgentResult, Invocation, Outcome};
+use crate::provider::{Invocation, Outcome, error_result};
 
 /// What a program answered.
 struct Answer {
@@ -162,12 +161,5 @@ fn of_problem(problem: &Value) -> Outcome {
     let code = code.map_or(Code::INTERNAL_ERROR, Code);
     let words = problem["detail"].as_str().or(problem["title"].as_str());
     let words = words.unwrap_or("the provider gave no reason");
-    let mut details = Vec::new();
-    if !problem["details"].is_null() {
-        from_json(&problem["details"], &mut details);
-    }
-    let mut body = Vec::new();
-    let details = (!details.is_empty()).then_some(details.as_slice());
-    CapResult::error(CallError::new(code, words, details)).encode(&mut body);
-    Outcome::Body(AgentResult { body: body.into(), ended: Err(code), is_timed: false })
+    error_result(code, words, &problem["details"])
 }

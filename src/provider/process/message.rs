@@ -28,6 +28,19 @@ pub(super) fn log_text(stderr: &[u8]) -> String {
     if end.len() < stderr.len() { format!("… {text}") } else { text.to_owned() }
 }
 
+/// How output begins that is not what it must be, escaped for the log.
+pub(super) fn excerpt(output: &[u8]) -> String {
+    // A character has at most 4 bytes.
+    let head = String::from_utf8_lossy(&output[..output.len().min(4 * EXCERPT_CHARS)]);
+    let end = head.char_indices().nth(EXCERPT_CHARS).map_or(head.len(), |(at, _)| at);
+    let shown = text::logged(&head[..end]);
+    if end < head.len() || output.len() > 4 * EXCERPT_CHARS {
+        format!("{shown}…")
+    } else {
+        shown.into_owned()
+    }
+}
+
 /// How a process ended that failed.
 pub(super) fn of_status(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
@@ -190,6 +203,8 @@ const DEPTH_MAX: usize = CBOR_DEPTH_MAX - 8;
 const ITEMS_MAX: usize = CBOR_ITEMS_MAX - 1_000;
 /// Longest message, in characters.
 const MESSAGE_CHARS_MAX: usize = 512;
+/// Characters of unusable output in the log.
+const EXCERPT_CHARS: usize = 200;
 /// Most of stderr in one line of the log.
 const LOG_BYTES_MAX: usize = 16 * 1024;
 
@@ -220,6 +235,15 @@ mod tests {
         let long = log_text(format!("{}\nthe end", "x".repeat(2 * LOG_BYTES_MAX)).as_bytes());
         assert!(long.starts_with("… x") && long.ends_with("\nthe end"));
         assert!(long.len() <= LOG_BYTES_MAX + "… ".len());
+    }
+
+    #[test]
+    fn unusable_output_is_shown_to_its_200th_character_without_control_characters() {
+        assert_eq!(excerpt(b"Loading\x1b[1m model\r\n"), "Loading\\u{1b}[1m model\\r\\n");
+        let shown = excerpt("é".repeat(201).as_bytes());
+        assert_eq!((shown.chars().count(), shown.ends_with("é…")), (201, true));
+        assert_eq!(excerpt("é".repeat(200).as_bytes()).chars().count(), 200);
+        assert!(excerpt(&b"x".repeat(10_000)).ends_with("x…"));
     }
 
     #[test]

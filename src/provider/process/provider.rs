@@ -21,7 +21,7 @@ pub struct ProcessProvider {
 }
 
 /// Runs a task to its end.
-pub(super) type Spawn = Box<dyn Fn(Pin<Box<dyn Future<Output = ()> + Send>>) + Send + Sync>;
+pub type Spawn = Box<dyn Fn(Pin<Box<dyn Future<Output = ()> + Send>>) + Send + Sync>;
 
 impl ProcessProvider {
     /// A provider for `spec`; `spawn` runs a task for each of its processes.

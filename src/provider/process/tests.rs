@@ -198,7 +198,7 @@ async fn output_of_exactly_the_limit_is_taken_and_one_more_is_not() {
 async fn output_that_is_no_document_is_an_error() {
     for script in ["true", "echo hello", "echo '{} {}'", "printf '{\"a\":'"] {
         let error = run(script, "{}").await.unwrap_err();
-        assert!(matches!(error, ProcessError::NotJson(_)), "{script}: {error:?}");
+        assert!(matches!(error, ProcessError::NotJson { .. }), "{script}: {error:?}");
         assert_eq!(error.code(), Code::INTERNAL_ERROR);
     }
 }
