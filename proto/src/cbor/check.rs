@@ -26,7 +26,17 @@ pub enum TagPolicy {
 ///
 /// **Errors:** the first offending byte; code 1001. **Source:** PROTOCOL 5.
 pub fn check(bytes: &[u8]) -> Result<(), Error> {
-    Checker::new(bytes, TagPolicy::Anywhere).whole()
+    check_within(bytes, 0)
+}
+
+/// Checks like [`check`], but as if the item stood within so many containers, each of which counts as an item.
+///
+/// **Errors:** the first offending byte; code 1001. **Source:** PROTOCOL 5.
+pub fn check_within(bytes: &[u8], containers: usize) -> Result<(), Error> {
+    let mut checker = Checker::new(bytes, TagPolicy::Anywhere);
+    checker.count(containers);
+    let end = checker.item(0, containers)?;
+    checker.end(end)
 }
 
 /// The strict walk behind [`check`], for decoders that check items as they meet them.

@@ -17,7 +17,7 @@ mod reader;
 mod short;
 mod writer;
 
-pub use check::{Checker, TagPolicy, check};
+pub use check::{Checker, TagPolicy, check, check_within};
 pub use checked::Checked;
 pub(crate) use checked::Span;
 pub use deterministic::{deterministic, deterministic_len, deterministic_pieces, is_deterministic};

@@ -169,6 +169,16 @@ fn depth_and_item_bounds_hold_at_the_bound_and_one_past_it() {
 }
 
 #[test]
+fn an_item_within_containers_is_checked_as_it_would_stand_there() {
+    assert_eq!(check_within(&[vec![0x81; CBOR_DEPTH_MAX - 8], vec![0x00]].concat(), 8), Ok(()));
+    assert_eq!(
+        check_within(&[vec![0x81; CBOR_DEPTH_MAX - 7], vec![0x00]].concat(), 8).unwrap_err().kind,
+        ErrorKind::TooDeep
+    );
+    assert_eq!(check_within(&[0x00, 0x00], 8).unwrap_err().kind, ErrorKind::TrailingBytes);
+}
+
+#[test]
 fn tags_stand_only_under_payload_keys_when_asked_so() {
     let run = |hex: &str| {
         let bytes = bytes(hex);

@@ -113,7 +113,7 @@ pub(in crate::daemon) fn raw_violation_details(
 /// Whether an item is not nested too deeply to stand within the details of an error, its body and an envelope. Takes long
 /// for a large one.
 pub(in crate::daemon) fn fits_deeper(item: &[u8]) -> bool {
-    cbor::check(&[&[0x81; 8][..], item].concat()).is_ok()
+    cbor::check_within(item, 8).is_ok()
 }
 
 /// The pause that an ERROR's `details` ask for, in milliseconds.
