@@ -3,6 +3,7 @@
 mod allocator;
 mod dev;
 mod init;
+mod notify;
 mod page;
 mod pair;
 mod run;

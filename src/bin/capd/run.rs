@@ -21,6 +21,7 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{Registry, reload};
 
+use super::notify::Manager;
 use super::{Failure, IdentityArgs, SourceArgs, start_failure};
 
 /// How a sidecar is started and stopped by a program.
@@ -84,6 +85,8 @@ async fn stay(
     if ways.announce {
         writeln!(std::io::stdout(), "{}", daemon.announcement()).map_err(Failure::runtime)?;
     }
+    let manager = Manager::of_environment();
+    manager.ready();
     #[cfg(feature = "test-hooks")]
     if let Ok(text) = std::env::var("TEST_HOOK_PANIC") {
         daemon.panic(text);
@@ -99,13 +102,16 @@ async fn stay(
         _ = interrupt.recv() => {}
         () = stdin_ended(ways.stop_with_stdin) => {}
         () = reloading => {}
+        () = manager.stay_alive() => {}
         fault = watch.fault() => end(Some(watch), &fault, log).await,
     }
+    manager.stopping();
     tracing::info!("draining; a second signal stops capd at once");
     // It must not be dropped before the process ends of a fault: that would answer calls.
     let mut shutdown = pin!(daemon.shutdown());
     tokio::select! {
         () = &mut shutdown => Ok(()),
+        () = manager.stay_alive() => Ok(()),
         _ = terminate.recv() => Err(Failure::runtime("stopped by a second signal while calls were in flight")),
         _ = interrupt.recv() => Err(Failure::runtime("stopped by a second signal while calls were in flight")),
         fault = watch.fault() => end(Some(watch), &fault, log).await,
