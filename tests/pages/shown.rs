@@ -160,7 +160,8 @@ fn pieces(text: &str) -> Vec<(Option<&'static Kind>, &str)> {
 
 fn escape(text: &str, pattern: &mut String) {
     for char in text.chars() {
-        if char.is_ascii_punctuation() {
+        // Escaped, these two are the ends of a word.
+        if char.is_ascii_punctuation() && !matches!(char, '<' | '>') {
             pattern.push('\\');
         }
         pattern.push(char);
@@ -189,6 +190,7 @@ mod tests {
         holds("a\nb", "a\nb\n", true);
         holds("a\nb", "a\nb\nc\n", false);
         holds("a.c", "abc", false);
+        holds(">=1.0 <2.0", ">=1.0 <2.0", true);
         holds("  a", "   a", false);
         holds("a  b", "a     b", true);
         holds("a b", "a  b", false);
