@@ -2,6 +2,7 @@
 
 mod contract;
 mod files;
+mod former;
 mod hashes;
 mod identity;
 mod misread;
@@ -213,6 +214,7 @@ pub(super) fn check(config: &Config) -> Result<Vec<String>, StartError> {
     check_commands(config, &declaration)?;
     hashes(&declaration)?;
     odd.extend(ungranted(&rules, &declaration));
+    odd.extend(former::broken(config, &declaration));
     odd.extend(declaration.warnings);
     Ok(odd)
 }

@@ -22,6 +22,7 @@ mod cancel;
 mod choice;
 mod confine;
 mod dead;
+mod declared;
 mod drift;
 mod faults;
 mod hashes;

@@ -245,3 +245,99 @@ fn one_id_in_two_forms_must_be_named_with_its_peer() {
     assert_eq!(code, 0, "{errors}");
     assert_eq!(out.lines().filter(|line| line.starts_with("│ Client 1.0.0 …")).count(), 2, "{out}");
 }
+
+/// An agent that requires `org.example.review` in a range, with these schemas.
+fn requiring(range: &str, input: Value, output: Value) -> String {
+    let required = json!([{"name": "org.example.review", "version": range, "inputSchema": input, "outputSchema": output}]);
+    json!({"version": 1, "namespace": "org.other", "requires": required}).to_string()
+}
+
+#[test]
+fn what_an_agent_requires_is_a_side_of_check_diff_and_matrix() {
+    let (_, input, output) = first();
+    let dir = files(&[
+        ("caller.yaml", requiring(">=1.0.0 <3.0.0", input.clone(), output.clone())),
+        ("old.yaml", requiring(">=1.0.0 <2.0.0", input, output)),
+        ("wider.yaml", declaration(&[wider()])),
+        ("stricter.yaml", declaration(&[stricter()])),
+        ("other.yaml", declaration(&[first()]).replace("\"review\"", "\"other\"")),
+        ("elsewhere.yaml", declaration(&[first()]).replace("org.example", "org.elsewhere")),
+    ]);
+    let check = |line: &[&str], exit: i32| json_of(dir.path(), exit, &[&["check", "--json"], line].concat());
+    // A provider's new declaration against what requires it, and what is newly required against a provider.
+    for line in [["caller.yaml", "wider.yaml"], ["wider.yaml", "caller.yaml"]] {
+        assert_eq!(check(&line, 0)["requires"][0]["provider"]["id"], "org.example.review:1.1.0");
+    }
+    for line in [["caller.yaml", "stricter.yaml"], ["stricter.yaml", "caller.yaml"]] {
+        let met = &check(&line, 4)["requires"][0];
+        assert_eq!((&met["ok"], &met["state"]), (&json!(false), &json!("compared")));
+        assert_eq!(met["backward"]["requests"]["path"], "/language");
+    }
+    assert_eq!(check(&["old.yaml", "stricter.yaml"], 4)["requires"][0]["state"], "no version");
+    assert_eq!(check(&["old.yaml", "other.yaml"], 4)["requires"][0]["state"], "gone");
+    // Another agent's capabilities are not this one's affair, and then nothing is checked.
+    assert_eq!(run(dir.path(), &["check", "old.yaml", "elsewhere.yaml"]).0, 2);
+    let (code, out, errors) = run(dir.path(), &["diff", "old.yaml", "stricter.yaml"]);
+    assert_eq!(code, 0, "{errors}");
+    assert!(out.contains("❌ incompatible: what requires >=1.0.0 <2.0.0 with a provider of 2.0.0"), "{out}");
+    assert!(out.contains("❌ version: 2.0.0 does not serve >=1.0.0 <2.0.0"), "{out}");
+    let (code, out, errors) = run(dir.path(), &["matrix", "old.yaml", "wider.yaml", "stricter.yaml"]);
+    assert_eq!(code, 0, "{errors}");
+    let row = out
+        .lines()
+        .find(|line| line.starts_with("│ old.yaml >=1.0.0 <2.0.0 │"))
+        .unwrap_or_else(|| panic!("{out}"));
+    assert_eq!(row.matches('✅').count(), 1, "{out}");
+    assert_eq!(row.matches('❌').count(), 1, "{out}");
+}
+
+#[test]
+fn an_agent_that_declares_nothing_is_told_what_it_lacks() {
+    let dir =
+        files(&[("empty.yaml", json!({"version": 1, "namespace": "org.other", "requires": []}).to_string())]);
+    let (code, _, errors) = run(dir.path(), &["diff", "empty.yaml", "empty.yaml"]);
+    assert_eq!(code, 2);
+    assert!(errors.contains("declares nothing and requires nothing"), "{errors}");
+}
+
+#[test]
+fn findings_stand_beside_the_lines_that_they_are_about() {
+    let (_, input, output) = first();
+    let required =
+        "version: 1\nnamespace: org.other\nrequires:\n- name: org.example.review\n  inputSchema: ".to_owned();
+    let dir = files(&[
+        ("caller.yaml", required + &input.to_string() + "\n  outputSchema: " + &output.to_string()),
+        ("old.yaml", declaration(&[wider()])),
+        ("new.yaml", declaration(&[stricter()])),
+        ("gone.yaml", declaration(&[first()]).replace("\"review\"", "\"other\"")),
+    ]);
+    let annotated = |line: &[&str]| {
+        let (code, out, errors) = run(dir.path(), &[&["check", "--format", "github"], line].concat());
+        assert_eq!(code, 4, "{errors}");
+        out.lines().filter(|line| line.starts_with("::error ")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let lines = annotated(&["old.yaml", "caller.yaml", "new.yaml"]);
+    let [broken, unmet] = &lines[..] else { panic!("{lines:?}") };
+    assert!(
+        broken.starts_with(
+            "::error file=new.yaml,line=1,title=org.example.review%3A2.0.0 breaks its callers::"
+        ),
+        "{broken}"
+    );
+    assert!(
+        broken.contains("a caller of 1.1.0: requests are refused at /language (required), such as {"),
+        "{broken}"
+    );
+    assert!(
+        unmet.contains("does not meet what caller.yaml requires::what requires any version: "),
+        "{unmet}"
+    );
+    let lines = annotated(&["caller.yaml", "gone.yaml"]);
+    assert!(lines[0].starts_with("::error file=caller.yaml,line=4,title="), "{lines:?}");
+    let lines = annotated(&["old.yaml", "gone.yaml"]);
+    assert!(
+        lines[0].starts_with("::error file=gone.yaml,line=1,title=org.example.review is gone::"),
+        "{lines:?}"
+    );
+    assert_eq!(run(dir.path(), &["check", "--format", "github", "--json", "old.yaml", "new.yaml"]).0, 2);
+}

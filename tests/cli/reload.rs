@@ -166,3 +166,21 @@ fn the_log_changes_with_the_file_and_a_signal_reloads_all_of_it() {
         sidecar.log()
     );
 }
+
+#[test]
+fn a_change_that_breaks_callers_under_the_same_version_is_told_before_it_is_applied() {
+    let yaml = |required: &str| {
+        let input = format!("{{ type: object, properties: {{ a: true }}, required: [{required}] }}");
+        YAML.replace("idempotent: true", &format!("idempotent: true, inputSchema: {input}"))
+    };
+    let sidecar = Setup::new().capabilities(&yaml("")).start();
+    std::fs::write(sidecar.dir.join("capabilities.yaml"), yaml("a")).unwrap();
+    for line in [&["config", "diff"][..], &["reload"]] {
+        let (code, out, errors) = run(&sidecar, line);
+        assert_eq!(code, 0, "{errors}");
+        let said = "org.example.echo:1.0.0 breaks its callers under the version that they know: requests are refused at /a";
+        assert!(format!("{out}{errors}").contains(said), "{line:?}: {out}{errors}");
+    }
+    let (_, out, errors) = run(&sidecar, &["config", "diff"]);
+    assert!(!format!("{out}{errors}").contains("breaks its callers"), "{out}{errors}");
+}

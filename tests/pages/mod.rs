@@ -141,6 +141,7 @@ pages! {
     codegen "docs/codegen.md"
     concepts "docs/concepts.md"
     configuration "docs/configuration.md"
+    contracts "docs/contracts.md"
     contributing "docs/contributing.md"
     errors "docs/errors.md"
     getting_started "docs/getting-started.md"

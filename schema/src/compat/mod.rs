@@ -19,6 +19,7 @@ mod results;
 mod tests;
 mod unused;
 pub mod version;
+mod words;
 mod work;
 
 pub use contract::{Contract, Terms};

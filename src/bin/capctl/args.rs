@@ -24,7 +24,7 @@ use crate::moment::{self, Moment};
 
 pub(crate) use bench::BenchArgs;
 pub(crate) use calls::{CallsArgs, TopArgs};
-pub(crate) use compat::{CheckArgs, CheckMode, DiffArgs, MatrixArgs};
+pub(crate) use compat::{CheckArgs, CheckFormat, CheckMode, DiffArgs, MatrixArgs};
 pub(crate) use fleet::{AdmitArgs, AuthorityArgs, FleetCommand, RevokeArgs};
 pub(crate) use gen_code::GenArgs;
 pub(crate) use operate::ConfigCommand;

@@ -12,6 +12,7 @@ use capd_proto::identity::{Did, Keyring};
 use capd_proto::message::{BackedUp, ContentHash};
 use sha2::{Digest as _, Sha256};
 
+use super::former;
 use super::peers::{Dials, Peered};
 use super::rooms::{ledger_limits, peer_rates};
 use super::served::{Plan, Served, schemas};
@@ -55,6 +56,7 @@ struct Fresh {
     documents: BTreeMap<PathBuf, [u8; 32]>,
     rules: Rules,
     plan: Plan,
+    declaration: Option<Declaration>,
     warnings: Vec<String>,
 }
 
@@ -87,13 +89,16 @@ impl Reloader {
         if let Some(declaration) = declaration {
             check_schemas(declaration)?;
             check_commands(config, declaration)?;
-            for warning in &declaration.warnings {
+            for warning in declaration.warnings.iter().chain(&former::broken(config, declaration)) {
                 tracing::warn!("{warning}");
             }
         }
         let mut served = lock(&self.served);
         let plan = served.prepare(sidecar, config, declaration, self.helper.as_ref())?;
         served.commit(sidecar, plan);
+        if let Some(declaration) = declaration {
+            former::keep(config, declaration);
+        }
         Ok(())
     }
 
@@ -117,14 +122,20 @@ impl Reloader {
         let reading = sidecar.clone();
         // Files may be slow, and links are not to wait for them.
         let read = sidecar.ctx.tasks.compute(move || reloader.read(&reading)).await;
-        let fresh = read.unwrap_or(Err(ReloadError::Stopping))?;
+        let mut fresh = read.unwrap_or(Err(ReloadError::Stopping))?;
         let changes = self.changes(&sidecar, &fresh);
         let needs_restart = changes.iter().any(|change| change.effect == Effect::Restart);
         let applied = !dry_run && !needs_restart;
         let reload =
             Reload { applied, changes, rules: fresh.rules.shown().len(), warnings: fresh.warnings.clone() };
         if applied {
+            let declaration = fresh.declaration.take();
             self.apply(&sidecar, fresh, &reload);
+            if let Some(declaration) = declaration {
+                let config = Guard::into_inner(sidecar.ctx.config());
+                let kept = sidecar.ctx.tasks.compute(move || former::keep(&config, &declaration));
+                kept.await;
+            }
         } else {
             lock(&self.served).release(&sidecar, &fresh.plan.schemas());
         }
@@ -160,11 +171,12 @@ impl Reloader {
             check_commands(&config, declaration)?;
             *declared = schemas(declaration);
             warnings.extend(ungranted(&rules, declaration));
+            warnings.extend(former::broken(&config, declaration));
             warnings.extend(declaration.warnings.iter().cloned());
         }
         let served = lock(&self.served);
         let plan = served.prepare(sidecar, &config, declaration.as_ref(), self.helper.as_ref())?;
-        Ok(Fresh { config, peered, keyring, documents, rules, plan, warnings })
+        Ok(Fresh { config, peered, keyring, documents, rules, plan, declaration, warnings })
     }
 
     /// What a fresh configuration changes.

@@ -12,7 +12,8 @@ pub(crate) struct DiffArgs {
 
 #[derive(Debug, ArgGroup)]
 pub(crate) struct CheckArgs {
-    /// The earlier declarations, then the new one; a single file is checked against its own earlier versions
+    /// The earlier declarations, and those of agents that require it, then the new one; a single file is checked against
+    /// its own earlier versions
     #[arg(required = true, value_name = "OLD... NEW")]
     pub(crate) declarations: Vec<String>,
     /// Which callers must be served in full: old ones by the new declaration, new ones by the old, or both
@@ -21,6 +22,15 @@ pub(crate) struct CheckArgs {
     /// Check against all earlier versions, not only the last
     #[arg(long)]
     pub(crate) transitive: bool,
+    /// How to show what is found: for people, or with annotations that GitHub shows beside the lines of a change
+    #[arg(long, value_enum, default_value_t = CheckFormat::Text, conflicts_with = "json")]
+    pub(crate) format: CheckFormat,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum CheckFormat {
+    Text,
+    Github,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -5,9 +5,11 @@ use std::fmt::Write as _;
 use capd::schema::compat::{self, Compatibility, Verdict};
 use serde_json::{Value, json};
 
+use super::annotate;
+use super::needed::{self, Met};
 use super::operand::{Found, Held, Operands};
 use super::{Step, report};
-use crate::args::{CheckArgs, CheckMode};
+use crate::args::{CheckArgs, CheckFormat, CheckMode};
 use crate::failure::{Exit, Failure};
 use crate::{Sidecar, output};
 
@@ -19,35 +21,80 @@ pub(crate) async fn check(sidecar: &Sidecar, args: CheckArgs, json: bool) -> Res
         None => return Err(Failure::usage("nothing to check")),
     };
     let new = operands.all(new).await?;
-    let mut earlier = Vec::new();
+    let mut earlier = Found::default();
     for text in old {
-        earlier.extend(operands.all(text).await?.held);
+        let Found { held, needed, .. } = operands.all(text).await?;
+        earlier.held.extend(held);
+        earlier.needed.extend(needed);
     }
-    let pairs = pairs(&earlier, &new.held, args.transitive);
-    let gone = if new.is_whole { gone(&earlier, &new) } else { Vec::new() };
-    if pairs.is_empty() && gone.is_empty() {
-        return Err(Failure::usage("nothing to check: the new declaration has no earlier version")
-            .hint("name the earlier declarations first, then the new one: capctl check OLD... NEW"));
+    let findings = Findings {
+        checks: pairs(&earlier.held, &new.held, args.transitive)
+            .into_iter()
+            .map(|(old, new)| Check::run(old, new, args.mode))
+            .collect(),
+        met: needed::met(&earlier, &new),
+        gone: if new.is_whole { gone(&earlier.held, &new) } else { Vec::new() },
+        new: &new.held,
+    };
+    findings.print(&args, json)?;
+    findings.ended()
+}
+
+/// All that one run has found.
+struct Findings<'a> {
+    checks: Vec<Check<'a>>,
+    met: Vec<Met<'a>>,
+    gone: Vec<&'a Held>,
+    new: &'a [Held],
+}
+
+impl Findings<'_> {
+    fn all(&self) -> usize {
+        self.checks.len() + self.gone.len() + self.met.iter().filter(|met| met.is_decided()).count()
     }
-    let checks: Vec<_> = pairs.into_iter().map(|(old, new)| Check::run(old, new, args.mode)).collect();
-    let broken = checks.iter().filter(|check| !check.is_kept()).count() + gone.len();
-    if json {
-        let checks: Vec<_> = checks.iter().map(Check::json).collect();
-        let (gone, mode) = (json!(gone), args.mode.as_str());
-        output::print_json(&json!({"ok": broken == 0, "mode": mode, "checks": checks, "gone": gone}))?;
-    } else {
-        let mut text = String::new();
-        checks.iter().for_each(|check| check.text(&mut text));
-        for name in &gone {
-            let _ = writeln!(text, "{name}\n  ❌ gone: the new declaration does not have it");
+
+    fn broken(&self) -> usize {
+        let checks = self.checks.iter().filter(|check| !check.is_kept()).count();
+        checks + self.gone.len() + self.met.iter().filter(|met| !met.is_kept()).count()
+    }
+
+    fn print(&self, args: &CheckArgs, json: bool) -> Result<(), Failure> {
+        if json {
+            let checks: Vec<_> = self.checks.iter().map(Check::json).collect();
+            let met: Vec<_> = self.met.iter().map(Met::json).collect();
+            let gone: Vec<_> = self.gone.iter().map(|held| held.id.name.as_str()).collect();
+            let (is_ok, mode) = (self.broken() == 0, args.mode.as_str());
+            let document =
+                json!({"ok": is_ok, "mode": mode, "checks": checks, "requires": met, "gone": gone});
+            return output::print_json(&document);
         }
-        output::print(&text)?;
+        let mut text = String::new();
+        self.checks.iter().for_each(|check| check.text(&mut text));
+        self.met.iter().for_each(|met| met.text(&mut text));
+        for held in &self.gone {
+            let _ = writeln!(text, "{}\n  ❌ gone: the new declaration does not have it", held.id.name);
+        }
+        if args.format == CheckFormat::Github {
+            self.checks.iter().filter(|check| !check.is_kept()).for_each(|check| {
+                annotate::check(&mut text, check.new, &check.findings());
+            });
+            self.met.iter().filter(|met| !met.is_kept()).for_each(|met| annotate::met(&mut text, met));
+            self.gone.iter().for_each(|held| annotate::gone(&mut text, held, self.new));
+        }
+        output::print(&text)
     }
-    if broken == 0 {
-        return Ok(());
+
+    fn ended(&self) -> Result<(), Failure> {
+        let (all, broken) = (self.all(), self.broken());
+        if all == 0 {
+            return Err(Failure::usage("nothing to check: the new declaration has no earlier version")
+                .hint("name the earlier declarations, or those that require it, first, then the new one: capctl check OLD... NEW"));
+        }
+        if broken == 0 {
+            return Ok(());
+        }
+        Err(Failure::usage(format!("{broken} of {all} checks broken")).exit(Exit::SchemaViolation))
     }
-    let all = checks.len() + gone.len();
-    Err(Failure::usage(format!("{broken} of {all} checks broken")).exit(Exit::SchemaViolation))
 }
 
 /// What is held against what: an id that stands on both sides against itself, one that is new against the version
@@ -84,13 +131,14 @@ fn pairs<'a>(old: &'a [Held], new: &'a [Held], transitive: bool) -> Vec<(&'a Hel
     pairs
 }
 
-/// Names that were declared and are not.
-fn gone(old: &[Held], new: &Found) -> Vec<String> {
-    let is_there = |name: &str| new.held.iter().any(|held| held.id.name.as_str() == name);
-    let mut gone: Vec<_> =
-        old.iter().map(|old| old.id.name.to_string()).filter(|name| !is_there(name)).collect();
-    gone.sort();
-    gone.dedup();
+/// What was declared, and is not under any version: the newest each.
+fn gone<'a>(old: &'a [Held], new: &Found) -> Vec<&'a Held> {
+    let is_there = |old: &Held| new.held.iter().any(|held| held.id.name == old.id.name);
+    let mut gone: Vec<_> = old.iter().filter(|old| !is_there(old)).collect();
+    gone.sort_by(|one, other| {
+        one.id.name.cmp(&other.id.name).then_with(|| other.id.version.total_cmp(&one.id.version))
+    });
+    gone.dedup_by(|one, other| one.id.name == other.id.name);
     gone
 }
 
@@ -121,6 +169,21 @@ impl<'a> Check<'a> {
         let is_full =
             |found: &Option<Compatibility>| found.as_ref().is_none_or(|f| f.verdict() == Verdict::Full);
         is_full(&self.backward) && is_full(&self.forward) && self.step.is_enough != Some(false)
+    }
+
+    /// What is broken, a sentence each.
+    fn findings(&self) -> Vec<String> {
+        let mut findings = Vec::new();
+        if let Some(found) = &self.backward {
+            report::broken(&mut findings, &format!("a caller of {}", self.old.shown()), found);
+        }
+        if let Some(found) = &self.forward {
+            report::broken(&mut findings, &format!("a caller of {}", self.new.shown()), found);
+        }
+        if self.step.is_enough == Some(false) {
+            findings.push(self.step.sentence());
+        }
+        findings
     }
 
     fn text(&self, out: &mut String) {
@@ -155,12 +218,15 @@ impl<'a> Check<'a> {
 #[cfg(test)]
 mod tests {
     use capd::schema::compat::{Contract, Terms, version};
+    use capd_proto::capability::CapabilityId;
+    use capd_proto::negotiate::Served;
 
     use super::*;
 
     fn held(id: &str) -> Held {
         let contract = Contract { input: Terms::Undeclared, output: Terms::Undeclared };
-        Held { id: id.parse().unwrap(), source: String::new(), contract }
+        let id: CapabilityId = id.parse().unwrap();
+        Held { served: Served::only(id.version.clone()), id, source: String::new(), place: None, contract }
     }
 
     fn all(ids: &[&str]) -> Vec<Held> {
@@ -203,8 +269,10 @@ mod tests {
 
     #[test]
     fn what_a_whole_declaration_leaves_out_is_gone() {
-        let new = Found { held: all(&["a.b.c:2.0.0"]), is_whole: true };
-        assert_eq!(gone(&all(&["a.b.c:1.0.0", "a.b.d:1.0.0", "a.b.d:1.1.0"]), &new), ["a.b.d"]);
+        let new = Found { held: all(&["a.b.c:2.0.0"]), is_whole: true, ..Found::default() };
+        let old = all(&["a.b.c:1.0.0", "a.b.d:1.0.0", "a.b.d:1.1.0"]);
+        let gone: Vec<_> = gone(&old, &new).iter().map(|held| held.id.to_string()).collect();
+        assert_eq!(gone, ["a.b.d:1.1.0"]);
     }
 
     #[test]

@@ -6,6 +6,8 @@ use std::path::Path;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use capd::schema::compat::{Contract, Terms};
+use capd_proto::capability::CapabilityId;
+use capd_proto::negotiate::Served;
 use serde_json::Value;
 
 use super::operand::Held;
@@ -63,8 +65,14 @@ fn held(descriptor: &Value, contract: Contract, path: &Path) -> Result<Held, Fai
             "accepted: a capabilities.yaml, a descriptor as JSON, or what capctl describe --json prints",
         )
     })?;
-    let id = text.parse().map_err(|error| wrong(format!("id {text:?}: {error}")))?;
-    Ok(Held { id, source: path.display().to_string(), contract })
+    let id: CapabilityId = text.parse().map_err(|error| wrong(format!("id {text:?}: {error}")))?;
+    Ok(Held {
+        served: Served::only(id.version.clone()),
+        id,
+        source: path.display().to_string(),
+        place: None,
+        contract,
+    })
 }
 
 /// A document's exact bytes, as JSON text or as the base64url that byte strings have in JSON.

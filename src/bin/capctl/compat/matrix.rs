@@ -4,40 +4,38 @@
 use std::fmt::Write as _;
 
 use capd::schema::compat::{self, Compatibility, Verdict};
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::operand::{Held, Operands};
+use super::needed::Needed;
+use super::operand::{Found, Held, Operands};
 use super::report;
 use crate::args::MatrixArgs;
 use crate::failure::Failure;
 use crate::{Sidecar, output};
 
-/// Draws the matrix of a capability: all versions that the sidecar knows, or those of the files given.
+/// Draws the matrix of a capability: all versions that the sidecar knows, or those of the files given, and what requires
+/// them there.
 pub(crate) async fn matrix(sidecar: &Sidecar, args: MatrixArgs, json: bool) -> Result<(), Failure> {
-    let held = collect(sidecar, &args).await?;
+    let Found { held, needed, .. } = collect(sidecar, &args).await?;
     let name = held[0].id.name.clone();
-    if let Some(other) = held.iter().find(|held| held.id.name != name) {
-        return Err(Failure::usage(format!(
-            "a matrix has one capability, and these are {name} and {}",
-            other.id.name
-        ))
-        .hint("name one of them: capctl matrix FILE#NAME"));
+    let mut names = held.iter().map(|held| &held.id.name).chain(needed.iter().map(|needed| &needed.name));
+    if let Some(other) = names.find(|other| **other != name) {
+        return Err(Failure::usage(format!("a matrix has one capability, and these are {name} and {other}"))
+            .hint("name one of them: capctl matrix FILE#NAME"));
     }
-    if held.len() > VERSIONS_MAX {
-        return Err(Failure::usage(format!("{} versions; a matrix has at most {VERSIONS_MAX}", held.len()))
+    if held.len() + needed.len() > VERSIONS_MAX {
+        let versions = held.len() + needed.len();
+        return Err(Failure::usage(format!("{versions} versions; a matrix has at most {VERSIONS_MAX}"))
             .hint("name the versions that matter: capctl matrix FILE#NAME:VERSION ..."));
     }
-    let rows: Vec<Vec<Compatibility>> = held
-        .iter()
-        .map(|caller| {
-            held.iter().map(|provider| compat::compare(&caller.contract, &provider.contract)).collect()
-        })
-        .collect();
+    let callers: Vec<_> = held.iter().map(Caller::Held).chain(needed.iter().map(Caller::Needed)).collect();
+    let rows: Vec<Vec<Compatibility>> =
+        callers.iter().map(|caller| held.iter().map(|provider| caller.compare(provider)).collect()).collect();
     if json {
-        let cells = held.iter().zip(&rows).flat_map(|(caller, row)| {
+        let cells = callers.iter().zip(&rows).flat_map(|(caller, row)| {
             held.iter().zip(row).map(move |(provider, found)| {
                 let mut cell = found.json();
-                cell["caller"] = report::held_json(caller);
+                cell["caller"] = caller.json();
                 cell["provider"] = report::held_json(provider);
                 cell
             })
@@ -50,27 +48,66 @@ pub(crate) async fn matrix(sidecar: &Sidecar, args: MatrixArgs, json: bool) -> R
     }
     let verdicts: Vec<Vec<Verdict>> =
         rows.iter().map(|row| row.iter().map(Compatibility::verdict).collect()).collect();
-    output::print(&format!("{}\n{LEGEND}", draw(&labels(&held), &verdicts)))
+    let providers = labels(&held);
+    let clients = providers.iter().map(|label| format!("Client {label}"));
+    let clients: Vec<_> = clients.chain(needed.iter().map(required_label)).collect();
+    output::print(&format!("{}\n{LEGEND}", draw(&clients, &providers, &verdicts)))
+}
+
+/// A row of the matrix.
+enum Caller<'a> {
+    /// Built against a declaration.
+    Held(&'a Held),
+    /// Built against what it requires.
+    Needed(&'a Needed),
+}
+
+impl Caller<'_> {
+    fn compare(&self, provider: &Held) -> Compatibility {
+        match self {
+            Self::Held(held) => compat::compare(&held.contract, &provider.contract),
+            Self::Needed(needed) => needed.compare(provider),
+        }
+    }
+
+    fn json(&self) -> Value {
+        match self {
+            Self::Held(held) => report::held_json(held),
+            Self::Needed(needed) => json!({"required": needed.json()}),
+        }
+    }
 }
 
 /// The declarations, oldest first, those that say the same under one id once.
-async fn collect(sidecar: &Sidecar, args: &MatrixArgs) -> Result<Vec<Held>, Failure> {
+async fn collect(sidecar: &Sidecar, args: &MatrixArgs) -> Result<Found, Failure> {
     let mut operands = Operands::new(sidecar);
-    let mut held: Vec<Held> = Vec::new();
+    let mut all = Found::default();
     for text in &args.declarations {
         let found = match text.parse() {
             Ok(name) if !std::path::Path::new(text).is_file() => operands.known(&name).await?,
-            Ok(_) | Err(_) => operands.all(text).await?.held,
+            Ok(_) | Err(_) => {
+                let Found { held, needed, .. } = operands.all(text).await?;
+                all.needed.extend(needed);
+                held
+            }
         };
         for one in found {
             let is_known = |known: &Held| known.id == one.id && known.contract.is_same(&one.contract);
-            if !held.iter().any(is_known) {
-                held.push(one);
+            if !all.held.iter().any(is_known) {
+                all.held.push(one);
             }
         }
     }
-    held.sort_by(|one, other| one.id.version.total_cmp(&other.id.version));
-    if held.is_empty() { Err(Failure::usage("nothing is declared there")) } else { Ok(held) }
+    all.held.sort_by(|one, other| one.id.version.total_cmp(&other.id.version));
+    if all.held.is_empty() { Err(Failure::usage("nothing is declared there")) } else { Ok(all) }
+}
+
+/// What requires a capability: its range, and the end of its file's name.
+fn required_label(needed: &Needed) -> String {
+    let file = needed.place.file.display().to_string();
+    let skipped = file.chars().count().saturating_sub(FILE_CHARS_MAX);
+    let end: String = output::one_line(&file).chars().skip(skipped).collect();
+    format!("{}{end} {}", if skipped > 0 { "…" } else { "" }, needed.versions())
 }
 
 /// A version each, with its source where the version alone does not tell.
@@ -90,9 +127,8 @@ fn labels(held: &[Held]) -> Vec<String> {
 }
 
 /// The matrix with a row for each caller and a column for each provider.
-fn draw(labels: &[String], verdicts: &[Vec<Verdict>]) -> String {
-    let callers: Vec<_> = labels.iter().map(|label| format!("Client {label}")).collect();
-    let providers: Vec<_> = labels.iter().map(|label| format!("Provider {label}")).collect();
+fn draw(callers: &[String], providers: &[String], verdicts: &[Vec<Verdict>]) -> String {
+    let providers: Vec<_> = providers.iter().map(|label| format!("Provider {label}")).collect();
     let width = |text: &str| text.chars().count();
     let first = callers.iter().map(|text| width(text)).max().unwrap_or(0).max(width(CORNER));
     let widths: Vec<_> = std::iter::once(first).chain(providers.iter().map(|text| width(text))).collect();
@@ -132,6 +168,8 @@ const LEGEND: &str = "\
 const VERSIONS_MAX: usize = 64;
 /// Most characters of a source in a label: the end of it.
 const SOURCE_CHARS_MAX: usize = 12;
+/// Most characters of a file's name in a label: the end of it.
+const FILE_CHARS_MAX: usize = 24;
 
 #[cfg(test)]
 mod tests {
@@ -141,10 +179,11 @@ mod tests {
     fn the_seed_revisions_matrix_is_drawn() {
         use Verdict::{Full, Incompatible, Partial, Unknown};
         let labels = ["1.0", "1.5", "2.0"].map(str::to_owned);
+        let clients = labels.clone().map(|label| format!("Client {label}"));
         let verdicts =
             [vec![Full, Full, Partial], vec![Incompatible, Full, Full], vec![Incompatible, Partial, Unknown]];
         assert_eq!(
-            draw(&labels, &verdicts),
+            draw(&clients, &labels, &verdicts),
             "\
 ┌────────────┬──────────────┬──────────────┬──────────────┐
 │ Requester  │ Provider 1.0 │ Provider 1.5 │ Provider 2.0 │

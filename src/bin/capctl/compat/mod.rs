@@ -3,9 +3,11 @@
 //!
 //! `operand` gets the declarations, `report` prints a comparison of two, and the other two files choose the pairs.
 
+mod annotate;
 mod check;
 mod descriptor;
 mod matrix;
+mod needed;
 mod operand;
 mod report;
 
@@ -14,7 +16,8 @@ use serde_json::json;
 
 pub(crate) use check::check;
 pub(crate) use matrix::matrix;
-use operand::{Held, Operands};
+use needed::Needed;
+use operand::{Held, Operands, Side};
 pub(crate) use operand::{is_from, is_selected};
 
 use crate::args::DiffArgs;
@@ -24,7 +27,16 @@ use crate::{Sidecar, output};
 /// Shows what changes from one declaration to another, in both directions.
 pub(crate) async fn diff(sidecar: &Sidecar, args: DiffArgs, json: bool) -> Result<(), Failure> {
     let mut operands = Operands::new(sidecar);
-    let (old, new) = (operands.one(&args.a).await?, operands.one(&args.b).await?);
+    let (old, new) = match (operands.one(&args.a).await?, operands.one(&args.b).await?) {
+        (Side::Held(old), Side::Held(new)) => (old, new),
+        (Side::Needed(needed), Side::Held(held)) | (Side::Held(held), Side::Needed(needed)) => {
+            return requirement(&needed, &held, json);
+        }
+        (Side::Needed(_), Side::Needed(_)) => {
+            return Err(Failure::usage("both are what an agent requires")
+                .hint("name what a provider declares as one of them"));
+        }
+    };
     let backward = compat::compare(&old.contract, &new.contract);
     let forward = compat::compare(&new.contract, &old.contract);
     let step = Step::between(&old, &new, backward.verdict(), || forward.verdict());
@@ -42,6 +54,29 @@ pub(crate) async fn diff(sidecar: &Sidecar, args: DiffArgs, json: bool) -> Resul
     report::direction(&mut text, &format!("a caller of {}", old.shown()), &new.shown(), &backward);
     report::direction(&mut text, &format!("a caller of {}", new.shown()), &old.shown(), &forward);
     text += &format!("  {}\n", step.sentence());
+    output::print(&text)
+}
+
+/// Shows how what an agent requires fits a provider.
+fn requirement(needed: &Needed, held: &Held, json: bool) -> Result<(), Failure> {
+    if needed.name != held.id.name {
+        return Err(Failure::usage(format!("{} is required, and {} is declared", needed.name, held.id)));
+    }
+    let (found, is_covered) = (needed.compare(held), needed.covers(held));
+    if json {
+        return output::print_json(&json!({
+            "required": needed.json(),
+            "provider": report::held_json(held),
+            "required_calls_provider": found.json(),
+            "version_fits": is_covered,
+        }));
+    }
+    let versions = needed.versions();
+    let mut text = format!("{}: {versions} → {}\n", needed.name, held.shown());
+    report::direction(&mut text, &format!("what requires {versions}"), &held.shown(), &found);
+    if !is_covered {
+        text += &format!("  ❌ version: {} does not serve {versions}\n", held.shown());
+    }
     output::print(&text)
 }
 

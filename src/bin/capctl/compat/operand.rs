@@ -9,11 +9,13 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use capd::client::{Client, Description, Query, SchemaSide};
-use capd::declaration::{DECLARATION_BYTES_MAX, Declaration, Declared, SchemaSource};
+use capd::declaration::{DECLARATION_BYTES_MAX, Declaration, Declared, Required, SchemaSource};
 use capd::schema::compat::{Contract, Terms};
 use capd_proto::capability::{CapabilityId, CapabilityName};
+use capd_proto::negotiate::Served;
 
 use super::descriptor;
+use super::needed::Needed;
 use crate::failure::Failure;
 use crate::{Sidecar, names};
 
@@ -21,9 +23,20 @@ use crate::{Sidecar, names};
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) id: CapabilityId,
+    /// The versions whose callers it serves.
+    pub(super) served: Served,
     /// Where it is from, for people.
     pub(super) source: String,
+    /// Its place in a file that declares it.
+    pub(super) place: Option<Place>,
     pub(super) contract: Contract,
+}
+
+/// A line of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) file: PathBuf,
+    pub(super) line: usize,
 }
 
 impl Held {
@@ -33,12 +46,36 @@ impl Held {
     }
 }
 
-/// Everything that one operand names.
+/// One side of a comparison.
 #[derive(Debug)]
+pub(super) enum Side {
+    Held(Box<Held>),
+    Needed(Needed),
+}
+
+/// Everything that one operand names.
+#[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) held: Vec<Held>,
+    /// What the agent calls elsewhere.
+    pub(super) needed: Vec<Needed>,
     /// Whether it is all that an agent declares, so that what is not in it is not declared.
     pub(super) is_whole: bool,
+}
+
+impl Found {
+    const fn of(held: Vec<Held>, is_whole: bool) -> Self {
+        Self { held, needed: Vec::new(), is_whole }
+    }
+
+    fn one(held: Held) -> Self {
+        Self::of(vec![held], false)
+    }
+
+    fn names(&self) -> impl Iterator<Item = String> {
+        let held = self.held.iter().map(|held| held.id.to_string());
+        held.chain(self.needed.iter().map(|needed| needed.name.to_string()))
+    }
 }
 
 /// Reads operands; links to the sidecar with the first one that needs it.
@@ -52,16 +89,24 @@ impl<'a> Operands<'a> {
         Self { sidecar, client: None }
     }
 
-    /// The one declaration that an operand names. **Errors:** usage, when it names several.
-    pub(super) async fn one(&mut self, text: &str) -> Result<Held, Failure> {
-        let Found { mut held, .. } = self.all(text).await?;
-        if held.len() > 1 {
-            let file = text.split('#').next().unwrap_or(text);
-            let ids: Vec<_> = held.iter().map(|held| format!("{file}#{}", held.id)).collect();
-            return Err(Failure::usage(format!("{text} names {} capabilities", held.len()))
-                .hint(format!("name one of them: {}", ids.join(", "))));
+    /// The one declaration or requirement that an operand names. **Errors:** usage, when it names several.
+    pub(super) async fn one(&mut self, text: &str) -> Result<Side, Failure> {
+        let Found { mut held, mut needed, .. } = self.all(text).await?;
+        // A name that is declared is not meant as one that is required.
+        if !held.is_empty() && text.contains('#') {
+            needed.clear();
         }
-        held.pop().ok_or_else(|| Failure::usage(format!("{text} declares nothing")))
+        if held.len() + needed.len() > 1 {
+            let file = text.split('#').next().unwrap_or(text);
+            let named = held.iter().map(|held| format!("{file}#{}", held.id));
+            let names: Vec<_> =
+                named.chain(needed.iter().map(|needed| format!("{file}#{}", needed.name))).collect();
+            return Err(Failure::usage(format!("{text} names {} capabilities", names.len()))
+                .hint(format!("name one of them: {}", names.join(", "))));
+        }
+        let side =
+            held.pop().map(|held| Side::Held(Box::new(held))).or_else(|| needed.pop().map(Side::Needed));
+        side.ok_or_else(|| Failure::usage(format!("{text} declares nothing and requires nothing")))
     }
 
     /// Every declaration that an operand names.
@@ -73,10 +118,10 @@ impl<'a> Operands<'a> {
         }
         if let Some((peer, id)) = text.split_once('/') {
             let id = id_of(id).ok_or_else(|| nothing(text))?;
-            return Ok(Found { held: vec![self.declared_by(Some(peer), &id).await?], is_whole: false });
+            return Ok(Found::one(self.declared_by(Some(peer), &id).await?));
         }
         let id = id_of(text).ok_or_else(|| nothing(text))?;
-        Ok(Found { held: vec![self.declared_by(None, &id).await?], is_whole: false })
+        Ok(Found::one(self.declared_by(None, &id).await?))
     }
 
     /// Every version of a capability that the sidecar knows.
@@ -143,7 +188,8 @@ fn of_description(description: &Description) -> Held {
     });
     let provider = offer.provider.as_deref().unwrap_or_default();
     let source = if offer.is_local { "local".to_owned() } else { names::shown(provider).into_owned() };
-    Held { id: offer.id().clone(), source, contract: Contract { input, output } }
+    let served = offer.descriptor.served.clone();
+    Held { id: offer.id().clone(), served, source, place: None, contract: Contract { input, output } }
 }
 
 /// The file that an operand names, and what stands behind `#`; `None` when it names none.
@@ -164,19 +210,21 @@ fn file_of(text: &str) -> Option<(PathBuf, Option<&str>)> {
 fn in_file(path: &Path, selector: Option<&str>) -> Result<Found, Failure> {
     let bytes = read(path)?;
     let json = serde_json::from_slice::<serde_json::Value>(&bytes).ok().filter(|json| json["version"] != 1);
-    let (mut held, is_whole) = match &json {
-        Some(json) => (descriptor::read(json, path)?, false),
-        None => (declared(path)?, selector.is_none()),
+    let mut found = match &json {
+        Some(json) => Found::of(descriptor::read(json, path)?, false),
+        None => declared(path)?,
     };
     if let Some(selector) = selector {
-        let known: Vec<_> = held.iter().map(|held| held.id.to_string()).collect();
-        held.retain(|held| is_selected(&held.id, selector));
-        if held.is_empty() {
-            let message = format!("{} does not declare {selector:?}", path.display());
-            return Err(Failure::usage(message).hint(format!("it declares {}", known.join(", "))));
+        let known: Vec<_> = found.names().collect();
+        found.held.retain(|held| is_selected(&held.id, selector));
+        found.needed.retain(|needed| needed.is_selected(selector));
+        found.is_whole = false;
+        if found.names().next().is_none() {
+            let message = format!("{} neither declares nor requires {selector:?}", path.display());
+            return Err(Failure::usage(message).hint(format!("it has {}", known.join(", "))));
         }
     }
-    Ok(Found { held, is_whole })
+    Ok(found)
 }
 
 /// Whether a name, its last labels, or either with a version, names an id.
@@ -191,20 +239,45 @@ pub(crate) fn is_selected(id: &CapabilityId, selector: &str) -> bool {
     is_named && version.is_none_or(is_version)
 }
 
-fn declared(path: &Path) -> Result<Vec<Held>, Failure> {
+fn declared(path: &Path) -> Result<Found, Failure> {
     let declaration = Declaration::load(path).map_err(|mistakes| Failure::usage(mistakes.to_string()))?;
-    declaration.capabilities.iter().map(|declared| of_declared(declared, path)).collect()
+    let held = declaration
+        .capabilities
+        .iter()
+        .map(|declared| of_declared(declared, path))
+        .collect::<Result<_, _>>()?;
+    let needed =
+        declaration.requires.iter().map(|required| of_required(required, path)).collect::<Result<_, _>>()?;
+    Ok(Found { held, needed, is_whole: !declaration.capabilities.is_empty() })
 }
 
 fn of_declared(declared: &Declared, path: &Path) -> Result<Held, Failure> {
-    let terms = |schema: &Option<SchemaSource>| match schema {
+    let contract = contract(declared.input_schema.as_ref(), declared.output_schema.as_ref())?;
+    let place = Some(Place { file: path.to_owned(), line: declared.line });
+    let served = Served {
+        supported_ranges: declared.supported_ranges.clone(),
+        min_schema_version: declared.min_schema_version.clone(),
+        ..Served::only(declared.id.version.clone())
+    };
+    Ok(Held { id: declared.id.clone(), served, source: path.display().to_string(), place, contract })
+}
+
+fn of_required(required: &Required, path: &Path) -> Result<Needed, Failure> {
+    Ok(Needed {
+        name: required.name.clone(),
+        range: required.version.clone(),
+        place: Place { file: path.to_owned(), line: required.line },
+        contract: contract(required.input_schema.as_ref(), required.output_schema.as_ref())?,
+    })
+}
+
+fn contract(input: Option<&SchemaSource>, output: Option<&SchemaSource>) -> Result<Contract, Failure> {
+    let terms = |schema: Option<&SchemaSource>| match schema {
         None => Ok(Terms::Undeclared),
         Some(schema) => Terms::read(&schema.bytes)
             .map_err(|error| Failure::usage(format!("{}:{}: {error}", schema.file.display(), schema.line))),
     };
-    let contract =
-        Contract { input: terms(&declared.input_schema)?, output: terms(&declared.output_schema)? };
-    Ok(Held { id: declared.id.clone(), source: path.display().to_string(), contract })
+    Ok(Contract { input: terms(input)?, output: terms(output)? })
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Failure> {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use capd::schema::compat::{Compatibility, Outcome, Refutation, Verdict};
+use capd::schema::compat::{Compatibility, Outcome, Verdict};
 use serde_json::{Value, json};
 
 use super::operand::Held;
@@ -38,40 +38,19 @@ pub(super) fn direction(out: &mut String, caller: &str, provider: &str, found: &
 }
 
 fn outcome(out: &mut String, name: &str, outcome: &Outcome) {
-    let _ = match outcome {
-        Outcome::Full => Ok(()),
-        Outcome::Unknown { path, reason, .. } => {
-            writeln!(out, "     {name}, at {}: {}", one_line(path), one_line(reason))
-        }
-        Outcome::Incompatible(refutation) => {
-            writeln!(out, "     {name} are refused at {}", refuted(refutation))
-        }
-        Outcome::Partial(lost) => lost.iter().try_for_each(|lost| {
-            let shown = lost.refutation.as_ref().map(witness).unwrap_or_default();
-            let (path, feature) = (one_line(&lost.path), one_line(&lost.feature.to_string()));
-            writeln!(out, "     {name} lose {path}: {feature}{shown}")
-        }),
-    };
-}
-
-fn refuted(refutation: &Refutation) -> String {
-    let Refutation { path, rule, .. } = refutation;
-    format!("{} ({}){}", one_line(path), one_line(rule), witness(refutation))
-}
-
-fn witness(refutation: &Refutation) -> String {
-    let mut text = one_line(&refutation.witness.to_string());
-    if text.len() > WITNESS_BYTES_MAX {
-        text.truncate(text.floor_char_boundary(WITNESS_BYTES_MAX));
-        text.push('…');
+    for sentence in outcome.sentences(name) {
+        let _ = writeln!(out, "     {}", one_line(&sentence));
     }
-    format!(", such as {text}")
+}
+
+/// Adds what a caller cannot expect of a provider, a sentence each.
+pub(super) fn broken(findings: &mut Vec<String>, caller: &str, found: &Compatibility) {
+    for (name, outcome) in [("requests", &found.requests), ("results", &found.results)] {
+        findings.extend(outcome.sentences(name).iter().map(|told| format!("{caller}: {}", one_line(told))));
+    }
 }
 
 /// A declaration as JSON.
 pub(super) fn held_json(held: &Held) -> Value {
     json!({"id": held.id.to_string(), "source": held.source})
 }
-
-/// Longest witness that is shown to people; `--json` has it whole.
-const WITNESS_BYTES_MAX: usize = 240;
