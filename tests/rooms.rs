@@ -12,19 +12,20 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Where the sources of each crate are, and what the table calls it. Modules of an empty name stand in the table themselves.
-const CRATES: [(&str, &str, &str); 6] = [
+const CRATES: [(&str, &str, &str); 7] = [
     ("src", "capd", ""),
     ("proto/src", "capd_proto", "proto"),
     ("schema/src", "capd_schema", "schema"),
     ("client/net/src", "capd_net", "net"),
     ("client/src", "capd_client", "client"),
+    ("bridges/base/src", "capd_bridge", "bridge"),
     ("bridges/mcp/src", "capd_mcp", "mcp"),
 ];
 
 /// Crates and modules that the table has module by module.
 const OPEN: [&str; 2] = ["proto", "daemon"];
 
-const LAYERS: [&[&str]; 25] = [
+const LAYERS: [&[&str]; 26] = [
     // The protocol without I/O.
     &["proto/limits", "proto/code"],
     &["proto/frame", "proto/cbor", "proto/capability", "proto/identity", "proto/rate"],
@@ -57,6 +58,7 @@ const LAYERS: [&[&str]; 25] = [
     // Fronts: an agent that speaks HTTP is one over an in-process link, so it needs nothing of the daemon's.
     &["api", "codegen", "health"],
     // Bridges: programs of their own, agents like others.
+    &["bridge"],
     &["mcp"],
     // The daemon's rooms.
     &["daemon/context"],

@@ -2,19 +2,16 @@
 //! as capabilities.
 //!
 //! It is an agent on the local link of a sidecar, through `capd-client`; the sidecar knows nothing of it. Read in this
-//! order: [`rpc`] and [`lines`] are the messages and their framing, [`era`] tells old and new clients apart, [`sidecar`] is
-//! the link, [`serve`] exports, [`import`] imports, [`install`] configures clients. [`content`] is what both directions say alike, and [`text`] escapes foreign text.
+//! order: [`rpc`] and [`lines`] are the messages and their framing, [`era`] tells old and new clients apart, [`serve`]
+//! exports, [`import`] imports, [`install`] configures clients. [`content`] is what both directions say alike. What it has in
+//! common with other bridges, the link and the lock file among it, is `capd-bridge`.
 
 pub mod content;
 pub mod era;
 pub mod import;
 pub mod install;
 pub mod lines;
-pub mod log;
 pub mod rpc;
 pub mod serve;
-pub mod sidecar;
 #[path = "../../../src/provider/process/confine/system.rs"]
 pub mod system;
-#[path = "../../../src/text.rs"]
-pub mod text;

@@ -2,25 +2,22 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use capd_bridge::import::served::ServedOptions;
+use capd_bridge::run::{self, Failure, LockArgs, LockCommand, namespace, pattern, print, stop_signal};
+use capd_bridge::sidecar::{Sidecar, SidecarArgs};
 use capd_client::proto::capability::{CapabilityId, CapabilityPattern};
+use capd_mcp::import::KIND;
 use capd_mcp::import::child::{self, Program};
-use capd_mcp::import::lock::Lock;
-use capd_mcp::import::run::{ImportError, ImportOptions, import as run_import};
-use capd_mcp::import::show;
+use capd_mcp::import::run::{ImportOptions, import as run_import};
 use capd_mcp::install::{ClientProgram, InstallError};
 use capd_mcp::serve::{Choice, ServeOptions, Server, http, stdio};
-use capd_mcp::sidecar::{Sidecar, SidecarArgs};
-use capd_mcp::{log, text};
 use clap::{Args, Parser, Subcommand};
 use tokio::io::BufReader;
-use tokio::signal::unix::{SignalKind, signal};
-use tokio_util::sync::CancellationToken;
 
 /// Bridges the Model Context Protocol (MCP) and capd.
 ///
@@ -39,30 +36,10 @@ enum Command {
     Serve(ServeArgs),
     /// Run an MCP server, and serve its tools as capabilities of the sidecar's agent.
     Import(ImportArgs),
-    /// Show which tools are served, and which changes wait for approval.
-    Status(LockArgs),
-    /// Show each change that waits for approval.
-    Diff(LockArgs),
-    /// Approve changes that wait; an import that runs serves them at once.
-    Approve {
-        #[command(flatten)]
-        lock: LockArgs,
-        /// The tools, by their names at the server.
-        #[arg(required_unless_present = "all")]
-        tools: Vec<String>,
-        /// Approve everything that waits.
-        #[arg(long, conflicts_with = "tools")]
-        all: bool,
-    },
+    #[command(flatten)]
+    Lock(LockCommand),
     /// Print the configuration with which a client starts `capd-mcp serve`.
     Install(InstallArgs),
-}
-
-#[derive(Args)]
-struct LockArgs {
-    /// The lock file.
-    #[arg(long, default_value = "mcp.lock", value_name = "FILE")]
-    lock: PathBuf,
 }
 
 #[derive(Args)]
@@ -133,81 +110,16 @@ struct ServeArgs {
     http: Option<SocketAddr>,
 }
 
-/// What ends the program other than well.
-struct Failure {
-    message: String,
-    exit_code: u8,
-}
-
-impl Failure {
-    fn mistake(error: impl ToString) -> Self {
-        Self { message: error.to_string(), exit_code: 2 }
-    }
-
-    fn runtime(error: impl ToString) -> Self {
-        Self { message: error.to_string(), exit_code: 1 }
-    }
-}
-
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    log::start();
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => return failed(&Failure::runtime(format!("the runtime cannot be started: {error}"))),
-    };
-    let outcome = runtime.block_on(run(cli.command));
-    // A read of stdin that nobody waits for any more would keep the process.
-    runtime.shutdown_background();
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failed(&failure),
-    }
-}
-
-fn failed(failure: &Failure) -> ExitCode {
-    // There is nobody else to tell.
-    let _ = writeln!(io::stderr().lock(), "capd-mcp: {}", text::shown(&failure.message));
-    ExitCode::from(failure.exit_code)
-}
-
-async fn run(command: Command) -> Result<(), Failure> {
-    match command {
-        Command::Serve(args) => serve(args).await,
-        Command::Import(args) => import(args).await,
-        Command::Status(args) => print(&show::status(&locked(&args)?)),
-        Command::Diff(args) => print(&show::diff(&locked(&args)?)),
-        Command::Approve { lock, tools, all } => approve(&lock, &tools, all),
-        Command::Install(args) => install(&args),
-    }
-}
-
-fn print(text: &str) -> Result<(), Failure> {
-    io::stdout().lock().write_all(text.as_bytes()).map_err(Failure::runtime)
-}
-
-fn locked(args: &LockArgs) -> Result<Lock, Failure> {
-    let lock = Lock::read(&args.lock).map_err(Failure::mistake)?;
-    lock.ok_or_else(|| {
-        let place = args.lock.display();
-        Failure::mistake(format!(
-            "{place}: there is no such file; capd-mcp import writes it, --lock names another one"
-        ))
+    run::program("capd-mcp", async {
+        match cli.command {
+            Command::Serve(args) => serve(args).await,
+            Command::Import(args) => import(args).await,
+            Command::Lock(command) => command.run(&KIND),
+            Command::Install(args) => install(&args),
+        }
     })
-}
-
-fn approve(args: &LockArgs, tools: &[String], all: bool) -> Result<(), Failure> {
-    let mut lock = locked(args)?;
-    if let Some(unknown) = tools.iter().find(|name| lock.entry(name).is_none()) {
-        let place = args.lock.display();
-        return Err(Failure::mistake(format!("{place} has no tool {unknown:?}; capd-mcp status lists them")));
-    }
-    let approved = lock.approve(|name| all || tools.iter().any(|wanted| wanted == name));
-    if approved.is_empty() {
-        return print("nothing of this waits for approval\n");
-    }
-    lock.write(&args.lock).map_err(Failure::runtime)?;
-    approved.iter().try_for_each(|name| print(&format!("approved {}\n", text::line(name))))
 }
 
 async fn import(args: ImportArgs) -> Result<(), Failure> {
@@ -227,25 +139,27 @@ async fn import(args: ImportArgs) -> Result<(), Failure> {
         Some(helper)
     };
     // A server that could change what was approved of it would need no approval.
-    let lock = std::path::absolute(&args.lock.lock).map_err(Failure::mistake)?;
+    let lock = std::path::absolute(args.lock.path(&KIND)).map_err(Failure::mistake)?;
     let sidecar_files = socket.parent().filter(|folder| folder.join("identity.key").exists());
     let hidden = [Some(lock.as_path()), Some(socket.as_path()), sidecar_files].into_iter().flatten();
     let program = Program {
         words: args.command,
-        permissions: args.permissions,
+        permissions: args.permissions.clone(),
         helper,
         hidden: hidden.map(std::path::Path::to_owned).collect(),
         environment: args.env,
     };
-    let timeout = args.timeout.map(std::time::Duration::from_secs);
-    let options = ImportOptions { namespace: args.namespace, lock, program, timeout };
+    let served = ServedOptions {
+        namespace: args.namespace,
+        lock,
+        permissions: args.permissions,
+        timeout: args.timeout.map(std::time::Duration::from_secs),
+    };
+    let options = ImportOptions { served, program };
     let sidecar = Sidecar::new(socket, "capd-mcp import");
     let imported = run_import(&sidecar, &options, &stop_signal()?).await;
     sidecar.close().await;
-    imported.map_err(|error| match error {
-        ImportError::Lock(error) => Failure::mistake(error),
-        error => Failure::runtime(error),
-    })
+    Ok(imported?)
 }
 
 fn install(args: &InstallArgs) -> Result<(), Failure> {
@@ -280,8 +194,7 @@ async fn serve(args: ServeArgs) -> Result<(), Failure> {
     let sidecar = Arc::new(Sidecar::new(socket, "capd-mcp serve"));
     // A wrong socket is told at once, not with the first call.
     sidecar.client().await.map_err(Failure::runtime)?;
-    let everything = || vec!["*".parse().expect("a pattern that a test parses")];
-    let patterns = if args.namespace.is_empty() { everything() } else { args.namespace };
+    let patterns = if args.namespace.is_empty() { vec![run::everything()] } else { args.namespace };
     let pins: BTreeMap<_, _> = args.pin.into_iter().map(|id| (id.name, id.version)).collect();
     let options = ServeOptions { choice: Choice { patterns, pins }, search: args.search };
     let server = Arc::new(Server::new(Arc::clone(&sidecar), options));
@@ -294,8 +207,9 @@ async fn serve(args: ServeArgs) -> Result<(), Failure> {
             () = stopped.cancelled() => Ok(()),
         },
         Some(address) => {
-            let listener =
-                http::bind(address).await.map_err(|error| Failure::runtime(format!("--http: {error}")))?;
+            let listener = capd_bridge::http::server::bind(address)
+                .await
+                .map_err(|error| Failure::runtime(format!("--http: {error}")))?;
             let address = listener.local_addr().map_err(Failure::runtime)?;
             tracing::info!(url = format!("http://{address}{}", http::PATH), "listening for MCP clients");
             http::Endpoint::new(server).serve(listener, stopped).await
@@ -303,42 +217,4 @@ async fn serve(args: ServeArgs) -> Result<(), Failure> {
     };
     sidecar.close().await;
     served.map_err(Failure::runtime)
-}
-
-/// A name, or a namespace with or without its `.*`.
-fn pattern(text: &str) -> Result<CapabilityPattern, String> {
-    let namespace = || format!("{text}.*").parse();
-    text.parse().or_else(|error: capd_proto::capability::Error| namespace().map_err(|_| error.to_string()))
-}
-
-/// Two words or more, before the name of each capability.
-fn namespace(text: &str) -> Result<String, String> {
-    match format!("{text}.tool").parse::<capd_proto::capability::CapabilityName>() {
-        Ok(_) => Ok(text.to_owned()),
-        Err(error) => Err(format!("{error}; accepted: two words or more, such as com.example.files")),
-    }
-}
-
-/// Cancelled by SIGINT or SIGTERM.
-fn stop_signal() -> Result<CancellationToken, Failure> {
-    let stopped = CancellationToken::new();
-    for kind in [SignalKind::interrupt(), SignalKind::terminate()] {
-        let mut signals = signal(kind).map_err(Failure::runtime)?;
-        let stopped = stopped.clone();
-        tokio::spawn(async move {
-            signals.recv().await;
-            stopped.cancel();
-        });
-    }
-    Ok(stopped)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_pattern_for_everything_parses() {
-        assert!("*".parse::<CapabilityPattern>().is_ok());
-    }
 }

@@ -3,39 +3,16 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use capd_client::proto::capability::CapabilityId;
+use capd_bridge::import::served::Served;
+use capd_bridge::import::tool::Tool;
 use capd_client::{Invocation, Reporter, WireError, to_cbor};
 use capd_proto::code::Code;
 use serde_json::{Map, Value, json};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, sleep_until};
 
-use super::lock::Entry;
 use super::peer::{Peer, PeerError, Report};
-use super::tool::Tool;
 use crate::content;
-
-/// A tool as it is served.
-#[derive(Debug)]
-pub(super) struct Served {
-    pub(super) id: CapabilityId,
-    pub(super) tool: Tool,
-    pub(super) is_idempotent: bool,
-    /// Why its calls are refused, if they are.
-    unserved: Option<String>,
-}
-
-impl Served {
-    /// The tool of an entry of the lock; none for an entry that was not checked.
-    pub(super) fn of(entry: &Entry, unserved: Option<String>) -> Option<Self> {
-        Some(Self {
-            id: format!("{}:{}", entry.capability, entry.version).parse().ok()?,
-            tool: entry.tool().ok()?,
-            is_idempotent: entry.idempotent,
-            unserved,
-        })
-    }
-}
 
 /// Serves a call with whichever server runs.
 ///
@@ -45,9 +22,6 @@ pub(super) async fn call(
     mut peer: watch::Receiver<Option<Arc<Peer>>>,
     invocation: Invocation,
 ) -> Result<Bytes, WireError> {
-    if let Some(why) = &served.unserved {
-        return Err(unavailable(&format!("tool {:?}: {why}", served.tool.name)));
-    }
     let arguments = invocation.json()?;
     let (deadline, cancelled) = (invocation.deadline, invocation.cancelled.clone());
     let calls = async {

@@ -1,15 +1,21 @@
 //! Import: the tools of an MCP server in; capabilities of the sidecar's agent out.
 //!
-//! Read in this order: [`tool`] reads what a server lists, [`lock`] is what its owner approved, [`drift`] compares both with
-//! the help of `text`; [`child`] runs the server, [`peer`] speaks with it, `call` serves one call; [`run`] keeps all of it
-//! going, and [`show`] tells people.
+//! Read in this order: [`child`] runs the server, [`peer`] speaks with it, `call` serves one call; [`run`] keeps all of it
+//! going. What is served of the tools is decided by `capd_bridge::import`.
 
 mod call;
 pub mod child;
-pub mod drift;
-pub mod lock;
 pub mod peer;
 pub mod run;
-pub mod show;
-mod text;
-pub mod tool;
+
+use capd_bridge::import::kind::Kind;
+
+/// What a server's tools are called.
+pub static KIND: Kind = Kind {
+    program: "capd-mcp",
+    item: "tool",
+    peer: "server",
+    category: "mcp",
+    result_schema: crate::content::SCHEMA,
+    lock_of: "an MCP server's tools",
+};

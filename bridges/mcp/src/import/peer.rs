@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use capd_bridge::import::tool::{Listed, TOOLS_MAX};
 use capd_proto::limits::MSG_SIZE_BYTES_DEFAULT;
 use serde_json::{Map, Value, json};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, BufReader};
@@ -14,7 +15,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::tool::{Listed, TOOLS_MAX};
+use super::KIND;
 use crate::era;
 use crate::lines::{self, Line};
 use crate::rpc::{self, Id, METHOD_NOT_FOUND, Message, Notification, RpcError};
@@ -118,7 +119,7 @@ impl Peer {
     ///
     /// **Errors:** as [`Peer::call`].
     pub async fn tools(&self) -> Result<Listed, PeerError> {
-        let (mut listed, mut cursor) = (Listed::default(), None);
+        let (mut listed, mut cursor) = (Listed::new(&KIND), None);
         for _ in 0..PAGES_MAX {
             let mut params = Map::new();
             params.extend(cursor.take().map(|cursor: Value| ("cursor".to_owned(), cursor)));

@@ -5,13 +5,12 @@
 
 use std::time::Duration;
 
+use capd_bridge::sidecar::Sidecar;
 use capd_client::{Answer, CallRequest, Client, ClientError, Progress, WireError};
 use capd_proto::code::Code;
 use capd_proto::envelope::MessageId;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
-
-use crate::sidecar::Sidecar;
 
 /// How a call ended.
 #[derive(Debug)]

@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use bytes::Bytes;
-use capd_client::proto::capability::{CapabilityId, CapabilityName, CapabilityPattern, Version};
-use capd_client::proto::message::{ContentHash, SchemaSource};
-use capd_client::{Client, ClientError, Offer, Query};
+use capd_bridge::export::{Choice, Reader};
+use capd_bridge::sidecar::Sidecar;
+use capd_client::proto::capability::CapabilityId;
+use capd_client::proto::message::SchemaSource;
+use capd_client::{Client, ClientError, Offer};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
@@ -17,16 +18,6 @@ use super::names::{nearest, tool_name};
 use super::schema::{self, Arguments};
 use crate::content;
 use crate::era::Era;
-use crate::sidecar::Sidecar;
-
-/// Which capabilities are tools.
-#[derive(Clone, Debug)]
-pub struct Choice {
-    /// Those of these names.
-    pub patterns: Vec<CapabilityPattern>,
-    /// Of these names exactly these versions.
-    pub pins: BTreeMap<CapabilityName, Version>,
-}
 
 /// One capability as a tool.
 #[derive(Debug)]
@@ -55,8 +46,7 @@ pub(super) type Tools = BTreeMap<String, Arc<Tool>>;
 
 /// The tools of a sidecar, read again when they are old.
 pub(super) struct Catalog {
-    choice: Choice,
-    documents: Mutex<HashMap<ContentHash, Option<Value>>>,
+    reader: Reader,
     read: tokio::sync::Mutex<Option<Read>>,
     /// Every tool that was ever listed: a client may call one whose provider is away, or ask again with its key.
     shown: Mutex<HashMap<String, Arc<Tool>>>,
@@ -72,8 +62,7 @@ impl Catalog {
     pub(super) fn new(choice: Choice) -> Self {
         let changes = watch::Sender::new([0; 32]);
         Self {
-            choice,
-            documents: Mutex::default(),
+            reader: Reader::new(choice),
             read: tokio::sync::Mutex::default(),
             shown: Mutex::default(),
             changes,
@@ -147,17 +136,8 @@ impl Catalog {
     }
 
     async fn read(&self, client: &Client) -> Result<Tools, ClientError> {
-        let mut offers = Vec::new();
-        for pattern in &self.choice.patterns {
-            match client.query_all(&Query::new(pattern.clone())).await {
-                Ok(found) => offers.extend(found),
-                // Nobody serves the name yet.
-                Err(ClientError::Refused(error)) if error.code.0 == NOT_FOUND => {}
-                Err(error) => return Err(error),
-            }
-        }
         let mut tools = Tools::new();
-        for offer in chosen(offers, &self.choice.pins) {
+        for offer in self.reader.offers(client).await? {
             let tool = self.of_offer(client, &offer).await?;
             tools.insert(tool.name.clone(), Arc::new(tool));
         }
@@ -166,10 +146,10 @@ impl Catalog {
 
     async fn of_offer(&self, client: &Client, offer: &Offer) -> Result<Tool, ClientError> {
         let descriptor = &offer.descriptor;
-        let input = self.document(client, descriptor.input_schema.as_ref()).await?;
+        let input = self.reader.document(client, descriptor.input_schema.as_ref()).await?;
         let output = match &descriptor.output_schema {
             Some(SchemaSource::Ref(schema)) if schema.hash == content::hash() => Output::Blocks,
-            source => match self.document(client, source.as_ref()).await? {
+            source => match self.reader.document(client, source.as_ref()).await? {
                 None => Output::Undeclared,
                 Some(schema) => Output::Schema(schema::inlined(&schema)),
             },
@@ -182,31 +162,6 @@ impl Catalog {
             output,
             is_idempotent: descriptor.idempotent,
         })
-    }
-
-    /// A schema's document; none where there is none, or it cannot be had.
-    async fn document(
-        &self,
-        client: &Client,
-        source: Option<&SchemaSource>,
-    ) -> Result<Option<Value>, ClientError> {
-        let Some(SchemaSource::Ref(schema)) = source else { return Ok(None) };
-        let known = || self.documents.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(document) = known().get(&schema.hash) {
-            return Ok(document.clone());
-        }
-        let document = match client.document(&schema.hash, None).await {
-            Ok(document) => of_bytes(&document),
-            // Its calls are refused, and say why.
-            Err(ClientError::Refused(_) | ClientError::Answer(_)) => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        let mut known = known();
-        if known.len() >= DOCUMENTS_MAX {
-            known.clear();
-        }
-        known.insert(schema.hash, document.clone());
-        Ok(document)
     }
 }
 
@@ -244,28 +199,6 @@ pub(super) struct Unknown {
     nearest: Option<String>,
 }
 
-fn of_bytes(document: &Bytes) -> Option<Value> {
-    serde_json::from_slice(document).ok()
-}
-
-/// Of each name the pinned version, else the newest release that is not deprecated, else the newest release.
-fn chosen(offers: Vec<Offer>, pins: &BTreeMap<CapabilityName, Version>) -> Vec<Offer> {
-    let mut best: BTreeMap<CapabilityName, Offer> = BTreeMap::new();
-    let rank =
-        |offer: &Offer| (!offer.descriptor.served.deprecated, offer.id().version.clone(), offer.is_local);
-    for offer in offers {
-        let id = offer.id();
-        let is_wanted = match pins.get(&id.name) {
-            Some(pinned) => *pinned == id.version,
-            None => !id.version.is_prerelease(),
-        };
-        if is_wanted && best.get(&id.name).is_none_or(|known| rank(known) < rank(&offer)) {
-            best.insert(id.name.clone(), offer);
-        }
-    }
-    best.into_values().collect()
-}
-
 fn digest(tools: &Tools) -> [u8; 32] {
     let mut digest = Sha256::new();
     for tool in tools.values() {
@@ -283,9 +216,5 @@ const FRESH_MIN: Duration = Duration::from_millis(50);
 const KNOWN_FOR: Duration = Duration::from_secs(10);
 /// How often they are read for those who want to hear of changes.
 const FOLLOWED_EVERY: Duration = Duration::from_secs(3);
-/// Schema documents that are remembered.
-const DOCUMENTS_MAX: usize = 10_000;
 /// Tools that are remembered although nobody offers them any more.
 const SHOWN_MAX: usize = 20_000;
-/// CAPABILITY_NOT_FOUND.
-const NOT_FOUND: u32 = 4002;

@@ -4,26 +4,19 @@
 //! one, too. No session is kept: an id that a legacy client gets only tells its cancellations from those of others.
 
 use std::collections::HashMap;
-use std::convert::Infallible;
 use std::io;
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use bytes::Bytes;
-use http_body_util::{BodyExt as _, Full, Limited};
-use hyper::body::{Body as _, Incoming};
+use capd_bridge::http::body::{Body, empty, json};
+use capd_bridge::http::server;
+use hyper::body::Incoming;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
 use hyper::{Method, Request as HttpRequest, Response, StatusCode, header};
-use hyper_util::rt::{TokioIo, TokioTimer};
 use serde_json::Value;
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, mpsc};
-use tokio::time::timeout;
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::{Server, Way};
@@ -33,7 +26,7 @@ use crate::rpc::{
     UNSUPPORTED_VERSION,
 };
 use capd_proto::limits::MSG_SIZE_BYTES_DEFAULT;
-use events::{Events, Pipe};
+use events::Pipe;
 
 mod events;
 
@@ -43,9 +36,6 @@ pub struct Endpoint {
     /// Requests of legacy sessions that can be cancelled by a later message.
     cancels: Mutex<HashMap<(String, Id), CancellationToken>>,
 }
-
-/// The body of every answer.
-type Body = http_body_util::Either<Full<Bytes>, Events>;
 
 impl Endpoint {
     /// An endpoint of `server`.
@@ -57,41 +47,7 @@ impl Endpoint {
     ///
     /// **Errors:** those of the listening socket.
     pub async fn serve(self: Arc<Self>, listener: TcpListener, stopped: CancellationToken) -> io::Result<()> {
-        let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-        loop {
-            let Ok(place) = Arc::clone(&connections).acquire_owned().await else { return Ok(()) };
-            let stream = tokio::select! {
-                () = stopped.cancelled() => return Ok(()),
-                accepted = listener.accept() => match accepted {
-                    Ok((stream, _)) => stream,
-                    Err(error) => {
-                        tracing::warn!(%error, "a connection was not accepted");
-                        tokio::time::sleep(ACCEPT_PAUSE).await;
-                        continue;
-                    }
-                },
-            };
-            let endpoint = Arc::clone(&self);
-            let stopped = stopped.clone();
-            tokio::spawn(async move {
-                let _place = place;
-                let service = service_fn(|request| {
-                    let endpoint = Arc::clone(&endpoint);
-                    async move { Ok::<_, Infallible>(endpoint.handle(request).await) }
-                });
-                let connection = http1::Builder::new()
-                    .timer(TokioTimer::new())
-                    .header_read_timeout(HEAD_WAIT)
-                    .max_buf_size(HEAD_BYTES_MAX)
-                    .serve_connection(TokioIo::new(stream), service);
-                tokio::select! {
-                    () = stopped.cancelled() => {}
-                    ended = connection => if let Err(error) = ended {
-                        tracing::debug!(%error, "a connection ended");
-                    },
-                }
-            });
-        }
+        server::serve(listener, stopped, move |request| Arc::clone(&self).handle(request)).await
     }
 
     async fn handle(self: Arc<Self>, request: HttpRequest<Incoming>) -> Response<Body> {
@@ -103,13 +59,9 @@ impl Endpoint {
             return refused;
         }
         let (head, body) = request.into_parts();
-        if body.size_hint().lower() > BODY_BYTES_MAX as u64 {
-            return empty(StatusCode::PAYLOAD_TOO_LARGE);
-        }
-        let body = match timeout(BODY_WAIT, Limited::new(body, BODY_BYTES_MAX).collect()).await {
-            Ok(Ok(body)) => body.to_bytes(),
-            Ok(Err(_)) => return empty(StatusCode::PAYLOAD_TOO_LARGE),
-            Err(_) => return empty(StatusCode::REQUEST_TIMEOUT),
+        let body = match server::read_body(body, BODY_BYTES_MAX).await {
+            Ok(body) => body,
+            Err(status) => return empty(status),
         };
         match Message::read(&body) {
             Ok(Message::Request(request)) => self.on_request(&head.headers, request).await,
@@ -178,43 +130,17 @@ impl Endpoint {
     }
 }
 
-/// Binds a loopback address. **Errors:** another address; those of the system.
-pub async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
-    if !address.ip().is_loopback() {
-        let message =
-            format!("{address} is no loopback address; put a proxy that authenticates clients before it");
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
-    }
-    TcpListener::bind(address).await
-}
-
 /// Refuses what is no request to this endpoint, or comes from another site.
 fn admitted(request: &HttpRequest<Incoming>) -> Result<(), StatusCode> {
-    let is_here = |value: &HeaderValue| {
-        let text = value.to_str().unwrap_or_default();
-        let authority = text.split_once("://").map_or(text, |(_, rest)| rest);
-        let host = authority.rsplit_once(':').map_or(authority, |(host, port)| {
-            if port.bytes().all(|byte| byte.is_ascii_digit()) { host } else { authority }
-        });
-        matches!(host, "localhost" | "127.0.0.1" | "[::1]")
-    };
     let head = request.headers();
-    let mut hosts = head.get_all(header::HOST).iter();
-    match (hosts.next(), hosts.next()) {
-        (Some(host), None) if is_here(host) => {}
-        _ => return Err(StatusCode::MISDIRECTED_REQUEST),
-    }
-    if !head.get_all(header::ORIGIN).iter().all(is_here) {
-        return Err(StatusCode::FORBIDDEN);
-    }
+    server::check_origin(head, None)?;
     if request.uri().path() != PATH {
         return Err(StatusCode::NOT_FOUND);
     }
     if request.method() != Method::POST {
         return Err(StatusCode::METHOD_NOT_ALLOWED);
     }
-    let kind = head.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-    if !kind.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("application/json") {
+    if !server::media_type(head).eq_ignore_ascii_case("application/json") {
         return Err(StatusCode::UNSUPPORTED_MEDIA_TYPE);
     }
     Ok(())
@@ -311,19 +237,6 @@ fn new_session() -> Option<HeaderValue> {
     HeaderValue::try_from(text).ok()
 }
 
-fn empty(status: StatusCode) -> Response<Body> {
-    let mut response = Response::new(Body::Left(Full::default()));
-    *response.status_mut() = status;
-    response
-}
-
-fn json(status: StatusCode, document: &Value) -> Response<Body> {
-    let mut response = Response::new(Body::Left(Full::from(document.to_string())));
-    *response.status_mut() = status;
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    response
-}
-
 fn refused(malformed: &Malformed) -> Response<Body> {
     debug_assert!(malformed.error.code == INVALID_REQUEST || malformed.error.code == rpc::PARSE_ERROR);
     json(StatusCode::BAD_REQUEST, &rpc::response(malformed.id.as_ref(), &Err(malformed.error.clone())))
@@ -337,11 +250,5 @@ const NAME: HeaderName = HeaderName::from_static("mcp-name");
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 /// Longest message. **Units:** bytes.
 const BODY_BYTES_MAX: usize = MSG_SIZE_BYTES_DEFAULT as usize;
-const HEAD_BYTES_MAX: usize = 64 * 1024;
-const HEAD_WAIT: Duration = Duration::from_secs(30);
-const BODY_WAIT: Duration = Duration::from_secs(60);
-/// Connections at once; more of them wait.
-const CONNECTIONS_MAX: usize = 512;
 /// Notifications that wait for a slow reader.
 const NOTICES_MAX: usize = 64;
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

@@ -15,6 +15,7 @@ mod words;
 
 use std::sync::Arc;
 
+use capd_bridge::sidecar::Sidecar;
 use capd_client::{CallRequest, ClientError, Progress, Target, Trace};
 use serde_json::{Map, Value, json};
 use tokio::sync::{Semaphore, mpsc};
@@ -23,9 +24,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::era::{self, Era};
 use crate::rpc::{self, INTERNAL_ERROR, METHOD_NOT_FOUND, Request, RpcError};
-use crate::sidecar::Sidecar;
 use call::{Call, Ended};
-pub use catalog::Choice;
+pub use capd_bridge::export::Choice;
 use catalog::{Catalog, Tool, Tools};
 
 /// What a server offers.

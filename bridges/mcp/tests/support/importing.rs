@@ -7,7 +7,9 @@ use std::time::Duration;
 use capd_client::{CallRequest, ClientError, Target};
 use serde_json::{Value, json};
 
-use super::{Agent, PATIENCE, Sidecar, scripted};
+#[allow(unused_imports, reason = "each test binary uses its part")]
+pub use super::eventually;
+use super::{Agent, Sidecar, scripted};
 
 /// The folder of a server, and its lock file outside of it.
 pub struct Script {
@@ -97,18 +99,6 @@ impl Drop for Bridge {
     fn drop(&mut self) {
         self.kill();
     }
-}
-
-/// Tries until it works.
-pub fn eventually<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
-    let pause = Duration::from_millis(20);
-    for _ in 0..PATIENCE.as_millis() / pause.as_millis() {
-        if let Some(found) = attempt() {
-            return found;
-        }
-        std::thread::sleep(pause);
-    }
-    panic!("not in time: {what}");
 }
 
 /// The newest version and the description that a caller sees of a tool; none where nobody offers it.

@@ -1,14 +1,10 @@
 //! The stream of events that answers a request which says something before it ends.
 
-use std::convert::Infallible;
-use std::pin::Pin;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use hyper::body::{Body, Frame};
-use hyper::header::{HeaderName, HeaderValue};
-use hyper::{Response, header};
+use capd_bridge::http::body::{self, Body};
+use hyper::Response;
 use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -26,12 +22,6 @@ pub(super) struct Pipe {
     guard: Option<DropGuard>,
 }
 
-/// The body of such an answer.
-pub(super) struct Events {
-    events: mpsc::Receiver<Bytes>,
-    _guard: Option<DropGuard>,
-}
-
 impl Pipe {
     pub(super) fn new(era: Era, cancelled: CancellationToken) -> Self {
         Self { guard: (era == Era::Modern).then(|| cancelled.drop_guard()) }
@@ -43,7 +33,7 @@ impl Pipe {
         first: Value,
         mut messages: mpsc::Receiver<Value>,
         task: Task,
-    ) -> Response<super::Body> {
+    ) -> Response<Body> {
         let (out, events) = mpsc::channel(EVENTS_MAX);
         tokio::spawn(async move {
             if out.send(event(&first)).await.is_err() {
@@ -64,25 +54,7 @@ impl Pipe {
                 let _ = out.send(event(&answer)).await;
             }
         });
-        let events = Events { events, _guard: self.guard };
-        let mut response = Response::new(http_body_util::Either::Right(events));
-        let fields = response.headers_mut();
-        fields.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-        fields.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        fields.insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
-        response
-    }
-}
-
-impl Body for Events {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        self.events.poll_recv(context).map(|event| event.map(|bytes| Ok(Frame::data(bytes))))
+        body::events(events, self.guard)
     }
 }
 

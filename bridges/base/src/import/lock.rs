@@ -8,6 +8,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use super::kind::Kind;
 use super::tool::Tool;
 
 /// The file.
@@ -16,6 +17,9 @@ use super::tool::Tool;
 pub struct Lock {
     /// The format: 1.
     pub version: u32,
+    /// The DID whose key signed the list that was approved; none for lists that nobody signs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signer: Option<String>,
     /// Each tool that was ever listed.
     #[serde(default, rename = "tool", skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<Entry>,
@@ -84,7 +88,7 @@ pub enum LockError {
 impl Lock {
     /// A lock of no tools.
     pub const fn new() -> Self {
-        Self { version: FORMAT, tools: Vec::new() }
+        Self { version: FORMAT, signer: None, tools: Vec::new() }
     }
 
     /// Reads the file; none where there is none.
@@ -112,10 +116,10 @@ impl Lock {
     /// Writes the file as a whole, so that a reader sees the old or the new one.
     ///
     /// **Errors:** [`LockError::File`]; the old one stands then.
-    pub fn write(&self, path: &Path) -> Result<(), LockError> {
+    pub fn write(&self, path: &Path, kind: &Kind) -> Result<(), LockError> {
         let failed = |error: io::Error| LockError::File(path.display().to_string(), error);
         let text = toml::to_string_pretty(self).map_err(|error| failed(io::Error::other(error)))?;
-        let text = format!("{HEAD}\n{text}");
+        let text = format!("{}\n{text}", head(kind));
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let temporary = path.with_file_name(format!(".{name}.{}.tmp", std::process::id()));
         let written = fs::File::create(&temporary)
@@ -164,7 +168,9 @@ impl Default for Lock {
 
 impl Entry {
     /// The tool as callers see it.
-    pub(super) fn tool(&self) -> Result<Tool, String> {
+    ///
+    /// **Errors:** the lock file was not checked when it was read.
+    pub fn tool(&self) -> Result<Tool, String> {
         Tool::of_definition(&self.definition)
     }
 
@@ -186,5 +192,12 @@ impl Entry {
 }
 
 const FORMAT: u32 = 1;
-const HEAD: &str = "# What was approved of an MCP server's tools. capd-mcp writes this file; commit it. `idempotent` is yours to\n\
-                    # set. `capd-mcp approve` approves what is pending.";
+
+/// What the file begins with.
+fn head(kind: &Kind) -> String {
+    let Kind { program, lock_of, .. } = kind;
+    format!(
+        "# What was approved of {lock_of}. {program} writes this file; commit it. `idempotent` is yours to\n\
+         # set. `{program} approve` approves what is pending."
+    )
+}

@@ -1,12 +1,12 @@
-//! Reads the tools that a server lists: its answer in; tools that can be capabilities, and what is wrong with the others,
-//! out.
+//! Reads the tools that a server lists, and the skills of an agent alike: a list in; tools that can be capabilities, and
+//! what is wrong with the others, out.
 
 use capd_schema::Profile;
 use capd_schema::subtype::Compiled;
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
-use crate::content;
+use super::kind::Kind;
 
 /// A tool, as it is kept and compared.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,8 +33,10 @@ pub struct Quarantined {
 }
 
 /// What a server lists.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Listed {
+    /// Whose list it is.
+    pub kind: &'static Kind,
     /// What can be served.
     pub tools: Vec<Tool>,
     /// What cannot, and hides nothing of the others.
@@ -42,11 +44,18 @@ pub struct Listed {
 }
 
 impl Listed {
+    /// A list of nothing.
+    pub const fn new(kind: &'static Kind) -> Self {
+        Self { kind, tools: Vec::new(), quarantined: Vec::new() }
+    }
+
     /// Takes one more tool of the list.
     pub fn take(&mut self, entry: &Value) {
-        let name = entry["name"].as_str().unwrap_or("a tool without a name").to_owned();
+        let name = entry["name"]
+            .as_str()
+            .map_or_else(|| format!("a {} without a name", self.kind.item), str::to_owned);
         let read = if self.tools.len() >= TOOLS_MAX {
-            Err(format!("the server lists more than {TOOLS_MAX} tools"))
+            Err(format!("the {} lists more than {TOOLS_MAX} {}s", self.kind.peer, self.kind.item))
         } else {
             Tool::read(entry).and_then(|tool| self.fits(tool))
         };
@@ -60,12 +69,14 @@ impl Listed {
 
     fn fits(&self, tool: Tool) -> Result<Tool, String> {
         if self.tools.iter().any(|known| known.name == tool.name) {
-            return Err("another tool has the same name".to_owned());
+            return Err(format!("another {} has the same name", self.kind.item));
         }
-        let bytes: usize = self.tools.iter().map(Tool::bytes).sum();
-        if bytes + tool.bytes() > LIST_BYTES_MAX {
+        let bytes_of = |tool: &Tool| tool.bytes(self.kind);
+        let bytes: usize = self.tools.iter().map(bytes_of).sum();
+        if bytes + bytes_of(&tool) > LIST_BYTES_MAX {
             return Err(format!(
-                "the tools before it take up the {LIST_BYTES_MAX} bytes that all tools may have"
+                "the {0}s before it take up the {LIST_BYTES_MAX} bytes that all {0}s may have",
+                self.kind.item
             ));
         }
         Ok(tool)
@@ -128,12 +139,12 @@ impl Tool {
     }
 
     /// The schema document that its results fit as a capability's.
-    pub fn result_schema(&self) -> String {
-        self.output.as_ref().map_or_else(|| content::SCHEMA.to_owned(), Value::to_string)
+    pub fn result_schema(&self, kind: &Kind) -> String {
+        self.output.as_ref().map_or_else(|| kind.result_schema.to_owned(), Value::to_string)
     }
 
-    fn bytes(&self) -> usize {
-        self.definition().len() + if self.output.is_none() { content::SCHEMA.len() } else { 0 }
+    fn bytes(&self, kind: &Kind) -> usize {
+        self.definition().len() + if self.output.is_none() { kind.result_schema.len() } else { 0 }
     }
 }
 
@@ -155,7 +166,7 @@ fn schema(field: &str, value: &Value) -> Result<Value, String> {
 
 /// Takes out keywords that begin with `x-`: the extensions of servers, which no validator knows.
 fn without_extensions(mut schema: Value) -> Value {
-    super::text::each_schema(&mut schema, &mut |fields, _| fields.retain(|key, _| !key.starts_with("x-")));
+    super::words::each_schema(&mut schema, &mut |fields, _| fields.retain(|key, _| !key.starts_with("x-")));
     schema
 }
 

@@ -2,18 +2,19 @@
 
 use serde_json::Value;
 
+use super::kind::Kind;
 use super::lock::{Change, Entry, Lock, Pending};
 use crate::text;
 
 /// One line for each tool, and one for what waits of it.
-pub fn status(lock: &Lock) -> String {
+pub fn status(lock: &Lock, kind: &Kind) -> String {
     let mut out = String::new();
     for entry in &lock.tools {
         let state = if entry.approved { "served" } else { "waits for approval" };
         let idempotent = if entry.idempotent { ", idempotent" } else { "" };
         out += &line(&format!(
-            "{}:{}  {state}{idempotent}  (tool {:?})",
-            entry.capability, entry.version, entry.name
+            "{}:{}  {state}{idempotent}  ({} {:?})",
+            entry.capability, entry.version, kind.item, entry.name
         ));
         if let Some(pending) = &entry.pending {
             out += &line(&format!("  {}", what_waits(pending)));
@@ -21,17 +22,19 @@ pub fn status(lock: &Lock) -> String {
     }
     let waiting = lock.tools.iter().filter(|entry| is_waiting(entry)).count();
     out += &match waiting {
-        0 => format!("{} tools, nothing waits for approval\n", lock.tools.len()),
+        0 => format!("{} {}s, nothing waits for approval\n", lock.tools.len(), kind.item),
         waiting => format!(
-            "{} tools, {waiting} wait for approval: read them with capd-mcp diff, then run capd-mcp approve\n",
-            lock.tools.len()
+            "{} {}s, {waiting} wait for approval: read them with {2} diff, then run {2} approve\n",
+            lock.tools.len(),
+            kind.item,
+            kind.program
         ),
     };
     out
 }
 
 /// Each change that waits, member by member.
-pub fn diff(lock: &Lock) -> String {
+pub fn diff(lock: &Lock, kind: &Kind) -> String {
     let mut out = String::new();
     for entry in lock.tools.iter().filter(|entry| is_waiting(entry)) {
         let old = if entry.approved { parsed(&entry.definition) } else { Value::Null };
@@ -39,7 +42,7 @@ pub fn diff(lock: &Lock) -> String {
             Some(pending) => (parsed(&pending.definition), what_waits(pending)),
             None => (parsed(&entry.definition), "is new".to_owned()),
         };
-        out += &line(&format!("{} (tool {:?}) {what}", entry.capability, entry.name));
+        out += &line(&format!("{} ({} {:?}) {what}", entry.capability, kind.item, entry.name));
         differences("", &old, &new, &mut out);
     }
     if out.is_empty() { "nothing waits for approval\n".to_owned() } else { out }

@@ -6,6 +6,15 @@ use super::*;
 
 const NAMESPACE: &str = "com.example.files";
 
+static KIND: Kind = Kind {
+    program: "capd-mcp",
+    item: "tool",
+    peer: "server",
+    category: "mcp",
+    result_schema: "{}",
+    lock_of: "an MCP server's tools",
+};
+
 fn tool() -> Value {
     json!({
         "name": "read_file",
@@ -28,7 +37,7 @@ fn changed(change: impl FnOnce(&mut Value)) -> Value {
 }
 
 fn listed(tools: &[Value]) -> Listed {
-    let mut listed = Listed::default();
+    let mut listed = Listed::new(&KIND);
     tools.iter().for_each(|tool| listed.take(tool));
     listed
 }
@@ -232,7 +241,7 @@ fn a_thousand_large_tools_are_bounded_with_a_clear_reason() {
         let padding = "x".repeat(255 * 1024);
         json!({"name": format!("t{number}"), "inputSchema": {"type": "object", "title": padding}})
     };
-    let mut many = Listed::default();
+    let mut many = Listed::new(&KIND);
     // The same text again and again: what counts is that the bound holds, not how much memory the test takes.
     (0..60).for_each(|number| many.take(&large(number)));
     assert!((30..60).contains(&many.tools.len()), "{}", many.tools.len());
@@ -241,7 +250,7 @@ fn a_thousand_large_tools_are_bounded_with_a_clear_reason() {
         "{}",
         many.quarantined[0].reason
     );
-    let mut small = Listed::default();
+    let mut small = Listed::new(&KIND);
     for number in 0..1_100 {
         small.take(&json!({"name": format!("t{number}"), "inputSchema": {"type": "object"}}));
     }
@@ -256,7 +265,7 @@ fn a_lock_file_reads_back_the_same_and_one_changed_by_hand_is_refused() {
     assert_eq!(Lock::read(&path).unwrap(), None);
     let mut lock = imported(&[tool()]);
     later(&mut lock, &[changed(|tool| tool["description"] = json!("'''\" other\\n"))]);
-    lock.write(&path).unwrap();
+    lock.write(&path, &KIND).unwrap();
     assert_eq!(Lock::read(&path).unwrap(), Some(lock));
     let text = std::fs::read_to_string(&path).unwrap();
     std::fs::write(&path, text.replace("Reads a file", "Reads a fail")).unwrap();

@@ -16,9 +16,10 @@ use capd_proto::limits::NAME_BYTES_MAX;
 use capd_schema::compat::version::Bump;
 use capd_schema::compat::{Compatibility, Contract, Lost, Outcome, Refutation, Terms, compare, version};
 
+use super::kind::Kind;
 use super::lock::{Change, Entry, Lock, Pending};
-use super::text::{with_words_of, without_words};
 use super::tool::{Listed, Tool};
+use super::words::{with_words_of, without_words};
 
 /// What became of each tool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,42 +32,45 @@ pub struct Reconciled {
 
 /// Holds a list against the lock, and changes the lock to what it is from here on. `is_first` when there was no lock.
 pub fn reconcile(lock: &mut Lock, is_first: bool, namespace: &str, listed: &Listed) -> Reconciled {
+    let (kind, item) = (listed.kind, listed.kind.item);
     let mut done = Reconciled::default();
     for tool in &listed.tools {
         match lock.entry_mut(&tool.name) {
-            Some(entry) => compare_entry(entry, tool, &mut done),
-            None => match capability_of(lock, namespace, &tool.name) {
-                Ok(capability) => add(lock, tool, capability, is_first, &mut done),
+            Some(entry) => compare_entry(kind, entry, tool, &mut done),
+            None => match capability_of(kind, lock, namespace, &tool.name) {
+                Ok(capability) => add(kind, lock, tool, capability, is_first, &mut done),
                 Err(reason) => {
                     done.unserved.insert(tool.name.clone(), reason.clone());
-                    done.news.push(format!("tool {:?} is not served: {reason}", tool.name));
+                    done.news.push(format!("{item} {:?} is not served: {reason}", tool.name));
                 }
             },
         }
     }
     for quarantined in &listed.quarantined {
         let (name, reason) = (&quarantined.name, &quarantined.reason);
-        done.news.push(format!("tool {name:?} is quarantined: {reason}"));
+        done.news.push(format!("{item} {name:?} is quarantined: {reason}"));
         if listed.tools.iter().all(|tool| tool.name != *name) && lock.entry(name).is_some() {
-            done.unserved
-                .insert(name.clone(), format!("the server lists a form of it that is malformed: {reason}"));
+            done.unserved.insert(
+                name.clone(),
+                format!("the {} lists a form of it that is malformed: {reason}", kind.peer),
+            );
         }
     }
     for entry in &lock.tools {
         let is_listed = listed.tools.iter().any(|tool| tool.name == entry.name);
         if !is_listed && !done.unserved.contains_key(&entry.name) {
-            done.unserved.insert(entry.name.clone(), "the server no longer lists it".to_owned());
-            done.news.push(format!("tool {:?} is gone", entry.name));
+            done.unserved.insert(entry.name.clone(), format!("the {} no longer lists it", kind.peer));
+            done.news.push(format!("{item} {:?} is gone", entry.name));
         }
     }
     lock.tools.sort_by(|a, b| a.name.cmp(&b.name));
     done
 }
 
-fn add(lock: &mut Lock, tool: &Tool, capability: String, is_first: bool, done: &mut Reconciled) {
+fn add(kind: &Kind, lock: &mut Lock, tool: &Tool, capability: String, is_first: bool, done: &mut Reconciled) {
     if !is_first {
-        let reason = "it is new and waits for approval: run capd-mcp approve".to_owned();
-        done.news.push(format!("tool {:?} is new and waits for approval", tool.name));
+        let reason = format!("it is new and waits for approval: run {} approve", kind.program);
+        done.news.push(format!("{} {:?} is new and waits for approval", kind.item, tool.name));
         done.unserved.insert(tool.name.clone(), reason);
     }
     lock.tools.push(Entry {
@@ -81,12 +85,13 @@ fn add(lock: &mut Lock, tool: &Tool, capability: String, is_first: bool, done: &
     });
 }
 
-fn compare_entry(entry: &mut Entry, tool: &Tool, done: &mut Reconciled) {
+fn compare_entry(kind: &Kind, entry: &mut Entry, tool: &Tool, done: &mut Reconciled) {
+    let (item, program) = (kind.item, kind.program);
     let name = tool.name.clone();
     if !entry.approved {
         // Nobody has seen it yet, so its newest form is what there is to approve.
         (entry.hash, entry.definition) = (tool.hash(), tool.definition());
-        done.unserved.insert(name, "it is new and waits for approval: run capd-mcp approve".to_owned());
+        done.unserved.insert(name, format!("it is new and waits for approval: run {program} approve"));
         return;
     }
     if tool.hash() == entry.hash {
@@ -102,7 +107,7 @@ fn compare_entry(entry: &mut Entry, tool: &Tool, done: &mut Reconciled) {
             return;
         }
     };
-    let (old, new) = match (contract(&known), contract(tool)) {
+    let (old, new) = match (contract(kind, &known), contract(kind, tool)) {
         (Ok(old), Ok(new)) => (old, new),
         (Err(problem), _) | (_, Err(problem)) => {
             done.unserved.insert(name, problem);
@@ -116,9 +121,9 @@ fn compare_entry(entry: &mut Entry, tool: &Tool, done: &mut Reconciled) {
         let pending = pending(tool, Change::Incompatible, &why, next(&at, Bump::Major));
         let is_news = entry.pending.as_ref() != Some(&pending);
         entry.pending = Some(pending);
-        let reason = format!("its schemas have changed incompatibly ({why}); run capd-mcp approve");
+        let reason = format!("its schemas have changed incompatibly ({why}); run {program} approve");
         if is_news {
-            done.news.push(format!("tool {name:?} waits for approval: {reason}"));
+            done.news.push(format!("{item} {name:?} waits for approval: {reason}"));
         }
         done.unserved.insert(name, reason);
         return;
@@ -127,7 +132,7 @@ fn compare_entry(entry: &mut Entry, tool: &Tool, done: &mut Reconciled) {
         let served = served(tool, &known);
         let from = std::mem::replace(&mut entry.version, next(&at, step));
         done.news.push(format!(
-            "tool {name:?} is served as {} instead of {from}: its schemas have changed compatibly; {}",
+            "{item} {name:?} is served as {} instead of {from}: its schemas have changed compatibly; {}",
             entry.version,
             difference(&known, &served)
         ));
@@ -142,7 +147,7 @@ fn compare_entry(entry: &mut Entry, tool: &Tool, done: &mut Reconciled) {
     let pending = pending(tool, Change::Words, &why, next(&at, Bump::Patch));
     if entry.pending.as_ref() != Some(&pending) {
         done.news
-            .push(format!("tool {name:?} keeps its approved words; the new ones wait for approval: {why}"));
+            .push(format!("{item} {name:?} keeps its approved words; the new ones wait for approval: {why}"));
     }
     entry.pending = Some(pending);
 }
@@ -165,12 +170,14 @@ fn pending(tool: &Tool, change: Change, why: &str, version: String) -> Pending {
 }
 
 /// What a tool asserts, words apart.
-fn contract(tool: &Tool) -> Result<Contract, String> {
+fn contract(kind: &Kind, tool: &Tool) -> Result<Contract, String> {
     let read = |document: &str| {
         Terms::read(document.as_bytes()).map_err(|error| format!("its schema cannot be compared: {error}"))
     };
-    let output =
-        tool.output.as_ref().map_or_else(|| tool.result_schema(), |schema| without_words(schema).to_string());
+    let output = tool
+        .output
+        .as_ref()
+        .map_or_else(|| kind.result_schema.to_owned(), |schema| without_words(schema).to_string());
     Ok(Contract { input: read(&without_words(&tool.input).to_string())?, output: read(&output)? })
 }
 
@@ -240,11 +247,11 @@ fn next(version: &Version, step: Bump) -> String {
 }
 
 /// The capability of a new tool: what a label cannot hold becomes `-`, and of two names that meet the second gets a number.
-fn capability_of(lock: &Lock, namespace: &str, name: &str) -> Result<String, String> {
+fn capability_of(kind: &Kind, lock: &Lock, namespace: &str, name: &str) -> Result<String, String> {
     let label: String =
         name.chars().map(|char| if char.is_ascii_alphanumeric() { char } else { '-' }).collect();
     let label = match label.trim_matches('-') {
-        "" => "tool",
+        "" => kind.item,
         label => label,
     };
     let is_free = |capability: &String| lock.tools.iter().all(|entry| entry.capability != *capability);
