@@ -12,7 +12,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Where the sources of each crate are, and what the table calls it. Modules of an empty name stand in the table themselves.
-const CRATES: [(&str, &str, &str); 7] = [
+const CRATES: [(&str, &str, &str); 8] = [
     ("src", "capd", ""),
     ("proto/src", "capd_proto", "proto"),
     ("schema/src", "capd_schema", "schema"),
@@ -20,6 +20,7 @@ const CRATES: [(&str, &str, &str); 7] = [
     ("client/src", "capd_client", "client"),
     ("bridges/base/src", "capd_bridge", "bridge"),
     ("bridges/mcp/src", "capd_mcp", "mcp"),
+    ("bridges/a2a/src", "capd_a2a", "a2a"),
 ];
 
 /// Crates and modules that the table has module by module.
@@ -59,7 +60,7 @@ const LAYERS: [&[&str]; 26] = [
     &["api", "codegen", "health"],
     // Bridges: programs of their own, agents like others.
     &["bridge"],
-    &["mcp"],
+    &["a2a", "mcp"],
     // The daemon's rooms.
     &["daemon/context"],
     &["daemon/journal", "daemon/account", "daemon/asks"],

@@ -135,6 +135,7 @@ macro_rules! pages {
 }
 
 pages! {
+    a2a "docs/a2a.md"
     agents "docs/agents.md"
     capabilities "docs/capabilities.md"
     capctl "docs/capctl.md"
