@@ -6,9 +6,12 @@
 //! 2. [`Fleet`] is what the daemon holds: it brings facts, and reads candidates and status without waiting.
 //! 3. [`Driver`] is one task: it owns the machine, asks the engine, and tells the [`Owner`] what to do.
 //! 4. [`disk`] keeps what a later process begins with.
+//! 5. `etcd` is a registry for many machines; it needs the feature of that name.
 
 pub mod disk;
 pub mod engine;
+#[cfg(feature = "etcd")]
+pub mod etcd;
 
 mod driver;
 mod facts;

@@ -8,6 +8,7 @@
 #[allow(dead_code, reason = "the simulation uses the rest")]
 mod store;
 
+mod contract;
 mod member;
 mod simulated;
 
@@ -31,6 +32,12 @@ fn registry() -> Registry {
 
 async fn seconds(count: u64) {
     sleep(Duration::from_secs(count)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_simulated_registry_is_one_that_a_driver_can_rely_on() {
+    let registry = registry();
+    contract::holds(|agent| registry.engine(agent)).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -89,6 +96,21 @@ async fn a_registry_that_is_wiped_or_restored_is_filled_again() {
     until(|| registry.has(&path)).await;
     until(|| caller.fleet.status().stale_since_ms.is_none()).await;
     assert!(!caller.said("LetGo"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fleet_that_vanishes_at_once_is_kept_as_it_was() {
+    let registry = registry();
+    let caller = Member::start(1, &registry);
+    caller.fleet.want(&name());
+    let providers: Vec<_> = (2..8).map(|number| Member::start(number, &registry)).collect();
+    (2..).zip(&providers).for_each(|(number, provider)| provider.fleet.offer(offer(number)));
+    let candidates = || caller.fleet.candidates(&name()).unwrap_or_default();
+    until(|| candidates().len() == 6).await;
+    providers.iter().for_each(Member::crash);
+    until(|| candidates().iter().all(|candidate| !candidate.is_listed())).await;
+    assert!(caller.said("Frozen") && caller.fleet.status().is_frozen);
+    assert_eq!(candidates().len(), 6);
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use capd::fleet::disk::Disk;
+use capd::fleet::engine::Engine;
 use capd::fleet::{Driver, Event, Fleet, Owner, Setup, start};
 use capd::net::{Clock, Random, Tasks};
 use capd_proto::capability::CapabilityName;
@@ -11,6 +12,7 @@ use capd_proto::fleet::machine::{Config, Offer};
 use capd_proto::fleet::{Address, Agent, Cell, Fence, Membership, Served, State, Transport};
 use capd_proto::identity::Identity;
 use capd_proto::ledger::JournalId;
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
 use super::simulated::Registry;
@@ -18,6 +20,7 @@ use super::simulated::Registry;
 pub struct Member {
     pub fleet: Fleet,
     events: Arc<Told>,
+    task: JoinHandle<()>,
 }
 
 #[derive(Default)]
@@ -35,14 +38,25 @@ impl Member {
     }
 
     pub fn start_with(number: u8, registry: &Registry, disk: Disk) -> Self {
+        Self::start_on(number, registry.engine(agent(number)), disk, |_| {})
+    }
+
+    /// A member of any registry, with some settings of its own.
+    pub fn start_on(
+        number: u8,
+        engine: Arc<dyn Engine>,
+        disk: Disk,
+        change: impl FnOnce(&mut Config),
+    ) -> Self {
         let events = Arc::new(Told::default());
         let fence = Fence { incarnation: 0, journal: JournalId([number; 16]) };
         let identity = Arc::new(identity(number));
         let membership = membership(number, 1).into();
-        let config = Config::new(cell(), authority().public_key(), identity, membership, fence);
+        let mut config = Config::new(cell(), authority().public_key(), identity, membership, fence);
+        change(&mut config);
         let (fleet, driver): (Fleet, Driver) = start(Setup {
             config,
-            engine: registry.engine(agent(number)),
+            engine,
             owner: Arc::clone(&events) as _,
             disk,
             clock: Clock::set_by(wall()),
@@ -50,8 +64,13 @@ impl Member {
             tasks: Tasks::new(),
         })
         .unwrap();
-        tokio::spawn(driver.run());
-        Self { fleet, events }
+        let task = tokio::spawn(driver.run());
+        Self { fleet, events, task }
+    }
+
+    /// Ends it as a crash does: nothing is withdrawn.
+    pub fn crash(&self) {
+        self.task.abort();
     }
 
     /// Everything it was told so far; each is told once.
@@ -119,7 +138,7 @@ pub fn offer(number: u8) -> Offer {
     Offer { addresses: vec![address], names: [(name(), vec![served])].into(), state: State::Serving }
 }
 
-fn identity(number: u8) -> Identity {
+pub fn identity(number: u8) -> Identity {
     Identity::from_seed([number; 32])
 }
 

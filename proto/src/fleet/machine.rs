@@ -146,6 +146,14 @@ pub struct WatchId {
     number: u64,
 }
 
+#[cfg(feature = "test-hooks")]
+impl WatchId {
+    /// A watch of no machine, by which a test tells apart the reports of a registry.
+    pub fn numbered(number: u64) -> Self {
+        Self { feed: FeedId(0), number }
+    }
+}
+
 /// Which question an answer is to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AskId {

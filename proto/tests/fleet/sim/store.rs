@@ -187,7 +187,8 @@ impl Store {
         values: bool,
     ) -> Result<Told, EngineError> {
         let at = at.map_or(self.state.revision, |Revision(at)| at);
-        if at < self.compacted {
+        // A restored store refuses what it has not come to yet as well.
+        if at < self.compacted || at > self.state.revision {
             return Err(EngineError::Compacted);
         }
         let mut items = self.as_of(at, prefix);

@@ -1,0 +1,249 @@
+//! Speaks to etcd: the machine's questions and watches in, gRPC over one HTTP/2 connection out.
+//!
+//! Works with etcd 3.4 and later. [`connect`] makes the connection, with TLS and a client certificate; `ask` turns each
+//! question into a request; `watch` keeps all watches on one stream; `status` says what etcd's errors mean. `api` is
+//! generated from the `.proto` files beside it, see `tests/etcd_api.rs`.
+
+mod ask;
+mod connect;
+mod status;
+mod watch;
+
+/// etcd's own words, generated.
+#[allow(missing_docs, unreachable_pub, clippy::all, reason = "generated")]
+mod api {
+    pub(super) mod mvccpb {
+        include!("api/mvccpb.rs");
+    }
+    pub(super) mod etcdserverpb {
+        include!("api/etcdserverpb.rs");
+    }
+}
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use capd_proto::fleet::engine::{Ask, EngineError, Revision, Told};
+use capd_proto::fleet::machine::WatchId;
+use capd_proto::fleet::{Agent, Cell, Prefix};
+use rustls::crypto::CryptoProvider;
+use tokio::sync::{Notify, Semaphore, mpsc};
+use tokio::time::timeout;
+use tonic::Request;
+use tonic::metadata::MetadataValue;
+use tonic::transport::Channel;
+
+use super::engine::{Answer, Engine, Health, Report, Reporting};
+use connect::Connector;
+use status::Failure;
+use watch::Watches;
+
+pub use connect::{ClientFiles, EtcdError, TlsFiles};
+
+/// How to reach etcd, and as whom.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Addresses of its members: `https://host:2379`, or `http://…` without TLS. One is used at a time.
+    pub endpoints: Vec<String>,
+    /// Files of TLS; needed where the addresses begin with `https`.
+    pub tls: Option<TlsFiles>,
+    /// The cell.
+    pub cell: Cell,
+    /// Our agent.
+    pub agent: Agent,
+}
+
+/// An etcd, as one sidecar reaches it.
+pub struct Etcd {
+    shared: Arc<Shared>,
+    watches: Watches,
+}
+
+/// What questions and watches have in common.
+struct Shared {
+    cell: Cell,
+    agent: Agent,
+    connector: Connector,
+    connection: Mutex<Connection>,
+    /// Wakes the watches when another connection is in use.
+    moved: Notify,
+    health: Mutex<Health>,
+    /// Lists at once: they are what is large.
+    lists: Semaphore,
+}
+
+/// The connection in use.
+struct Connection {
+    channel: Channel,
+    /// Counts connections, so that an error of an old one says nothing of this one.
+    number: u64,
+    /// Questions in a row that had no answer.
+    failures: u32,
+}
+
+impl Etcd {
+    /// A way to reach etcd; it connects with the first question. Files are read again at each connection, so that
+    /// certificates are renewed without a restart.
+    ///
+    /// **Errors:** an address or a file that is none. That nobody answers is no error here.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime.
+    pub async fn new(settings: Settings, crypto: Arc<CryptoProvider>) -> Result<Arc<Self>, EtcdError> {
+        let Settings { endpoints, tls, cell, agent } = settings;
+        let connector = Connector::new(&endpoints, tls, &agent, crypto).await?;
+        let health = Health { endpoint: connector.endpoint(), ..Health::default() };
+        let connection = Connection { channel: connector.channel(), number: 0, failures: 0 };
+        let shared = Shared {
+            cell,
+            agent,
+            connector,
+            connection: Mutex::new(connection),
+            moved: Notify::new(),
+            health: Mutex::new(health),
+            lists: Semaphore::new(LISTS_MAX),
+        };
+        Ok(Arc::new(Self { shared: Arc::new(shared), watches: Watches::default() }))
+    }
+}
+
+impl Engine for Etcd {
+    fn ask(&self, ask: Ask) -> Answer {
+        let shared = Arc::clone(&self.shared);
+        Box::pin(async move {
+            let is_list = matches!(ask, Ask::List { .. });
+            let permit = match is_list {
+                true => timeout(TURN_TIME, shared.lists.acquire()).await.map(Some),
+                false => Ok(None),
+            };
+            // A list that does not get its turn is one that was not answered.
+            let Ok(_turn) = permit else { return Err(EngineError::Lost) };
+            let (channel, number) = shared.channel();
+            let answer = timeout(ASK_TIME, shared.answer(channel, ask)).await;
+            shared.note(number, answer.unwrap_or(Err(Failure::Silence(ASK_TIME))))
+        })
+    }
+
+    fn watch(&self, watch: WatchId, prefix: Prefix, after: Revision) {
+        self.watches.add(watch, &prefix, &self.shared.cell, after);
+    }
+
+    fn unwatch(&self, watch: WatchId) {
+        self.watches.remove(watch);
+    }
+
+    fn probe(&self) {
+        self.watches.probe();
+    }
+
+    fn report(self: Arc<Self>, to: mpsc::Sender<Report>) -> Reporting {
+        Box::pin(async move { self.watches.report(&self.shared, to).await })
+    }
+
+    fn health(&self) -> Health {
+        self.shared.health().clone()
+    }
+}
+
+impl Shared {
+    fn health(&self) -> MutexGuard<'_, Health> {
+        self.health.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The connection in use, and its number.
+    fn channel(&self) -> (Channel, u64) {
+        let connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        (connection.channel.clone(), connection.number)
+    }
+
+    /// Returns once another connection than this one is in use.
+    async fn replaced(&self, number: u64) {
+        loop {
+            let moved = self.moved.notified();
+            if self.channel().1 != number {
+                return;
+            }
+            moved.await;
+        }
+    }
+
+    /// Takes in what became of a question, and says it in the machine's words.
+    fn note(&self, number: u64, answer: Result<Told, Failure>) -> Result<Told, EngineError> {
+        match answer {
+            Ok(told) => {
+                self.note_answer(number);
+                Ok(told)
+            }
+            Err(Failure::Said(error)) => {
+                self.note_answer(number);
+                Err(error)
+            }
+            Err(failure) => {
+                let error = failure.error();
+                if error == EngineError::Lost {
+                    self.note_silence(number, failure.to_string());
+                } else {
+                    self.note_answer(number);
+                    if matches!(error, EngineError::Denied | EngineError::Full) {
+                        self.health().error = Some(failure.to_string());
+                    }
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn note_answer(&self, number: u64) {
+        let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        if connection.number == number {
+            connection.failures = 0;
+        }
+        drop(connection);
+        let mut health = self.health();
+        health.error = None;
+        health.endpoint = self.connector.endpoint();
+    }
+
+    /// A member that does not answer may hang while its connection stands: after a few questions another one is tried.
+    fn note_silence(&self, number: u64, error: String) {
+        self.health().error = Some(error);
+        let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        if connection.number != number {
+            return;
+        }
+        connection.failures += 1;
+        if connection.failures >= FAILURES_MAX {
+            self.connector.skip();
+            let number = connection.number + 1;
+            *connection = Connection { channel: self.connector.channel(), number, failures: 0 };
+            drop(connection);
+            self.moved.notify_waiters();
+        }
+    }
+}
+
+/// FLEET 5: a member that is cut off from the others says so at once, and does not answer from what it last knew.
+fn led<T>(message: T) -> Request<T> {
+    let mut request = Request::new(message);
+    request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
+    request
+}
+
+impl fmt::Debug for Etcd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Etcd").field("health", &*self.shared.health()).finish_non_exhaustive()
+    }
+}
+
+/// How long a question may take.
+const ASK_TIME: Duration = Duration::from_secs(5);
+/// How long a list may wait for its turn.
+const TURN_TIME: Duration = Duration::from_secs(10);
+/// Lists at once; ours.
+const LISTS_MAX: usize = 8;
+/// Questions in a row without an answer, after which another connection is made; ours.
+const FAILURES_MAX: u32 = 2;
+/// The longest message of etcd's: a page of values of the usual length is a quarter of it. **Units:** bytes.
+const MESSAGE_BYTES_MAX: usize = 4 << 20;
