@@ -16,7 +16,7 @@
 //! [`codegen`] writes the code that callers of a declaration compile.
 //! [`page`] shows a running sidecar in a browser.
 //! [`health`] answers orchestrators and scrapers. [`admin`] names the metrics, [`log`] writes the log, [`text`] escapes foreign text, and [`fault`] handles panics.
-//! [`pair`] introduces two sidecars that never met.
+//! [`pair`] introduces two sidecars that never met. [`manual`] writes completions and manual pages of the programs.
 //!
 //! Three of these are crates of their own, so that other programs can use them without the daemon: [`schema`] is
 //! `capd-schema`, [`client`] is `capd-client`, and [`net`] is `capd-net`, the transport of both ends.
@@ -31,6 +31,7 @@ pub mod declaration;
 pub mod fleet;
 pub mod health;
 pub mod log;
+pub mod manual;
 pub mod page;
 pub mod pair;
 pub mod policy;

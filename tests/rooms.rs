@@ -39,7 +39,7 @@ const LAYERS: [&[&str]; 26] = [
     &["proto"],
     // What each of the parts may use.
     &["schema"],
-    &["changes", "fault", "kin", "text"],
+    &["changes", "fault", "kin", "manual", "text"],
     &["log"],
     // The parts, which meet in the daemon alone.
     &[

@@ -105,9 +105,10 @@ def _seen(program: Program, version: str, folder: Path) -> dict[str, str]:
     for shell, path in COMPLETIONS.items():
         if text := run("completion", shell):
             printed[path.format(program.name)] = text
-    page = run("man")
-    if page and ".TH" in page:
-        printed[f"man/man1/{program.name}.1"] = page
+    pages = folder / "man"
+    run("man", "--out", str(pages))
+    for page in sorted(pages.glob(f"{program.name}*.1")):
+        printed[f"man/man1/{page.name}"] = page.read_text()
     return printed
 
 

@@ -13,6 +13,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use capd::manual::{CompletionArgs, ManArgs};
 use capd::store::audit::Kind;
 use capd_proto::capability::{CapabilityId, Range};
 use capd_proto::envelope::MessageId;
@@ -129,6 +130,10 @@ pub(crate) enum Command {
     /// Name your sidecars, and choose one
     #[command(subcommand)]
     Context(ContextCommand),
+    /// Print the completions of capctl for a shell
+    Completion(CompletionArgs),
+    /// Print the manual page of capctl, or write those of all its commands into a folder
+    Man(ManArgs),
 }
 
 #[derive(Debug, ArgGroup)]

@@ -39,7 +39,7 @@ mod watch;
 use std::process::ExitCode;
 
 use capd::client::{Client, Options};
-use clap::Parser as _;
+use clap::{CommandFactory as _, Parser as _};
 use serde_json::json;
 
 use args::{Args, CddlCommand, Command, ConfigCommand, ContextCommand, SidecarArgs};
@@ -101,6 +101,11 @@ fn run(args: Args) -> Result<(), Failure> {
         Command::Config(ConfigCommand::Diff) => wait_for(operate::diff(&sidecar, json)),
         Command::Fleet(command) => fleet::run(command, json),
         Command::Context(command) => contexts(&sidecar.0, &command, json),
+        Command::Completion(args) => output::print(&args.print("capctl", &Args::command())),
+        Command::Man(args) => match args.print(Args::command()) {
+            Ok(page) => output::print(&page),
+            Err(error) => Err(Failure::usage(error)),
+        },
     }
 }
 

@@ -9,13 +9,15 @@ mod pair;
 mod run;
 
 use std::ffi::OsString;
+use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use capd::config::{Config, Sources};
+use capd::manual::{CompletionArgs, ManArgs};
 use capd::provider::process::confine::confine;
 use capd_proto::identity::Identity;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
 
 /// The sidecar daemon: lets one agent safely call what another agent can do.
 ///
@@ -56,6 +58,10 @@ enum Command {
         #[command(subcommand)]
         command: ConfigCommand,
     },
+    /// Print the completions of capd for a shell.
+    Completion(CompletionArgs),
+    /// Print the manual page of capd, or write those of all its commands into a folder.
+    Man(ManArgs),
     /// Drop rights and become a command; the daemon starts the commands of process providers with it.
     #[command(hide = true)]
     Confine {
@@ -164,6 +170,10 @@ fn main() -> ExitCode {
         Command::Page(args) => page::page(args),
         Command::Config { command } => config(command),
         Command::Id { sources, identity } => id(sources, identity),
+        Command::Completion(args) => show(&args.print("capd", &Cli::command())),
+        Command::Man(args) => {
+            args.print(Cli::command()).map_err(Failure::runtime).and_then(|text| show(&text))
+        }
         Command::Confine { spec, words } => Err(Failure::runtime(confine(&spec, &words))),
     };
     match outcome {
@@ -198,6 +208,14 @@ fn config(command: ConfigCommand) -> Result<(), Failure> {
         ConfigCommand::Reference => print!("{}", capd::config::reference()),
     }
     Ok(())
+}
+
+/// Prints a text; a reader that has seen enough of it is no failure.
+fn show(text: &str) -> Result<(), Failure> {
+    match io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::runtime(error)),
+        Ok(()) | Err(_) => Ok(()),
+    }
 }
 
 fn id(sources: SourceArgs, identity: IdentityArgs) -> Result<(), Failure> {
