@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use capd_bridge::import::served::Served;
+use capd_bridge::import::served::{Served, not_executed};
 use capd_client::{Invocation, WireError};
 use capd_proto::code::Code;
 use serde_json::{Value, json};
@@ -74,11 +74,11 @@ impl UnderWay<'_> {
             let name = &self.served.tool.name;
             let skill = remote.skills.get(name).cloned();
             let skill =
-                skill.ok_or_else(|| unavailable(&format!("the agent no longer lists skill {name:?}")))?;
+                skill.ok_or_else(|| not_executed(format!("the agent no longer lists skill {name:?}")))?;
             self.remote = Some(Arc::clone(&remote));
             let broken = match self.attempt(&remote, &skill, params).await {
                 Attempt::Ended(ended) => return ended,
-                Attempt::NotSent(why) if not_sent >= NOT_SENT_MAX => return Err(unavailable(&why)),
+                Attempt::NotSent(why) if not_sent >= NOT_SENT_MAX => return Err(not_executed(&why)),
                 Attempt::NotSent(_) => {
                     not_sent += 1;
                     sleep(PAUSE_MIN * not_sent).await;
@@ -279,7 +279,7 @@ fn of_error(error: RemoteError) -> Attempt {
         RemoteError::NotSent(why) => Attempt::NotSent(why),
         RemoteError::Broken(why) => Attempt::Broken(why),
         error @ RemoteError::Answered { .. } if error.is_refusal() => {
-            Attempt::Ended(Err(unavailable(&error.to_string())))
+            Attempt::Ended(Err(not_executed(error.to_string())))
         }
         // An error of its own says nothing about what ran before it.
         error @ RemoteError::Answered { .. } => Attempt::Broken(error.to_string()),
@@ -290,18 +290,14 @@ fn of_error(error: RemoteError) -> Attempt {
 async fn known(current: &mut Current) -> Result<Arc<Remote>, WireError> {
     let wait = async {
         match current.wait_for(Option::is_some).await {
-            Ok(remote) => remote.clone().ok_or_else(|| unavailable("the agent is not known")),
-            Err(_) => Err(unavailable("the bridge is stopping")),
+            Ok(remote) => remote.clone().ok_or_else(|| not_executed("the agent is not known")),
+            Err(_) => Err(not_executed("the bridge is stopping")),
         }
     };
     let waited = timeout(CARD_WAIT, wait).await;
     waited.unwrap_or_else(|_| {
-        Err(unavailable("the agent's card was not read yet; it is being asked for again"))
+        Err(not_executed("the agent's card was not read yet; it is being asked for again"))
     })
-}
-
-fn unavailable(message: &str) -> WireError {
-    WireError::new(Code::UNAVAILABLE, message)
 }
 
 const JSON: &str = "application/json";

@@ -76,7 +76,14 @@ fn refused(task: &Value, said: &str) -> WireError {
 }
 
 fn with_facts(error: WireError, facts: &Value) -> WireError {
-    let details = facts.is_object().then(|| to_cbor(&json!({"remote": facts})));
+    let mut details = serde_json::Map::new();
+    if error.code == Code::UNAVAILABLE {
+        details.insert("executed".to_owned(), false.into());
+    }
+    if facts.is_object() {
+        details.insert("remote".to_owned(), facts.clone());
+    }
+    let details = (!details.is_empty()).then(|| to_cbor(&Value::Object(details)));
     WireError { details, ..error }
 }
 

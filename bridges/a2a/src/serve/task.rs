@@ -133,7 +133,13 @@ impl End {
             ClientError::Refused(error) | ClientError::Result(error) => (error.code, error.details_json()),
             error => (error.code(), None),
         };
-        let outcome = error.outcome();
+        let outcome = match error.outcome() {
+            // A sidecar says 5002 as well of a provider that left in the middle.
+            Outcome::Failed if code == Code::UNAVAILABLE && !is_not_executed(details.as_ref()) => {
+                Outcome::Unknown
+            }
+            outcome => outcome,
+        };
         let state = match (outcome, code) {
             (Outcome::Refused, _) => TaskState::Rejected,
             (Outcome::Failed, Code::CANCELLED) => TaskState::Canceled,
@@ -223,6 +229,11 @@ impl Task {
     }
 }
 
+/// Whether the provider of a call says that it did not get to it.
+fn is_not_executed(details: Option<&Value>) -> bool {
+    details.is_some_and(|details| details["executed"] == false)
+}
+
 /// What happened, so that a reader can decide whether to repeat it.
 fn words(outcome: Outcome, code: Code, error: &ClientError) -> String {
     let wire = match error {
@@ -236,7 +247,7 @@ fn words(outcome: Outcome, code: Code, error: &ClientError) -> String {
         (Outcome::Failed, Code::CANCELLED) => {
             "Cancelled. It may have had effects before it was stopped.".to_owned()
         }
-        // The call was accepted, and its provider says that it did not get to it. Nobody else can know.
+        // The call was accepted, and its provider says that it did not get to it.
         (Outcome::Failed, Code::UNAVAILABLE | Code::OVERLOADED) => {
             format!("Not executed, as its provider says: {named}.")
         }
@@ -266,6 +277,8 @@ fn places(error: &WireError) -> String {
 
 #[cfg(test)]
 mod tests {
+    use capd_bridge::import::served::not_executed;
+
     use super::*;
 
     fn failed(error: ClientError) -> (TaskState, String) {
@@ -289,9 +302,14 @@ mod tests {
                 "Executed, and it failed: why",
             ),
             (
+                ClientError::Result(not_executed("why")),
+                TaskState::Failed,
+                "Not executed, as its provider says: why",
+            ),
+            (
                 ClientError::Result(wire(Code::UNAVAILABLE)),
                 TaskState::Failed,
-                "Not executed, as its provider says",
+                "Unknown whether it was executed: why (5002 ",
             ),
             (ClientError::Result(wire(Code::TIMEOUT)), TaskState::Failed, "Stopped: why"),
             (ClientError::Result(wire(Code::CANCELLED)), TaskState::Canceled, "Cancelled."),

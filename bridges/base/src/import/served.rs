@@ -9,8 +9,9 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use capd_client::proto::capability::CapabilityId;
 use capd_client::proto::message::{Descriptor, DescriptorDraft, HashAlg, SchemaRef, SchemaSource};
-use capd_client::{Client, ClientError, Handler, Invocation, WireError};
+use capd_client::{Client, ClientError, Handler, Invocation, WireError, to_cbor};
 use capd_proto::code::Code;
+use serde_json::json;
 use tokio::time::{Instant, sleep};
 
 use super::drift::{Reconciled, reconcile};
@@ -115,9 +116,7 @@ struct Calls {
 impl Handler for Calls {
     fn invoke(&self, invocation: Invocation) -> Outcome {
         let served = locked(&self.tools).get(invocation.capability.name.as_str()).cloned();
-        let refused = |why: String| -> Outcome {
-            Box::pin(std::future::ready(Err(WireError::new(Code::UNAVAILABLE, why))))
-        };
+        let refused = |why: String| -> Outcome { Box::pin(std::future::ready(Err(not_executed(why)))) };
         match served {
             None => refused(format!("the {} is not imported any more", self.kind.item)),
             Some(served) => match &served.unserved {
@@ -327,6 +326,12 @@ impl<'a> Import<'a> {
         .finish()
         .map_err(|error| ImportError::Descriptor(served.id.to_string(), error.to_string()))
     }
+}
+
+/// 5002, with the word of its provider that nothing was executed: a sidecar says 5002 as well where a provider left in the middle.
+pub fn not_executed(message: impl Into<String>) -> WireError {
+    let details = Some(to_cbor(&json!({"executed": false})));
+    WireError { details, ..WireError::new(Code::UNAVAILABLE, message) }
 }
 
 fn locked(tools: &Tools) -> MutexGuard<'_, HashMap<String, Arc<Served>>> {
