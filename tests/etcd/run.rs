@@ -1,10 +1,10 @@
 //! Holds the etcd engine, and whole drivers on it, against a real etcd and everything that happens to one.
 //!
 //! ```text
-//! cargo run --example capd-etcd -- ETCD ETCDCTL [WORD]
+//! cargo run --example capd-etcd -- ETCD ETCDCTL [WORD [without-tls]]
 //! ```
 //!
-//! Plays every scenario whose name has the word, each with an etcd of its own on loopback. `.ci/fleet` runs it with several
+//! Plays every scenario whose name has the word, those without TLS only where etcd speaks no TLS 1.3, each with an etcd of its own on loopback. `.ci/fleet` runs it with several
 //! versions; `cargo test` needs no etcd. The exit code is 1 when a scenario fails.
 
 #![allow(clippy::unwrap_used, reason = "whatever a test is made of fails it")]
@@ -24,6 +24,7 @@ mod simulated;
 #[path = "../../proto/tests/fleet/sim/store.rs"]
 #[allow(dead_code, reason = "a member can be one of a simulated registry")]
 mod store;
+mod tls;
 mod world;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -39,12 +40,14 @@ use server::Programs;
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
     let (Some(etcd), Some(etcdctl)) = (arguments.next(), arguments.next()) else {
-        eprintln!("usage: capd-etcd ETCD ETCDCTL [WORD]");
+        eprintln!("usage: capd-etcd ETCD ETCDCTL [WORD [without-tls]]");
         return ExitCode::from(2);
     };
     let word = arguments.next().unwrap_or_default();
     let programs = Programs { etcd: etcd.into(), etcdctl: etcdctl.into() };
-    let chosen: Vec<_> = scenarios::ALL.iter().filter(|(name, _)| name.contains(&word)).collect();
+    let with_tls = if arguments.next().as_deref() == Some("without-tls") { &[] } else { scenarios::WITH_TLS };
+    let chosen: Vec<_> =
+        scenarios::ALL.iter().chain(with_tls).filter(|(name, _)| name.contains(&word)).collect();
     if chosen.is_empty() {
         eprintln!("no scenario's name has {word:?}");
         return ExitCode::from(2);

@@ -19,6 +19,10 @@ use super::contract;
 use super::member::{agent, cell, name, offer};
 use super::proxy::Mode;
 use super::server::Programs;
+use super::tls::{
+    a_role_that_is_revoked_loses_nothing, an_agent_can_touch_no_key_of_another,
+    rights_that_capctl_prints_are_enough, who_shows_no_certificate_or_anothers_is_not_let_in,
+};
 use super::world::{TTL_MS, World, seconds, within};
 
 pub type Scenario = fn(Programs) -> Pin<Box<dyn Future<Output = ()>>>;
@@ -47,6 +51,14 @@ pub const ALL: &[(&str, Scenario)] = scenarios![
     many_who_vanish_at_once_freeze_the_registry,
     a_provider_that_leaves_is_no_candidate,
     the_later_process_of_an_identity_fences_the_earlier_one,
+];
+
+/// Those with TLS, which has to be TLS 1.3.
+pub const WITH_TLS: &[(&str, Scenario)] = scenarios![
+    rights_that_capctl_prints_are_enough,
+    an_agent_can_touch_no_key_of_another,
+    a_role_that_is_revoked_loses_nothing,
+    who_shows_no_certificate_or_anothers_is_not_let_in,
 ];
 
 async fn it_is_a_registry_that_a_driver_can_rely_on(programs: Programs) {

@@ -34,6 +34,11 @@ pub struct Server {
 impl Server {
     /// A fresh one that serves.
     pub async fn start(programs: &Programs, arguments: &[&str]) -> Self {
+        Self::start_as(programs, arguments, Vec::new()).await
+    }
+
+    /// A fresh one whose `etcdctl` needs this to be let in.
+    pub async fn start_as(programs: &Programs, arguments: &[&str], login: Vec<String>) -> Self {
         let mut server = Self {
             programs: programs.clone(),
             folder: tempfile::tempdir().unwrap(),
@@ -41,7 +46,7 @@ impl Server {
             address: None,
             token: "one".into(),
             arguments: arguments.iter().map(|text| (*text).to_owned()).collect(),
-            login: Vec::new(),
+            login,
             starts: 0,
         };
         server.run().await;
