@@ -15,7 +15,7 @@
 //! [`api`] is the front for agents in any language: HTTP on the local socket.
 //! [`codegen`] writes the code that callers of a declaration compile.
 //! [`page`] shows a running sidecar in a browser.
-//! [`health`] answers orchestrators and scrapers. [`admin`] names the metrics, [`log`] writes the log, [`text`] escapes foreign text, and [`fault`] handles panics.
+//! [`health`] answers orchestrators and scrapers. [`admin`] names the metrics, [`log`] writes the log, [`otlp`] exports traces, [`text`] escapes foreign text, and [`fault`] handles panics.
 //! [`pair`] introduces two sidecars that never met. [`manual`] writes completions and manual pages of the programs.
 //!
 //! Three of these are crates of their own, so that other programs can use them without the daemon: [`schema`] is
@@ -32,6 +32,7 @@ pub mod fleet;
 pub mod health;
 pub mod log;
 pub mod manual;
+pub mod otlp;
 pub mod page;
 pub mod pair;
 pub mod policy;

@@ -40,7 +40,7 @@ const LAYERS: [&[&str]; 26] = [
     // What each of the parts may use.
     &["schema"],
     &["changes", "fault", "kin", "manual", "text"],
-    &["log"],
+    &["log", "otlp"],
     // The parts, which meet in the daemon alone.
     &[
         "admin",

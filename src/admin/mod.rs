@@ -186,6 +186,15 @@ pub const DENIED: Metric = counter(
 /// Log lines that are missing.
 pub const LOG_LINES_DROPPED: Metric =
     counter("capd_log_lines_dropped_total", &[], "Log lines that were dropped because stderr was blocked.");
+/// Exported spans.
+pub const SPANS_EXPORTED: Metric =
+    counter("capd_spans_exported_total", &[], "Spans of calls that the OpenTelemetry collector took.");
+/// Dropped spans.
+pub const SPANS_DROPPED: Metric = counter(
+    "capd_spans_dropped_total",
+    &[],
+    "Spans of calls that were dropped, because the OpenTelemetry collector did not take them or took them too slowly.",
+);
 /// What each limit refused.
 pub const LIMIT_REFUSALS: Metric = counter(
     "capd_limit_refusals_total",
@@ -222,6 +231,8 @@ pub const METRICS: &[Metric] = &[
     AUDIT_DENIALS_WITHHELD,
     DENIED,
     LOG_LINES_DROPPED,
+    SPANS_EXPORTED,
+    SPANS_DROPPED,
     LIMIT_REFUSALS,
     LIMIT_LEVEL,
     LIMIT_MAX,

@@ -147,6 +147,10 @@ pub(super) fn build(
             level,
             targets,
         },
+        otlp: super::Otlp {
+            endpoint: view.collector("otlp.endpoint"),
+            sample_ratio: view.ratio("otlp.sample_ratio"),
+        },
         effective: KEYS.iter().map(|key| effective(key, settings, &dir)).collect(),
         ignored: Vec::new(),
         sources: None,
@@ -277,6 +281,7 @@ fn effective(key: &'static Key, settings: &Settings, dir: &Path) -> Effective {
         (Some((value, _)), _) => value.written(),
         (None, Fallback::Text(text)) => format!("{text:?}"),
         (None, Fallback::Integer(number)) => number.to_string(),
+        (None, Fallback::Number(number)) => number.to_owned(),
         (None, Fallback::Unset(text)) => format!("({text})"),
         (None, Fallback::Derived(text)) => match key.path {
             "agent.dir" => format!("{:?}", dir.display().to_string()),
@@ -298,7 +303,9 @@ impl View<'_> {
         match (self.0.get(path), Self::default(path)) {
             (Some((Value::Text(text), _)), _) => text.clone(),
             (_, Fallback::Text(text)) => text.to_owned(),
-            (_, Fallback::Integer(_) | Fallback::Unset(_) | Fallback::Derived(_)) => String::new(),
+            (_, Fallback::Integer(_) | Fallback::Number(_) | Fallback::Unset(_) | Fallback::Derived(_)) => {
+                String::new()
+            }
         }
     }
 
@@ -306,7 +313,7 @@ impl View<'_> {
         let number = match (self.0.get(path), Self::default(path)) {
             (Some((Value::Integer(number), _)), _) => *number,
             (_, Fallback::Integer(number)) => number,
-            (_, Fallback::Text(_) | Fallback::Unset(_) | Fallback::Derived(_)) => 0,
+            (_, Fallback::Text(_) | Fallback::Number(_) | Fallback::Unset(_) | Fallback::Derived(_)) => 0,
         };
         N::try_from(number).ok().expect("the table's range fits the field")
     }
@@ -336,7 +343,9 @@ impl View<'_> {
         match (self.0.get(path), Self::default(path)) {
             (Some((Value::Rate(rate), _)), _) => *rate,
             (_, Fallback::Text(text)) => Some(text.parse().expect("the table's rates are rates")),
-            (_, Fallback::Integer(_) | Fallback::Unset(_) | Fallback::Derived(_)) => None,
+            (_, Fallback::Integer(_) | Fallback::Number(_) | Fallback::Unset(_) | Fallback::Derived(_)) => {
+                None
+            }
         }
     }
 
@@ -358,6 +367,21 @@ impl View<'_> {
         match self.0.get(path) {
             Some((Value::Grants(grants), _)) => grants.clone(),
             _ => Vec::new(),
+        }
+    }
+
+    fn ratio(&self, path: &str) -> f64 {
+        match (self.0.get(path), Self::default(path)) {
+            (Some((Value::Ratio(ratio), _)), _) => *ratio,
+            (_, Fallback::Number(number)) => number.parse().expect("the table's defaults are numbers"),
+            (_, Fallback::Text(_) | Fallback::Integer(_) | Fallback::Unset(_) | Fallback::Derived(_)) => 0.0,
+        }
+    }
+
+    fn collector(&self, path: &str) -> Option<crate::otlp::Endpoint> {
+        match self.0.get(path) {
+            Some((Value::Collector(endpoint), _)) => endpoint.clone(),
+            _ => None,
         }
     }
 

@@ -45,6 +45,10 @@ pub enum Kind {
     },
     /// A rate, or `off`.
     RateOrOff,
+    /// A number from 0 to 1, both included.
+    Ratio,
+    /// The URL of a collector of traces, or `off`.
+    CollectorOrOff,
     /// A capability's name, or `off`.
     CapabilityOrOff,
     /// Names and namespaces of capabilities; comma separated outside the file.
@@ -79,6 +83,8 @@ pub enum Fallback {
     Text(&'static str),
     /// A number in the key's unit.
     Integer(u64),
+    /// A number, as it is written in the file.
+    Number(&'static str),
     /// Nothing; the text says what that means.
     Unset(&'static str),
     /// Made from other values; the text says how.
@@ -107,7 +113,7 @@ const fn key(path: &'static str, kind: Kind, default: Fallback, meaning: &'stati
     Key { path, kind, default, meaning }
 }
 
-use self::Fallback::{Derived, Integer, Text, Unset};
+use self::Fallback::{Derived, Integer, Number, Text, Unset};
 
 /// Every key, in the order of the reference.
 pub const KEYS: &[Key] = &[
@@ -535,6 +541,18 @@ pub const KEYS: &[Key] = &[
         Unset("off"),
         "The one capability whose params and results are logged with its calls, up to 4 KiB of each.",
     ),
+    key(
+        "otlp.endpoint",
+        Kind::CollectorOrOff,
+        Unset("off"),
+        "The OpenTelemetry collector that gets a span of each call, over OTLP/HTTP: capd posts to `/v1/traces` beneath this URL. Spans name capabilities and DIDs, and contain no params and no results.",
+    ),
+    key(
+        "otlp.sample_ratio",
+        Kind::Ratio,
+        Number("1.0"),
+        "The share of traces that are recorded, of those that begin here. A call with a `traceparent` is recorded if its parent is.",
+    ),
 ];
 
 impl Key {
@@ -576,6 +594,8 @@ impl Kind {
             }
             Self::CapabilityOrOff => "a capability's name, or \"off\"".into(),
             Self::Capabilities => "a list of names, \"NAMESPACE.*\" or \"*\"".into(),
+            Self::Ratio => "a number from 0.0 to 1.0".into(),
+            Self::CollectorOrOff => "\"http://HOST:PORT\", or \"off\"".into(),
             Self::RateOrOff => {
                 "\"REQUESTS/PERIOD\" or \"REQUESTS/PERIOD burst BURST\" (\"600/1m\"), or \"off\"".into()
             }

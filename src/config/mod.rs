@@ -30,6 +30,8 @@ pub use grant::{Action, Caller, Grant, Group};
 pub use reference::reference;
 pub use source::Origin;
 
+use crate::otlp::Endpoint;
+
 /// The checked configuration of the daemon.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
@@ -61,6 +63,8 @@ pub struct Config {
     pub audit: Audit,
     /// `[log]`: what is logged, and in which format.
     pub log: Log,
+    /// `[otlp]`: where traces are exported to.
+    pub otlp: Otlp,
     effective: Vec<Effective>,
     ignored: Vec<String>,
     sources: Option<Sources>,
@@ -323,6 +327,15 @@ impl Log {
     pub fn with_levels(&self, text: &str) -> Result<Self, Mistake> {
         Ok(Self { targets: filter::targets(text, self.level)?, ..self.clone() })
     }
+}
+
+/// `[otlp]`: where traces are exported to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Otlp {
+    /// The collector; `None` is off.
+    pub endpoint: Option<Endpoint>,
+    /// The share of traces beginning here that are recorded, from 0 to 1.
+    pub sample_ratio: f64,
 }
 
 /// `log.format`.

@@ -23,6 +23,7 @@ impl Fallback {
         match self {
             Self::Text(text) => format!("`\"{text}\"`"),
             Self::Integer(number) => format!("`{number}`"),
+            Self::Number(number) => format!("`{number}`"),
             Self::Unset(text) | Self::Derived(text) => (*text).to_owned(),
         }
     }

@@ -155,11 +155,16 @@ fn every_key_is_read_from_the_file() {
         level = "debug"
         access = "off"
         payloads_of = "org.example.echo"
+        [otlp]
+        endpoint = "http://127.0.0.1:4318/"
+        sample_ratio = 0.25
     "#;
     let config = file(text).unwrap();
     let unset: Vec<_> =
         config.effective().iter().filter(|e| e.origin == Origin::Default).map(|e| e.key).collect();
     assert_eq!(unset, Vec::<&str>::new());
+    assert_eq!(config.otlp.endpoint.as_ref().unwrap().to_string(), "http://127.0.0.1:4318");
+    assert_eq!(config.otlp.sample_ratio, 0.25);
     assert_eq!(config.limits.handshake_rate_per_address, None);
     assert_eq!(config.limits.stream_reset_rate_per_link, "5/1s".parse().ok());
     assert_eq!(config.agent.key_file, Path::new("/etc/capd/keys/id"));
@@ -273,6 +278,16 @@ fn a_wrong_type_or_range_is_refused_with_what_is_accepted() {
     );
     says(&refused("[agent]\nname = \"\""), &["agent.name", "A-Z"]);
     says(&refused("[log]\npayloads_of = \"echo\""), &["log.payloads_of", "\"echo\"", "a capability's name"]);
+    says(
+        &refused("[otlp]\nendpoint = \"https://h:4318\""),
+        &["capd.toml:2:", "otlp.endpoint", "https is not supported", "http://HOST:PORT"],
+    );
+    for ratio in ["1.01", "-1", "2", "nan", "\"all\""] {
+        says(
+            &refused(&format!("[otlp]\nsample_ratio = {ratio}")),
+            &["capd.toml:2:", "otlp.sample_ratio", "0.0 to 1.0"],
+        );
+    }
     says(
         &refused("[agent]\ndid_documents = [\n\"a\",\n3]"),
         &["capd.toml:4:", "3 is an integer", "a list of paths"],

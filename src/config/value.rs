@@ -13,6 +13,7 @@ use toml::de::{DeTable, DeValue};
 use super::grant::{self, Grant, Group};
 use super::keys::Kind;
 use super::{Address, Peer, Transport};
+use crate::otlp::Endpoint;
 
 /// A value of a key's kind.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,6 +30,10 @@ pub(super) enum Value {
     Listener(Option<SocketAddr>),
     /// [`Kind::RateOrOff`]; `None` is off.
     Rate(Option<Rate>),
+    /// [`Kind::Ratio`].
+    Ratio(f64),
+    /// [`Kind::CollectorOrOff`]; `None` is off.
+    Collector(Option<Endpoint>),
     /// [`Kind::Capabilities`].
     Capabilities(Vec<CapabilityPattern>),
     /// [`Kind::Peers`].
@@ -56,6 +61,8 @@ pub(super) fn from_toml(kind: Kind, value: &Spanned<DeValue<'_>>, base: &Path) -
             let parsed = u64::from_str_radix(number.as_str(), number.radix());
             integer(kind, parsed.ok(), number.as_str()).map_err(at)
         }
+        (Kind::Ratio, DeValue::Float(number)) => ratio(number.as_str()).map_err(at),
+        (Kind::Ratio, DeValue::Integer(number)) => ratio(number.as_str()).map_err(at),
         (Kind::Paths, DeValue::Array(items)) => {
             let paths = items.iter().map(|item| match item.get_ref() {
                 DeValue::String(text) => {
@@ -73,6 +80,7 @@ pub(super) fn from_toml(kind: Kind, value: &Spanned<DeValue<'_>>, base: &Path) -
         (Kind::Grants, DeValue::Array(items)) => Ok(Value::Grants(tables(items, grant::grant)?)),
         (
             Kind::Integer { .. }
+            | Kind::Ratio
             | Kind::Paths
             | Kind::Capabilities
             | Kind::Peers
@@ -103,6 +111,7 @@ pub(super) fn from_text(kind: Kind, text: &str) -> Result<Value, String> {
     let items = || text.split(',').map(str::trim).filter(|item| !item.is_empty());
     match kind {
         Kind::Integer { .. } => integer(kind, text.parse().ok(), text),
+        Kind::Ratio => ratio(text),
         Kind::Paths => Ok(Value::Paths(items().map(|item| path(item, here)).collect::<Result<_, _>>()?)),
         Kind::Capabilities => Ok(Value::Capabilities(items().map(grant::pattern).collect::<Result<_, _>>()?)),
         Kind::Peers => {
@@ -137,6 +146,7 @@ pub(super) fn from_text(kind: Kind, text: &str) -> Result<Value, String> {
         | Kind::Listener
         | Kind::LoopbackListener
         | Kind::RateOrOff
+        | Kind::CollectorOrOff
         | Kind::CapabilityOrOff
         | Kind::Choice(_) => word(kind, text, here),
     }
@@ -167,12 +177,18 @@ fn word(kind: Kind, text: &str, base: &Path) -> Result<Value, String> {
             Ok(_) => Ok(Value::Text(text.into())),
             Err(error) => Err(format!("{} is no capability's name: {error}", quoted(text))),
         },
+        Kind::CollectorOrOff if off => Ok(Value::Collector(None)),
+        Kind::CollectorOrOff => match text.parse() {
+            Ok(endpoint) => Ok(Value::Collector(Some(endpoint))),
+            Err(error) => Err(format!("{} is no collector's URL: {error}", quoted(text))),
+        },
         Kind::RateOrOff if off => Ok(Value::Rate(None)),
         Kind::RateOrOff => match text.parse() {
             Ok(rate) => Ok(Value::Rate(Some(rate))),
             Err(error) => Err(format!("{} is no rate: {error}", quoted(text))),
         },
         Kind::Integer { .. }
+        | Kind::Ratio
         | Kind::Paths
         | Kind::Capabilities
         | Kind::Peers
@@ -188,6 +204,13 @@ fn integer(kind: Kind, number: Option<u64>, written: &str) -> Result<Value, Stri
         Some(number) if number < min => Err(format!("{number} is below {min}")),
         Some(number) if number > max => Err(format!("{number} is above {max}")),
         Some(number) => Ok(Value::Integer(number)),
+    }
+}
+
+fn ratio(written: &str) -> Result<Value, String> {
+    match written.parse() {
+        Ok(ratio) if (0.0..=1.0).contains(&ratio) => Ok(Value::Ratio(ratio)),
+        Ok(_) | Err(_) => Err(format!("{} is not a number from 0.0 to 1.0", quoted(written))),
     }
 }
 
@@ -302,7 +325,11 @@ impl Value {
         match self {
             Self::Text(text) => format!("{text:?}"),
             Self::Integer(number) => number.to_string(),
-            Self::Path(None) | Self::Listener(None) | Self::Rate(None) => "\"off\"".into(),
+            Self::Path(None) | Self::Listener(None) | Self::Rate(None) | Self::Collector(None) => {
+                "\"off\"".into()
+            }
+            Self::Collector(Some(endpoint)) => format!("\"{endpoint}\""),
+            Self::Ratio(ratio) => format!("{ratio:?}"),
             Self::Rate(Some(rate)) => format!("\"{rate}\""),
             Self::Path(Some(path)) => format!("{:?}", path.display().to_string()),
             Self::Listener(Some(at)) => format!("\"{at}\""),

@@ -194,6 +194,7 @@ impl Daemon {
         // Links close once nothing is in flight on them, the agent's own calls to peers included.
         self.host.shut_down();
         self.host.ended().await;
+        self.sidecar.account.spans.close().await;
         self.sidecar.ctx.shutdown.cancel();
         self.sidecar.ctx.tasks.close();
         self.sidecar.ctx.tasks.wait().await;

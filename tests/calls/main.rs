@@ -2,7 +2,7 @@
 //!
 //! `agents` are callers and providers that speak raw frames on a local link, `peer` is a sidecar whose every word a test
 //! chooses. Read the tests in this order: `routes`, `choice`, `schemas`, `repair`, `drift`, `once`, `journal`, `memory`,
-//! `cancel`, `retry`, `dead`, `refused`, `process`, `order`, `listing`, `load`, `metrics`, `health`, `notify`, `trust`, `stop`, `steady`, `apart`,
+//! `cancel`, `retry`, `dead`, `refused`, `process`, `order`, `listing`, `load`, `metrics`, `health`, `traces`, `notify`, `trust`, `stop`, `steady`, `apart`,
 //! `audit`, `hashes`.
 
 #![allow(clippy::unwrap_used, reason = "these are tests, though not all of it stands in a test function")]
@@ -13,6 +13,9 @@
 mod support;
 
 mod agents;
+#[path = "../api/http.rs"]
+#[allow(dead_code, reason = "its other users need more of it")]
+mod http;
 mod peer;
 
 mod access;
@@ -47,5 +50,6 @@ mod routes;
 mod schemas;
 mod steady;
 mod stop;
+mod traces;
 mod trust;
 mod unknown;

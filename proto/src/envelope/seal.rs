@@ -212,5 +212,20 @@ impl<'a> Draft<'a> {
     }
 }
 
+impl Envelope<'_> {
+    /// Appends the envelope with `ext`, a raw map, in place of its own, which no signature covers. A signature stays as
+    /// it is where `keeps_signature`, and `sig` is empty otherwise. Gives where the body stands; `None`, with nothing
+    /// appended, if it is encrypted.
+    pub fn write_with_ext(
+        &self,
+        ext: &[u8],
+        keeps_signature: bool,
+        out: &mut Vec<u8>,
+    ) -> Option<Range<usize>> {
+        let draft = Draft { ext: Ext::Raw(ext), ..Draft::of(self)? };
+        Some(draft.write(&Sealed { sig: self.sig.filter(|_| keeps_signature), enc: None }, out))
+    }
+}
+
 /// Bytes of an envelope around its body, for one allocation that fits.
 const FIELDS_BYTES_TYPICAL: usize = 320;

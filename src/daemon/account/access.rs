@@ -12,45 +12,23 @@ use capd_proto::message::{Invoke, Role, Type};
 
 use super::Account;
 use super::meter::Ended;
+use super::trace::Traced;
 use crate::daemon::context::Refusal;
 use crate::net::Link;
-
-/// The trace that a call belongs to (W3C Trace Context). **Shape:** 16 bytes, shown as 32 hexadecimal digits.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::daemon) struct TraceId(u128);
-
-impl TraceId {
-    /// The one that a call's `traceparent` names; where it names none, the call's own id.
-    pub(in crate::daemon) fn of(envelope: &Envelope<'_>) -> Self {
-        let named = envelope.ext.and_then(|_| envelope.ext_text("traceparent"));
-        named
-            .and_then(|text| Self::parse(&text))
-            .unwrap_or(Self(u128::from_be_bytes(*envelope.id.as_bytes())))
-    }
-
-    /// **Shape:** `version-trace-parent-flags`, lower case.
-    fn parse(traceparent: &str) -> Option<Self> {
-        let trace = traceparent.split('-').nth(1)?;
-        let is_hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-        if trace.len() != 32 || !trace.bytes().all(is_hex) {
-            return None;
-        }
-        u128::from_str_radix(trace, 16).ok().filter(|trace| *trace != 0).map(Self)
-    }
-}
 
 /// One line.
 pub(in crate::daemon) struct Line<'a> {
     pub(in crate::daemon) role: Role,
     pub(in crate::daemon) id: &'a MessageId,
-    pub(in crate::daemon) trace: TraceId,
+    pub(in crate::daemon) traced: Traced,
     pub(in crate::daemon) caller: &'a str,
     /// Whom it was given to.
     pub(in crate::daemon) peer: Option<&'a str>,
     pub(in crate::daemon) capability: Option<&'a str>,
     pub(in crate::daemon) version: Option<&'a Version>,
     pub(in crate::daemon) end: End<'a>,
-    pub(in crate::daemon) time_ms: u64,
+    /// How long it took. **Units:** microseconds.
+    pub(in crate::daemon) took_us: u64,
     pub(in crate::daemon) params: Option<Payload<'a>>,
 }
 
@@ -78,7 +56,24 @@ pub(in crate::daemon) enum End<'a> {
     Refused(Code),
 }
 
-impl End<'_> {
+impl<'a> End<'a> {
+    /// What it is called, and its code.
+    pub(super) const fn told(self) -> (&'static str, Option<Code>) {
+        match self {
+            Self::Result(_, Ok(())) => ("success", None),
+            Self::Result(_, Err(code)) => ("error", Some(code)),
+            Self::Refused(code) => ("refused", Some(code)),
+        }
+    }
+
+    /// The result's body.
+    const fn body(self) -> Option<&'a [u8]> {
+        match self {
+            Self::Result(body, _) => Some(body),
+            Self::Refused(_) => None,
+        }
+    }
+
     const fn counted(self) -> Ended {
         match self {
             Self::Result(_, ended) => Ended::of(ended),
@@ -88,11 +83,11 @@ impl End<'_> {
 }
 
 impl Account {
-    /// Counts a call that has ended, and how long it took unless it was not taken at all; `true` when a [line](Self::log)
-    /// of it is wanted as well. **Units:** microseconds.
-    pub(in crate::daemon) fn ended(&self, role: Role, end: End<'_>, took_us: Option<u64>) -> bool {
-        self.meter.ended(role, end.counted(), took_us);
-        self.ctx.config().log.access
+    /// Counts a call that has ended, and how long it took; `true` when its [line](Self::log) is wanted as well. **Units:**
+    /// microseconds.
+    pub(in crate::daemon) fn ended(&self, role: Role, end: End<'_>, took_us: u64, traced: &Traced) -> bool {
+        self.meter.ended(role, end.counted(), Some(took_us));
+        traced.is_recorded() || self.ctx.config().log.access
     }
 
     /// A CAP_INVOKE was not taken. One that is told together with others is only counted.
@@ -105,7 +100,12 @@ impl Account {
     ) {
         let role = if link.kind().is_local() { Role::Caller } else { Role::Executor };
         let end = End::Refused(refusal.code);
-        if !self.ended(role, end, None) || !is_told {
+        self.meter.ended(role, end.counted(), None);
+        let is_wanted = {
+            let config = self.ctx.config();
+            config.log.access || config.otlp.endpoint.is_some()
+        };
+        if !is_wanted || !is_told {
             return;
         }
         let Ok(envelope) = Envelope::decode(payload) else { return };
@@ -118,39 +118,39 @@ impl Account {
         self.log(&Line {
             role,
             id: &envelope.id,
-            trace: TraceId::of(&envelope),
+            traced: self.traced(&envelope),
             caller: link.principal().as_str(),
             peer: None,
             capability: identity.as_ref().map(|identity| &*identity.name),
             version: None,
             end,
-            time_ms: 0,
+            took_us: 0,
             params: invoke.as_ref().map(|invoke| invoke.params.into()),
         });
     }
 
-    /// Writes a line of the access log.
+    /// Writes a line of the access log, and records the span, as far as each is wanted.
     pub(in crate::daemon) fn log(&self, line: &Line<'_>) {
-        let (outcome, code, result) = match line.end {
-            End::Refused(code) => ("refused", Some(code), None),
-            End::Result(body, Err(code)) => ("error", Some(code), Some(Payload::from(body))),
-            End::Result(body, Ok(())) => ("success", None, Some(Payload::from(body))),
-        };
+        self.record(line);
         let config = self.ctx.config();
+        if !config.log.access {
+            return;
+        }
+        let ((outcome, code), result) = (line.end.told(), line.end.body().map(Payload::from));
         let is_shown = config.log.payloads_of.as_deref().is_some_and(|name| line.capability == Some(name));
         let shown = |payload: Option<Payload<'_>>| payload.filter(|_| is_shown).map(payload_text);
         tracing::info!(
             target: "access",
             role = line.role.as_str(),
             id = %line.id,
-            trace = %format_args!("{:032x}", line.trace.0),
+            trace = %line.traced.trace(),
             caller = line.caller,
             peer = line.peer,
             capability = line.capability,
             version = line.version.map(display),
             outcome,
             code = code.map(|code| code.0),
-            time_ms = line.time_ms,
+            time_ms = line.took_us / 1_000,
             bytes_in = line.params.map(|params| params.bytes as u64),
             bytes_out = result.map(|body| body.bytes as u64),
             params = shown(line.params),
@@ -180,24 +180,6 @@ const PAYLOAD_TEXT_BYTES_MAX: usize = 4 * 1024;
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_trace_id_is_taken_only_in_its_own_form() {
-        let of = |text: &str| TraceId::parse(text).map(|trace| format!("{:032x}", trace.0));
-        let trace = "0af7651916cd43dd8448eb211c80319c";
-        assert_eq!(of(&format!("00-{trace}-b7ad6b7169203331-01")).as_deref(), Some(trace));
-        for text in [
-            "",
-            "00",
-            "00-00000000000000000000000000000000-b7ad6b7169203331-01",
-            "00-0AF7651916CD43DD8448EB211C80319C-b7ad6b7169203331-01",
-            "00-0af7651916cd43dd8448eb211c80319-b7ad6b7169203331-01",
-            "00-+af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
-            "00-\u{1b}[2J7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
-        ] {
-            assert_eq!(of(text), None, "{text:?}");
-        }
-    }
 
     #[test]
     fn a_payload_is_cut_at_its_bound() {

@@ -3,7 +3,7 @@
 //!
 //! [`audit`] makes the records, [`denials`] folds excessive ones, [`access`] logs each call once, [`meter`] counts
 //! calls and refusals by limits, [`turns`] counts repairs of an agent, [`deprecation`] warns once of deprecated
-//! versions, [`rates`] says when to come back.
+//! versions, [`rates`] says when to come back, [`trace`] records spans.
 
 pub(in crate::daemon) mod access;
 pub(in crate::daemon) mod audit;
@@ -11,6 +11,7 @@ pub(in crate::daemon) mod denials;
 mod deprecation;
 pub(in crate::daemon) mod meter;
 mod rates;
+pub(in crate::daemon) mod trace;
 mod turns;
 
 use std::sync::{Arc, Mutex};
@@ -20,6 +21,7 @@ use self::deprecation::Warned;
 use self::meter::Meter;
 use self::turns::Turns;
 use super::context::Ctx;
+use crate::otlp::Queue;
 use crate::store::audit::Audit;
 
 /// What is accounted for, and how much of it.
@@ -31,6 +33,8 @@ pub(in crate::daemon) struct Account {
     pub(in crate::daemon) meter: Meter,
     /// Who was denied how often.
     pub(in crate::daemon) denials: Denials,
+    /// Spans on their way to the collector.
+    pub(in crate::daemon) spans: Queue,
     turns: Turns,
     warned: Warned,
     /// **Units:** milliseconds since the Unix epoch.
@@ -44,6 +48,7 @@ impl Account {
             audit,
             meter: Meter::default(),
             denials: Denials::default(),
+            spans: Queue::default(),
             turns: Turns::default(),
             warned: Mutex::default(),
             ctx,

@@ -9,7 +9,7 @@ impl Caller {
     /// The agent has its answer to a call of its own.
     pub(super) fn log_relayed(&self, call: &RelayedCall, end: End<'_>) {
         let took_us = self.ctx.clock.monotonic_us().saturating_sub(call.moments.started_us);
-        if !self.account.ended(Role::Caller, end, Some(took_us)) {
+        if !self.account.ended(Role::Caller, end, took_us, &call.traced) {
             return;
         }
         let logged = call.logged();
@@ -17,13 +17,13 @@ impl Caller {
         self.account.log(&Line {
             role: Role::Caller,
             id: call.id(),
-            trace: logged.trace,
+            traced: logged.traced,
             caller: self.ctx.did().as_str(),
             peer: logged.peer.as_ref().map(|peer| peer.as_str()),
             capability: Some(logged.name),
             version: descriptor.map(|descriptor| &descriptor.id.version),
             end,
-            time_ms: took_us / 1_000,
+            took_us,
             params: Some(logged.invoked.params().into()),
         });
     }

@@ -15,8 +15,8 @@ use capd_proto::negotiate::Want;
 use smallvec::SmallVec;
 use tokio::sync::Notify;
 
-use crate::daemon::account::access::TraceId;
 use crate::daemon::account::audit::Audited;
+use crate::daemon::account::trace::Traced;
 use crate::daemon::context::judge::Judged;
 use crate::daemon::context::seal::{Sealed, Unsealed};
 use crate::daemon::context::wire::fits_deeper;
@@ -36,7 +36,7 @@ pub(super) struct RelayedCall {
     pub(super) ext: Option<Bytes>,
     pub(super) thread_id: Option<Bytes>,
     pub(super) moments: Moments,
-    pub(super) trace: TraceId,
+    pub(super) traced: Traced,
     /// Set with the agent's answer, so that nothing is sent that nobody waits for.
     pub(super) ended: Ended,
     pub(super) progress: Mutex<Progress>,
@@ -181,7 +181,7 @@ impl<'a> Handed<'a> {
 pub(super) struct Logged<'a> {
     pub(super) name: &'a str,
     pub(super) invoked: Invoked,
-    pub(super) trace: TraceId,
+    pub(super) traced: Traced,
     pub(super) peer: Option<Did>,
     pub(super) descriptor: Option<Arc<Descriptor>>,
 }
@@ -212,7 +212,7 @@ impl RelayedCall {
         Logged {
             name: &self.name,
             invoked: self.invoked(),
-            trace: self.trace,
+            traced: self.traced,
             peer: chosen.map(|chosen| chosen.peer.clone()),
             descriptor: chosen.and_then(|chosen| chosen.descriptor.clone()),
         }

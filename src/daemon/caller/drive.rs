@@ -95,7 +95,8 @@ impl Caller {
         if !idempotent && !self.same_memory(call, generation, &link) {
             return;
         }
-        let ext = naming(call.ext.as_deref(), journal);
+        let traced = call.traced.ext(call.ext.as_deref());
+        let ext = naming(traced.as_deref().or(call.ext.as_deref()), journal);
         let invoked = call.invoked();
         let ttl_ms = call.moments.expires_at_ms.saturating_sub(id.ts_ms());
         let signed = needs_signature(&link);

@@ -12,7 +12,6 @@ use smallvec::smallvec;
 use super::Caller;
 use super::call::{Ended, Invoked, Moments, Progress, RelayedCall};
 use super::outgoing::Added;
-use crate::daemon::account::access::TraceId;
 use crate::daemon::account::meter::CallLimit;
 use crate::daemon::context::{Inbound, Refusal};
 
@@ -52,7 +51,7 @@ impl Caller {
                 deadline_ms: inbound.now.deadline_ms(inbound.expires_at_ms(), time_ms),
                 started_us: inbound.now.monotonic_us,
             },
-            trace: TraceId::of(inbound.envelope),
+            traced: self.account.traced(inbound.envelope),
             ended: Ended::default(),
             progress: Mutex::new(Progress {
                 waiters: smallvec![(Arc::clone(inbound.link), inbound.route.clone())],

@@ -85,6 +85,23 @@ impl Ctx {
     }
 }
 
+impl Ctx {
+    /// A message as the agent gets it, with `ext` in place of its own, and where its body is then. `None` if it cannot be
+    /// written so.
+    pub(in crate::daemon) fn for_agent_with(
+        &self,
+        inbound: &Inbound<'_>,
+        ext: &[u8],
+    ) -> Option<(Bytes, Bytes)> {
+        let mut out = Vec::with_capacity(inbound.payload.len() + ext.len());
+        // What was signed is the plaintext as it was sealed, which the agent cannot check.
+        let body = inbound.envelope.write_with_ext(ext, !inbound.is_encrypted, &mut out)?;
+        let out = Bytes::from(out);
+        let body = out.slice(body);
+        Some((out, body))
+    }
+}
+
 /// An envelope of ours that is sealed, and where its body is from here on.
 pub(in crate::daemon) type Sealed = (Encoded, Bytes);
 

@@ -47,6 +47,7 @@ impl Desk {
         let in_flight = in_flight.map(|(role, count)| ([Cow::Borrowed(role.as_str())], count_of(count)));
         let journal = self.executor.journal_counters();
         let audit = self.account.audit.counters();
+        let spans = self.account.spans.counters();
         let rows = self.limits(host.as_deref(), &levels);
         let values = |value: fn(&Row) -> Option<u64>| {
             rows.iter().filter_map(move |row| Some(([Cow::Borrowed(row.limit)], value(row)?)))
@@ -71,6 +72,8 @@ impl Desk {
             admin::AUDIT_DENIALS_WITHHELD.alone(audit.withheld),
             admin::DENIED.alone(self.account.denials.count()),
             admin::LOG_LINES_DROPPED.alone(self.log.get().map_or(0, Lines::dropped)),
+            admin::SPANS_EXPORTED.alone(spans.exported),
+            admin::SPANS_DROPPED.alone(spans.dropped),
             admin::LIMIT_REFUSALS.family(values(|row| row.refusals)),
             admin::LIMIT_LEVEL.family(values(|row| row.level)),
             admin::LIMIT_MAX.family(values(|row| row.max)),

@@ -11,20 +11,20 @@ impl Executor {
     /// A call that ran here has ended so, or, where it is refused after all, does not run.
     pub(super) fn log_executed(&self, key: &CallKey, running: &Running, end: End<'_>) {
         let took_us = self.ctx.clock.monotonic_us().saturating_sub(running.moments.started_us);
-        if !self.account.ended(Role::Executor, end, Some(took_us)) {
+        if !self.account.ended(Role::Executor, end, took_us, &running.traced) {
             return;
         }
-        let (trace, invocation, params) = running.logged();
+        let (traced, invocation, params) = running.logged();
         self.account.log(&Line {
             role: Role::Executor,
             id: &key.id,
-            trace,
+            traced,
             caller: key.from.as_str(),
             peer: None,
             capability: Some(invocation.capability.name.as_str()),
             version: Some(&invocation.capability.version),
             end,
-            time_ms: took_us / 1_000,
+            took_us,
             params: Some(params),
         });
     }

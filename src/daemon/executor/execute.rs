@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use capd_proto::call::executor::{Executor as Machine, Input};
 use capd_proto::code::Code;
 use capd_proto::ledger::{Admission, BodyDigest, Bound as Full, Facts, Invoke as Admitted, Kept, Status};
@@ -12,9 +13,9 @@ use sha2::{Digest, Sha256};
 use super::Executor;
 use super::results::Answer;
 use super::table::{Candidates, Moments, Running, Serving, Stage, Waiter};
-use crate::daemon::account::access::TraceId;
 use crate::daemon::account::audit::Audited;
 use crate::daemon::account::meter::CallLimit;
+use crate::daemon::account::trace::Traced;
 use crate::daemon::context::judge::verdict;
 use crate::daemon::context::refusal::{denied, refused_artifact};
 use crate::daemon::context::seal::needs_signature;
@@ -87,12 +88,14 @@ impl Executor {
         let idempotent = descriptor.idempotent;
         let time_ms = call.invoke.timeout_ms.or(descriptor.timeout_ms).unwrap_or(self.ctx.call_timeout_ms());
         let deadline_ms = call.inbound.now.deadline_ms(call.inbound.expires_at_ms(), time_ms);
+        let traced = self.account.traced(call.inbound.envelope);
+        let (envelope, params) = self.for_provider(call, &traced);
         let invocation = Invocation {
             key: key.clone(),
             capability: descriptor.id.clone(),
             names_id: call.invoke.id.is_some(),
-            envelope: self.ctx.for_agent(call.inbound),
-            params: call.inbound.body.slice_ref(call.invoke.params),
+            envelope,
+            params,
             deadline: self.ctx.clock.moment(deadline_ms),
         };
         let row = if idempotent { None } else { Some(self.scribe.next_row()) };
@@ -104,7 +107,7 @@ impl Executor {
             invocation,
             params_bytes: call.invoke.params.len(),
             session: call.invoke.session.map(|session| session.session_id),
-            trace: TraceId::of(call.inbound.envelope),
+            traced,
             serving: Serving { provider, others, output },
             is_deprecated: choice.is_deprecated,
             signed: needs_signature(call.inbound.link),
@@ -139,6 +142,18 @@ impl Executor {
         };
         self.begin(begun).inspect_err(|_| self.table.take_back(&key))?;
         Ok(Taken::Done)
+    }
+
+    /// What a provider gets of a call, and the params in it. With a span of ours, its `traceparent` names that.
+    fn for_provider(&self, call: &Incoming<'_>, traced: &Traced) -> (Bytes, Bytes) {
+        let (inbound, params) = (call.inbound, call.invoke.params);
+        let ext = traced.ext(inbound.envelope.ext);
+        let rewritten = ext.and_then(|ext| self.ctx.for_agent_with(inbound, &ext));
+        let Some((envelope, body)) = rewritten else {
+            return (self.ctx.for_agent(inbound), inbound.body.slice_ref(params));
+        };
+        let start = params.as_ptr().addr() - inbound.body.as_ptr().addr();
+        (envelope, body.slice(start..start + params.len()))
     }
 
     /// The refusal of params that do not fit: our own agent is told what it may repair, a peer's sidecar should have known.

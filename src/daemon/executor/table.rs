@@ -15,7 +15,8 @@ use smallvec::SmallVec;
 use tokio::sync::Notify;
 
 use super::listing::Called;
-use crate::daemon::account::access::{PAYLOAD_BYTES_MAX, Payload, TraceId};
+use crate::daemon::account::access::{PAYLOAD_BYTES_MAX, Payload};
+use crate::daemon::account::trace::Traced;
 use crate::daemon::context::lock;
 use crate::net::deadlines::Deadlines;
 use crate::net::{Link, Route};
@@ -66,7 +67,7 @@ pub(super) struct Running {
     /// How long its params are, or were.
     pub(super) params_bytes: usize,
     pub(super) session: Option<SessionId>,
-    pub(super) trace: TraceId,
+    pub(super) traced: Traced,
     pub(super) serving: Serving,
     pub(super) is_deprecated: bool,
     pub(super) signed: bool,
@@ -184,9 +185,9 @@ impl Table {
 
 impl Running {
     /// What is logged of it.
-    pub(super) fn logged(&self) -> (TraceId, &Invocation, Payload<'_>) {
+    pub(super) fn logged(&self) -> (Traced, &Invocation, Payload<'_>) {
         let params = Payload { bytes: self.params_bytes, shown: &self.invocation.params };
-        (self.trace, &self.invocation, params)
+        (self.traced, &self.invocation, params)
     }
 
     /// What its provider is to be given. Large params that nobody else could be given are kept no longer than that takes.

@@ -15,6 +15,7 @@ pub(in crate::daemon) fn start(sidecar: &Arc<Sidecar>) {
         Work::Requirements,
         Work::Denials,
         Work::Gifts,
+        Work::Traces,
     ];
     for work in works {
         let worker = Arc::clone(sidecar);
@@ -37,6 +38,8 @@ enum Work {
     Denials,
     /// Forgets whom calls were given to.
     Gifts,
+    /// Exports spans.
+    Traces,
 }
 
 impl Sidecar {
@@ -54,6 +57,7 @@ impl Sidecar {
             }
             Work::Denials => self.account.keep_denials().await,
             Work::Gifts => self.caller.forget_gifts().await,
+            Work::Traces => self.account.export_spans().await,
         }
     }
 

@@ -61,6 +61,19 @@ impl Clock {
         milliseconds(self.start.elapsed())
     }
 
+    /// The time of day, where a millisecond is too long. **Units:** microseconds since 1970-01-01T00:00Z.
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "this is the clock that everything else is told the time by"
+    )]
+    pub fn wall_us(&self) -> u64 {
+        if let Some(wall) = &self.wall {
+            return wall.now_ms().saturating_mul(1_000);
+        }
+        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+    }
+
     /// The moment of a monotonic time. **Units:** milliseconds.
     pub fn moment(&self, monotonic_ms: u64) -> Instant {
         self.start + Duration::from_millis(monotonic_ms)

@@ -52,7 +52,7 @@ fn running(key: &CallKey) -> Box<Running> {
         invocation,
         params_bytes: 0,
         session: None,
-        trace: TraceId::default(),
+        traced: Traced::default(),
         serving: Serving { provider: Arc::new(Idle), others: Candidates::new(), output: None },
         is_deprecated: false,
         signed: false,
