@@ -68,17 +68,23 @@ enum Attempt {
 
 impl UnderWay<'_> {
     async fn run(&mut self, params: &Value, current: &mut Current) -> Result<Bytes, WireError> {
-        let (mut not_sent, mut pause) = (0, PAUSE_MIN);
+        let (mut not_sent, mut pause, mut may_have_run) = (0, PAUSE_MIN, false);
+        // Once a message may have arrived, a later one that did not says nothing of it.
+        let told = |error: WireError, may_have_run: bool| {
+            if may_have_run && error.code == Code::UNAVAILABLE { unknown(&error.message) } else { error }
+        };
         loop {
-            let remote = known(current).await?;
+            let remote = known(current).await.map_err(|error| told(error, may_have_run))?;
             let name = &self.served.tool.name;
             let skill = remote.skills.get(name).cloned();
-            let skill =
-                skill.ok_or_else(|| not_executed(format!("the agent no longer lists skill {name:?}")))?;
+            let gone = || not_executed(format!("the agent no longer lists skill {name:?}"));
+            let skill = skill.ok_or_else(|| told(gone(), may_have_run))?;
             self.remote = Some(Arc::clone(&remote));
             let broken = match self.attempt(&remote, &skill, params).await {
-                Attempt::Ended(ended) => return ended,
-                Attempt::NotSent(why) if not_sent >= NOT_SENT_MAX => return Err(not_executed(&why)),
+                Attempt::Ended(ended) => return ended.map_err(|error| told(error, may_have_run)),
+                Attempt::NotSent(why) if not_sent >= NOT_SENT_MAX => {
+                    return Err(told(not_executed(&why), may_have_run));
+                }
                 Attempt::NotSent(_) => {
                     not_sent += 1;
                     sleep(PAUSE_MIN * not_sent).await;
@@ -90,11 +96,9 @@ impl UnderWay<'_> {
                 return ended;
             }
             if !remote.promises && !self.served.is_idempotent {
-                return Err(WireError::new(
-                    Code::INTERRUPTED,
-                    format!("whether the agent ran the task is unknown: {broken}"),
-                ));
+                return Err(unknown(&broken));
             }
+            may_have_run = true;
             self.task = None;
             sleep(pause).await;
             pause = (pause * 2).min(PAUSE_MAX);
@@ -287,6 +291,10 @@ fn of_error(error: RemoteError) -> Attempt {
 }
 
 /// The agent, once its card was read.
+fn unknown(why: &str) -> WireError {
+    WireError::new(Code::INTERRUPTED, format!("whether the agent ran the task is unknown: {why}"))
+}
+
 async fn known(current: &mut Current) -> Result<Arc<Remote>, WireError> {
     let wait = async {
         match current.wait_for(Option::is_some).await {

@@ -15,6 +15,7 @@ use a2a::{
     Artifact, Message, Part, Role, StreamResponse, Task as WireTask, TaskArtifactUpdateEvent, TaskState,
     TaskStatus, TaskStatusUpdateEvent,
 };
+use capd_bridge::import::served::is_not_executed;
 use capd_client::{Answer, ClientError, Event, Outcome, WireError};
 use capd_proto::code::Code;
 use chrono::DateTime;
@@ -227,11 +228,6 @@ impl Task {
         }
         HashMap::from([(extension::URI.to_owned(), facts)])
     }
-}
-
-/// Whether the provider of a call says that it did not get to it.
-fn is_not_executed(details: Option<&Value>) -> bool {
-    details.is_some_and(|details| details["executed"] == false)
 }
 
 /// What happened, so that a reader can decide whether to repeat it.

@@ -11,7 +11,7 @@ use capd_client::proto::capability::CapabilityId;
 use capd_client::proto::message::{Descriptor, DescriptorDraft, HashAlg, SchemaRef, SchemaSource};
 use capd_client::{Client, ClientError, Handler, Invocation, WireError, to_cbor};
 use capd_proto::code::Code;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use super::drift::{Reconciled, reconcile};
@@ -332,6 +332,11 @@ impl<'a> Import<'a> {
 pub fn not_executed(message: impl Into<String>) -> WireError {
     let details = Some(to_cbor(&json!({"executed": false})));
     WireError { details, ..WireError::new(Code::UNAVAILABLE, message) }
+}
+
+/// Whether the details of a 5002 are a provider's word that nothing was executed.
+pub fn is_not_executed(details: Option<&Value>) -> bool {
+    details.is_some_and(|details| details["executed"] == false)
 }
 
 fn locked(tools: &Tools) -> MutexGuard<'_, HashMap<String, Arc<Served>>> {

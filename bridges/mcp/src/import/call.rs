@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use capd_bridge::import::served::Served;
+use capd_bridge::import::served::{Served, not_executed};
 use capd_bridge::import::tool::Tool;
 use capd_client::{Invocation, Reporter, WireError, to_cbor};
 use capd_proto::code::Code;
@@ -25,12 +25,18 @@ pub(super) async fn call(
     let arguments = invocation.json()?;
     let (deadline, cancelled) = (invocation.deadline, invocation.cancelled.clone());
     let calls = async {
+        let mut may_have_run = false;
         loop {
-            let server = running(&mut peer).await?;
+            let server = match running(&mut peer).await {
+                Ok(server) => server,
+                // What was written to the server before may have run.
+                Err(_) if may_have_run => return Err(failure(&PeerError::Broken)),
+                Err(error) => return Err(error),
+            };
             match once(served, &server, &arguments, &invocation).await {
                 // Nothing was written, or it does no harm to run twice.
                 Err(PeerError::NotSent) => {}
-                Err(PeerError::Broken) if served.is_idempotent => {}
+                Err(PeerError::Broken) if served.is_idempotent => may_have_run = true,
                 Err(error) => return Err(failure(&error)),
                 Ok(result) => return result_of(&served.tool, &result, &invocation.reporter),
             }
@@ -50,13 +56,13 @@ pub(super) async fn call(
 async fn running(peer: &mut watch::Receiver<Option<Arc<Peer>>>) -> Result<Arc<Peer>, WireError> {
     let wait = async {
         match peer.wait_for(Option::is_some).await {
-            Ok(peer) => peer.clone().ok_or_else(|| unavailable("the server does not run")),
-            Err(_) => Err(unavailable("the bridge is stopping")),
+            Ok(peer) => peer.clone().ok_or_else(|| not_executed("the server does not run")),
+            Err(_) => Err(not_executed("the bridge is stopping")),
         }
     };
     // A server that is being started is waited for a little; a caller is told of a longer outage.
     tokio::time::timeout(START_WAIT, wait).await.unwrap_or_else(|_| {
-        Err(unavailable("the server does not run at the moment; it is being started again"))
+        Err(not_executed("the server does not run at the moment; it is being started again"))
     })
 }
 
@@ -131,17 +137,13 @@ fn failure(error: &PeerError) -> WireError {
         PeerError::Answered(answered) => {
             WireError::new(Code::INTERNAL_ERROR, shortened(&answered.to_string()))
         }
-        PeerError::NotSent => unavailable("the server does not run"),
+        PeerError::NotSent => not_executed("the server does not run"),
         PeerError::Broken => WireError::new(
             Code::INTERRUPTED,
             "the connection to the server broke after the request was written; whether the tool ran is unknown",
         ),
         PeerError::Timeout => WireError::new(Code::TIMEOUT, error.to_string()),
     }
-}
-
-fn unavailable(message: &str) -> WireError {
-    WireError::new(Code::UNAVAILABLE, message)
 }
 
 /// As much of a foreign text as a message has.

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use capd_bridge::import::served::is_not_executed;
 use capd_bridge::sidecar::Sidecar;
 use capd_client::{Answer, CallRequest, Client, ClientError, Progress, WireError};
 use capd_proto::code::Code;
@@ -139,6 +140,10 @@ fn of_result(error: WireError) -> Step {
     match (error.code, error.is_final()) {
         (_, false) => Step::Lost(error),
         (Code::INTERRUPTED, true) => Step::Ended(Ended::Unknown(error)),
+        // A sidecar says 5002 as well of a provider that left in the middle.
+        (Code::UNAVAILABLE, true) if !is_not_executed(error.details_json().as_ref()) => {
+            Step::Ended(Ended::Unknown(error))
+        }
         (_, true) => Step::Ended(Ended::Failed(error)),
     }
 }

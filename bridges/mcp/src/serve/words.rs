@@ -98,7 +98,7 @@ fn not_executed(tool: &Tool, error: &WireError) -> String {
 
 fn executed(error: &WireError) -> String {
     if matches!(error.code, Code::UNAVAILABLE | Code::OVERLOADED) {
-        // The call was accepted, and its provider says that it did not get to it. Nobody else can know.
+        // The call was accepted, and its provider says that it did not get to it.
         return format!("Not executed, as its provider says: {}. You may call it again later.", named(error));
     }
     format!(
