@@ -1,6 +1,6 @@
 //! Speaks to etcd: the machine's questions and watches in, gRPC over one HTTP/2 connection out.
 //!
-//! Works with etcd 3.4 and later. [`connect`] makes the connection, with TLS and a client certificate; `ask` turns each
+//! Works with etcd 3.4 and later. `connect` makes the connection, with TLS and a client certificate; `ask` turns each
 //! question into a request; `watch` keeps all watches on one stream; `status` says what etcd's errors mean. `api` is
 //! generated from the `.proto` files beside it, see `tests/etcd_api.rs`.
 
