@@ -17,9 +17,8 @@ pub const CAP_RESULT: u64 = 0x23;
 /// The capability that the sidecar under attack serves by an honest agent.
 pub const ECHO: &str = "org.example.echo:1.0.0";
 
-/// What an attack may leave behind, in KiB: the 16 MiB that capd tells the allocator to keep, and pages of which not all
-/// is free.
-const MEMORY_ALLOWANCE_KIB: u64 = (16 + 4) * 1024;
+/// What an attack may leave behind, in KiB: the allocator gives pages back only when all of a page is free.
+const MEMORY_ALLOWANCE_KIB: u64 = 8 * 1024;
 /// Descriptors that may be opened once and stay: the audit log's and the journal's files.
 const FILES_ALLOWANCE: usize = 8;
 /// Descriptors of the largest attack, 2,000 links, and of what else a test process holds.
