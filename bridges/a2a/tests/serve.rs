@@ -308,6 +308,8 @@ fn after_a_kill_tasks_are_known_and_messages_run_no_second_time() {
         let task = serve.result("GetTask", &json!({"id": open}));
         (task["status"]["state"] == "TASK_STATE_COMPLETED").then_some(())
     });
+    let ended = serve.send("m-2", SLOW, json!({}));
+    assert_eq!((&ended["id"], state_of(&ended)), (&open, "COMPLETED"), "{ended}");
     let listed = serve.result("ListTasks", &json!({}));
     let ids: Vec<_> = listed["tasks"].as_array().unwrap().iter().map(|task| task["id"].clone()).collect();
     assert_eq!((ids, &listed["totalSize"]), (vec![open, done["id"].clone()], &json!(2)));
