@@ -197,10 +197,72 @@ async fn a_key_is_one_call_over_the_link_and_over_http_also_after_a_kill() {
     drop(sidecar);
 }
 
+#[tokio::test]
+async fn an_answer_to_a_key_that_was_heard_outlives_a_kill() {
+    let calls = Arc::<AtomicUsize>::default();
+    let mut sidecar = Sidecar::start();
+    for round in 0..5 {
+        let serving = Serving::new(&sidecar, counter(&calls), "org.example.count:1.0.0").await;
+        let (heard, mut answers) = mpsc::unbounded_channel();
+        let client = client_of(&sidecar).await;
+        for number in 0..64 {
+            let (client, heard, key) = (client.clone(), heard.clone(), format!("{round}.{number}"));
+            tokio::spawn(async move {
+                let answer = client.call_typed::<_, u64>("org.example.count", &0, options(&key)).await;
+                let _ = answer.map(|count| heard.send((key, count)));
+            });
+        }
+        let mut known = vec![soon(answers.recv()).await.unwrap()];
+        // Nobody serves it any more, so only the record has the answers.
+        sidecar = sidecar.restart_with(|setup| {
+            drop(serving);
+            setup
+        });
+        known.extend(std::iter::from_fn(|| answers.try_recv().ok()));
+        let client = client_of(&sidecar).await;
+        for (key, count) in known {
+            let again = client.call_typed::<_, u64>("org.example.count", &0, options(&key));
+            assert_eq!(soon(again).await, Ok(count), "{key}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_key_whose_call_may_have_run_before_a_kill_is_never_refused() {
+    let (calls, permits) = (Arc::<AtomicUsize>::default(), Arc::new(Semaphore::new(0)));
+    let sidecar = Sidecar::start();
+    let serving = Serving::new(&sidecar, idempotent_gated(&calls, &permits), "org.example.gated:1.0.0").await;
+    let client = client_of(&sidecar).await;
+    let mut made = client.start::<_, u64>("org.example.gated", &json!(1), options("k")).unwrap();
+    let accepted = soon(made.event()).await;
+    assert!(matches!(accepted, Some(Event::Accepted { .. })), "{accepted:?}");
+    assert_eq!(soon(made.event()).await, Some(Event::Progress { pct: 1 }));
+    let sidecar = sidecar.restart_with(|setup| {
+        drop((made, serving, client));
+        setup
+    });
+    assert_eq!(calls.load(Ordering::SeqCst), 1);
+    // It ran, or runs, and nobody serves it here: it is not known what it did.
+    let client = client_of(&sidecar).await;
+    let again = client.call_typed::<_, u64>("org.example.gated", &1, options("k"));
+    let error = soon(again).await.unwrap_err();
+    assert_eq!((error.outcome(), error.code()), (Outcome::Unknown, Code::INTERRUPTED), "{error}");
+    let ClientError::Result(unknown) = error else { panic!("{error}") };
+    let details = unknown.details_json().unwrap();
+    assert_eq!((&details["final"], &details["error"]["code"]), (&json!(false), &json!(4002)), "{details}");
+}
+
 /// Counts its calls; each reports progress, and ends when there is a permit for it.
 fn gated(calls: &Arc<AtomicUsize>, permits: &Arc<Semaphore>) -> Agent {
+    gated_by(Capability::new("org.example.gated", "1.0.0").unwrap(), calls, permits)
+}
+
+fn idempotent_gated(calls: &Arc<AtomicUsize>, permits: &Arc<Semaphore>) -> Agent {
+    gated_by(Capability::new("org.example.gated", "1.0.0").unwrap().idempotent(true), calls, permits)
+}
+
+fn gated_by(capability: Capability, calls: &Arc<AtomicUsize>, permits: &Arc<Semaphore>) -> Agent {
     let (calls, permits) = (Arc::clone(calls), Arc::clone(permits));
-    let capability = Capability::new("org.example.gated", "1.0.0").unwrap();
     let serve = move |_params: Value, call: Invocation| {
         let (count, permits) = (calls.fetch_add(1, Ordering::SeqCst) + 1, Arc::clone(&permits));
         async move {

@@ -145,8 +145,14 @@ impl Api {
             return self.send(request, asked.terms.capability.clone(), None).await;
         };
         let ttl = asked.ttl.unwrap_or(keys::TTL_DEFAULT);
-        let key = self.keys.claim(text, &asked.terms, &params, ttl).await?;
-        let _turn = key.turn.lock().await;
+        let mut key = self.keys.claim(text, &asked.terms, &params, ttl).await?;
+        let mut turn = Arc::clone(&key.turn).lock_owned().await;
+        // Its call was refused while this one waited for its turn: that key stands for nothing any more.
+        while !self.keys.holds(&key) {
+            key = self.keys.claim(text, &asked.terms, &params, ttl).await?;
+            turn = Arc::clone(&key.turn).lock_owned().await;
+        }
+        let _turn = turn;
         let capability = key.terms.capability.clone();
         if let Some(call) = self.calls.get(&key.id) {
             match call.is_ended() {

@@ -154,10 +154,11 @@ impl Api {
                 followed.tell(Told::Progress(progress));
             }
             let outcome = handle.outcome().await;
+            let outcome = match &key {
+                Some((key, is_first)) => api.conclude(key, outcome, *is_first).await,
+                None => outcome,
+            };
             let ended = Ended { outcome, replayed: false };
-            if let Some((key, is_first)) = &key {
-                api.conclude(key, &ended, *is_first);
-            }
             let bytes = ended.bytes();
             followed.end(ended);
             api.calls.ended(&followed, bytes);

@@ -21,7 +21,7 @@ use super::Api;
 use super::body::apart;
 use super::calls::Ended;
 use super::problem::Problem;
-use super::record;
+use super::record::{self, Outcome};
 use super::terms::Terms;
 use crate::net::System;
 use crate::store::{Change, Desk, Keyed, LoadedKey, Row, Work};
@@ -57,7 +57,7 @@ pub(super) struct Key {
     /// Whether its answer is on disk.
     is_answered: AtomicBool,
     /// Whoever makes its call, or looks how that ended, does so alone.
-    pub(super) turn: tokio::sync::Mutex<()>,
+    pub(super) turn: Arc<tokio::sync::Mutex<()>>,
     /// Whether this process was the first to write it, and has not made its call yet.
     is_fresh: AtomicBool,
 }
@@ -92,7 +92,7 @@ impl Keys {
                 expires_at_ms: keyed.expires_at_ms,
                 written,
                 is_answered: AtomicBool::new(is_answered),
-                turn: tokio::sync::Mutex::default(),
+                turn: Arc::default(),
                 is_fresh: AtomicBool::new(false),
             }));
         }
@@ -192,7 +192,7 @@ impl Keys {
             expires_at_ms,
             written,
             is_answered: AtomicBool::new(false),
-            turn: tokio::sync::Mutex::default(),
+            turn: Arc::default(),
             is_fresh: AtomicBool::new(true),
         });
         table.add(Arc::clone(&key));
@@ -216,15 +216,19 @@ impl Keys {
         }
     }
 
-    /// Writes down how a key's call ended; nobody waits for it, because an executor that may run it only once knows it too.
-    fn record(&self, key: &Arc<Key>, answer: Bytes) {
+    /// Writes down how a key's call ended. Nobody hears the answer before it is on disk: the executor of an idempotent call
+    /// keeps none, and would run it again. What cannot be written is told all the same.
+    async fn record(&self, key: &Key, answer: Bytes) {
         let asked = self.desk.ask(Work::Write(Change::Answer { row: key.row, answer }));
-        let (Ok(asked), key) = (asked, Arc::clone(key)) else { return };
-        self.system.tasks.spawn(async move {
-            if matches!(asked.await, Ok(Ok(_))) {
-                key.is_answered.store(true, Ordering::Release);
-            }
-        });
+        let Ok(asked) = asked else { return };
+        if matches!(asked.await, Ok(Ok(_))) {
+            key.is_answered.store(true, Ordering::Release);
+        }
+    }
+
+    /// Whether a key that was claimed still stands for its call.
+    pub(super) fn holds(&self, key: &Key) -> bool {
+        self.table().keys.get(&key.hash).is_some_and(|found| found.row == key.row)
     }
 
     /// What was written down of a key's end.
@@ -302,15 +306,18 @@ impl Key {
 }
 
 impl Api {
-    /// Keeps what is to be told whoever gives the key of an ended call again.
-    pub(super) fn conclude(&self, key: &Arc<Key>, ended: &Ended, is_first: bool) {
-        match record::written(&ended.outcome) {
-            Some(answer) if answer.len() <= ANSWER_BYTES_MAX => self.keys.record(key, answer),
+    /// Keeps what is to be told when the key of an ended call is given again, and gives what is told now.
+    pub(super) async fn conclude(&self, key: &Key, outcome: Outcome, is_first: bool) -> Outcome {
+        match record::written(&outcome) {
+            Some(answer) if answer.len() <= ANSWER_BYTES_MAX => self.keys.record(key, answer).await,
             // Its executor has it, and gives it again under the call's id.
             Some(_) => {}
-            None if is_first && record::is_refused(&ended.outcome) => self.keys.refused(key),
-            None => {}
+            None if !record::is_refused(&outcome) => {}
+            None if is_first => self.keys.refused(key),
+            // PROTOCOL 8: a refusal says that nothing was executed; an earlier copy may have been.
+            None => return record::unknown_after(outcome),
         }
+        outcome
     }
 }
 
@@ -325,3 +332,51 @@ pub(super) const TTL_DEFAULT: Duration = Duration::from_secs(24 * 3_600);
 const KEY_BYTES_MAX: usize = 255;
 /// Largest answer that is written down here as well. **Units:** bytes.
 const ANSWER_BYTES_MAX: usize = 1024 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    use tokio::sync::oneshot;
+
+    use super::*;
+    use crate::store::{Outcome as Stored, Refused};
+
+    /// A disk that is done with a piece of work when the test says so.
+    #[derive(Default)]
+    struct SlowDesk(Mutex<Vec<oneshot::Sender<Stored>>>);
+
+    impl Desk for SlowDesk {
+        fn ask(&self, _work: Work) -> Result<oneshot::Receiver<Stored>, Refused> {
+            let (done, asked) = oneshot::channel();
+            self.0.lock().unwrap().push(done);
+            Ok(asked)
+        }
+
+        fn next_row(&self) -> Row {
+            Row(1)
+        }
+    }
+
+    #[tokio::test]
+    async fn an_answer_is_on_disk_before_it_is_told() {
+        let desk = Arc::new(SlowDesk::default());
+        let keys = Keys::new(Arc::clone(&desk) as _, System::real(), 1, Vec::new());
+        let terms = Terms {
+            capability: "org.example.count".to_owned(),
+            version: None,
+            timeout_ms: None,
+            to: None,
+            thread: None,
+        };
+        let key = keys.make([0; 32], [0; 32], &terms, TTL_DEFAULT).unwrap();
+        let mut recording = pin!(keys.record(&key, Bytes::from_static(&[0x80])));
+        let mut context = Context::from_waker(Waker::noop());
+        assert_eq!(recording.as_mut().poll(&mut context), Poll::Pending);
+        let done = desk.0.lock().unwrap().pop().unwrap();
+        done.send(Ok(None)).unwrap();
+        assert_eq!(recording.as_mut().poll(&mut context), Poll::Ready(()));
+        assert!(key.is_answered.load(Ordering::Acquire));
+    }
+}

@@ -4,10 +4,11 @@ use bytes::Bytes;
 use capd_proto::cbor::{Reader, Writer};
 use capd_proto::code::Code;
 use capd_proto::identity::Did;
+use capd_proto::message::ErrorBody;
 
 use crate::client::{Answer, ClientError, WireError};
 
-type Outcome = Result<Answer, ClientError>;
+pub(super) type Outcome = Result<Answer, ClientError>;
 
 /// What is kept of an end that is the call's one result; none of any other.
 ///
@@ -72,6 +73,29 @@ pub(super) const fn is_refused(outcome: &Outcome) -> bool {
     matches!(outcome, Err(ClientError::Refused(_) | ClientError::Unsent(_) | ClientError::Invalid(_)))
 }
 
+/// What is told in place of a refusal of a call of which an earlier copy may have run: an error that is not final, with the
+/// ERROR in its details.
+pub(super) fn unknown_after(refusal: Outcome) -> Outcome {
+    let Err(refusal) = refusal else { return refusal };
+    let mut details = Vec::new();
+    let mut writer = Writer::new(&mut details);
+    let message = match refusal {
+        ClientError::Refused(wire) => {
+            writer.map(2).text("error");
+            let mut body = ErrorBody::new(wire.code, wire.message.as_str());
+            body.details = wire.details.as_deref();
+            body.encode(&mut details);
+            format!("{MAY_HAVE_RUN}; this time it was refused: {}", wire.message)
+        }
+        other => {
+            writer.map(1);
+            format!("{MAY_HAVE_RUN}; this time nothing was sent: {other}")
+        }
+    };
+    Writer::new(&mut details).text("final").bool(false);
+    Err(ClientError::Result(WireError { code: Code::INTERRUPTED, message, details: Some(details.into()) }))
+}
+
 /// `Some(None)` for null.
 fn optional<'a, T>(
     reader: &mut Reader<'a>,
@@ -84,6 +108,8 @@ fn optional<'a, T>(
     reader.set_position(start);
     read(reader).map(Some)
 }
+
+const MAY_HAVE_RUN: &str = "an earlier copy of the call was not answered, and whether it took effect is unknown; ask again with the same key";
 
 #[cfg(test)]
 mod tests {
