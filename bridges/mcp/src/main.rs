@@ -3,17 +3,18 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use capd_bridge::http::client::{Place, RemoteArgs};
 use capd_bridge::import::served::ServedOptions;
 use capd_bridge::run::{self, Failure, LockArgs, LockCommand, namespace, pattern, print, stop_signal};
 use capd_bridge::sidecar::{Sidecar, SidecarArgs};
 use capd_client::proto::capability::{CapabilityId, CapabilityPattern};
 use capd_mcp::import::KIND;
 use capd_mcp::import::child::{self, Program};
-use capd_mcp::import::run::{ImportOptions, import as run_import};
+use capd_mcp::import::run::{ImportOptions, Origin, import as run_import};
 use capd_mcp::install::{ClientProgram, InstallError};
 use capd_mcp::serve::{Choice, ServeOptions, Server, http, stdio};
 use clap::{Args, Parser, Subcommand};
@@ -34,7 +35,7 @@ struct Cli {
 enum Command {
     /// Offer the capabilities that the sidecar's agent may call as MCP tools.
     Serve(ServeArgs),
-    /// Run an MCP server, and serve its tools as capabilities of the sidecar's agent.
+    /// Run an MCP server, or ask one at a URL, and serve its tools as capabilities of the sidecar's agent.
     Import(ImportArgs),
     #[command(flatten)]
     Lock(LockCommand),
@@ -56,19 +57,24 @@ struct ImportArgs {
     #[arg(long, value_delimiter = ',')]
     permissions: Vec<String>,
     /// A variable of the environment that the server gets, such as one with its token; repeatable.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", conflicts_with = "url")]
     env: Vec<String>,
     /// How long a call may run when its caller says nothing; 60 by default.
     #[arg(long, value_name = "SECONDS")]
     timeout: Option<u64>,
     /// Let the server run as root, without capabilities, when this is run by root.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "url")]
     allow_root: bool,
     /// Run the server with all rights of this process.
-    #[arg(long, conflicts_with = "permissions")]
+    #[arg(long, conflicts_with_all = ["permissions", "url"])]
     unconfined: bool,
+    /// The URL of a server that listens elsewhere, over streamable HTTP, instead of a program.
+    #[arg(long, conflicts_with = "command", value_parser = Place::parse)]
+    url: Option<Place>,
+    #[command(flatten)]
+    remote: RemoteArgs,
     /// The server's program and its arguments.
-    #[arg(last = true, required = true)]
+    #[arg(last = true, required_unless_present = "url", conflicts_with_all = ["token_file", "ca_file"])]
     command: Vec<OsString>,
 }
 
@@ -124,6 +130,30 @@ fn main() -> ExitCode {
 
 async fn import(args: ImportArgs) -> Result<(), Failure> {
     let socket = args.sidecar.socket().map_err(Failure::mistake)?;
+    // A server that could change what was approved of it would need no approval.
+    let lock = std::path::absolute(args.lock.path(&KIND)).map_err(Failure::mistake)?;
+    let origin = match &args.url {
+        Some(place) => Origin::Url {
+            place: place.clone(),
+            client: Arc::new(args.remote.client(place).map_err(Failure::mistake)?),
+        },
+        None => Origin::Program(program(&args, &socket, &lock)?),
+    };
+    let served = ServedOptions {
+        namespace: args.namespace,
+        lock,
+        permissions: args.permissions,
+        timeout: args.timeout.map(std::time::Duration::from_secs),
+    };
+    let options = ImportOptions { served, origin };
+    let sidecar = Sidecar::new(socket, "capd-mcp import");
+    let imported = run_import(&sidecar, &options, &stop_signal()?).await;
+    sidecar.close().await;
+    Ok(imported?)
+}
+
+/// The server's program, and what confines it.
+fn program(args: &ImportArgs, socket: &Path, lock: &Path) -> Result<Program, Failure> {
     let helper = if args.unconfined {
         None
     } else {
@@ -138,28 +168,15 @@ async fn import(args: ImportArgs) -> Result<(), Failure> {
         }
         Some(helper)
     };
-    // A server that could change what was approved of it would need no approval.
-    let lock = std::path::absolute(args.lock.path(&KIND)).map_err(Failure::mistake)?;
     let sidecar_files = socket.parent().filter(|folder| folder.join("identity.key").exists());
-    let hidden = [Some(lock.as_path()), Some(socket.as_path()), sidecar_files].into_iter().flatten();
-    let program = Program {
-        words: args.command,
+    let hidden = [Some(lock), Some(socket), sidecar_files].into_iter().flatten();
+    Ok(Program {
+        words: args.command.clone(),
         permissions: args.permissions.clone(),
         helper,
-        hidden: hidden.map(std::path::Path::to_owned).collect(),
-        environment: args.env,
-    };
-    let served = ServedOptions {
-        namespace: args.namespace,
-        lock,
-        permissions: args.permissions,
-        timeout: args.timeout.map(std::time::Duration::from_secs),
-    };
-    let options = ImportOptions { served, program };
-    let sidecar = Sidecar::new(socket, "capd-mcp import");
-    let imported = run_import(&sidecar, &options, &stop_signal()?).await;
-    sidecar.close().await;
-    Ok(imported?)
+        hidden: hidden.map(Path::to_owned).collect(),
+        environment: args.env.clone(),
+    })
 }
 
 fn install(args: &InstallArgs) -> Result<(), Failure> {

@@ -1,4 +1,5 @@
-"""A server of the PyPI package mcp 2.x, which speaks the modern era: what the bridge imports."""
+"""A server of the PyPI package mcp 2.x, which speaks the modern era: what the bridge imports. With the argument `http` it listens on
+a port that the system hands out, which uvicorn says on stderr."""
 
 import sys
 
@@ -20,4 +21,7 @@ def fails() -> str:
 
 
 if __name__ == "__main__":
-    server.run("stdio")
+    if sys.argv[1:] == ["http"]:
+        server.run("streamable-http", port=0)
+    else:
+        server.run("stdio")

@@ -6,6 +6,8 @@ Run by .ci/mcp, with CAPD_BIN and the folder of the installed npm packages."""
 import json
 import os
 import pathlib
+import re
+import socket
 import subprocess
 import sys
 import tempfile
@@ -63,13 +65,56 @@ def eventually(attempt):
         time.sleep(0.1)
 
 
+def bridged(sidecar, home, name, words):
+    common = [BRIDGE, "import", "--socket", sidecar.socket, "--namespace", f"com.example.{name}", "--lock", home / f"{name}.lock"]
+    log = open(home / f"{name}.log", "w")
+    return subprocess.Popen([*common, *words], stdin=subprocess.DEVNULL, stderr=log, cwd=home / "work")
+
+
 def imported(sidecar, home, name, command, permissions, env=()):
-    words = [BRIDGE, "import", "--socket", sidecar.socket, "--namespace", f"com.example.{name}", "--allow-root"]
-    words += ["--lock", home / f"{name}.lock", "--permissions", permissions]
+    words = ["--allow-root", "--permissions", permissions]
     for variable in env:
         words += ["--env", variable]
-    log = open(home / f"{name}.log", "w")
-    return subprocess.Popen([*words, "--", *command], stdin=subprocess.DEVNULL, stderr=log, cwd=home / "work")
+    return bridged(sidecar, home, name, [*words, "--", *command])
+
+
+class Listening:
+    """A server over HTTP; its URL is what `find` makes of its log."""
+
+    def __init__(self, log, command, find, **env):
+        self.log = open(log, "w")
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, env={**os.environ, **env})
+
+        def said():
+            found = find(pathlib.Path(log).read_text())
+            return (0, found) if found else (1, "")
+
+        self.url = eventually(said)[1]
+
+    def stop(self):
+        self.process.terminate()
+        self.process.wait()
+        self.log.close()
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def remote_servers(home, server):
+    """Servers that listen: of the modern era on a port that they tell, of the legacy era on one that they are told."""
+    port = free_port()
+    return (
+        Listening(
+            home / "modern-http", [sys.executable, "-u", str(HERE / "modern_server.py"), "http"],
+            lambda log: (found := re.search(r"running on (http://[0-9.:]+)", log)) and found[1] + "/mcp"),
+        Listening(
+            home / "legacy-http", ["node", server("server-everything"), "streamableHttp"],
+            lambda log: "listening" in log and f"http://127.0.0.1:{port}/mcp", PORT=str(port)),
+    )
 
 
 def main():
@@ -87,6 +132,9 @@ def main():
             imported(b, home, "memory", ["node", server("server-memory")], "filesystem:write", ["MEMORY_FILE_PATH"]),
             imported(b, home, "modern", [sys.executable, str(HERE / "modern_server.py")], "filesystem:read"),
         ]
+        listening = remote_servers(home, server)
+        for name, remote in zip(("modern-http", "legacy-http"), listening):
+            bridges.append(bridged(b, home, name, ["--url", remote.url]))
         try:
             servers(a, home)
             clients(a, home)
@@ -94,6 +142,8 @@ def main():
             for bridge in bridges:
                 bridge.terminate()
                 bridge.wait()
+            for remote in listening:
+                remote.stop()
             for log in home.glob("*.log"):
                 quarantined = [line for line in log.read_text().splitlines() if "ERROR" in line or "quarantined" in line]
                 print(*quarantined, sep="\n")
@@ -130,6 +180,12 @@ def servers(a, home):
     check("a PyPI server of the modern era: a tool is called", code == 0 and "42" in said, said)
     code, said = a.call("com.example.modern.fails", {})
     check("a PyPI server of the modern era: a failing tool fails", code != 0 and "5001" in said and "fails" in said, said)
+    code, said = eventually(lambda: a.call("com.example.modern-http.multiply", {"a": 6, "b": 7}))
+    check("a PyPI server of the modern era over HTTP: a tool is called", code == 0 and "42" in said, said)
+    code, said = a.call("com.example.modern-http.fails", {})
+    check("a PyPI server of the modern era over HTTP: a failing tool fails", code != 0 and "5001" in said and "fails" in said, said)
+    code, said = eventually(lambda: a.call("com.example.legacy-http.get-sum", {"a": 2, "b": 3}))
+    check("server-everything over HTTP: a tool is called", code == 0 and "5" in said, said)
     eras = {log.stem: log.read_text() for log in home.glob("*.log")}
     check("no import ends with an error", all("ERROR" not in text for text in eras.values()), eras)
 

@@ -79,7 +79,13 @@ pub struct Answer {
 pub struct EventStream {
     answer: Answer,
     read: BytesMut,
+    /// Bytes of `read` that end no event.
+    searched: usize,
     event_bytes_max: usize,
+    /// The id of the last event that had one: where another stream can go on.
+    pub last_id: Option<String>,
+    /// How long the server wants to be left alone before that.
+    pub retry: Option<Duration>,
 }
 
 /// The task that drives a connection, for as long as somebody reads from it.
@@ -285,7 +291,14 @@ impl Answer {
 
     /// The events of its body.
     pub fn events(self, event_bytes_max: usize) -> EventStream {
-        EventStream { answer: self, read: BytesMut::new(), event_bytes_max }
+        EventStream {
+            answer: self,
+            read: BytesMut::new(),
+            searched: 0,
+            event_bytes_max,
+            last_id: None,
+            retry: None,
+        }
     }
 }
 
@@ -296,6 +309,7 @@ impl EventStream {
     pub async fn next(&mut self) -> Result<Option<String>, ExchangeError> {
         loop {
             while let Some(event) = self.whole() {
+                self.note(&event);
                 if let Some(data) = data_of(&event) {
                     return Ok(Some(data));
                 }
@@ -316,20 +330,42 @@ impl EventStream {
         }
     }
 
+    /// Remembers what an event says of the stream.
+    fn note(&mut self, event: &[u8]) {
+        let text = String::from_utf8_lossy(event);
+        for line in text.lines() {
+            if let Some(id) = value(line, "id").filter(|id| id.len() <= ID_BYTES_MAX) {
+                self.last_id = Some(id.to_owned()).filter(|id| !id.is_empty());
+            }
+            if let Some(retry) = value(line, "retry").and_then(|millis| millis.parse().ok()) {
+                self.retry = Some(Duration::from_millis(retry));
+            }
+        }
+    }
+
     /// The lines up to the next empty one.
     fn whole(&mut self) -> Option<BytesMut> {
-        let end = self.read.windows(2).position(|pair| pair == b"\n\n")?;
-        let event = self.read.split_to(end);
+        let Some(end) = self.read[self.searched..].windows(2).position(|pair| pair == b"\n\n") else {
+            self.searched = self.read.len().saturating_sub(1);
+            return None;
+        };
+        let event = self.read.split_to(self.searched + end);
+        self.searched = 0;
         drop(self.read.split_to(2));
         Some(event)
     }
 }
 
+/// The value of a line of an event, if the line is of this field.
+fn value<'a>(line: &'a str, field: &str) -> Option<&'a str> {
+    let value = line.strip_prefix(field)?.strip_prefix(':')?;
+    Some(value.strip_prefix(' ').unwrap_or(value))
+}
+
 /// The data of an event; none of comments and of events without.
 fn data_of(event: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(event);
-    let lines = text.lines().filter_map(|line| line.strip_prefix("data:"));
-    let lines: Vec<_> = lines.map(|data| data.strip_prefix(' ').unwrap_or(data)).collect();
+    let lines: Vec<_> = text.lines().filter_map(|line| value(line, "data")).collect();
     (!lines.is_empty()).then(|| lines.join("\n"))
 }
 
@@ -379,6 +415,8 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
 /// The variable with the token.
 pub const TOKEN_VARIABLE: &str = "CAPD_REMOTE_TOKEN";
+/// Bytes of an event's id.
+const ID_BYTES_MAX: usize = 1024;
 const HEAD_BYTES_MAX: usize = 64 * 1024;
 const CONNECT_WAIT: Duration = Duration::from_secs(10);
 

@@ -51,9 +51,6 @@ impl Listed {
 
     /// Takes one more tool of the list.
     pub fn take(&mut self, entry: &Value) {
-        let name = entry["name"]
-            .as_str()
-            .map_or_else(|| format!("a {} without a name", self.kind.item), str::to_owned);
         let read = if self.tools.len() >= TOOLS_MAX {
             Err(format!("the {} lists more than {TOOLS_MAX} {}s", self.kind.peer, self.kind.item))
         } else {
@@ -61,9 +58,17 @@ impl Listed {
         };
         match read {
             Ok(tool) => self.tools.push(tool),
-            // A list without an end is no reason to remember it.
-            Err(_) if self.quarantined.len() >= TOOLS_MAX => {}
-            Err(reason) => self.quarantined.push(Quarantined { name, reason }),
+            Err(reason) => self.refuse(entry, reason),
+        }
+    }
+
+    /// Quarantines a tool of the list.
+    pub fn refuse(&mut self, entry: &Value, reason: String) {
+        // A list without an end is no reason to remember it.
+        if self.quarantined.len() < TOOLS_MAX {
+            let unnamed = || format!("a {} without a name", self.kind.item);
+            let name = entry["name"].as_str().map_or_else(unnamed, str::to_owned);
+            self.quarantined.push(Quarantined { name, reason });
         }
     }
 

@@ -138,6 +138,7 @@ fn failure(error: &PeerError) -> WireError {
             WireError::new(Code::INTERNAL_ERROR, shortened(&answered.to_string()))
         }
         PeerError::NotSent => not_executed("the server does not run"),
+        PeerError::Refused(_) => not_executed(shortened(&error.to_string())),
         PeerError::Broken => WireError::new(
             Code::INTERRUPTED,
             "the connection to the server broke after the request was written; whether the tool ran is unknown",

@@ -1,8 +1,10 @@
-//! Keeps a server running and its tools served: a program and a lock file in; calls served, out.
+//! Keeps a server running, or a connection to one, and its tools served: a program or a URL, and a lock file in; calls served,
+//! out.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use capd_bridge::http::client::{HttpClient, Place};
 use capd_bridge::import::served::{Caller, Import, ImportError, Outcome, Served, ServedOptions};
 use capd_bridge::sidecar::Sidecar;
 use capd_client::Invocation;
@@ -16,12 +18,26 @@ use super::child::Program;
 use super::peer::{Peer, PeerError};
 
 /// What is imported, and how.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct ImportOptions {
     /// What is served of it.
     pub served: ServedOptions,
     /// The server.
-    pub program: Program,
+    pub origin: Origin,
+}
+
+/// Where a server is.
+#[derive(Debug)]
+pub enum Origin {
+    /// Here: this program, which is started.
+    Program(Program),
+    /// At a URL.
+    Url {
+        /// Where.
+        place: Place,
+        /// Who asks there.
+        client: Arc<HttpClient>,
+    },
 }
 
 /// The running server; none while there is none.
@@ -48,21 +64,24 @@ pub async fn import(
     let running = Arc::new(watch::Sender::new(None));
     let calls = Arc::new(Calls(Arc::clone(&running)));
     let import = Import::new(&KIND, sidecar, options.served.clone(), calls);
-    let mut bridge = Bridge { options, running, import };
+    let mut bridge = Bridge { options, stopped, running, import };
     // A wrong socket is told before the server runs.
     bridge.import.declare_known().await?;
     let mut pause = PAUSE_MIN;
     loop {
         let started = Instant::now();
-        tokio::select! {
-            ended = bridge.run_once() => ended?,
-            () = stopped.cancelled() => break,
+        bridge.run_once().await?;
+        if stopped.is_cancelled() {
+            break;
         }
-        bridge.running.send_replace(None);
         pause = if started.elapsed() > STABLE_AFTER { PAUSE_MIN } else { (pause * 2).min(PAUSE_MAX) };
         tracing::warn!(
             pause_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX),
-            "the server is started again"
+            "{}",
+            match options.origin {
+                Origin::Program(_) => "the server is started again",
+                Origin::Url { .. } => "the server is asked again",
+            }
         );
         tokio::select! {
             () = sleep(pause) => {}
@@ -74,6 +93,7 @@ pub async fn import(
 
 struct Bridge<'a> {
     options: &'a ImportOptions,
+    stopped: &'a CancellationToken,
     running: Arc<Running>,
     import: Import<'a>,
 }
@@ -81,29 +101,48 @@ struct Bridge<'a> {
 impl Bridge<'_> {
     /// Runs the server once, until it ends.
     async fn run_once(&mut self) -> Result<(), ImportError> {
-        let (server, output, input) = match self.options.program.start() {
-            Ok(started) => started,
-            Err(error) => {
-                let program = self.options.program.words.first().map(|word| word.display().to_string());
-                tracing::error!(program = program.unwrap_or_default(), %error, "the server was not started");
-                return Ok(());
+        match &self.options.origin {
+            Origin::Program(program) => match program.start() {
+                Ok((server, output, input)) => {
+                    let served = self.serve_all(Peer::over_streams(output, input)).await;
+                    server.end().await;
+                    served
+                }
+                Err(error) => {
+                    let name = program.words.first().map(|word| word.display().to_string());
+                    let name = name.unwrap_or_default();
+                    tracing::error!(program = name, %error, "the server was not started");
+                    Ok(())
+                }
+            },
+            Origin::Url { place, client } => {
+                self.serve_all(Peer::over_http(Arc::clone(client), place.clone())).await
             }
+        }
+    }
+
+    async fn serve_all(&mut self, peer: Peer) -> Result<(), ImportError> {
+        let peer = Arc::new(peer);
+        let stopped = self.stopped.clone();
+        let served = tokio::select! {
+            served = self.serve(&peer) => served,
+            () = stopped.cancelled() => Ok(()),
         };
-        let peer = Peer::new(output, input);
-        let served = self.serve(&peer).await;
-        peer.close();
         self.running.send_replace(None);
-        server.end().await;
+        peer.close().await;
         served
     }
 
     async fn serve(&mut self, peer: &Arc<Peer>) -> Result<(), ImportError> {
         if let Err(error) = peer.begin().await {
-            let hint = match self.options.program.permissions.is_empty() {
-                true => {
+            let hint = match &self.options.origin {
+                Origin::Program(program) if program.permissions.is_empty() => {
                     "it has no permissions; a program that needs files or the network is given them with --permissions"
                 }
-                false => "the lines of its stderr above may say why",
+                Origin::Program(_) => "the lines of its stderr above may say why",
+                Origin::Url { .. } => {
+                    "check that the URL is that of the server's MCP endpoint, which often ends with /mcp"
+                }
             };
             tracing::error!(%error, hint, "the server does not begin a session");
             return Ok(());

@@ -49,26 +49,30 @@ impl Script {
 
     /// Starts the bridge; its log is in the home folder.
     pub fn import(&self, sidecar: &Sidecar, permissions: &str) -> Bridge {
-        let log =
-            std::fs::File::options().create(true).append(true).open(self.home.path().join("log")).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_capd-mcp"));
-        command.env_clear().env(scripted::FOLDER, self.folder.path()).env("PATH", "/usr/bin:/bin");
-        command.current_dir(self.folder.path());
-        command.args([
-            "import",
-            "--namespace",
-            "com.example.tools",
-            "--allow-root",
-            "--env",
-            scripted::FOLDER,
-        ]);
-        command.arg("--socket").arg(&sidecar.socket).arg("--lock").arg(self.lock());
+        let mut command = self.bridge(sidecar);
+        command.env(scripted::FOLDER, self.folder.path()).args(["--allow-root", "--env", scripted::FOLDER]);
         if !permissions.is_empty() {
             command.args(["--permissions", permissions]);
         }
         command.arg("--").args(scripted::command("scripted_server"));
-        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap();
-        Bridge { child }
+        Bridge { child: command.spawn().unwrap() }
+    }
+
+    /// Starts the bridge to a server at a URL.
+    pub fn import_url(&self, sidecar: &Sidecar, url: &str, words: &[&str]) -> Bridge {
+        let mut command = self.bridge(sidecar);
+        Bridge { child: command.args(["--url", url]).args(words).spawn().unwrap() }
+    }
+
+    fn bridge(&self, sidecar: &Sidecar) -> Command {
+        let log =
+            std::fs::File::options().create(true).append(true).open(self.home.path().join("log")).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_capd-mcp"));
+        command.env_clear().env("PATH", "/usr/bin:/bin").current_dir(self.folder.path());
+        command.args(["import", "--namespace", "com.example.tools", "--socket"]).arg(&sidecar.socket);
+        command.arg("--lock").arg(self.lock());
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        command
     }
 
     pub fn log(&self) -> String {
@@ -89,6 +93,13 @@ pub struct Bridge {
 }
 
 impl Bridge {
+    /// Asks it to stop, and waits for that.
+    pub fn stop(&mut self) {
+        let id = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+        assert!(self.child.wait().unwrap().success());
+    }
+
     pub fn kill(&mut self) {
         let _ended_already = self.child.kill();
         let _ended_already = self.child.wait();

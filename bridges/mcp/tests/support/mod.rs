@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "these are tests, though not all of it stands in a test function")]
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its part")]
 
+pub mod http_server;
 pub mod importing;
 pub mod scripted;
 #[path = "../../../base/tests/support/sidecar.rs"]
