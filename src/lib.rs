@@ -16,6 +16,7 @@
 //! [`codegen`] writes the code that callers of a declaration compile.
 //! [`page`] shows a running sidecar in a browser.
 //! [`health`] answers orchestrators and scrapers. [`admin`] names the metrics, [`log`] writes the log, [`otlp`] exports traces, [`text`] escapes foreign text, and [`fault`] handles panics.
+//! [`backup`] saves and restores the state of a sidecar.
 //! [`pair`] introduces two sidecars that never met. [`manual`] writes completions and manual pages of the programs.
 //!
 //! Three of these are crates of their own, so that other programs can use them without the daemon: [`schema`] is
@@ -23,6 +24,7 @@
 
 pub mod admin;
 pub mod api;
+pub mod backup;
 mod changes;
 pub mod codegen;
 pub mod config;

@@ -57,7 +57,7 @@ const LAYERS: [&[&str]; 26] = [
         "store",
     ],
     // Fronts: an agent that speaks HTTP is one over an in-process link, so it needs nothing of the daemon's.
-    &["api", "codegen", "health"],
+    &["api", "backup", "codegen", "health"],
     // Bridges: programs of their own, agents like others.
     &["bridge"],
     &["a2a", "mcp"],

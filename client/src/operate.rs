@@ -1,5 +1,7 @@
 //! Has the sidecar apply its configuration's file, or copy its state.
 
+use std::time::Duration;
+
 use capd_proto::message::{BackedUp, Reloaded, Type};
 
 use super::outgoing::Outgoing;
@@ -23,7 +25,10 @@ impl Client {
     pub async fn backup(&self) -> Result<BackedUp<'static>, ClientError> {
         let body = bodies::backup();
         let message = Outgoing::new(Type::Request, self.did(), &body);
-        let reply = self.request(&message, Type::Response, self.core.request_timeout).await?;
+        let reply = self.request(&message, Type::Response, BACKUP_TIMEOUT).await?;
         bodies::backed_up(&reply.body)
     }
 }
+
+/// A state of many gigabytes takes minutes on a slow disk.
+const BACKUP_TIMEOUT: Duration = Duration::from_secs(600);

@@ -1,5 +1,6 @@
 //! Starts a sidecar: key, declaration, schemas, listeners and dialling, in this order.
 
+mod backup;
 mod contract;
 mod files;
 mod former;

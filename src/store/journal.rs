@@ -1,6 +1,7 @@
 //! Passes changes with tags to the journal's writer, and returns outcomes with tags.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -63,6 +64,8 @@ pub enum Work {
     Read(Row),
     /// Remove forgotten rows from the disk.
     Tidy,
+    /// Copy the journal into a new file. Other work goes on meanwhile.
+    Copy(PathBuf),
 }
 
 /// The outcome of one piece of work.
@@ -125,7 +128,7 @@ pub(super) struct Shared<T> {
 pub fn journal<T, S>(storage: S, next_row: Row, queue_max: usize) -> (Journal<T>, Writer<T, S>)
 where
     T: Send + 'static,
-    S: Storage,
+    S: Storage + Send + 'static,
 {
     let (queue, waiting) = mpsc::channel(queue_max.max(1));
     let shared = Arc::new(Shared {

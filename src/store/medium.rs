@@ -10,7 +10,7 @@ use super::{Options, Sqlite, Storage, StoreError, Thread, Writer, spawn};
 /// and its tasks.
 pub trait Medium {
     /// What keeps the journal's rows.
-    type Storage: Storage;
+    type Storage: Storage + Send + 'static;
     /// What keeps the audit log's records.
     type Audit: AuditStorage;
 

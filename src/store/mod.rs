@@ -33,7 +33,7 @@ pub use error::{StoreError, StoreErrorKind};
 pub use journal::{Counters, Desk, Done, Journal, Outcome, QueueFull, Refused, Work, journal};
 pub use medium::{Folder, Medium};
 pub use recover::{Recovered, recover};
-pub use sqlite::{Options, Sqlite};
+pub use sqlite::{Options, Sqlite, Unused};
 pub use storage::Storage;
 pub use writer::{Batch, GROUP_CHANGES_MAX, Thread, Writer, spawn};
 

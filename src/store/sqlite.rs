@@ -5,11 +5,15 @@
 //! forgotten, byte for byte. A fourth file, `last-journal`, detects a journal that was restored from a copy, which then
 //! gets a new id.
 
+mod copy;
 mod damage;
 mod last;
 mod mark;
 mod open;
+mod restore;
 mod rows;
+
+use std::path::Path;
 
 use bytes::Bytes;
 use rusqlite::{CachedStatement, Connection, params};
@@ -21,12 +25,19 @@ use damage::Damage;
 use last::LastFile;
 use mark::MarkFile;
 use open::Files;
+pub use restore::Unused;
 use rows::Totals;
 
 /// A journal in SQLite. It locks the files until it is dropped.
 #[derive(Debug)]
 pub struct Sqlite {
     connection: Connection,
+    kept: Kept,
+}
+
+/// What is known of a journal beside its database.
+#[derive(Debug)]
+struct Kept {
     files: Files,
     mark: MarkFile,
     last: LastFile,
@@ -53,29 +64,68 @@ impl Default for Options {
     }
 }
 
+/// A journal at work: its connection only lent, so that a copy can be made of it between two commits.
+struct Open<'a> {
+    connection: &'a Connection,
+    kept: &'a mut Kept,
+}
+
 impl Storage for Sqlite {
     fn journal_id(&self) -> JournalId {
-        self.id
+        self.kept.id
     }
 
     fn load(&mut self) -> Result<Loaded, StoreError> {
-        match self.loaded.take() {
+        self.open_now().load()
+    }
+
+    fn commit(&mut self, batch: &[Change]) -> Result<(), StoreError> {
+        self.open_now().commit(batch)
+    }
+
+    fn read(&mut self, row: Row) -> Result<Bytes, StoreError> {
+        self.open_now().read(row)
+    }
+
+    fn tidy(&mut self) -> Result<(), StoreError> {
+        self.open_now().tidy()
+    }
+
+    fn copy(&mut self, to: &Path, between: &mut dyn FnMut(&mut dyn Storage)) -> Result<(), StoreError> {
+        copy::copy(self.open_now(), to, between)
+    }
+}
+
+impl Sqlite {
+    fn open_now(&mut self) -> Open<'_> {
+        Open { connection: &self.connection, kept: &mut self.kept }
+    }
+}
+
+impl Storage for Open<'_> {
+    fn journal_id(&self) -> JournalId {
+        self.kept.id
+    }
+
+    fn load(&mut self) -> Result<Loaded, StoreError> {
+        let Kept { loaded, totals, files, .. } = &mut *self.kept;
+        match loaded.take() {
             Some(loaded) => Ok(loaded),
-            None => rows::load(&self.connection, &self.totals).map_err(|damage| self.files.damaged(damage)),
+            None => rows::load(self.connection, totals).map_err(|damage| files.damaged(damage)),
         }
     }
 
     fn commit(&mut self, batch: &[Change]) -> Result<(), StoreError> {
         // What was read at the start is of no use once it is out of date.
-        self.loaded = None;
+        self.kept.loaded = None;
         match self.transact(batch) {
             Ok(totals) => {
-                self.totals = totals;
-                self.write_mark();
+                self.kept.totals = totals;
+                self.kept.write_mark();
                 Ok(())
             }
             Err(damage) => {
-                let error = self.files.failed(damage);
+                let error = self.kept.files.failed(damage);
                 self.roll_back(error.kind());
                 Err(error)
             }
@@ -83,26 +133,27 @@ impl Storage for Sqlite {
     }
 
     fn read(&mut self, row: Row) -> Result<Bytes, StoreError> {
-        match rows::read_result(&self.connection, row) {
+        let files = &self.kept.files;
+        match rows::read_result(self.connection, row) {
             Ok(Some(result)) => Ok(result.into()),
             Ok(None) => {
-                Err(self.files.error(StoreErrorKind::Missing, format_args!("row {} has no result", row.0)))
+                Err(files.error(StoreErrorKind::Missing, format_args!("row {} has no result", row.0)))
             }
-            Err(damage) => Err(self.files.failed(damage)),
+            Err(damage) => Err(files.failed(damage)),
         }
     }
 
     fn tidy(&mut self) -> Result<(), StoreError> {
         // Deleted rows are overwritten in the database; the log still has them as they were, until it is cut off.
         let copied = self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
-        copied.map_err(|error| self.files.failed(error.into()))
+        copied.map_err(|error| self.kept.files.failed(error.into()))
     }
 }
 
-impl Sqlite {
+impl Open<'_> {
     /// Writes `batch` in one transaction; returns the totals that stand when it is durable.
     fn transact(&self, batch: &[Change]) -> Result<Totals, Damage> {
-        let mut group = Group::new(&self.connection, self.totals)?;
+        let mut group = Group::new(self.connection, self.kept.totals)?;
         self.connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
         for change in batch {
             match change {
@@ -144,7 +195,9 @@ impl Sqlite {
             }
         }
     }
+}
 
+impl Kept {
     /// The commit is durable without it, so a failure is no error of the commit.
     fn write_mark(&mut self) {
         let commits = self.totals.commits;

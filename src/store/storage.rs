@@ -1,13 +1,15 @@
 //! Defines what the [writer](super::Writer) needs of a disk: groups of changes in, durable rows out.
 
+use std::path::Path;
+
 use bytes::Bytes;
 
 use capd_proto::ledger::JournalId;
 
-use super::{Change, Loaded, Row, StoreError};
+use super::{Change, Loaded, Row, StoreError, StoreErrorKind};
 
 /// Stores rows: SQLite in the daemon, a simulated disk in the simulation.
-pub trait Storage: Send + 'static {
+pub trait Storage {
     /// What names it. It stays the same for as long as nothing that was acknowledged has been lost.
     fn journal_id(&self) -> JournalId;
 
@@ -31,5 +33,14 @@ pub trait Storage: Send + 'static {
     /// **Errors:** it may still be there; everything else is as it was.
     fn tidy(&mut self) -> Result<(), StoreError> {
         Ok(())
+    }
+
+    /// Copies everything into a new file, in steps. Between two steps `between` may use the storage: the copy has what
+    /// stands when the last step is done.
+    ///
+    /// **Errors:** the file exists, it cannot be written, or this storage has no files.
+    fn copy(&mut self, to: &Path, between: &mut dyn FnMut(&mut dyn Storage)) -> Result<(), StoreError> {
+        let _unused = between;
+        Err(StoreError::new(StoreErrorKind::Io, to.display(), "this storage has no file to copy"))
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashSet};
 use std::fmt;
 use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
@@ -17,8 +18,13 @@ use crate::fault::Faults;
 /// Commits queued work as one group, and returns the outcomes.
 pub struct Writer<T, S: Storage> {
     queue: mpsc::Receiver<Item<T>>,
-    shared: Arc<Shared<T>>,
+    clerk: Clerk<T>,
     storage: S,
+}
+
+/// Does work on whatever storage it is given.
+struct Clerk<T> {
+    shared: Arc<Shared<T>>,
     health: Health,
 }
 
@@ -105,7 +111,7 @@ pub struct Thread {
 pub fn spawn<T, S>(writer: Writer<T, S>) -> io::Result<Thread>
 where
     T: Send + 'static,
-    S: Storage,
+    S: Storage + Send + 'static,
 {
     Thread::start("journal", || writer.run_blocking())
 }
@@ -143,7 +149,7 @@ impl Thread {
 
 impl<T: Send + 'static, S: Storage> Writer<T, S> {
     pub(super) fn new(queue: mpsc::Receiver<Item<T>>, shared: Arc<Shared<T>>, storage: S) -> Self {
-        Self { queue, shared, storage, health: Health::default() }
+        Self { queue, clerk: Clerk { shared, health: Health::default() }, storage }
     }
 
     /// Waits for work and takes all of it, at most [`GROUP_CHANGES_MAX`]; `None` once the journal is
@@ -155,56 +161,40 @@ impl<T: Send + 'static, S: Storage> Writer<T, S> {
             if self.queue.recv_many(&mut items, GROUP_CHANGES_MAX).await == 0 {
                 return None;
             }
-            if let Some(batch) = self.batch_of(items) {
+            if let Some(batch) = batch_of(&mut self.queue, items) {
                 return Some(batch);
             }
         }
     }
 
-    fn batch_of(&mut self, items: Vec<Item<T>>) -> Option<Batch<T>> {
-        if items.iter().any(Option::is_none) {
-            self.queue.close();
-        }
-        let work: Vec<_> = items.into_iter().flatten().collect();
-        if work.is_empty() { None } else { Some(Batch(work)) }
-    }
-
     /// Commits `batch` and returns its outcomes in order.
     ///
     /// Reads come first, so a row that is forgotten in the same group can still be read. Only a read of a result in the
-    /// same group waits for it.
+    /// same group waits for it. Copies come last, and what is queued up meanwhile is done between their steps.
     pub fn commit(&mut self, batch: Batch<T>) {
-        let mut changes = Vec::with_capacity(batch.0.len());
-        let mut finished = HashSet::new();
-        let mut slots = Vec::with_capacity(batch.0.len());
-        for (work, tag) in batch.0 {
-            let slot = match work {
-                Work::Write(change) => {
-                    if let Change::Finish { row, .. } | Change::Answer { row, .. } = &change {
-                        finished.insert(*row);
-                    }
-                    changes.push(change);
-                    Slot::Written(changes.len() - 1)
-                }
-                Work::Read(row) if finished.contains(&row) => Slot::Reads(row),
-                Work::Read(row) => Slot::Read(self.storage.read(row)),
-                Work::Tidy => Slot::Tidied,
-            };
-            slots.push((slot, tag));
+        for (to, asker) in self.clerk.commit(&mut self.storage, batch) {
+            self.copy(&to, asker);
         }
-        let written = self.write(changes);
-        let storage = &mut self.storage;
-        let outcomes = slots.into_iter().map(|(slot, tag)| {
-            let outcome = match slot {
-                Slot::Written(index) => written[index].clone().map(|()| None),
-                Slot::Reads(row) => storage.read(row).map(Some),
-                Slot::Read(outcome) => outcome.map(Some),
-                Slot::Tidied => storage.tidy().map(|()| None),
-            };
-            (tag, outcome)
+    }
+
+    fn copy(&mut self, to: &Path, asker: Asker<T>) {
+        let Self { queue, clerk, storage } = self;
+        let copied = storage.copy(to, &mut |storage| {
+            let mut items = Vec::new();
+            take(queue, &mut items);
+            let Some(batch) = batch_of(queue, items) else { return };
+            let refused = clerk.commit(storage, batch).into_iter().map(|(to, asker)| {
+                (
+                    asker,
+                    Err(StoreError::new(StoreErrorKind::Io, to.display(), "a copy is being made already")),
+                )
+            });
+            let refused: Vec<_> = refused.collect();
+            if !refused.is_empty() {
+                clerk.shared.hand_out(refused.into_iter());
+            }
         });
-        let outcomes: Vec<_> = outcomes.collect();
-        self.shared.hand_out(outcomes.into_iter());
+        clerk.shared.hand_out(std::iter::once((asker, copied.map(|()| None))));
     }
 
     /// Works until the journal is [closed](super::Journal::close), or every handle dropped, and the queue is empty. Not
@@ -217,7 +207,7 @@ impl<T: Send + 'static, S: Storage> Writer<T, S> {
                 return;
             }
             looks = if items.len() <= GROUP_CHANGES_FEW { LOOKS_MAX } else { 0 };
-            if let Some(batch) = self.batch_of(items) {
+            if let Some(batch) = batch_of(&mut self.queue, items) {
                 self.commit(batch);
             }
         }
@@ -230,11 +220,7 @@ impl<T: Send + 'static, S: Storage> Writer<T, S> {
     fn look(&mut self, looks: u32) -> Vec<Item<T>> {
         let mut items = Vec::new();
         for _ in 0..looks {
-            while items.len() < GROUP_CHANGES_MAX
-                && let Ok(item) = self.queue.try_recv()
-            {
-                items.push(item);
-            }
+            take(&mut self.queue, &mut items);
             if !items.is_empty() {
                 break;
             }
@@ -242,14 +228,74 @@ impl<T: Send + 'static, S: Storage> Writer<T, S> {
         }
         items
     }
+}
+
+/// Takes what is queued up, as much as fits into a group.
+fn take<T>(queue: &mut mpsc::Receiver<Item<T>>, items: &mut Vec<Item<T>>) {
+    while items.len() < GROUP_CHANGES_MAX
+        && let Ok(item) = queue.try_recv()
+    {
+        items.push(item);
+    }
+}
+
+/// The work among `items`; the end among them closes the queue.
+fn batch_of<T>(queue: &mut mpsc::Receiver<Item<T>>, items: Vec<Item<T>>) -> Option<Batch<T>> {
+    if items.iter().any(Option::is_none) {
+        queue.close();
+    }
+    let work: Vec<_> = items.into_iter().flatten().collect();
+    if work.is_empty() { None } else { Some(Batch(work)) }
+}
+
+impl<T> Clerk<T> {
+    /// Does all of `batch` but its copies, which it returns.
+    fn commit(&mut self, storage: &mut dyn Storage, batch: Batch<T>) -> Vec<(PathBuf, Asker<T>)> {
+        let mut changes = Vec::with_capacity(batch.0.len());
+        let mut finished = HashSet::new();
+        let mut slots = Vec::with_capacity(batch.0.len());
+        let mut copies = Vec::new();
+        for (work, tag) in batch.0 {
+            let slot = match work {
+                Work::Write(change) => {
+                    if let Change::Finish { row, .. } | Change::Answer { row, .. } = &change {
+                        finished.insert(*row);
+                    }
+                    changes.push(change);
+                    Slot::Written(changes.len() - 1)
+                }
+                Work::Read(row) if finished.contains(&row) => Slot::Reads(row),
+                Work::Read(row) => Slot::Read(storage.read(row)),
+                Work::Tidy => Slot::Tidied,
+                Work::Copy(to) => {
+                    copies.push((to, tag));
+                    continue;
+                }
+            };
+            slots.push((slot, tag));
+        }
+        let written = self.write(storage, changes);
+        let outcomes = slots.into_iter().map(|(slot, tag)| {
+            let outcome = match slot {
+                Slot::Written(index) => written[index].clone().map(|()| None),
+                Slot::Reads(row) => storage.read(row).map(Some),
+                Slot::Read(outcome) => outcome.map(Some),
+                Slot::Tidied => storage.tidy().map(|()| None),
+            };
+            (tag, outcome)
+        });
+        let outcomes: Vec<_> = outcomes.collect();
+        self.shared.hand_out(outcomes.into_iter());
+        copies
+    }
 
     /// Writes `changes` as one transaction, or, when that fails, in parts; one outcome each.
-    fn write(&mut self, changes: Vec<Change>) -> Vec<Result<(), StoreError>> {
+    fn write(&mut self, storage: &mut dyn Storage, changes: Vec<Change>) -> Vec<Result<(), StoreError>> {
         if changes.is_empty() {
             return Vec::new();
         }
         let mut outcomes = vec![Ok(()); changes.len()];
-        let Err(error) = self.write_together(&changes) else {
+        let Err(error) = self.write_together(storage, &changes) else {
             self.health.wrote(&changes);
             self.shared.set_failing(self.health.is_failing());
             return outcomes;
@@ -260,7 +306,7 @@ impl<T: Send + 'static, S: Storage> Writer<T, S> {
             if changes.is_empty() {
                 continue;
             }
-            match self.write_together(&changes) {
+            match self.write_together(storage, &changes) {
                 Ok(()) => self.health.wrote(&changes),
                 Err(error) => {
                     self.shared.count_failure(changes.len());
@@ -276,8 +322,8 @@ impl<T: Send + 'static, S: Storage> Writer<T, S> {
         outcomes
     }
 
-    fn write_together(&mut self, changes: &[Change]) -> Result<(), StoreError> {
-        let outcome = self.storage.commit(changes);
+    fn write_together(&self, storage: &mut dyn Storage, changes: &[Change]) -> Result<(), StoreError> {
+        let outcome = storage.commit(changes);
         if outcome.is_ok() {
             self.shared.count_commit(changes.len());
         }
@@ -296,7 +342,7 @@ impl<T, S: Storage> Drop for Writer<T, S> {
             left.push((tag, Err(error.clone())));
         }
         if !left.is_empty() {
-            self.shared.hand_out(left.into_iter());
+            self.clerk.shared.hand_out(left.into_iter());
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! `agents` are callers and providers that speak raw frames on a local link, `peer` is a sidecar whose every word a test
 //! chooses. Read the tests in this order: `routes`, `choice`, `schemas`, `repair`, `drift`, `once`, `journal`, `memory`,
-//! `cancel`, `retry`, `dead`, `refused`, `process`, `order`, `listing`, `load`, `metrics`, `health`, `traces`, `notify`, `trust`, `stop`, `steady`, `apart`,
+//! `backup`, `cancel`, `retry`, `dead`, `refused`, `process`, `order`, `listing`, `load`, `metrics`, `health`, `traces`, `notify`, `trust`, `stop`, `steady`, `apart`,
 //! `audit`, `hashes`.
 
 #![allow(clippy::unwrap_used, reason = "these are tests, though not all of it stands in a test function")]
@@ -21,6 +21,7 @@ mod peer;
 mod access;
 mod apart;
 mod audit;
+mod backup;
 mod cancel;
 mod choice;
 mod confine;

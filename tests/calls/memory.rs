@@ -24,7 +24,7 @@ fn journal(sidecar: &Sidecar) -> Vec<PathBuf> {
 
 /// It is the caller's sidecar's word that nobody knows what became of the call.
 #[track_caller]
-fn is_unknown(result: &Message) {
+pub(super) fn is_unknown(result: &Message) {
     assert_eq!(failure(result), 5902, "{result:?}");
     let details = of_error(result, "details").expect("it says that it is not the last word");
     assert_eq!(field(details, "final"), Some(&Value::Bool(false)));

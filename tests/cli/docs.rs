@@ -48,6 +48,8 @@ fn the_page_names_every_exit_code_and_flag_of_the_help() {
         "subtype",
         "reload",
         "config diff",
+        "backup",
+        "restore",
     ];
     let policy = ["show", "check", "test", "why", "grant", "revoke", "reload"];
     let policy = policy.map(|verb| format!("policy {verb}"));

@@ -28,7 +28,7 @@ pub(crate) use calls::{CallsArgs, TopArgs};
 pub(crate) use compat::{CheckArgs, CheckFormat, CheckMode, DiffArgs, MatrixArgs};
 pub(crate) use fleet::{AdmitArgs, AuthorityArgs, FleetCommand, RevokeArgs};
 pub(crate) use gen_code::GenArgs;
-pub(crate) use operate::ConfigCommand;
+pub(crate) use operate::{BackupArgs, ConfigCommand, RestoreArgs};
 pub(crate) use policy::{GrantArgs, PolicyCommand};
 
 /// Call what other agents can do, through the capd sidecar beside your agent.
@@ -124,6 +124,10 @@ pub(crate) enum Command {
     /// Compare the sidecar's configuration file with what runs
     #[command(subcommand)]
     Config(ConfigCommand),
+    /// Copy the sidecar's state into one file while it runs: key, journal, audit log, configuration
+    Backup(BackupArgs),
+    /// Restore a state from a backup, while the sidecar does not run; no call runs twice
+    Restore(RestoreArgs),
     /// Decide which agents are members of a cell, and what they may serve there
     #[command(subcommand)]
     Fleet(FleetCommand),

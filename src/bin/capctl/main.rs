@@ -3,6 +3,7 @@
 mod again;
 mod args;
 mod audit;
+mod backup;
 mod bench;
 mod call;
 mod calls;
@@ -99,6 +100,8 @@ fn run(args: Args) -> Result<(), Failure> {
         Command::Policy(command) => policy::run(&sidecar, &command, json),
         Command::Reload => wait_for(operate::reload(&sidecar, json)),
         Command::Config(ConfigCommand::Diff) => wait_for(operate::diff(&sidecar, json)),
+        Command::Backup(args) => wait_for(backup::backup(&sidecar, args, json)),
+        Command::Restore(args) => backup::restore(&args, json),
         Command::Fleet(command) => fleet::run(command, json),
         Command::Context(command) => contexts(&sidecar.0, &command, json),
         Command::Completion(args) => output::print(&args.print("capctl", &Args::command())),

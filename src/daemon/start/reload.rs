@@ -12,7 +12,6 @@ use capd_proto::identity::{Did, Keyring};
 use capd_proto::message::{BackedUp, ContentHash};
 use sha2::{Digest as _, Sha256};
 
-use super::former;
 use super::peers::{Dials, Peered};
 use super::rooms::{ledger_limits, peer_rates};
 use super::served::{Plan, Served, schemas};
@@ -20,6 +19,7 @@ use super::{
     StartError, api_options, check_commands, check_files, check_schemas, keyring, load_declaration, misread,
     rules_of, settings, ungranted, warnings,
 };
+use super::{backup, former};
 use crate::config::{self, Config, Effect, difference};
 use crate::daemon::context::lock;
 use crate::daemon::directory::listed::Listed;
@@ -283,7 +283,12 @@ impl Operator for Reloader {
     }
 
     fn backup(self: Arc<Self>) -> Work<Result<BackedUp<'static>, String>> {
-        Box::pin(async move { Err("not available".to_owned()) })
+        Box::pin(async move {
+            // One change of the sidecar as a whole at a time.
+            let _turn = self.turn.lock().await;
+            let sidecar = self.sidecar.upgrade().ok_or("the sidecar is shutting down")?;
+            backup::backup(&sidecar).await
+        })
     }
 }
 

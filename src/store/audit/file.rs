@@ -9,6 +9,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rusqlite::backup::{Backup, StepResult};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, Row, ffi, params};
 
@@ -40,6 +41,29 @@ impl AuditFile {
     /// **Errors:** as [`AuditFile::read`]; the chain's ends are damaged, or it cannot be written.
     pub fn write(path: &Path, bytes_max: Option<u64>) -> Result<Self, StoreError> {
         Self::open(path, OpenFlags::SQLITE_OPEN_READ_WRITE, bytes_max)
+    }
+
+    /// Copies the log into a new file, which has the records of one moment; a sidecar may write the log meanwhile.
+    ///
+    /// **Errors:** the file exists, or cannot be written.
+    pub fn copy(&self, to: &Path) -> Result<(), StoreError> {
+        let mut options = OpenOptions::new();
+        let made = options.write(true).create_new(true).mode(0o600).open(to);
+        made.map_err(|error| refused(to, "create", &error))?;
+        let copy = || -> rusqlite::Result<()> {
+            let mut target = Connection::open_with_flags(to, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+            target.pragma_update(None, "synchronous", "OFF")?;
+            // In one step, so that nothing that is written meanwhile makes it start again.
+            let backup = Backup::new(&self.connection, &mut target)?;
+            match backup.step(ALL_PAGES)? {
+                StepResult::Done => {}
+                _ => return Err(rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_BUSY), None)),
+            }
+            drop(backup);
+            target.close().map_err(|(_, error)| error)
+        };
+        copy().map_err(|error| of_sqlite(to, &error))?;
+        File::open(to).and_then(|file| file.sync_all()).map_err(|error| refused(to, "sync", &error))
     }
 
     /// Whether the file still stands under its name.
@@ -381,6 +405,8 @@ INSERT INTO head VALUES (1, 0, NULL);
 ";
 /// The schema's version; a later one comes with a migration.
 const VERSION: i64 = 1;
+/// For a copy in one step.
+const ALL_PAGES: i32 = -1;
 /// "capa", in the header of each audit log.
 const APPLICATION_ID: i32 = i32::from_be_bytes(*b"capa");
 /// How long a commit or a page waits for another process that has the file.

@@ -18,7 +18,7 @@ use super::super::{Loaded, Storage, StoreError, StoreErrorKind};
 use super::last::{Last, LastFile};
 use super::mark::{Mark, MarkFile};
 use super::rows::{self, Totals};
-use super::{Damage, Options, Sqlite};
+use super::{Damage, Kept, Options, Sqlite};
 
 /// Where a journal stands.
 #[derive(Debug)]
@@ -55,7 +55,7 @@ impl Sqlite {
 }
 
 impl Files {
-    fn new(folder: &Path) -> Result<Self, StoreError> {
+    pub(super) fn new(folder: &Path) -> Result<Self, StoreError> {
         // SQLite would take a relative path that starts with "file:" for a URI.
         let folder = std::path::absolute(folder).map_err(|error| {
             StoreError::new(StoreErrorKind::Io, folder.display(), format_args!("find it: {error}"))
@@ -143,7 +143,7 @@ impl Files {
     }
 
     /// Opens the database and takes its lock, without writing to it.
-    fn connect(&self) -> rusqlite::Result<Connection> {
+    pub(super) fn connect(&self) -> rusqlite::Result<Connection> {
         let connection = Connection::open_with_flags(&self.database, OPEN)?;
         connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
         connection.busy_timeout(std::time::Duration::ZERO)?;
@@ -281,24 +281,16 @@ impl Files {
         totals.journal = Some(id);
         let refused = |error: io::Error| self.refused(&self.last, "write", &error);
         let last = LastFile::open(&self.last).map_err(refused)?;
-        let mut journal = Sqlite {
-            connection,
-            files: self,
-            mark: file,
-            last,
-            mark_failing: false,
-            id,
-            totals,
-            loaded: None,
-        };
+        let kept = Kept { files: self, mark: file, last, mark_failing: false, id, totals, loaded: None };
+        let mut journal = Sqlite { connection, kept };
         journal.commit(&[])?;
-        journal.keep_last()?;
-        journal.loaded = Some(loaded);
+        journal.kept.keep_last()?;
+        journal.kept.loaded = Some(loaded);
         Ok(journal)
     }
 }
 
-impl Sqlite {
+impl Kept {
     /// Has it on disk which journal is here from this start on.
     fn keep_last(&self) -> Result<(), StoreError> {
         let files = &self.files;
@@ -338,7 +330,7 @@ const LAST: &str = "last-journal";
 /// "capd", in the header of each of our databases.
 const APPLICATION_ID: i32 = i32::from_be_bytes(*b"capd");
 /// SQLite's own mutexes are not needed: the journal's thread alone uses the connection.
-const OPEN: OpenFlags = OpenFlags::SQLITE_OPEN_READ_WRITE.union(OpenFlags::SQLITE_OPEN_NO_MUTEX);
+pub(super) const OPEN: OpenFlags = OpenFlags::SQLITE_OPEN_READ_WRITE.union(OpenFlags::SQLITE_OPEN_NO_MUTEX);
 /// More than the statements there are.
 const STATEMENTS_MAX: usize = 32;
 /// Bytes of log that stay allocated once their content is copied.

@@ -1,9 +1,31 @@
-//! Parses the arguments of `config`.
+//! Parses the arguments of `config`, `backup` and `restore`.
 
-use clap::Subcommand;
+use std::path::PathBuf;
+
+use clap::{Args as ArgGroup, Subcommand};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
     /// Show what the sidecar's configuration file would change, without applying it
     Diff,
+}
+
+#[derive(Debug, ArgGroup)]
+pub(crate) struct BackupArgs {
+    /// The file to write; it must not exist [default: a file in the sidecar's state directory, which is printed]
+    #[arg(value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+}
+
+#[derive(Debug, ArgGroup)]
+pub(crate) struct RestoreArgs {
+    /// The backup
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// The configuration of the sidecar to restore, which says where its state is [default: CAPD_CONFIG, else the defaults]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Move a state that is there into a folder beside it
+    #[arg(long)]
+    pub(crate) replace: bool,
 }
