@@ -65,6 +65,7 @@ const LAYERS: [&[&str]; 26] = [
     &["daemon/context"],
     &["daemon/journal", "daemon/account", "daemon/asks"],
     &["daemon/directory"],
+    &["daemon/fleet"],
     &["daemon/door"],
     &["daemon/executor", "daemon/caller"],
     &["daemon/desk"],

@@ -12,9 +12,10 @@ use capd_proto::identity::Did;
 use capd_proto::limits::{EXT_CAPABILITY_ID, EXT_REPLAYED};
 use capd_proto::message::{
     AuditPage, AuditPruneRequest, AuditPruned, AuditRequest, BackedUp, CallError, CallsRequest, CancelState,
-    CapResult, Declare, Descriptor, DocRequest, ErrorBody, InputRequired, Invoke, ListedCall, ListedPeer,
-    MetricFamily, NegotiateRequest, Outcome, PolicyReloaded, PolicyWhy, PolicyWhyRequest, Preferences,
-    Processing, Progress, Query as QueryBody, ReloadRequest, Reloaded, Request, Response, SessionRef,
+    CapResult, Declare, Descriptor, DocRequest, ErrorBody, FleetReport, FleetRequest, InputRequired, Invoke,
+    ListedCall, ListedPeer, MetricFamily, NegotiateRequest, Outcome, PolicyReloaded, PolicyWhy,
+    PolicyWhyRequest, Preferences, Processing, Progress, Query as QueryBody, ReloadRequest, Reloaded,
+    Request, Response, SessionRef,
 };
 use capd_proto::negotiate::Negotiate;
 
@@ -86,6 +87,11 @@ pub(super) fn metrics() -> Body {
 /// REQUEST for all peers.
 pub(super) fn peers() -> Body {
     written(|out| Request::Peers.encode(out))
+}
+
+/// REQUEST for the fleet.
+pub(super) fn fleet(request: &FleetRequest<'_>) -> Body {
+    written(|out| Request::Fleet(request.clone()).encode(out))
 }
 
 /// REQUEST to read the policy anew.
@@ -289,6 +295,14 @@ pub(super) fn metric_families(body: &[u8]) -> Result<Vec<MetricFamily<'static>>,
 pub(super) fn listed_peers(body: &[u8]) -> Result<Vec<ListedPeer<'static>>, ClientError> {
     match Response::decode(body).map_err(unusable)? {
         Response::Peers(list) => Ok(list.peers.into_iter().map(ListedPeer::into_owned).collect()),
+        _ => Err(ClientError::Answer("a RESPONSE to something else".to_owned())),
+    }
+}
+
+/// The fleet that a RESPONSE reports.
+pub(super) fn fleet_report(body: &[u8]) -> Result<FleetReport<'static>, ClientError> {
+    match Response::decode(body).map_err(unusable)? {
+        Response::Fleet(report) => Ok(report.into_owned()),
         _ => Err(ClientError::Answer("a RESPONSE to something else".to_owned())),
     }
 }

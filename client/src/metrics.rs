@@ -1,6 +1,6 @@
-//! Reads the sidecar's counters and its list of peers.
+//! Reads the sidecar's counters, its list of peers, and its report of the fleet.
 
-use capd_proto::message::{ListedPeer, MetricFamily, Type};
+use capd_proto::message::{FleetReport, FleetRequest, ListedPeer, MetricFamily, Type};
 
 use super::outgoing::Outgoing;
 use super::{Client, ClientError, bodies};
@@ -24,5 +24,15 @@ impl Client {
         let message = Outgoing::new(Type::Request, self.did(), &body);
         let reply = self.request(&message, Type::Response, self.core.request_timeout).await?;
         bodies::listed_peers(&reply.body)
+    }
+
+    /// Where the sidecar stands in its fleet, and who serves names there.
+    ///
+    /// **Errors:** [`ClientError`].
+    pub async fn fleet(&self, request: &FleetRequest<'_>) -> Result<FleetReport<'static>, ClientError> {
+        let body = bodies::fleet(request);
+        let message = Outgoing::new(Type::Request, self.did(), &body);
+        let reply = self.request(&message, Type::Response, self.core.request_timeout).await?;
+        bodies::fleet_report(&reply.body)
     }
 }

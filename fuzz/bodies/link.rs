@@ -144,7 +144,7 @@ impl Watched {
 
 fn any_input(op: u8, ops: &mut Ops<'_>) -> Input<'static> {
     let extensions = Some(vec!["b".into(), "x".into(), "a".into()]);
-    match op % 17 {
+    match op % 18 {
         0 => Input::HandshakeRequest {
             request: HandshakeRequest {
                 version: PROTOCOL_VERSION + u64::from(ops.next() / 128),
@@ -174,6 +174,7 @@ fn any_input(op: u8, ops: &mut Ops<'_>) -> Input<'static> {
         12 => Input::Malformed { code: Code::INVALID_MESSAGE, message: "malformed".to_owned() },
         13 => Input::Heard,
         14 => Input::Drain { reason: 0 },
+        16 => Input::HelloRefused("no member"),
         15 => Input::InFlight(usize::from(ops.next())),
         _ => Input::TransportClosed,
     }

@@ -165,6 +165,8 @@ pub const AMP_VERSIONS: &[&str] = &["1.0"];
 pub const ALPN: &[u8] = b"amp.v1";
 /// The extension that lets a link's own principal leave `sig` empty. **Source:** PROTOCOL 5.
 pub const EXT_CHANNEL_AUTH: &str = "channel-auth";
+/// The extension by which HELLO says that its sender is a member of a fleet. **Source:** FLEET 4.
+pub const EXT_FLEET: &str = "capd-fleet/1";
 /// The `ext` field with the chosen capability id of a call that named none: in an invoke, for the sidecar's own agent;
 /// in a result, for the caller. Ours.
 pub const EXT_CAPABILITY_ID: &str = "capability_id";

@@ -108,6 +108,8 @@ pub enum Input<'a> {
         /// The version that the server chose.
         selected: Cow<'a, str>,
     },
+    /// HELLO or HELLO_ACK arrived of a peer that may not have a link, for a reason that both owners are told.
+    HelloRefused(&'static str),
     /// HELLO_REJECT arrived, in an envelope that the driver verified.
     HelloReject {
         /// Why, if the server said so.

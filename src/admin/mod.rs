@@ -151,6 +151,42 @@ pub const PEER_CAPABILITIES_WITHHELD: Metric = gauge(
     &[],
     "Capabilities that connected peers declare beyond their serves in [[peers]]; none is ever called.",
 );
+/// Registrations and memberships that do not count.
+pub const FLEET_REFUSED: Metric = counter(
+    "capd_fleet_refused_total",
+    &["why"],
+    "Registrations of the fleet's registry and memberships of peers that do not count, by reason.",
+);
+/// How old what is known of the registry is.
+pub const FLEET_STALE: Metric = gauge(
+    "capd_fleet_stale_seconds",
+    &[],
+    "How long what is known of the fleet's registry may be out of date; 0 while it is current.",
+);
+/// How old what is known of revocations is.
+pub const FLEET_REVOCATIONS_AGE: Metric = gauge(
+    "capd_fleet_revocations_age_seconds",
+    &[],
+    "Age of the known revocations; beyond fleet.deny_max_age_ms, no link between members opens.",
+);
+/// Whether the registry is believed.
+pub const FLEET_FROZEN: Metric = gauge(
+    "capd_fleet_frozen",
+    &[],
+    "1 while so much of the fleet's registry vanished at once that nothing of it is dropped.",
+);
+/// Whether another process has this identity.
+pub const FLEET_FENCED: Metric =
+    gauge("capd_fleet_fenced", &[], "1 while another process has this sidecar's identity; alert on any.");
+/// Whether the sidecar is registered.
+pub const FLEET_REGISTERED: Metric =
+    gauge("capd_fleet_registered", &[], "1 while what the agent serves is registered in its fleet.");
+/// Names that calls want.
+pub const FLEET_NAMES: Metric =
+    gauge("capd_fleet_names", &[], "Names of the fleet's registry that are watched, since calls want them.");
+/// Providers of them.
+pub const FLEET_CANDIDATES: Metric =
+    gauge("capd_fleet_candidates", &[], "Providers that are known of the watched names.");
 /// The journal's changes.
 pub const JOURNAL_CHANGES: Metric =
     counter("capd_journal_changes_total", &[], "Changes that the journal made durable.");
@@ -222,6 +258,14 @@ pub const METRICS: &[Metric] = &[
     CALL_DURATION,
     CALLS_IN_FLIGHT,
     PEER_CAPABILITIES_WITHHELD,
+    FLEET_REFUSED,
+    FLEET_STALE,
+    FLEET_REVOCATIONS_AGE,
+    FLEET_FROZEN,
+    FLEET_FENCED,
+    FLEET_REGISTERED,
+    FLEET_NAMES,
+    FLEET_CANDIDATES,
     JOURNAL_CHANGES,
     JOURNAL_COMMITS,
     JOURNAL_FAILURES,

@@ -8,14 +8,14 @@ use capd_proto::capability::CapabilityPattern;
 use capd_proto::rate::Rate;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 
-use super::filter;
 use super::keys::{Fallback, KEYS, Key};
 use super::source::Settings;
 use super::value::{Value, quoted};
 use super::{
-    Admit, Agent, Audit, Caller, Config, Effective, Grant, Group, Limits, Listen, Log, LogFormat, Mistake,
-    Origin, Peer, PeerPolicy, Policy, Process, Quic, Runtime, Signatures, Timeouts,
+    Address, Admit, Agent, Audit, Caller, Config, Effective, Grant, Group, Limits, Listen, Log, LogFormat,
+    Mistake, Origin, Peer, PeerPolicy, Policy, Process, Quic, Runtime, Signatures, Timeouts,
 };
+use super::{filter, fleet};
 
 /// Builds the configuration and adds a mistake for each rule it breaks; `None` only without a state directory.
 pub(super) fn build(
@@ -34,20 +34,24 @@ pub(super) fn build(
         return None;
     };
     let in_dir = |path: &str, name: &str| view.path(path).unwrap_or_else(|| dir.join(name));
-    let audit_file = match settings.get("audit.file") {
-        Some((Value::Path(path), _)) => path.clone(),
-        _ => Some(dir.join("audit.db")),
-    };
-    let unix = match settings.get("listen.unix") {
-        Some((Value::Path(path), _)) => path.clone(),
-        _ => Some(dir.join("capd.sock")),
-    };
+    let audit_file = view.path_or("audit.file", || dir.join("audit.db"));
+    let unix = view.path_or("listen.unix", || dir.join("capd.sock"));
     let level = LevelFilter::from_str(&view.text("log.level")).expect("the table's words are level names");
     let filter = environment.iter().find(|(name, _)| name == filter::VARIABLE).map_or("", |(_, text)| text);
     let targets = filter::targets(filter, level).unwrap_or_else(|mistake| {
         mistakes.push(mistake);
         Targets::new()
     });
+    let listen = Listen {
+        quic: view.listener("listen.quic"),
+        tcp: view.listener("listen.tcp"),
+        unix,
+        local_tcp: view.listener("listen.local_tcp"),
+        token_file: in_dir("listen.token_file", "token"),
+        token_plain: view.text("listen.token_plain") == "on",
+        health: view.listener("listen.health"),
+    };
+    let fleet = fleet::build(settings, (&dir, &listen), mistakes);
     let config = Config {
         agent: Agent {
             name: view.text("agent.name"),
@@ -57,15 +61,7 @@ pub(super) fn build(
             check_files: view.text("agent.check_files") == "on",
             dir: dir.clone(),
         },
-        listen: Listen {
-            quic: view.listener("listen.quic"),
-            tcp: view.listener("listen.tcp"),
-            unix,
-            local_tcp: view.listener("listen.local_tcp"),
-            token_file: in_dir("listen.token_file", "token"),
-            token_plain: view.text("listen.token_plain") == "on",
-            health: view.listener("listen.health"),
-        },
+        listen,
         peer: PeerPolicy {
             signatures: if view.text("peer.signatures") == "channel" {
                 Signatures::Channel
@@ -132,6 +128,7 @@ pub(super) fn build(
             user: Some(view.text("process.user")).filter(|name| !name.is_empty()),
             allow_root: view.text("process.allow_root") == "on",
         },
+        fleet,
         audit: Audit {
             file: audit_file,
             tenant: view.text("audit.tenant"),
@@ -292,14 +289,14 @@ fn effective(key: &'static Key, settings: &Settings, dir: &Path) -> Effective {
 }
 
 /// Typed reads of settings, falling back to the table's defaults.
-struct View<'a>(&'a Settings);
+pub(super) struct View<'a>(pub(super) &'a Settings);
 
 impl View<'_> {
     fn default(path: &str) -> Fallback {
         Key::find(path).expect("only keys of the table are read").default
     }
 
-    fn text(&self, path: &str) -> String {
+    pub(super) fn text(&self, path: &str) -> String {
         match (self.0.get(path), Self::default(path)) {
             (Some((Value::Text(text), _)), _) => text.clone(),
             (_, Fallback::Text(text)) => text.to_owned(),
@@ -309,7 +306,7 @@ impl View<'_> {
         }
     }
 
-    fn integer<N: TryFrom<u64>>(&self, path: &str) -> N {
+    pub(super) fn integer<N: TryFrom<u64>>(&self, path: &str) -> N {
         let number = match (self.0.get(path), Self::default(path)) {
             (Some((Value::Integer(number), _)), _) => *number,
             (_, Fallback::Integer(number)) => number,
@@ -318,10 +315,32 @@ impl View<'_> {
         N::try_from(number).ok().expect("the table's range fits the field")
     }
 
-    fn path(&self, path: &str) -> Option<PathBuf> {
+    pub(super) fn path(&self, path: &str) -> Option<PathBuf> {
         match self.0.get(path) {
             Some((Value::Path(path), _)) => path.clone(),
             _ => None,
+        }
+    }
+
+    /// The path of a key that may be off; `derived` where it is not set.
+    pub(super) fn path_or(&self, path: &str, derived: impl FnOnce() -> PathBuf) -> Option<PathBuf> {
+        match self.0.get(path) {
+            Some((Value::Path(path), _)) => path.clone(),
+            _ => Some(derived()),
+        }
+    }
+
+    pub(super) fn endpoints(&self, path: &str) -> Vec<String> {
+        match self.0.get(path) {
+            Some((Value::Endpoints(endpoints), _)) => endpoints.clone(),
+            _ => Vec::new(),
+        }
+    }
+
+    pub(super) fn addresses(&self, path: &str) -> Vec<Address> {
+        match self.0.get(path) {
+            Some((Value::Addresses(addresses), _)) => addresses.clone(),
+            _ => Vec::new(),
         }
     }
 

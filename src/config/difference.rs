@@ -106,7 +106,7 @@ fn is_in(key: &str, prefix: &str) -> bool {
 }
 
 /// What a process is from its start to its end: who it is, where its state and its sockets are, what its commands may use.
-const RESTART: [&str; 15] = [
+const RESTART: [&str; 16] = [
     "agent.dir",
     "agent.key_file",
     "listen.quic",
@@ -115,6 +115,7 @@ const RESTART: [&str; 15] = [
     "listen.local_tcp",
     "listen.token_file",
     "listen.health",
+    "fleet.*",
     "runtime.*",
     "process.*",
     "audit.file",

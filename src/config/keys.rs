@@ -53,6 +53,14 @@ pub enum Kind {
     CapabilityOrOff,
     /// Names and namespaces of capabilities; comma separated outside the file.
     Capabilities,
+    /// The name of a cell.
+    Cell,
+    /// One `did:key`.
+    DidKey,
+    /// Client URLs of etcd; comma separated outside the file.
+    Endpoints,
+    /// Addresses of a sidecar; comma separated outside the file.
+    Addresses,
     /// The `[[peers]]` tables; `DID@ADDRESS=CAPABILITY`, comma separated, outside the file.
     Peers,
     /// The `[[groups]]` tables; `NAME=DID`, comma separated, outside the file.
@@ -493,6 +501,86 @@ pub const KEYS: &[Key] = &[
         "Whether commands may run as root, without capabilities, if capd does and `process.user` is unset. Otherwise capd does not start.",
     ),
     key(
+        "fleet.cell",
+        Kind::Cell,
+        Unset("no fleet"),
+        "The cell that this sidecar is a member of: the sidecars of one registry, under one authority.",
+    ),
+    key(
+        "fleet.authority",
+        Kind::DidKey,
+        Unset("none"),
+        "The cell's authority, whose key signs memberships. `capctl fleet init` prints it.",
+    ),
+    key(
+        "fleet.membership",
+        Kind::Path,
+        Derived("`membership` in `agent.dir`"),
+        "The file with this agent's membership, as `capctl fleet admit --output` writes it.",
+    ),
+    key(
+        "fleet.endpoints",
+        Kind::Endpoints,
+        Unset("no etcd"),
+        "The client URLs of etcd, the cell's registry. Without a registry, members are still admitted, and only those of `[[peers]]` are dialled.",
+    ),
+    key(
+        "fleet.file",
+        Kind::Path,
+        Unset("no file"),
+        "A file that is the registry in place of etcd, for the sidecars of one machine.",
+    ),
+    key(
+        "fleet.tls_ca",
+        Kind::Path,
+        Unset("the system's roots"),
+        "Certificates (PEM) of those who sign the certificate of etcd.",
+    ),
+    key("fleet.tls_cert", Kind::Path, Unset("none"), "The client certificate (PEM) for etcd."),
+    key("fleet.tls_key", Kind::Path, Unset("none"), "The key (PEM) of `fleet.tls_cert`."),
+    key(
+        "fleet.addresses",
+        Kind::Addresses,
+        Derived("those of `listen.quic` and `listen.tcp`, unless they listen on all addresses"),
+        "Where peers reach this sidecar, most wanted first. A sidecar without an address registers nothing, and only calls.",
+    ),
+    key(
+        "fleet.zone",
+        Kind::Name,
+        Unset("none"),
+        "The zone that this sidecar runs in. Calls prefer providers of the same zone if there are two or more.",
+    ),
+    key(
+        "fleet.ttl_ms",
+        milliseconds(2_000, 600_000),
+        Integer(30_000),
+        "How long a registration lives without renewal. Use 60000 above 2,000 sidecars in a cell.",
+    ),
+    key(
+        "fleet.idle_ms",
+        milliseconds(1_000, 86_400_000),
+        Integer(600_000),
+        "How long a name is watched, and links that only it needs are kept, after its last call.",
+    ),
+    key(
+        "fleet.max_stale_ms",
+        milliseconds(10_000, 86_400_000),
+        Integer(600_000),
+        "How long a provider that vanished from the registry may still be tried.",
+    ),
+    key(
+        "fleet.deny_max_age_ms",
+        milliseconds(60_000, 604_800_000),
+        Integer(3_600_000),
+        "How old the known revocations may be. If they are older, no link between members opens; open links stay.",
+    ),
+    key(
+        "fleet.links_per_name",
+        count(1, 64),
+        Integer(3),
+        "Links to providers of one name. One more opens while each of them has more than 16 calls in flight.",
+    ),
+    key(
         "audit.file",
         Kind::PathOrOff,
         Derived("`audit.db` in `agent.dir`"),
@@ -599,6 +687,10 @@ impl Kind {
             Self::RateOrOff => {
                 "\"REQUESTS/PERIOD\" or \"REQUESTS/PERIOD burst BURST\" (\"600/1m\"), or \"off\"".into()
             }
+            Self::Cell => "1 to 32 of the characters a-z 0-9 -".into(),
+            Self::DidKey => "did:key:z6Mk…".into(),
+            Self::Endpoints => "a list of \"https://HOST:PORT\"".into(),
+            Self::Addresses => "a list of \"quic://HOST:PORT\" or \"tcp://HOST:PORT\"".into(),
             Self::Peers => "[[peers]] tables with name = \"NAME\", did = \"did:…\", addresses = [\"quic://HOST:PORT\" or \
                             \"tcp://HOST:PORT\", …] and serves = [a name, \"NAMESPACE.*\" or \"*\", …]; outside \
                             the file DID@ADDRESS=CAPABILITY, comma separated"

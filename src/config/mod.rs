@@ -16,6 +16,7 @@ mod check;
 mod difference;
 pub mod edit;
 mod filter;
+mod fleet;
 mod grant;
 pub mod keys;
 mod kubernetes;
@@ -26,6 +27,7 @@ mod tests;
 mod value;
 
 pub use difference::{Change, Effect, difference};
+pub use fleet::{Etcd, Fleet, Registry};
 pub use grant::{Action, Caller, Grant, Group};
 pub use reference::reference;
 pub use source::Origin;
@@ -59,6 +61,8 @@ pub struct Config {
     pub runtime: Runtime,
     /// `[process]`: what each process of a process provider may use.
     pub process: Process,
+    /// `[fleet]`: the cell that this sidecar is a member of; none where it is of no fleet.
+    pub fleet: Option<Fleet>,
     /// `[audit]`: the audit log.
     pub audit: Audit,
     /// `[log]`: what is logged, and in which format.
@@ -150,7 +154,8 @@ pub struct Peer {
     pub serves: Vec<CapabilityPattern>,
 }
 
-/// Where a peer listens. **Shape:** `quic://HOST:PORT` or `tcp://HOST:PORT`.
+/// Where a peer listens. **Shape:** `quic://HOST:PORT` or `tcp://HOST:PORT`, with `+dns` behind the scheme for a host that
+/// names several sidecars.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {
     /// The transport there.
@@ -159,6 +164,8 @@ pub struct Address {
     pub host: String,
     /// The UDP or TCP port.
     pub port: u16,
+    /// Whether other sidecars answer under this host name as well.
+    pub is_shared: bool,
 }
 
 /// The transport to a peer.
@@ -488,10 +495,11 @@ impl fmt::Display for Transport {
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let dns = if self.is_shared { "+dns" } else { "" };
         if self.host.contains(':') {
-            write!(f, "{}://[{}]:{}", self.transport, self.host, self.port)
+            write!(f, "{}{dns}://[{}]:{}", self.transport, self.host, self.port)
         } else {
-            write!(f, "{}://{}:{}", self.transport, self.host, self.port)
+            write!(f, "{}{dns}://{}:{}", self.transport, self.host, self.port)
         }
     }
 }

@@ -144,6 +144,21 @@ fn every_key_is_read_from_the_file() {
         processes_max = 7
         user = "nobody"
         allow_root = "on"
+        [fleet]
+        cell = "prod"
+        authority = "did:key:z6MkhaXgBZDvotDkL5257faiztiGiC2QtKLGpbnnEGta2doK"
+        membership = "member"
+        endpoints = ["https://a:2379", "https://b:2379"]
+        tls_ca = "ca.pem"
+        tls_cert = "cert.pem"
+        tls_key = "key.pem"
+        addresses = ["quic://a.example:7001"]
+        zone = "a"
+        ttl_ms = 60000
+        idle_ms = 1000
+        max_stale_ms = 10000
+        deny_max_age_ms = 60000
+        links_per_name = 4
         [audit]
         file = "a.db"
         tenant = "acme"
@@ -162,7 +177,11 @@ fn every_key_is_read_from_the_file() {
     let config = file(text).unwrap();
     let unset: Vec<_> =
         config.effective().iter().filter(|e| e.origin == Origin::Default).map(|e| e.key).collect();
-    assert_eq!(unset, Vec::<&str>::new());
+    // A fleet has one registry.
+    assert_eq!(unset, ["fleet.file"]);
+    let fleet = config.fleet.as_ref().unwrap();
+    assert_eq!((fleet.membership.as_path(), fleet.links_per_name), (Path::new("/etc/capd/member"), 4));
+    assert!(matches!(&fleet.registry, Registry::Etcd(etcd) if etcd.endpoints.len() == 2));
     assert_eq!(config.otlp.endpoint.as_ref().unwrap().to_string(), "http://127.0.0.1:4318");
     assert_eq!(config.otlp.sample_ratio, 0.25);
     assert_eq!(config.limits.handshake_rate_per_address, None);

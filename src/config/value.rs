@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use capd_proto::capability::{CapabilityName, CapabilityPattern};
+use capd_proto::fleet::{Agent, Cell};
 use capd_proto::limits;
 use capd_proto::rate::Rate;
 use toml::Spanned;
@@ -18,7 +19,7 @@ use crate::otlp::Endpoint;
 /// A value of a key's kind.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Value {
-    /// [`Kind::Name`], [`Kind::Choice`] and [`Kind::CapabilityOrOff`].
+    /// [`Kind::Name`], [`Kind::Cell`], [`Kind::DidKey`], [`Kind::Choice`] and [`Kind::CapabilityOrOff`].
     Text(String),
     /// [`Kind::Integer`].
     Integer(u64),
@@ -36,6 +37,10 @@ pub(super) enum Value {
     Collector(Option<Endpoint>),
     /// [`Kind::Capabilities`].
     Capabilities(Vec<CapabilityPattern>),
+    /// [`Kind::Endpoints`].
+    Endpoints(Vec<String>),
+    /// [`Kind::Addresses`].
+    Addresses(Vec<Address>),
     /// [`Kind::Peers`].
     Peers(Vec<Peer>),
     /// [`Kind::Groups`].
@@ -75,6 +80,8 @@ pub(super) fn from_toml(kind: Kind, value: &Spanned<DeValue<'_>>, base: &Path) -
         (Kind::Capabilities, DeValue::Array(items)) => {
             Ok(Value::Capabilities(grant::texts(items, grant::pattern)?))
         }
+        (Kind::Endpoints, DeValue::Array(items)) => Ok(Value::Endpoints(grant::texts(items, endpoint)?)),
+        (Kind::Addresses, DeValue::Array(items)) => Ok(Value::Addresses(grant::texts(items, address)?)),
         (Kind::Peers, DeValue::Array(items)) => Ok(Value::Peers(tables(items, peer_table)?)),
         (Kind::Groups, DeValue::Array(items)) => Ok(Value::Groups(tables(items, grant::group)?)),
         (Kind::Grants, DeValue::Array(items)) => Ok(Value::Grants(tables(items, grant::grant)?)),
@@ -83,6 +90,8 @@ pub(super) fn from_toml(kind: Kind, value: &Spanned<DeValue<'_>>, base: &Path) -
             | Kind::Ratio
             | Kind::Paths
             | Kind::Capabilities
+            | Kind::Endpoints
+            | Kind::Addresses
             | Kind::Peers
             | Kind::Groups
             | Kind::Grants,
@@ -114,6 +123,8 @@ pub(super) fn from_text(kind: Kind, text: &str) -> Result<Value, String> {
         Kind::Ratio => ratio(text),
         Kind::Paths => Ok(Value::Paths(items().map(|item| path(item, here)).collect::<Result<_, _>>()?)),
         Kind::Capabilities => Ok(Value::Capabilities(items().map(grant::pattern).collect::<Result<_, _>>()?)),
+        Kind::Endpoints => Ok(Value::Endpoints(items().map(endpoint).collect::<Result<_, _>>()?)),
+        Kind::Addresses => Ok(Value::Addresses(items().map(address).collect::<Result<_, _>>()?)),
         Kind::Peers => {
             let mut peers: Vec<Peer> = Vec::new();
             for item in items() {
@@ -141,6 +152,8 @@ pub(super) fn from_text(kind: Kind, text: &str) -> Result<Value, String> {
         Kind::Groups => grant::groups_of_text(items()).map(Value::Groups),
         Kind::Grants => grant::grants_of_text(items()).map(Value::Grants),
         Kind::Name
+        | Kind::Cell
+        | Kind::DidKey
         | Kind::Path
         | Kind::PathOrOff
         | Kind::Listener
@@ -160,6 +173,14 @@ fn word(kind: Kind, text: &str, base: &Path) -> Result<Value, String> {
             let good = !text.is_empty() && text.len() <= 64 && text.chars().all(fits);
             if good { Ok(Value::Text(text.into())) } else { Err(format!("{} is not a name", quoted(text))) }
         }
+        Kind::Cell => match text.parse::<Cell>() {
+            Ok(_) => Ok(Value::Text(text.into())),
+            Err(error) => Err(format!("{} is no cell: {error}", quoted(text))),
+        },
+        Kind::DidKey => match Agent::from_did(text) {
+            Ok(_) => Ok(Value::Text(text.into())),
+            Err(error) => Err(format!("{} is no did:key: {error}", quoted(text))),
+        },
         Kind::Choice(words) if words.contains(&text) => Ok(Value::Text(text.into())),
         Kind::Choice(_) => Err(format!("{} is not one of its words", quoted(text))),
         Kind::PathOrOff if off => Ok(Value::Path(None)),
@@ -191,6 +212,8 @@ fn word(kind: Kind, text: &str, base: &Path) -> Result<Value, String> {
         | Kind::Ratio
         | Kind::Paths
         | Kind::Capabilities
+        | Kind::Endpoints
+        | Kind::Addresses
         | Kind::Peers
         | Kind::Groups
         | Kind::Grants => Err(format!("{} is a text", quoted(text))),
@@ -272,23 +295,46 @@ pub(super) fn peer_did(text: &str) -> Result<String, String> {
     }
 }
 
-/// Reads `quic://HOST:PORT` or `tcp://HOST:PORT`.
+/// Reads a client URL of etcd.
+fn endpoint(text: &str) -> Result<String, String> {
+    let wrong = |why: &str| format!("{} is not a URL of etcd: {why}", quoted(text));
+    let rest = ["https://", "http://"].into_iter().find_map(|scheme| text.strip_prefix(scheme));
+    let rest = rest.ok_or_else(|| wrong("it begins with neither https:// nor http://"))?;
+    let (host, port) = rest.rsplit_once(':').ok_or_else(|| wrong("no port"))?;
+    if port.parse::<u16>().is_ok_and(|port| port > 0) && to_host(host).is_some() {
+        Ok(text.to_owned())
+    } else {
+        Err(wrong("it is not SCHEME://HOST:PORT"))
+    }
+}
+
+/// Reads `quic://HOST:PORT` or `tcp://HOST:PORT`, with `+dns` behind the scheme for a host that names several sidecars.
 pub(super) fn address(text: &str) -> Result<Address, String> {
     let wrong = |why: &str| format!("{} is not a peer's address: {why}", quoted(text));
-    let (transport, rest) = match text.split_once("://") {
-        Some(("quic", rest)) => (Transport::Quic, rest),
-        Some(("tcp", rest)) => (Transport::Tcp, rest),
+    let (transport, rest, is_shared) = match text.split_once("://") {
+        Some(("quic", rest)) => (Transport::Quic, rest, false),
+        Some(("tcp", rest)) => (Transport::Tcp, rest, false),
+        Some(("quic+dns", rest)) => (Transport::Quic, rest, true),
+        Some(("tcp+dns", rest)) => (Transport::Tcp, rest, true),
         _ => return Err(wrong("it begins with neither quic:// nor tcp://")),
     };
     let (host, port) = rest.rsplit_once(':').ok_or_else(|| wrong("no port"))?;
     let port =
         port.parse().ok().filter(|port| *port != 0).ok_or_else(|| wrong("the port is not 1 to 65535"))?;
-    let host = match host.strip_prefix('[').and_then(|inner| inner.strip_suffix(']')) {
-        Some(inner) if matches!(inner.parse(), Ok(IpAddr::V6(_))) => inner,
-        None if is_host(host) => host,
-        _ => return Err(wrong("no host")),
-    };
-    Ok(Address { transport, host: host.to_owned(), port })
+    let host = to_host(host).ok_or_else(|| wrong("no host"))?;
+    if is_shared && host.parse::<IpAddr>().is_ok() {
+        return Err(wrong("+dns needs a host name"));
+    }
+    Ok(Address { transport, host: host.to_owned(), port, is_shared })
+}
+
+/// The host of a URL, without an IPv6 address's brackets; none for what is no host.
+fn to_host(host: &str) -> Option<&str> {
+    match host.strip_prefix('[').and_then(|inner| inner.strip_suffix(']')) {
+        Some(inner) if matches!(inner.parse(), Ok(IpAddr::V6(_))) => Some(inner),
+        None if is_host(host) => Some(host),
+        _ => None,
+    }
 }
 
 fn is_host(host: &str) -> bool {
@@ -337,6 +383,8 @@ impl Value {
                 list(paths.iter().map(|path| format!("{:?}", path.display().to_string())).collect())
             }
             Self::Peers(peers) => list(peers.iter().map(ToString::to_string).collect()),
+            Self::Endpoints(urls) => list(urls.iter().map(|url| format!("{url:?}")).collect()),
+            Self::Addresses(addresses) => list(addresses.iter().map(|at| format!("\"{at}\"")).collect()),
             Self::Capabilities(names) => list(names.iter().map(|name| format!("\"{name}\"")).collect()),
             Self::Groups(groups) => list(groups.iter().map(ToString::to_string).collect()),
             Self::Grants(grants) => list(grants.iter().map(ToString::to_string).collect()),

@@ -10,6 +10,7 @@
 //! | 1 | `account` | audit records, access lines, counters, what was warned of once |
 //! | 1 | `asks` | our own questions to peers, and their answers |
 //! | 2 | `directory` | peers, registry, schemas: who serves what, where |
+//! | 2 | `fleet` | memberships, whom the registry names, what it is told of us |
 //! | 3 | `door` | admission, signatures, permissions, policy; yields a `Permit` |
 //! | 4 | `executor` | calls that run here: ledger, providers, rates, sessions that we accepted |
 //! | 4 | `caller` | calls of our agent: choice, drift, whom each was given to, pins, what is out |
@@ -37,6 +38,7 @@ mod directory;
 mod door;
 mod executor;
 mod fault;
+mod fleet;
 #[cfg(feature = "test-hooks")]
 mod hooks;
 mod journal;
@@ -178,6 +180,10 @@ impl Daemon {
     /// Accepts no new work, lets calls in flight end within the drain timeout, closes every link, and returns.
     pub async fn shutdown(mut self) {
         self.sidecar.ctx.draining.cancel();
+        // Others learn from the registry, too, that calls which have not begun go elsewhere.
+        if let Some(registry) = self.sidecar.fleet.registry() {
+            registry.leave().await;
+        }
         // PROTOCOL 4: peers are told first, so that their next calls go elsewhere. Agents here may still be needed.
         self.sidecar.directory.peers.drain();
         let drain_timeout = Duration::from_millis(self.sidecar.ctx.config().timeouts.drain_ms);

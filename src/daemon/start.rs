@@ -3,6 +3,7 @@
 mod backup;
 mod contract;
 mod files;
+mod fleet;
 mod former;
 mod hashes;
 mod identity;
@@ -180,12 +181,13 @@ pub(super) async fn start_on(
     let threads: Vec<_> = threads.into_iter().flatten().collect();
     let faults = system.tasks.faults().clone();
     threads.iter().for_each(|thread| thread.faults().forward(&faults));
-    let api_system = system.clone();
+    let (api_system, fleet_system) = (system.clone(), system.clone());
     let settings = Settings { starts_commands: helper.is_some(), ..settings(&config) };
     let host = Host::sidecar(settings, seed, Arc::new(Links(Arc::clone(&sidecar))), system)
         .map_err(|error| StartError::System(error.to_string()))?;
     // Nobody else sets it.
     let _first = sidecar.desk.host.set(Arc::downgrade(&host));
+    let driver = fleet::begin(&sidecar, (&config, fleet_system), &host)?;
     let reloader = Arc::new(Reloader::new((&sidecar, &host), helper));
     reloader.serve(&sidecar, &config, declaration)?;
     sidecar::start(&sidecar);
@@ -195,6 +197,7 @@ pub(super) async fn start_on(
     let _first = sidecar.api.set(api);
     let mut bound = listen(&config, &host).await?;
     bound.health = listen_health(&config, &sidecar).await?;
+    fleet::run(&sidecar, &config, driver, &bound);
     reloader.dial(&host, &Peered::of(&config)?);
     let _first = sidecar.operator.set(Arc::clone(&reloader) as _);
     tracing::info!(did = %sidecar.ctx.did(), "ready");
@@ -209,6 +212,10 @@ pub(super) fn check(config: &Config) -> Result<Vec<String>, StartError> {
     odd.extend(identity::is_known(config).err().map(|error| error.to_string()));
     if !config.ignored().is_empty() {
         odd.push(format!("{IGNORED}: {}", config.ignored().join(", ")));
+    }
+    if let Some(part) = &config.fleet {
+        let identity = identity::existing(config);
+        odd.extend(fleet::membership(part, identity.as_ref(), net::Clock::start().wall_ms())?.1);
     }
     let Some(declaration) = load_declaration(config)? else { return Ok(odd) };
     check_schemas(&declaration)?;
@@ -372,7 +379,7 @@ fn address(address: &crate::config::Address) -> Address {
         Transport::Quic => dial::Transport::Quic,
         Transport::Tcp => dial::Transport::Tcp,
     };
-    Address { transport, host: address.host.clone(), port: address.port }
+    Address { transport, host: address.host.clone(), port: address.port, is_shared: address.is_shared }
 }
 
 /// Why variables are ignored.

@@ -138,6 +138,8 @@ pub fn start(setup: Setup) -> Result<(Fleet, Driver), DiskError> {
         inbox: Arc::default(),
         view: Arc::clone(&view),
         clock: clock.clone(),
+        engine: Arc::clone(&engine),
+        cell: config.cell.clone(),
         ended: CancellationToken::new(),
     };
     let now = time(&clock);

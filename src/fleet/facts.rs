@@ -3,7 +3,7 @@
 //! Nobody who brings a fact ever waits. Facts about the same name or agent merge, so the collection is bounded by the
 //! names and agents that there are.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Mutex, PoisonError};
 
 use capd_proto::capability::CapabilityName;
@@ -35,6 +35,7 @@ pub(super) struct Facts {
     offer: Option<Offer>,
     names: BTreeMap<CapabilityName, Need>,
     contacts: BTreeMap<Agent, VecDeque<Contact>>,
+    reached: BTreeSet<(CapabilityName, Agent)>,
     pub(super) is_leaving: bool,
     pub(super) inspections: Vec<oneshot::Sender<Inspection>>,
 }
@@ -60,6 +61,15 @@ impl Inbox {
             let known = facts.names.entry(name.clone()).or_default();
             known.is_missed |= need.is_missed;
             known.is_busy |= need.is_busy;
+        });
+    }
+
+    pub(super) fn reach(&self, name: &CapabilityName, agent: Agent) {
+        self.add(|facts| {
+            // A call that waits says so again.
+            if facts.reached.len() < NAMES_MAX {
+                facts.reached.insert((name.clone(), agent));
+            }
         });
     }
 
@@ -125,6 +135,8 @@ impl Facts {
             }
             inputs.push(if need.is_missed { Input::Missed(name) } else { Input::Want(name) });
         }
+        let reached = std::mem::take(&mut self.reached).into_iter();
+        inputs.extend(reached.map(|(name, agent)| Input::Reach { name, agent }));
         inputs
     }
 }

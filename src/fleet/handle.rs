@@ -1,13 +1,16 @@
 //! Gives the daemon its grip on the fleet: facts in, candidates, status and admission out; none of it waits.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
 use capd_proto::capability::CapabilityName;
-use capd_proto::fleet::machine::{NotAdmitted, Offer};
-use capd_proto::fleet::{Agent, Fence, Membership};
+use capd_proto::fleet::engine::{Ask, EngineError, Told};
+use capd_proto::fleet::machine::{Extent, NotAdmitted, Offer};
+use capd_proto::fleet::{Agent, Cell, Fence, Key, Membership, Prefix};
 use tokio_util::sync::CancellationToken;
 
+use super::engine::Engine;
 use super::facts::{Contact, Inbox, Need};
 use super::view::{Candidates, Inspection, Status, View};
 use crate::changes::Watch;
@@ -19,6 +22,8 @@ pub struct Fleet {
     pub(super) inbox: Arc<Inbox>,
     pub(super) view: Arc<View>,
     pub(super) clock: Clock,
+    pub(super) engine: Arc<dyn Engine>,
+    pub(super) cell: Cell,
     /// Set when the driver has ended.
     pub(super) ended: CancellationToken,
 }
@@ -42,6 +47,11 @@ impl Fleet {
     /// Every linked provider of this name has many calls in flight.
     pub fn busy(&self, name: &CapabilityName) {
         self.inbox.need(name, Need { is_missed: false, is_busy: true });
+    }
+
+    /// A call wants this candidate of a name, though enough others are linked.
+    pub fn reach(&self, name: &CapabilityName, agent: Agent) {
+        self.inbox.reach(name, agent);
     }
 
     /// A link to an agent opened, whoever dialled; `fence` is what its HELLO names.
@@ -82,6 +92,11 @@ impl Fleet {
         self.view.candidates(name)
     }
 
+    /// Whether the registry has told who serves a name; none for a name that nobody wants.
+    pub fn listing(&self, name: &CapabilityName) -> Option<Extent> {
+        self.view.listing(name)
+    }
+
     /// Every name that is wanted, with its candidates.
     pub fn directory(&self) -> Vec<(CapabilityName, Candidates)> {
         self.view.names()
@@ -106,8 +121,53 @@ impl Fleet {
         }
     }
 
+    /// The least serial that a membership of this agent must have to count; none where nothing of it is revoked.
+    pub fn revoked_below(&self, agent: &Agent) -> Option<u64> {
+        self.view.revoked_below(agent)
+    }
+
+    /// Every name that the registry has now, and the agents that registered it, by their keys alone: nothing of it is
+    /// verified. One that has more than [`KEYS_MAX`] keys is cut short.
+    ///
+    /// **Errors:** the registry does not answer.
+    pub async fn names(&self) -> Result<Names, EngineError> {
+        let mut names = Names::default();
+        let (mut after, mut at) = (None, None);
+        let mut keys = 0;
+        loop {
+            let ask = Ask::List { prefix: Prefix::Names, after: after.take(), at, values: false };
+            let page = match self.engine.ask(ask).await? {
+                Told::Page(page) => page,
+                Told::Done | Told::Stands(_) | Told::Held { .. } => return Err(EngineError::Lost),
+            };
+            names.revision = page.revision.0;
+            at = Some(page.revision);
+            after = page.items.last().map(|item| item.path.clone());
+            keys += page.items.len();
+            for item in page.items {
+                if let Ok(Key::Registration { name, agent, .. }) = Key::parse(&self.cell, &item.path) {
+                    names.agents.entry(name).or_default().insert(agent);
+                }
+            }
+            if !page.has_more || after.is_none() || keys >= KEYS_MAX {
+                names.is_cut = page.has_more;
+                return Ok(names);
+            }
+        }
+    }
+
+    /// Asks the registry for a sign of life: how many changes it has seen.
+    ///
+    /// **Errors:** the registry does not answer.
+    pub async fn ping(&self) -> Result<u64, EngineError> {
+        let ask = Ask::List { prefix: Prefix::Revocations, after: None, at: None, values: false };
+        match self.engine.ask(ask).await? {
+            Told::Page(page) => Ok(page.revision.0),
+            Told::Done | Told::Stands(_) | Told::Held { .. } => Err(EngineError::Lost),
+        }
+    }
+
     /// Wakes at each later change of candidates or status.
-    #[allow(dead_code, reason = "the daemon is wired to it next")]
     pub(crate) fn watch(&self) -> Watch {
         self.view.watch()
     }
@@ -119,6 +179,20 @@ impl Fleet {
         self.ended.cancelled().await;
     }
 }
+
+/// What a registry has at one revision.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Names {
+    /// The revision.
+    pub revision: u64,
+    /// Of each name the agents that registered it, as their keys say.
+    pub agents: BTreeMap<CapabilityName, BTreeSet<Agent>>,
+    /// Whether there are more than are listed.
+    pub is_cut: bool,
+}
+
+/// Most keys of one list of all names; ours: twice the agents of the largest cell.
+const KEYS_MAX: usize = 20_000;
 
 impl fmt::Debug for Fleet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

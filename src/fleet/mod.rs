@@ -6,12 +6,15 @@
 //! 2. [`Fleet`] is what the daemon holds: it brings facts, and reads candidates and status without waiting.
 //! 3. [`Driver`] is one task: it owns the machine, asks the engine, and tells the [`Owner`] what to do.
 //! 4. [`disk`] keeps what a later process begins with.
-//! 5. `etcd` is a registry for many machines; it needs the feature of that name.
+//! 5. [`file`] is a registry for the sidecars of one machine; [`nowhere`] stands in where there is none.
+//! 6. `etcd` is a registry for many machines; it needs the feature of that name.
 
 pub mod disk;
 pub mod engine;
 #[cfg(feature = "etcd")]
 pub mod etcd;
+pub mod file;
+pub mod nowhere;
 
 mod driver;
 mod facts;
@@ -19,5 +22,5 @@ mod handle;
 mod view;
 
 pub use driver::{Driver, Event, Owner, Setup, start};
-pub use handle::Fleet;
+pub use handle::{Fleet, Names};
 pub use view::{Candidates, Inspection, Status};

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use capd_proto::capability::CapabilityName;
-use capd_proto::fleet::machine::{Candidate, Machine, NotAdmitted};
+use capd_proto::fleet::machine::{Candidate, Extent, Machine, NotAdmitted};
 use capd_proto::fleet::{Agent, Fence, Membership, Prefix, Verifier};
 
 use super::engine::Health;
@@ -59,6 +59,7 @@ pub struct Inspection {
 #[derive(Debug)]
 struct Known {
     candidates: Candidates,
+    listing: Extent,
     /// When a call last said that it wants the name. **Units:** milliseconds.
     used_ms: AtomicU64,
 }
@@ -114,6 +115,11 @@ impl View {
         names.get(name).map(|known| Arc::clone(&known.candidates))
     }
 
+    pub(super) fn listing(&self, name: &CapabilityName) -> Option<Extent> {
+        let names = self.names.read().unwrap_or_else(PoisonError::into_inner);
+        names.get(name).map(|known| known.listing)
+    }
+
     pub(super) fn names(&self) -> Vec<(CapabilityName, Candidates)> {
         let names = self.names.read().unwrap_or_else(PoisonError::into_inner);
         names.iter().map(|(name, known)| (name.clone(), Arc::clone(&known.candidates))).collect()
@@ -146,6 +152,10 @@ impl View {
         Ok(gate.verifier.membership(membership, agent, wall_ms)?)
     }
 
+    pub(super) fn revoked_below(&self, agent: &Agent) -> Option<u64> {
+        self.gate.lock().unwrap_or_else(PoisonError::into_inner).verifier.revoked_below(agent)
+    }
+
     pub(super) fn revoke(&self, agent: Agent, serial_min: u64) {
         self.gate.lock().unwrap_or_else(PoisonError::into_inner).verifier.revoke(agent, serial_min);
     }
@@ -170,9 +180,13 @@ impl View {
                     continue;
                 }
                 let candidates: Candidates = machine.candidates(&name).into_iter().cloned().collect();
+                let listing = machine.listing(&name).unwrap_or(Extent::Listing);
                 match known.get_mut(&name) {
-                    Some(known) => known.candidates = candidates,
-                    None => drop(known.insert(name, Known { candidates, used_ms: AtomicU64::new(now_ms) })),
+                    Some(known) => (known.candidates, known.listing) = (candidates, listing),
+                    None => {
+                        let used_ms = AtomicU64::new(now_ms);
+                        known.insert(name, Known { candidates, listing, used_ms });
+                    }
                 }
             }
         }

@@ -153,7 +153,12 @@ impl Peer {
     }
 
     fn try_connect_to(&self, at: std::net::SocketAddr) -> Result<Arc<Link>, ConnectError> {
-        let address = Address { transport: Transport::Quic, host: at.ip().to_string(), port: at.port() };
+        let address = Address {
+            transport: Transport::Quic,
+            host: at.ip().to_string(),
+            port: at.port(),
+            is_shared: false,
+        };
         self.runtime.handle.block_on(connect(&self.host, &address, None))
     }
 

@@ -145,6 +145,7 @@ pages! {
     contracts "docs/contracts.md"
     contributing "docs/contributing.md"
     errors "docs/errors.md"
+    fleet "docs/fleet.md"
     getting_started "docs/getting-started.md"
     http "docs/http.md"
     mcp "docs/mcp.md"

@@ -9,7 +9,7 @@ use std::io;
 use capd_proto::identity::Did;
 
 #[cfg(feature = "peer")]
-pub use keep::{Dialling, connect, keep_connected};
+pub use keep::{Dialling, connect, dial_once, keep_connected};
 
 use super::close::CloseReason;
 
@@ -31,6 +31,8 @@ pub struct Address {
     pub host: String,
     /// The port.
     pub port: u16,
+    /// Whether other sidecars answer under this name as well, each at an address of its own.
+    pub is_shared: bool,
 }
 
 impl fmt::Display for Address {
@@ -39,10 +41,11 @@ impl fmt::Display for Address {
             Transport::Quic => "quic",
             Transport::Tcp => "tcp",
         };
+        let dns = if self.is_shared { "+dns" } else { "" };
         if self.host.contains(':') {
-            return write!(f, "{scheme}://[{}]:{}", self.host, self.port);
+            return write!(f, "{scheme}{dns}://[{}]:{}", self.host, self.port);
         }
-        write!(f, "{scheme}://{}:{}", self.host, self.port)
+        write!(f, "{scheme}{dns}://{}:{}", self.host, self.port)
     }
 }
 
@@ -79,8 +82,15 @@ mod tests {
 
     #[test]
     fn addresses_read_as_they_are_written() {
-        let address = |host: &str| Address { transport: Transport::Quic, host: host.to_owned(), port: 4433 };
+        let address = |host: &str| Address {
+            transport: Transport::Quic,
+            host: host.to_owned(),
+            port: 4433,
+            is_shared: false,
+        };
         assert_eq!(address("10.0.0.1").to_string(), "quic://10.0.0.1:4433");
         assert_eq!(address("::1").to_string(), "quic://[::1]:4433");
+        let shared = Address { is_shared: true, ..address("capd-headless") };
+        assert_eq!(shared.to_string(), "quic+dns://capd-headless:4433");
     }
 }

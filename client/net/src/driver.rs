@@ -365,6 +365,8 @@ impl Driver {
             channel_auth: !self.greeter.kind().is_local()
                 && terms.extensions.iter().any(|name| name == EXT_CHANNEL_AUTH),
             journal: self.greeter.journal(),
+            incarnation: self.greeter.incarnation(),
+            membership: self.greeter.take_membership(),
         };
         let link = Link::new(identification, Arc::clone(&self.flow), Arc::clone(&self.control), exchanges);
         debug!(?link, "open");

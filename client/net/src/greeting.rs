@@ -11,20 +11,21 @@ use std::time::Duration;
 use bytes::Bytes;
 use capd_proto::code::Code;
 use capd_proto::envelope::{Draft, Envelope, EnvelopeErrorKind, Ext, MessageId, Recipients};
+use capd_proto::fleet::Membership;
 use capd_proto::frame::{ErrorFrame, FrameType, Goaway, HandshakeRequest, HandshakeResponse};
 use capd_proto::identity::{Did, PublicKey};
 use capd_proto::ledger::JournalId;
-use capd_proto::limits::{EXT_CHANNEL_AUTH, PROOF_BYTES};
+use capd_proto::limits::{EXT_CHANNEL_AUTH, EXT_FLEET, PROOF_BYTES};
 use capd_proto::link::{self as machine, Input, NotAdmitted, Output, Role};
-use capd_proto::message::{AgentInfo, Hello, HelloAck, HelloReject, Type};
+use capd_proto::message::{AgentInfo, Hello, HelloAck, HelloReject, Member, Type};
 use tokio::time::Instant;
 
-use super::Newcomer;
 use super::claim::Claim;
 use super::close::Fault;
 use super::host::{Host, Owner};
 use super::link::Kind;
 use super::local::{Nonces, Token};
+use super::{Admit, Newcomer};
 
 /// A nonce, or a proof for one.
 type Proof = [u8; PROOF_BYTES];
@@ -88,14 +89,32 @@ pub(super) struct Greeter {
     nonces: Option<Nonces>,
     /// The journal that the peer's HELLO named.
     journal: Option<JournalId>,
+    /// The process that it named.
+    incarnation: Option<u64>,
+    /// The membership that it showed, if that counts.
+    membership: Option<Arc<Membership>>,
+    /// Whether a link depends on that.
+    is_member_wanted: bool,
     /// The link's place among those that its peer opened.
     place: Option<Claim<Did>>,
 }
 
 impl Greeter {
     pub(super) const fn new(host: Arc<Host>, role: Role, end: End) -> Self {
-        let (nonces, journal, place) = (None, None, None);
-        Self { host, role, end, told: None, channel_auth: false, hello: None, nonces, journal, place }
+        Self {
+            host,
+            role,
+            end,
+            told: None,
+            channel_auth: false,
+            hello: None,
+            nonces: None,
+            journal: None,
+            incarnation: None,
+            membership: None,
+            is_member_wanted: false,
+            place: None,
+        }
     }
 
     pub(super) const fn kind(&self) -> Kind {
@@ -123,6 +142,34 @@ impl Greeter {
     /// The journal that a peer said it remembers calls in.
     pub(super) const fn journal(&self) -> Option<JournalId> {
         self.journal
+    }
+
+    /// The process of a fleet's member that a peer named.
+    pub(super) const fn incarnation(&self) -> Option<u64> {
+        self.incarnation
+    }
+
+    /// The membership that a peer showed, if it counts.
+    pub(super) const fn take_membership(&mut self) -> Option<Arc<Membership>> {
+        self.membership.take()
+    }
+
+    /// Asks what a peer's HELLO or HELLO_ACK makes it here. **Errors:** why it gets no link.
+    fn meet(&mut self, journal: Option<JournalId>, shown: &Member<'_>) -> Result<(), &'static str> {
+        self.journal = journal;
+        let Some(principal) = self.principal().filter(|_| !self.end.kind.is_local()) else { return Ok(()) };
+        self.incarnation = shown.incarnation;
+        if self.is_member_wanted && shown.membership.is_none() {
+            return Err(NotAdmitted::NotListed.as_str());
+        }
+        let newcomer = Newcomer { principal: &principal, kind: self.end.kind, address: self.end.address };
+        self.membership = self.host.service.member(&newcomer, shown)?;
+        Ok(())
+    }
+
+    /// What this side shows of its part in a fleet; an agent's link needs none.
+    fn our_part(&self) -> Member<'static> {
+        if self.end.kind.is_local() { Member::default() } else { self.host.service.part() }
     }
 
     /// The journal that this side names; an agent's link needs none.
@@ -209,8 +256,10 @@ impl Greeter {
         }
         let principal = self.principal().ok_or(NotAdmitted::NotListed)?;
         let newcomer = Newcomer { principal: &principal, kind: self.end.kind, address: self.end.address };
-        if !self.host.service.admit(&newcomer) {
-            return Err(NotAdmitted::NotListed);
+        match self.host.service.admit(&newcomer) {
+            Admit::Yes => {}
+            Admit::No => return Err(NotAdmitted::NotListed),
+            Admit::IfMember => self.is_member_wanted = true,
         }
         // PROTOCOL 2: who the peer is, is its key; saying otherwise is not a way to be someone else.
         if request.did.as_deref().is_some_and(|did| Did::bare_of(did) != principal.as_str()) {
@@ -244,16 +293,20 @@ impl Greeter {
             Some(Type::Hello) => {
                 self.hello = Some(envelope.id);
                 let hello = Hello::decode(body)?;
-                self.journal = hello.journal;
-                Ok(Input::Hello { versions: hello.versions })
+                let met = match self.role {
+                    Role::Server => self.meet(hello.journal, &hello.member),
+                    // The machine has no place for it.
+                    Role::Client => Ok(()),
+                };
+                Ok(met.map_or_else(Input::HelloRefused, |()| Input::Hello { versions: hello.versions }))
             }
             // PROTOCOL 4: to a server these are messages like any other before the link is open.
             Some(Type::HelloAck | Type::HelloReject) if self.role == Role::Server => Ok(Input::Message),
             Some(Type::HelloAck) => {
                 self.check_answer(&envelope)?;
                 let ack = HelloAck::decode(body)?;
-                self.journal = ack.journal;
-                Ok(Input::HelloAck { selected: ack.selected })
+                let met = self.meet(ack.journal, &ack.member);
+                Ok(met.map_or_else(Input::HelloRefused, |()| Input::HelloAck { selected: ack.selected }))
             }
             Some(Type::HelloReject) => {
                 self.check_answer(&envelope)?;
@@ -298,14 +351,16 @@ impl Greeter {
             }
             Output::SendHello { versions } => {
                 let settings = self.host.settings();
+                let member = self.our_part();
                 let hello = Hello {
                     versions: versions.into_iter().map(Cow::Owned).collect(),
-                    extensions: Vec::new(),
+                    extensions: member.membership.iter().map(|_| EXT_FLEET.into()).collect(),
                     agent_info: Some(AgentInfo {
                         name: settings.agent_name.as_str().into(),
                         implementation: Some(IMPLEMENTATION.into()),
                     }),
                     journal: self.our_journal(),
+                    member,
                 };
                 let mut body = Vec::new();
                 hello.encode(&mut body);
@@ -313,7 +368,8 @@ impl Greeter {
             }
             Output::SendHelloAck { selected } => {
                 let mut body = Vec::new();
-                HelloAck { selected: selected.into(), journal: self.our_journal() }.encode(&mut body);
+                let (journal, member) = (self.our_journal(), self.our_part());
+                HelloAck { selected: selected.into(), journal, member }.encode(&mut body);
                 return self.message(Type::HelloAck, &body);
             }
             Output::SendHelloReject { reason } => {

@@ -66,8 +66,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use capd_proto::fleet::Membership;
 use capd_proto::identity::Did;
 use capd_proto::ledger::JournalId;
+use capd_proto::message::Member;
 
 pub use close::{CloseReason, Fault};
 pub use host::Host;
@@ -98,6 +100,17 @@ pub struct Newcomer<'a> {
     pub address: Option<SocketAddr>,
 }
 
+/// Whether somebody who connected is let in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admit {
+    /// It is.
+    Yes,
+    /// It is not.
+    No,
+    /// It is if its HELLO shows a membership that [`Service::member`] takes.
+    IfMember,
+}
+
 /// A link that a peer asked for, and that ended before it was open.
 #[derive(Clone, Copy, Debug)]
 pub struct Refused<'a> {
@@ -116,9 +129,28 @@ pub struct Refused<'a> {
 /// streams of a QUIC link come from different tasks and may overlap.
 pub trait Service: Send + Sync + 'static {
     /// Whether somebody who connected is let in. Everybody is, unless the service says otherwise.
-    fn admit(&self, newcomer: &Newcomer<'_>) -> bool {
+    fn admit(&self, newcomer: &Newcomer<'_>) -> Admit {
         let _everybody = newcomer;
-        true
+        Admit::Yes
+    }
+
+    /// What this side's HELLO and HELLO_ACK show to peers of its part in a fleet; nothing, unless the service says
+    /// otherwise. **Source:** FLEET 4.
+    fn part(&self) -> Member<'static> {
+        Member::default()
+    }
+
+    /// What a peer's HELLO or HELLO_ACK shows of its part in a fleet, in a link of either direction: its membership, if
+    /// that counts.
+    ///
+    /// **Errors:** why it gets no link; both sides are told.
+    fn member(
+        &self,
+        newcomer: &Newcomer<'_>,
+        shown: &Member<'_>,
+    ) -> Result<Option<Arc<Membership>>, &'static str> {
+        let _nobody = (newcomer, shown);
+        Ok(None)
     }
 
     /// The journal that this side's HELLO names to peers. **Source:** PROTOCOL 8.

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use capd_proto::envelope::Encoded;
+use capd_proto::fleet::{Fence, Membership};
 use capd_proto::frame::FrameType;
 use capd_proto::identity::{Did, PublicKey};
 use capd_proto::ledger::JournalId;
@@ -81,6 +82,8 @@ pub struct Link {
     remote: String,
     channel_auth: bool,
     journal: Option<JournalId>,
+    incarnation: Option<u64>,
+    membership: Option<Arc<Membership>>,
     flow: Arc<Flow>,
     /// The byte stream, or QUIC's control stream.
     control: Arc<Stream>,
@@ -96,6 +99,8 @@ pub(super) struct Identification {
     pub(super) remote: String,
     pub(super) channel_auth: bool,
     pub(super) journal: Option<JournalId>,
+    pub(super) incarnation: Option<u64>,
+    pub(super) membership: Option<Arc<Membership>>,
 }
 
 impl Link {
@@ -105,7 +110,17 @@ impl Link {
         control: Arc<Stream>,
         exchanges: Option<Exchanges>,
     ) -> Arc<Self> {
-        let Identification { role, kind, principal, key, remote, channel_auth, journal } = identification;
+        let Identification {
+            role,
+            kind,
+            principal,
+            key,
+            remote,
+            channel_auth,
+            journal,
+            incarnation,
+            membership,
+        } = identification;
         Arc::new(Self {
             id: LinkId::next(),
             role,
@@ -115,6 +130,8 @@ impl Link {
             remote,
             channel_auth,
             journal,
+            incarnation,
+            membership,
             flow,
             control,
             exchanges,
@@ -159,6 +176,16 @@ impl Link {
     /// The journal that the peer's HELLO named; an older peer names none. **Source:** PROTOCOL 8.
     pub const fn journal(&self) -> Option<JournalId> {
         self.journal
+    }
+
+    /// The process of a fleet's member that the peer's HELLO named. **Source:** FLEET X12.
+    pub fn fence(&self) -> Option<Fence> {
+        Some(Fence { incarnation: self.incarnation?, journal: self.journal? })
+    }
+
+    /// The membership that the peer's HELLO showed, if it counts here. **Source:** FLEET 4.
+    pub const fn membership(&self) -> Option<&Arc<Membership>> {
+        self.membership.as_ref()
     }
 
     /// Largest message that both sides accept, in bytes of the envelope. **Source:** PROTOCOL 3.

@@ -16,7 +16,7 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::{CloseReason, Host, Link, Route, Seed, Service, Settings, System};
+use super::{Admit, CloseReason, Host, Link, Route, Seed, Service, Settings, System};
 
 /// What a service was told.
 #[derive(Debug)]
@@ -37,8 +37,8 @@ struct Probe {
 }
 
 impl Service for Probe {
-    fn admit(&self, _newcomer: &super::Newcomer<'_>) -> bool {
-        self.is_admitting.load(Ordering::Relaxed)
+    fn admit(&self, _newcomer: &super::Newcomer<'_>) -> Admit {
+        if self.is_admitting.load(Ordering::Relaxed) { Admit::Yes } else { Admit::No }
     }
 
     fn on_open(&self, link: &Arc<Link>) {

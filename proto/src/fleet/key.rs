@@ -114,6 +114,8 @@ impl Key {
 pub enum Prefix {
     /// Every registration of a name, or those of one shard.
     Name(CapabilityName, Option<Shard>),
+    /// Every registration, of whatever name.
+    Names,
     /// Every revocation.
     Revocations,
     /// One key.
@@ -126,6 +128,7 @@ impl Prefix {
         match self {
             Self::Name(name, None) => format!("{}n/{}/", root(cell), name.as_str()),
             Self::Name(name, Some(shard)) => format!("{}n/{}/{shard}/", root(cell), name.as_str()),
+            Self::Names => format!("{}n/", root(cell)),
             Self::Revocations => format!("{}d/", root(cell)),
             Self::One(key) => key.path(cell),
         }
@@ -137,9 +140,9 @@ impl Prefix {
             (Self::Name(wanted, part), Key::Registration { name, shard, .. }) => {
                 wanted == name && part.is_none_or(|part| part == *shard)
             }
-            (Self::Revocations, Key::Revocation(_)) => true,
+            (Self::Names, Key::Registration { .. }) | (Self::Revocations, Key::Revocation(_)) => true,
             (Self::One(wanted), key) => wanted == key,
-            (Self::Name(..), Key::Fence(_) | Key::Revocation(_))
+            (Self::Name(..) | Self::Names, Key::Fence(_) | Key::Revocation(_))
             | (Self::Revocations, Key::Fence(_) | Key::Registration { .. }) => false,
         }
     }

@@ -190,6 +190,13 @@ pub enum Input {
     Missed(CapabilityName),
     /// Every linked provider of this name has many calls in flight.
     Busy(CapabilityName),
+    /// A call wants this candidate of a name, though enough others are linked.
+    Reach {
+        /// The name.
+        name: CapabilityName,
+        /// The candidate.
+        agent: Agent,
+    },
     /// A link opened, whoever dialled.
     LinkOpened {
         /// To whom.
@@ -305,6 +312,17 @@ pub enum Output {
     Thawed,
 }
 
+/// Whether the registry has told who serves a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Extent {
+    /// It was asked, and may answer at any moment.
+    Listing,
+    /// It has not answered, and is asked again now and then.
+    Unanswered,
+    /// It has; what is known may be old by now.
+    Listed,
+}
+
 /// Why a link is let go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LetGoWhy {
@@ -378,6 +396,7 @@ impl Machine {
             Input::Want(name) => directory.want(&name, step),
             Input::Missed(name) => directory.missed(&name, step),
             Input::Busy(name) => directory.busy(&name, step),
+            Input::Reach { name, agent } => directory.reach(&name, agent, step),
             Input::LinkOpened { agent, fence } => directory.opened(agent, fence, step),
             Input::LinkHeard(agent) => directory.contacts.heard(&agent, now.now_ms),
             Input::LinkClosed(agent) => directory.closed(agent, step),
@@ -421,6 +440,11 @@ impl Machine {
     pub fn candidates(&self, name: &CapabilityName) -> Vec<&Candidate> {
         let Directory { wanted, contacts, .. } = &self.directory;
         wanted.get(name).map_or_else(Vec::new, |wanted| wanted.ranked(contacts, self.config.zone.as_deref()))
+    }
+
+    /// Whether the registry has told who serves a name; none for a name that nobody wants.
+    pub fn listing(&self, name: &CapabilityName) -> Option<Extent> {
+        self.directory.listing(name)
     }
 
     /// The names that are watched.

@@ -143,9 +143,11 @@ fn before_handshake(stay: State, deadline_ms: u64, input: Input<'_>, step: &mut 
         Input::HandshakeResponse(_) | Input::Challenged { .. } => {
             step.out_of_order("a HANDSHAKE answer from the client")
         }
-        Input::Hello { .. } | Input::HelloAck { .. } | Input::HelloReject { .. } | Input::Message => {
-            step.not_open()
-        }
+        Input::Hello { .. }
+        | Input::HelloAck { .. }
+        | Input::HelloRefused(_)
+        | Input::HelloReject { .. }
+        | Input::Message => step.not_open(),
         Input::Ping(payload) => step.pong(payload, stay),
         Input::Pong(_) | Input::Heard | Input::InFlight(_) => stay,
         Input::Goaway(goaway) => step.close(CloseReason::PeerGoaway(goaway.reason)),
@@ -173,9 +175,11 @@ fn handshake_sent(deadline_ms: u64, input: Input<'_>, step: &mut Step<'_>) -> St
             State::ProofSent { deadline_ms }
         }
         Input::Challenged { .. } => step.close(CloseReason::Refused(UNPROVEN)),
-        Input::Hello { .. } | Input::HelloAck { .. } | Input::HelloReject { .. } | Input::Message => {
-            step.not_open()
-        }
+        Input::Hello { .. }
+        | Input::HelloAck { .. }
+        | Input::HelloRefused(_)
+        | Input::HelloReject { .. }
+        | Input::Message => step.not_open(),
         Input::Ping(payload) => step.pong(payload, stay),
         Input::Pong(_) | Input::Heard | Input::InFlight(_) => stay,
         Input::Goaway(goaway) => step.close(CloseReason::PeerGoaway(goaway.reason)),
@@ -195,9 +199,11 @@ fn proof_sent(deadline_ms: u64, input: Input<'_>, step: &mut Step<'_>) -> State 
         }
         Input::HandshakeResponse(response) => step.take_handshake(&response, deadline_ms),
         Input::Challenged { .. } => step.out_of_order("a second nonce"),
-        Input::Hello { .. } | Input::HelloAck { .. } | Input::HelloReject { .. } | Input::Message => {
-            step.not_open()
-        }
+        Input::Hello { .. }
+        | Input::HelloAck { .. }
+        | Input::HelloRefused(_)
+        | Input::HelloReject { .. }
+        | Input::Message => step.not_open(),
         Input::Ping(payload) => step.pong(payload, stay),
         Input::Pong(_) | Input::Heard | Input::InFlight(_) => stay,
         Input::Goaway(goaway) => step.close(CloseReason::PeerGoaway(goaway.reason)),
@@ -230,6 +236,10 @@ fn handshaken(deadline_ms: u64, agreed: Agreed, input: Input<'_>, step: &mut Ste
                 }
             }
         }
+        Input::HelloRefused(why) => {
+            step.send(Output::SendHelloReject { reason: why.to_owned() });
+            step.close(CloseReason::Refused(why))
+        }
         Input::HelloAck { .. } | Input::HelloReject { .. } | Input::Message => step.not_open(),
         Input::Ping(payload) => step.pong(payload, State::Handshaken { deadline_ms, agreed }),
         Input::Pong(_) | Input::Heard | Input::InFlight(_) => State::Handshaken { deadline_ms, agreed },
@@ -258,6 +268,7 @@ fn hello_sent(deadline_ms: u64, agreed: Agreed, input: Input<'_>, step: &mut Ste
                 )
             }
         }
+        Input::HelloRefused(why) => step.close(CloseReason::Refused(why)),
         Input::HelloReject { reason } => {
             let reason = reason.map_or_else(|| "HELLO_REJECT".to_owned(), |reason| reason.into_owned());
             step.close(CloseReason::RefusedByPeer(reason))
@@ -282,7 +293,7 @@ fn open(life: Life, in_flight: usize, input: Input<'_>, step: &mut Step<'_>) -> 
         | Input::Challenge { .. }
         | Input::HandshakeResponse(_)
         | Input::Challenged { .. } => step.out_of_order("a second HANDSHAKE"),
-        Input::Hello { .. } | Input::HelloAck { .. } | Input::HelloReject { .. } => {
+        Input::Hello { .. } | Input::HelloAck { .. } | Input::HelloRefused(_) | Input::HelloReject { .. } => {
             step.out_of_order("HELLO on an open link")
         }
         Input::Message => {
@@ -325,7 +336,7 @@ fn draining(life: Life, in_flight: usize, drain: Drain, input: Input<'_>, step: 
         | Input::Challenge { .. }
         | Input::HandshakeResponse(_)
         | Input::Challenged { .. } => step.out_of_order("a second HANDSHAKE"),
-        Input::Hello { .. } | Input::HelloAck { .. } | Input::HelloReject { .. } => {
+        Input::Hello { .. } | Input::HelloAck { .. } | Input::HelloRefused(_) | Input::HelloReject { .. } => {
             step.out_of_order("HELLO on an open link")
         }
         Input::Message => {

@@ -116,6 +116,20 @@ impl Descriptor {
         &self.raw
     }
 
+    /// Whether it is declared with `"visibility": "private"`, so that no registry shows it.
+    pub fn is_private(&self) -> bool {
+        let mut is_private = false;
+        let read = read_map(&mut Reader::new(&self.raw), |key, reader| {
+            if key == b"visibility" && reader.kind()? == Kind::Text {
+                is_private = reader.text()? == "private";
+            } else {
+                reader.skip()?;
+            }
+            Ok(())
+        });
+        read.is_ok() && is_private
+    }
+
     /// The size that counts towards bounds: its bytes, and 64 for each entry of its lists, which need more memory when
     /// read. **Units:** bytes.
     pub fn counted_bytes(&self) -> usize {

@@ -18,6 +18,7 @@ mod declare;
 mod descriptor;
 mod document;
 mod error;
+mod fleet;
 mod hello;
 mod invoke;
 mod metrics;
@@ -45,7 +46,8 @@ pub use document::{DocRequest, DocSend, DocumentError};
 pub use error::{
     ErrorBody, SchemaSide, Violation, available_details, rate_limit_details, violation_details, violations,
 };
-pub use hello::{AgentInfo, Hello, HelloAck, HelloReject};
+pub use fleet::{FleetCandidate, FleetName, FleetReport, FleetRequest};
+pub use hello::{AgentInfo, Hello, HelloAck, HelloReject, Member};
 pub use invoke::{Identity, Invoke, Preferences, SessionRef};
 pub use metrics::{MetricFamily, MetricKind, MetricPart, MetricSample, MetricValue, Metrics};
 pub use peers::{ListedPeer, PeerList, PeerState};

@@ -211,15 +211,28 @@ fn indefinite_lengths_are_read_alike() {
     let hello = Hello::decode(&body).unwrap();
     assert_eq!(
         hello,
-        Hello { versions: vec!["1.0".into()], extensions: vec![], agent_info: None, journal: None }
+        Hello {
+            versions: vec!["1.0".into()],
+            extensions: vec![],
+            agent_info: None,
+            journal: None,
+            member: Member::default()
+        }
     );
 }
 
 #[test]
-fn both_sides_of_hello_name_their_journals() {
+fn both_sides_of_hello_name_their_journals_and_memberships() {
     let journal = Some(JournalId([7; 16]));
-    let hello = Hello { versions: vec!["1.0".into()], extensions: vec![], agent_info: None, journal };
-    let ack = HelloAck { selected: "1.0".into(), journal };
+    let member = Member { membership: Some(vec![1, 2].into()), incarnation: Some(9) };
+    let hello = Hello {
+        versions: vec!["1.0".into()],
+        extensions: vec!["capd-fleet/1".into()],
+        agent_info: None,
+        journal,
+        member: member.clone(),
+    };
+    let ack = HelloAck { selected: "1.0".into(), journal, member };
     let (mut said, mut answered) = (Vec::new(), Vec::new());
     hello.encode(&mut said);
     ack.encode(&mut answered);
@@ -232,6 +245,17 @@ fn both_sides_of_hello_name_their_journals() {
         body.extend(vec![7; usize::from(length)]);
         body.extend(hex("6873656c6563746564 63312e30"));
         HelloAck::decode(&body).unwrap_err();
+    }
+}
+
+#[test]
+fn a_membership_of_no_bytes_or_of_too_many_is_refused_by_the_rule_and_by_the_reader() {
+    for (bytes, is_good) in [(0, false), (1, true), (1_024, true), (1_025, false)] {
+        let member = Member { membership: Some(vec![7; bytes].into()), incarnation: None };
+        let mut body = Vec::new();
+        HelloAck { selected: "1.0".into(), journal: None, member }.encode(&mut body);
+        assert_eq!(HelloAck::decode(&body).is_ok(), is_good, "{bytes}");
+        assert_eq!(HelloAck::read(&body).is_ok(), is_good, "{bytes}");
     }
 }
 

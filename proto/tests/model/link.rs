@@ -342,6 +342,7 @@ fn forged(frame: u8) -> (Event, Input<'static>) {
         13 => {
             (Event::Malformed, Input::Malformed { code: Code::INVALID_MESSAGE, message: "forged".to_owned() })
         }
+        14 => (Event::HelloRefused, Input::HelloRefused("no member")),
         _ => (Event::Heard, Input::Heard),
     }
 }

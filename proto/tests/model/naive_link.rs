@@ -7,6 +7,7 @@ pub(crate) enum Event {
     HandshakeResponse { good: bool },
     Hello { good: bool },
     HelloAck { good: bool },
+    HelloRefused,
     HelloReject,
     Message,
     Ping { large: bool },

@@ -8,6 +8,7 @@ use std::path::Path;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use capd::fleet::file::File;
 use capd::net::{self, KeyFileError};
 use capd_proto::capability::CapabilityPattern;
 use capd_proto::fleet::{Agent, Cell, Key, Membership, Revocation};
@@ -111,7 +112,14 @@ fn revoke(args: &RevokeArgs, json: bool) -> Result<(), Failure> {
     let at_ms = audit::now_ms();
     // Serials are times: this ends what was signed until now, and nothing that is signed later.
     let revocation = Revocation { agent, cell: cell.clone(), serial_min: at_ms.saturating_add(1), at_ms };
-    let value = BASE64_STANDARD.encode(revocation.sign(&authority));
+    let signed = revocation.sign(&authority);
+    if let Some(file) = &args.file {
+        File::revoke(file, cell.clone(), agent, &signed).map_err(|error| {
+            Failure::usage(error.to_string())
+                .hint("name the file that fleet.file of the cell's sidecars names")
+        })?;
+    }
+    let value = BASE64_STANDARD.encode(signed);
     let key = Key::Revocation(agent).path(cell);
     let command = format!("printf %s {value} | base64 -d | etcdctl put {key}");
     if json {
@@ -121,14 +129,18 @@ fn revoke(args: &RevokeArgs, json: bool) -> Result<(), Failure> {
             "serial_min": revocation.serial_min,
             "key": key,
             "value": value,
+            "file": args.file.as_ref().map(|file| file.display().to_string()),
             "etcd": [command],
         }));
     }
+    let (did, until) = (agent.did(), time::utc(at_ms));
+    let ends = format!("agent  {did}\nends   every membership that was signed until {until}\n");
+    if let Some(file) = &args.file {
+        return output::print(&format!("{ends}file   {}: published\n", file.display()));
+    }
     output::print(&format!(
-        "agent  {}\nends   every membership that was signed until {}\n\n\
-         # Sidecars refuse the agent as soon as this is in etcd. To let it back in, run capctl fleet admit later:\n{command}\n",
-        agent.did(),
-        time::utc(at_ms)
+        "{ends}\n\
+         # Sidecars refuse the agent as soon as this is in etcd. To let it back in, run capctl fleet admit later:\n{command}\n"
     ))
 }
 

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use capd_proto::code::Code;
 use capd_proto::identity::Did;
 use smallvec::SmallVec;
 
@@ -27,6 +28,9 @@ impl Caller {
     /// **Errors:** none of them has a link.
     pub(super) fn one_of(&self, choice: &Choice<'_>) -> Result<Replica, Missing> {
         let eligible = self.eligible(choice)?;
+        if eligible.iter().all(|(_, link)| link.in_flight() > BUSY_CALLS) {
+            self.fleet.busy(choice.entry.descriptor.id.name.as_str());
+        }
         // Without randomness it is the first two, which is safe.
         let random = if eligible.len() > 1 { self.ctx.random.u32().unwrap_or(0) } else { 0 };
         let load = |at: usize| eligible[at].1.in_flight();
@@ -43,7 +47,14 @@ impl Caller {
         call: &RelayedCall,
         choice: &Choice<'_>,
     ) -> Result<(Replica, Vec<Replica>), Missing> {
-        let eligible = self.eligible(choice)?;
+        let mut eligible = self.eligible(choice)?;
+        // FLEET X12: of two processes with one identity, neither may be the one that remembers.
+        if eligible.iter().any(|(peer, _)| !self.fleet.is_split(peer)) {
+            eligible.retain(|(peer, _)| !self.fleet.is_split(peer));
+        } else if let Some((peer, _)) = eligible.first() {
+            let why = format!("two processes of {peer} live at once, and the call may run only once");
+            return Err(Missing::Provider(Refusal::new(Code::UNAVAILABLE, why)));
+        }
         let replica =
             |(peer, link): &(Did, Arc<Link>)| Replica { peer: peer.clone(), journal: link.journal() };
         let replicas: Vec<_> = eligible.iter().map(replica).collect();
@@ -72,6 +83,7 @@ impl Caller {
         if eligible.iter().any(|(peer, _)| self.directory.peers.is_responsive(peer)) {
             eligible.retain(|(peer, _)| self.directory.peers.is_responsive(peer));
         }
+        self.fleet.prefer(choice.entry.descriptor.id.name.as_str(), &mut eligible, |(peer, _)| peer);
         if eligible.is_empty() {
             // The router gave one at least.
             let unknown = || Missing::Provider(unserved());
@@ -80,6 +92,9 @@ impl Caller {
         Ok(eligible)
     }
 }
+
+/// Calls in flight with each linked provider of a name from which on one more is linked. **Source:** FLEET L1.
+const BUSY_CALLS: usize = 16;
 
 fn unserved() -> Refusal {
     mismatch(router::Refusal::NameUnknown)

@@ -15,6 +15,7 @@ use super::{Caller, Chosen, RelayedCall};
 use crate::daemon::context::judge::verdict;
 use crate::daemon::context::refusal::{mismatch, refused_artifact};
 use crate::daemon::context::{Refusal, lock};
+use crate::daemon::fleet::Missed;
 use crate::policy::Action;
 use crate::registry::snapshot::{Entry, Origin};
 use crate::router::{self, Scope};
@@ -52,6 +53,7 @@ enum Found {
 impl Caller {
     /// Chooses the peer and readies what the call needs; only then is there anything to send.
     pub(super) fn choose_peer(&self, call: &Arc<RelayedCall>) -> Result<Chosen, Missing> {
+        self.fleet.want(&call.name);
         let snapshot = self.directory.snapshot();
         let given = self.gifts.replica(&call.id);
         let asked = given.clone().or_else(|| self.gifts.former(&call.id, &call.name));
@@ -217,7 +219,7 @@ impl Caller {
         mut changes: Changed,
     ) -> Result<Found, Refusal> {
         let deadline = self.ctx.clock.moment(call.moments.deadline_ms);
-        let mut is_refreshed = false;
+        let (mut is_refreshed, mut is_missed) = (false, !self.fleet.is_any());
         let mut withheld: Option<(Did, ContentHash, Refusal)> = None;
         // A peer that is about to end serves it, or did: it may come back.
         let mut leaving: Option<Did> = None;
@@ -237,7 +239,7 @@ impl Caller {
                     Missing::Schema(peer, hash) => match self.fetch_for_call(&call.name, peer, *hash).await {
                         // It serves another schema by this time, and says which when asked.
                         Err(refusal) if refusal.code == Code::UNAVAILABLE && !is_refreshed => {
-                            self.directory.refresh_all(Some(peer)).await;
+                            self.directory.refresh_all(Some(peer), None).await;
                             is_refreshed = true;
                             withheld = Some((peer.clone(), *hash, refusal));
                             Ok(())
@@ -260,7 +262,7 @@ impl Caller {
                     }
                     // Who has mended a contract says so when asked again.
                     Missing::Contract(_) if !is_refreshed => {
-                        self.directory.refresh_all(call.to.as_ref()).await;
+                        self.directory.refresh_all(call.to.as_ref(), Some(&call.name)).await;
                         is_refreshed = true;
                         Ok(())
                     }
@@ -273,13 +275,22 @@ impl Caller {
                         Err(self.account.refused_params(thread_id, call.audited(&invoked, peer), violations))
                     }
                     Missing::Provider(refusal) if !is_about_serving(refusal) => Err(refusal.clone()),
+                    // Whom the fleet's registry names is dialled; those who are linked have been asked by then.
+                    Missing::Provider(_) if !is_missed => {
+                        self.fleet.miss(self.missed(call));
+                        is_missed = true;
+                        Ok(())
+                    }
                     Missing::Provider(_) if !is_refreshed => {
-                        self.directory.refresh_all(call.to.as_ref()).await;
+                        self.directory.refresh_all(call.to.as_ref(), Some(&call.name)).await;
                         is_refreshed = true;
                         Ok(())
                     }
                     // Everybody who might serve it has said what they serve.
-                    Missing::Provider(refusal) if self.awaited(call, leaving.as_ref()).is_empty() => {
+                    Missing::Provider(refusal)
+                        if self.awaited(call, leaving.as_ref()).is_empty()
+                            && !self.fleet.may_come(self.missed(call)) =>
+                    {
                         let misunderstood = || {
                             self.directory.or_misunderstood(
                                 refusal.clone(),
@@ -287,10 +298,15 @@ impl Caller {
                                 call.to.as_ref(),
                             )
                         };
-                        Err(self.unreachable_for(call).unwrap_or_else(misunderstood))
+                        let unreadable = || {
+                            let why = self.fleet.cause(self.missed(call))?;
+                            Some(Refusal::new(Code::ENDPOINT_UNREACHABLE, why))
+                        };
+                        Err(self.unreachable_for(call).or_else(unreadable).unwrap_or_else(misunderstood))
                     }
                     Missing::Provider(_) | Missing::Link(_) => {
                         changes.changed().await;
+                        self.fleet.miss(self.missed(call));
                         Ok(())
                     }
                 }
@@ -312,6 +328,10 @@ impl Caller {
                 Err(missing) => missing,
             };
         }
+    }
+
+    fn missed<'a>(&self, call: &'a RelayedCall) -> Missed<'a> {
+        Missed { name: &call.name, want: &call.want, to: call.to.as_ref() }
     }
 
     /// Peers that may serve the call and have not said.

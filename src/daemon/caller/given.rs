@@ -277,6 +277,9 @@ impl Caller {
             lock(&call.progress).chosen = Some(chosen);
             return self.drive_call(call, None, Handed::Nothing);
         }
+        if let Err(refusal) = self.fleet.may_journal() {
+            return self.refuse_call(call, &refusal);
+        }
         let replica = Replica { peer: chosen.peer.clone(), journal: chosen.journal };
         let to = To { replica: &replica, among: &chosen.among };
         let gifts_max = self.ctx.config().limits.ledger_entries_max;

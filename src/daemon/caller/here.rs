@@ -24,15 +24,23 @@ use crate::schema::{Artifact, ArtifactError, Side};
 pub(super) struct Changed {
     peers: Watch,
     served: Watch,
+    registered: Option<Watch>,
 }
 
 impl Changed {
     /// Waits until something has changed since the last time; cancelling it loses no change.
     pub(super) async fn changed(&mut self) {
+        let registered = async {
+            match &mut self.registered {
+                Some(registered) => registered.changed().await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             biased;
             () = self.peers.changed() => {}
             () = self.served.changed() => {}
+            () = registered => {}
         }
     }
 }
@@ -101,7 +109,11 @@ impl Caller {
 
     /// Sees every change of peers, and of what is served, from here on.
     pub(super) fn watch_providers(&self) -> Changed {
-        Changed { peers: self.directory.peers.watch(), served: self.directory.registry.watch() }
+        Changed {
+            peers: self.directory.peers.watch(),
+            served: self.directory.registry.watch(),
+            registered: self.fleet.registry().map(crate::fleet::Fleet::watch),
+        }
     }
 
     /// Whether an agent here serves a call that no peer may have.

@@ -44,6 +44,7 @@ use super::account::Account;
 use super::context::Ctx;
 use super::directory::Directory;
 use super::door::permit::OwnRights;
+use super::fleet::Fleet;
 use super::journal::Scribe;
 use crate::schema::drift::Gate;
 
@@ -52,6 +53,7 @@ pub(in crate::daemon) struct Caller {
     ctx: Arc<Ctx>,
     account: Arc<Account>,
     directory: Arc<Directory>,
+    fleet: Arc<Fleet>,
     /// What the agent may do.
     own: OwnRights,
     /// Writes whom calls that may run only once are given to.
@@ -72,6 +74,7 @@ pub(in crate::daemon) struct Caller {
 
 /// What a caller is made from besides rooms.
 pub(in crate::daemon) struct Parts {
+    pub(in crate::daemon) fleet: Arc<Fleet>,
     pub(in crate::daemon) own: OwnRights,
     pub(in crate::daemon) scribe: Arc<dyn Scribe<Written>>,
     pub(in crate::daemon) gifts: Gifts,
@@ -84,7 +87,7 @@ impl Caller {
         (ctx, account, directory): (Arc<Ctx>, Arc<Account>, Arc<Directory>),
         parts: Parts,
     ) -> Arc<Self> {
-        let Parts { own, scribe, gifts, gate, here } = parts;
+        let Parts { fleet, own, scribe, gifts, gate, here } = parts;
         Arc::new(Self {
             outgoing: Outgoing::new(Arc::clone(&ctx.slots)),
             drift: Drift::new(gate),
@@ -92,6 +95,7 @@ impl Caller {
             ctx,
             account,
             directory,
+            fleet,
             own,
             scribe,
             gifts,

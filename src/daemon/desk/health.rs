@@ -8,7 +8,8 @@ use crate::net::Kind;
 
 impl Source for Desk {
     fn parts(&self) -> Vec<Part> {
-        vec![self.work(), self.journal(), self.audit(), self.policy(), self.agents(), self.peers()]
+        let parts = [self.work(), self.journal(), self.audit(), self.policy(), self.agents(), self.peers()];
+        parts.into_iter().chain(self.registry()).collect()
     }
 
     fn metrics(&self) -> Vec<MetricFamily<'static>> {
@@ -58,6 +59,14 @@ impl Desk {
         let is_local = |kind: &Kind| kind.is_local();
         let links: usize = open.iter().filter(|(kind, _)| is_local(kind)).map(|(_, count)| count).sum();
         part("agents", State::Ok, format!("{links} local links"))
+    }
+
+    /// FLEET D5: without its registry a sidecar goes on with whom it knows. One whose identity another process has takes
+    /// no journaled calls.
+    fn registry(&self) -> Option<Part> {
+        let status = self.fleet.registry()?.status();
+        let (state, detail) = self.fleet.condition(&status);
+        Some(part("registry", state, detail))
     }
 
     /// Peers come and go, which is no fault of the sidecar's.

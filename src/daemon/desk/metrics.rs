@@ -52,6 +52,11 @@ impl Desk {
         let values = |value: fn(&Row) -> Option<u64>| {
             rows.iter().filter_map(move |row| Some(([Cow::Borrowed(row.limit)], value(row)?)))
         };
+        let refused = self.fleet.refused().into_iter().map(|(why, count)| ([Cow::Borrowed(why)], count));
+        let status = self.fleet.registry().map(|registry| registry.status()).unwrap_or_default();
+        let now_ms = self.ctx.clock.monotonic_ms();
+        let stale_ms = status.stale_since_ms.map_or(0, |since_ms| now_ms.saturating_sub(since_ms));
+        let revocations_ms = self.fleet.revocations_age_ms(&status).unwrap_or(0);
         vec![
             admin::BUILD_INFO.family([([env!("CARGO_PKG_VERSION").into()], 1)]),
             admin::START_TIME.alone(self.account.started_at_ms / 1_000),
@@ -63,6 +68,14 @@ impl Desk {
             admin::CALL_DURATION.histogram(self.account.meter.durations().into_iter().map(distribution)),
             admin::CALLS_IN_FLIGHT.family(in_flight),
             admin::PEER_CAPABILITIES_WITHHELD.alone(count_of(self.directory.serves.count())),
+            admin::FLEET_REFUSED.family(refused),
+            admin::FLEET_STALE.alone(stale_ms / 1_000),
+            admin::FLEET_REVOCATIONS_AGE.alone(revocations_ms / 1_000),
+            admin::FLEET_FROZEN.alone(status.is_frozen.into()),
+            admin::FLEET_FENCED.alone(status.fenced_by.is_some().into()),
+            admin::FLEET_REGISTERED.alone(status.registered.is_some().into()),
+            admin::FLEET_NAMES.alone(count_of(status.wanted)),
+            admin::FLEET_CANDIDATES.alone(count_of(status.candidates)),
             admin::JOURNAL_CHANGES.alone(journal.changes),
             admin::JOURNAL_COMMITS.alone(journal.commits),
             admin::JOURNAL_FAILURES.alone(journal.failures),

@@ -1,10 +1,11 @@
 //! Answers questions: everything to the sidecar's agent, and to peers what they may call here.
 //!
 //! [`query`] lists capabilities and sends schema documents, [`listing`] lists calls, [`peer_list`] peers,
-//! [`audit_pages`] reads and prunes the audit log, [`metrics`] collects the counters of all rooms, [`health`] tells whether
+//! [`fleet`] reports the fleet, [`audit_pages`] reads and prunes the audit log, [`metrics`] collects the counters of all rooms, [`health`] tells whether
 //! the sidecar can work, [`policy`] explains decisions, [`operator`] tells the person who runs it of all that together.
 
 mod audit_pages;
+mod fleet;
 mod health;
 mod listing;
 mod metrics;
@@ -21,6 +22,7 @@ use super::context::Ctx;
 use super::directory::Directory;
 use super::door::Door;
 use super::executor::Executor;
+use super::fleet::Fleet;
 use crate::config;
 use crate::log::Lines;
 use crate::net::Host;
@@ -33,6 +35,7 @@ pub(in crate::daemon) struct Desk {
     ctx: Arc<Ctx>,
     account: Arc<Account>,
     directory: Arc<Directory>,
+    fleet: Arc<Fleet>,
     door: Arc<Door>,
     executor: Arc<Executor>,
     caller: Arc<Caller>,
@@ -51,6 +54,7 @@ pub(in crate::daemon) struct Rooms {
     pub(in crate::daemon) ctx: Arc<Ctx>,
     pub(in crate::daemon) account: Arc<Account>,
     pub(in crate::daemon) directory: Arc<Directory>,
+    pub(in crate::daemon) fleet: Arc<Fleet>,
     pub(in crate::daemon) door: Arc<Door>,
     pub(in crate::daemon) executor: Arc<Executor>,
     pub(in crate::daemon) caller: Arc<Caller>,
@@ -58,8 +62,20 @@ pub(in crate::daemon) struct Rooms {
 
 impl Desk {
     pub(in crate::daemon) fn new(rooms: Rooms, cursor_key: [u8; 32]) -> Arc<Self> {
-        let Rooms { ctx, account, directory, door, executor, caller } = rooms;
+        let Rooms { ctx, account, directory, fleet, door, executor, caller } = rooms;
         let (log, host, apply_log) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
-        Arc::new(Self { ctx, account, directory, door, executor, caller, cursor_key, log, apply_log, host })
+        Arc::new(Self {
+            ctx,
+            account,
+            directory,
+            fleet,
+            door,
+            executor,
+            caller,
+            cursor_key,
+            log,
+            apply_log,
+            host,
+        })
     }
 }

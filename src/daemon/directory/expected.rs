@@ -12,6 +12,8 @@ use crate::daemon::context::lock;
 pub(in crate::daemon) enum Reason {
     /// The owner has us dial it.
     Configured,
+    /// Calls want what it says that it serves, and it is dialled or linked.
+    Wanted,
 }
 
 /// Peers that are expected, each for one reason at least.
@@ -29,6 +31,27 @@ impl Expected {
             expected.entry(did).or_default().insert(reason);
         }
         expected.retain(|_, reasons| !reasons.is_empty());
+    }
+
+    /// Expects a peer for one more reason.
+    pub(super) fn insert(&self, did: Did, reason: Reason) {
+        lock(&self.0).entry(did).or_default().insert(reason);
+    }
+
+    /// Expects a peer for one reason less.
+    pub(super) fn remove(&self, did: &Did, reason: Reason) {
+        let mut expected = lock(&self.0);
+        if let Some(reasons) = expected.get_mut(did) {
+            reasons.remove(&reason);
+            if reasons.is_empty() {
+                expected.remove(did);
+            }
+        }
+    }
+
+    /// Whether a peer is expected for this reason.
+    pub(super) fn has(&self, did: &Did, reason: Reason) -> bool {
+        lock(&self.0).get(did).is_some_and(|reasons| reasons.contains(&reason))
     }
 
     pub(super) fn contains(&self, did: &Did) -> bool {

@@ -30,10 +30,7 @@ impl Directory {
         let registering = self.peers.register();
         for peer in self.peers.connected() {
             if !admits(&peer) {
-                self.peers.take_off(&peer);
-                self.registry.apply(Event::Gone(Origin::Peer(peer.clone())));
-                self.serves.gone(&peer);
-                self.unlinked.linked(&peer);
+                self.take_off(&peer);
             } else if changed(&peer) {
                 self.serve_less(&peer);
                 if self.peers.is_to_be_asked(&peer) {
@@ -45,6 +42,21 @@ impl Directory {
         drop(registering);
         // Calls that wait for a peer may have nothing to wait for, or somebody else.
         self.peers.changed();
+    }
+
+    /// Ends what a peer has of a membership that is revoked: its links drain, and nothing that it serves is called.
+    pub(in crate::daemon) fn end_member(&self, peer: &Did) {
+        let registering = self.peers.register();
+        self.take_off(peer);
+        drop(registering);
+        self.peers.changed();
+    }
+
+    fn take_off(&self, peer: &Did) {
+        self.peers.take_off(peer);
+        self.registry.apply(Event::Gone(Origin::Peer(peer.clone())));
+        self.serves.gone(peer);
+        self.unlinked.linked(peer);
     }
 
     /// Withdraws at once what a peer may not serve any more. What it may serve besides is known when it has been asked.

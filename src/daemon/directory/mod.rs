@@ -15,7 +15,7 @@ mod probe;
 mod refresh;
 pub(in crate::daemon) mod schemas;
 pub(in crate::daemon) mod serves;
-mod unlinked;
+pub(in crate::daemon) mod unlinked;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};

@@ -104,6 +104,23 @@ impl Peers {
         !std::mem::replace(&mut peer.is_to_be_asked, true)
     }
 
+    /// Expects a peer for one more reason: what it serves is worth waiting for.
+    pub(in crate::daemon) fn expect(&self, did: Did, reason: Reason) {
+        self.expected.insert(did, reason);
+        self.changed();
+    }
+
+    /// Expects a peer for one reason less, and wakes those who wait for it.
+    pub(in crate::daemon) fn unexpect(&self, did: &Did, reason: Reason) {
+        self.expected.remove(did, reason);
+        self.changed();
+    }
+
+    /// Whether the owner has us dial this peer.
+    pub(in crate::daemon) fn is_configured(&self, did: &Did) -> bool {
+        self.expected.has(did, Reason::Configured)
+    }
+
     /// Takes a link in; with the first one to a peer it gives what is set when the last one is gone.
     pub(in crate::daemon) fn add(&self, link: &Arc<Link>) -> Option<CancellationToken> {
         link.key()?;
@@ -244,6 +261,18 @@ impl Peers {
     /// Open links to a peer.
     pub(in crate::daemon) fn links(&self, did: &Did) -> usize {
         lock(&self.state).get(did).map_or(0, |peer| peer.links.len())
+    }
+
+    /// All links to a peer.
+    pub(in crate::daemon) fn links_of(&self, did: &Did) -> Vec<Arc<Link>> {
+        lock(&self.state).get(did).map_or_else(Vec::new, |peer| peer.links.clone())
+    }
+
+    /// Peers with a link, and when each was heard from last. **Units:** monotonic milliseconds.
+    pub(in crate::daemon) fn heard(&self) -> Vec<(Did, u64)> {
+        let state = lock(&self.state);
+        let last = |peer: &Peer| peer.links.iter().map(|link| link.heard_ms()).max();
+        state.iter().filter_map(|(did, peer)| Some((did.clone(), last(peer)?))).collect()
     }
 
     /// Peers with a link.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::Guard;
-use capd_proto::capability::CapabilityId;
+use capd_proto::capability::{CapabilityId, CapabilityName};
 use capd_proto::code::Code;
 use capd_proto::identity::Did;
 use capd_proto::message::{Descriptor, Query, Type};
@@ -34,14 +34,16 @@ impl Directory {
         }
     }
 
-    /// A link to a peer has closed.
-    pub(in crate::daemon) fn on_close(&self, link: &Arc<Link>) {
+    /// A link to a peer has closed; whether it was the last one.
+    pub(in crate::daemon) fn on_close(&self, link: &Arc<Link>) -> bool {
         let _registering = self.peers.register();
-        if self.peers.remove(link) {
+        let is_last = self.peers.remove(link);
+        if is_last {
             tracing::info!(peer = %link.principal(), "peer gone");
             self.registry.apply(Event::Gone(Origin::Peer(link.principal().clone())));
             self.serves.gone(link.principal());
         }
+        is_last
     }
 
     /// Asks a peer what it serves, now and then, for as long as it stays.
@@ -110,7 +112,7 @@ impl Directory {
         let contradiction = name.and_then(|name| self.peers.contradiction(name, only));
         let withheld = || {
             let peer = self.serves.withheld(name?, only)?;
-            let why = "its serves in [[peers]] does not allow it";
+            let why = "neither its serves in [[peers]] nor its membership allows it";
             Some(Refusal::new(refusal.code, format!("{peer} declares {}, and {why}", name?)))
         };
         contradiction
@@ -149,11 +151,16 @@ impl Directory {
         (consistent, contradictions)
     }
 
-    /// Asks every peer, or one, what it serves, side by side.
-    pub(in crate::daemon) async fn refresh_all(self: &Arc<Self>, only: Option<&Did>) {
+    /// Asks every peer, or one, what it serves, side by side; for a call, those that may serve its name.
+    pub(in crate::daemon) async fn refresh_all(self: &Arc<Self>, only: Option<&Did>, name: Option<&str>) {
         let (asked, given_up) = (TaskTracker::new(), CancellationToken::new());
         let _given_up_at_the_end = given_up.clone().drop_guard();
-        for peer in self.peers.connected().into_iter().filter(|peer| only.is_none_or(|only| only == peer)) {
+        let name: Option<CapabilityName> = name.and_then(|name| name.parse().ok());
+        let is_asked = |peer: &Did| {
+            only.is_none_or(|only| only == peer)
+                && name.as_ref().is_none_or(|name| self.serves.may_allow(peer, name))
+        };
+        for peer in self.peers.connected().into_iter().filter(is_asked) {
             let (directory, asked, given_up) = (Arc::clone(self), asked.token(), given_up.clone());
             self.ctx.spawn(async move {
                 let _asked = asked;
@@ -164,7 +171,7 @@ impl Directory {
         if tokio::time::timeout(Duration::from_millis(REFRESH_MS), asked.wait()).await.is_err() {
             tracing::debug!("not every peer listed its capabilities in time");
         }
-        if only.is_none() {
+        if only.is_none() && name.is_none() {
             self.peers.refreshed(self.ctx.clock.monotonic_ms());
         }
     }
@@ -178,7 +185,7 @@ impl Directory {
         let directory = Arc::clone(self);
         Some(Box::pin(async move {
             directory.await_unknown().await;
-            directory.refresh_all(None).await;
+            directory.refresh_all(None, None).await;
             Vec::new()
         }))
     }

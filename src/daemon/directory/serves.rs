@@ -1,13 +1,15 @@
 //! Decides which of a peer's declared capabilities are used, and reports the others to the owner.
 //!
 //! A peer's own word must not make it the provider of a name. The owner lists under `serves` of `[[peers]]` the names
-//! for which its declarations count. Declarations beyond them reach neither the registry nor a proof, so no call, query
+//! for which its declarations count. A member of the fleet that is not listed may serve what its membership says.
+//! Declarations beyond them reach neither the registry nor a proof, so no call, query
 //! or schema request ever sees them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use capd_proto::capability::{CapabilityName, CapabilityPattern};
+use capd_proto::fleet::Membership;
 use capd_proto::identity::Did;
 
 use crate::daemon::context::lock;
@@ -15,13 +17,15 @@ use crate::daemon::context::lock;
 /// What peers may serve, and what they declare beyond that.
 pub(in crate::daemon) struct Serves {
     listed: Mutex<Listed>,
+    /// The memberships that linked peers have shown.
+    members: Mutex<BTreeMap<Did, Arc<Membership>>>,
     withheld: Mutex<BTreeMap<Did, Withheld>>,
 }
 
 #[derive(Clone, Default)]
 struct Listed {
     peers: BTreeMap<Did, Vec<CapabilityPattern>>,
-    /// What a peer may serve that is not listed.
+    /// What a peer may serve that is neither listed nor a member.
     others: Vec<CapabilityPattern>,
 }
 
@@ -64,7 +68,8 @@ impl Serves {
         peers: BTreeMap<Did, Vec<CapabilityPattern>>,
         others: Vec<CapabilityPattern>,
     ) -> Self {
-        Self { listed: Mutex::new(Listed { peers, others }), withheld: Mutex::default() }
+        let listed = Mutex::new(Listed { peers, others });
+        Self { listed, members: Mutex::default(), withheld: Mutex::default() }
     }
 
     /// Replaces what peers may serve; tells of which peers that is something else than before.
@@ -78,10 +83,36 @@ impl Serves {
         move |peer| former.of(peer) != listed.of(peer)
     }
 
+    /// A peer has shown this membership, and has a link.
+    pub(in crate::daemon) fn member(&self, peer: Did, membership: Arc<Membership>) {
+        lock(&self.members).insert(peer, membership);
+    }
+
+    /// The membership that a linked peer has shown, if it counts.
+    pub(in crate::daemon) fn membership(&self, peer: &Did) -> Option<Arc<Membership>> {
+        lock(&self.members).get(peer).cloned()
+    }
+
+    /// Whether a linked peer has shown a membership that counts.
+    pub(in crate::daemon) fn is_member(&self, peer: &Did) -> bool {
+        lock(&self.members).contains_key(peer)
+    }
+
     /// Whether a peer may serve a name.
     pub(super) fn allows(&self, peer: &Did, name: &CapabilityName) -> bool {
         let listed = lock(&self.listed);
+        // The owner's own word about a peer comes before the authority's.
+        if let Some(membership) = lock(&self.members).get(peer).filter(|_| !listed.peers.contains_key(peer)) {
+            return membership.allows(name.as_str());
+        }
         listed.of(peer).iter().any(|pattern| pattern.matches(name.as_str()))
+    }
+
+    /// Whether asking a peer for a name makes sense. What it declares beyond its word is worth a log line, so only members
+    /// of a fleet, of which there may be many, are left out.
+    pub(super) fn may_allow(&self, peer: &Did, name: &CapabilityName) -> bool {
+        let is_listed = lock(&self.listed).peers.contains_key(peer);
+        is_listed || lock(&self.members).get(peer).is_none_or(|membership| membership.allows(name.as_str()))
     }
 
     /// Notes what a peer's newest answer declares beyond what it may serve; each name is logged once.
@@ -96,7 +127,7 @@ impl Serves {
             if of_peer.told.len() >= TOLD_MAX || of_peer.told.contains(&name) {
                 continue;
             }
-            tracing::warn!(%peer, capability = %name, "a peer's capability is not used: its serves in [[peers]] does not allow it");
+            tracing::warn!(%peer, capability = %name, "a peer's capability is not used: neither its serves in [[peers]] nor its membership allows it");
             of_peer.told.insert(name);
             if of_peer.told.len() == TOLD_MAX {
                 tracing::warn!(%peer, "further capabilities that this peer may not serve are not logged");
@@ -106,6 +137,7 @@ impl Serves {
 
     /// Forgets what a peer declared that has no link any more. What the log has told of a listed peer stays told.
     pub(super) fn gone(&self, peer: &Did) {
+        lock(&self.members).remove(peer);
         let mut withheld = lock(&self.withheld);
         if !lock(&self.listed).peers.contains_key(peer) {
             withheld.remove(peer);

@@ -24,7 +24,7 @@ pub(in crate::daemon) struct Unlinked {
 
 #[derive(Default)]
 struct State {
-    /// Peers that we dial: no more than are configured.
+    /// Peers that we dial: those that are configured, and of a fleet the last ones.
     dialled: BTreeMap<Did, Cause>,
     /// Who asked for a link here.
     refused: BTreeMap<Asker, Cause>,
@@ -72,6 +72,12 @@ impl Unlinked {
     fn dialled(&self, peer: &Did, text: String, is_lasting: bool, now_ms: u64) -> bool {
         let mut state = lock(&self.state);
         let (cause, warns) = Cause::follow(state.dialled.remove(peer), text, is_lasting, now_ms);
+        if state.dialled.len() >= DIALLED_MAX {
+            let oldest = state.dialled.iter().min_by_key(|(_, cause)| cause.found_ms);
+            if let Some(oldest) = oldest.map(|(peer, _)| peer.clone()) {
+                state.dialled.remove(&oldest);
+            }
+        }
         state.dialled.insert(peer.clone(), cause);
         warns
     }
@@ -149,6 +155,9 @@ impl Directory {
             CloseReason::Refused(why) if why == NotAdmitted::NotListed.as_str() => {
                 Some("it is not listed in [[peers]] here; add it there to admit it".to_owned())
             }
+            CloseReason::Refused(why) if why.starts_with(MEMBERSHIP) || why == REVOCATIONS_OLD => {
+                Some(format!("refused: {why}"))
+            }
             CloseReason::Refused(why) => Some(format!("its HANDSHAKE was refused: {why}")),
             CloseReason::RefusedByPeer(why) => Some(format!("{why}, and not {ours}")),
             CloseReason::Fault(fault) => Some(fault_here(fault)),
@@ -196,6 +205,10 @@ impl Directory {
 /// What became of one address, and whether that stays until an owner changes something.
 fn cause_of(ours: &Did, address: &Address, error: &ConnectError) -> (String, bool) {
     match error {
+        // The name stands for others as well, and this peer may be among them later.
+        ConnectError::WrongPeer { found, .. } if address.is_shared => {
+            (format!("{address}: {found} answered, and nobody else yet"), false)
+        }
         ConnectError::WrongPeer { found, .. } => (
             format!("the sidecar at {address} is {found}; correct this peer's did or addresses in [[peers]]"),
             true,
@@ -204,7 +217,7 @@ fn cause_of(ours: &Did, address: &Address, error: &ConnectError) -> (String, boo
             (format!("that sidecar does not list {ours} in [[peers]]"), true)
         }
         ConnectError::Closed(CloseReason::RefusedByPeer(why)) => {
-            let is_lasting = why != NotAdmitted::TooManyLinks.as_str();
+            let is_lasting = why != NotAdmitted::TooManyLinks.as_str() && why != REVOCATIONS_OLD;
             (format!("that sidecar refuses the link: {}", printable(why)), is_lasting)
         }
         ConnectError::Closed(CloseReason::PeerFault(fault)) => {
@@ -219,6 +232,9 @@ fn cause_of(ours: &Did, address: &Address, error: &ConnectError) -> (String, boo
         }
         ConnectError::Closed(CloseReason::Fault(fault)) => {
             (format!("{address}: {}", fault_here(fault)), true)
+        }
+        ConnectError::Closed(CloseReason::Refused(why)) if why != REVOCATIONS_OLD => {
+            (format!("the sidecar at {address} is refused here: {}", printable(why)), true)
         }
         ConnectError::Closed(reason) => (format!("{address}: {reason}"), false),
         // A peer is no local socket, so this does not occur.
@@ -240,6 +256,13 @@ fn printable(text: &str) -> String {
     text.chars().filter(|character| !character.is_control()).take(TEXT_CHARS_MAX).collect()
 }
 
+/// How every text begins that says why a membership does not count.
+pub(in crate::daemon) const MEMBERSHIP: &str = "the membership ";
+/// Why no member gets a link for a while.
+pub(in crate::daemon) const REVOCATIONS_OLD: &str =
+    "revocations are unknown: the registry was not read for long";
+/// Peers that are dialled and have no link, as many as are remembered; more than owners configure.
+const DIALLED_MAX: usize = 4_096;
 /// How often the log is told of one peer, in milliseconds.
 const WARN_EVERY_MS: u64 = 60_000;
 /// Peers that asked for a link and got none, as many as are remembered.
@@ -298,7 +321,8 @@ mod tests {
     #[test]
     fn only_what_may_pass_is_waited_for() {
         let ours = did(1);
-        let address = Address { transport: crate::net::dial::Transport::Tcp, host: "h".to_owned(), port: 1 };
+        let transport = crate::net::dial::Transport::Tcp;
+        let address = Address { transport, host: "h".to_owned(), port: 1, is_shared: false };
         let lasting = |error: ConnectError| cause_of(&ours, &address, &error).1;
         let closed = |reason: CloseReason| lasting(ConnectError::Closed(reason));
         let fault = |code| Fault { code, message: "why".to_owned() };

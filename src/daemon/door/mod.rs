@@ -55,6 +55,11 @@ impl Door {
         Arc::new(Self { ctx, account, directory, admission, keyring, policy, rates })
     }
 
+    /// Whether messages of a peer count: the owner admits it, or it is a member of the fleet that is linked.
+    pub(in crate::daemon) fn admits(&self, peer: &Did) -> bool {
+        self.admission.admits(peer) || self.directory.serves.is_member(peer)
+    }
+
     /// Replaces who gets in, by which keys, and by which rules if they are others.
     pub(in crate::daemon) fn replace(
         &self,

@@ -171,7 +171,7 @@ impl Door {
     ) -> Result<Permit, Refusal> {
         let permit = self.permit(inbound);
         let Some(view) = permit.view() else { return Ok(permit) };
-        let is_admitted = self.admission.admits(inbound.link.principal());
+        let is_admitted = self.admits(inbound.link.principal());
         if is_admitted && (!view.callable(name).is_empty() || view.may_call_named(name)) {
             return Ok(permit);
         }

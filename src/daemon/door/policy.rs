@@ -48,7 +48,8 @@ pub(in crate::daemon) fn rules_of(config: &Config, own: Option<Did>) -> Result<R
 /// Likely mistakes in a configuration's rules, one sentence each.
 pub fn warnings(config: &Config, rules: &Rules) -> Vec<String> {
     let mut warnings: Vec<_> = rules.warnings().iter().map(ToString::to_string).collect();
-    if config.peer.admit == Admit::Any {
+    // Members of a fleet are admitted without a list.
+    if config.peer.admit == Admit::Any || config.fleet.is_some() {
         return warnings;
     }
     let named = config.allow.iter().flat_map(|grant| &grant.callers).filter_map(|caller| match caller {

@@ -206,7 +206,7 @@ impl Door {
         // A peer that was taken off the list may still answer what it was asked. Its invokes are permitted by
         // `permit_call`, which knows those that run.
         let may_end = envelope.reply_to.is_some() || envelope.typ == Type::CapInvoke.code();
-        if !link.kind().is_local() && !may_end && !self.admission.admits(link.principal()) {
+        if !link.kind().is_local() && !may_end && !self.admits(link.principal()) {
             return Err(Refusal::new(Code::UNAUTHORIZED, "not authorized"));
         }
         // PROTOCOL 2: on a peer link the sender is the TLS key's DID, on a local link the sidecar's own agent.

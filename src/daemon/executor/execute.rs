@@ -98,6 +98,9 @@ impl Executor {
             params,
             deadline: self.ctx.clock.moment(deadline_ms),
         };
+        if !idempotent {
+            self.fleet.may_journal()?;
+        }
         let row = if idempotent { None } else { Some(self.scribe.next_row()) };
         let running = Box::new(Running {
             machine: Machine::new(idempotent, deadline_ms),

@@ -33,6 +33,7 @@ use super::account::Account;
 use super::context::Ctx;
 use super::directory::Directory;
 use super::door::permit::OwnRights;
+use super::fleet::Fleet;
 use super::journal::Scribe;
 use crate::policy::rate::{PeerRates, Rates};
 use crate::store::Counters;
@@ -42,6 +43,7 @@ pub(in crate::daemon) struct Executor {
     ctx: Arc<Ctx>,
     account: Arc<Account>,
     directory: Arc<Directory>,
+    fleet: Arc<Fleet>,
     /// What its own agent may do.
     own: OwnRights,
     /// Writes calls that may run only once.
@@ -56,6 +58,7 @@ pub(in crate::daemon) struct Executor {
 
 /// What an executor is made from besides rooms.
 pub(in crate::daemon) struct Parts {
+    pub(in crate::daemon) fleet: Arc<Fleet>,
     pub(in crate::daemon) own: OwnRights,
     pub(in crate::daemon) scribe: Arc<dyn Scribe<Written>>,
     pub(in crate::daemon) table: Table,
@@ -67,9 +70,9 @@ impl Executor {
         (ctx, account, directory): (Arc<Ctx>, Arc<Account>, Arc<Directory>),
         parts: Parts,
     ) -> Arc<Self> {
-        let Parts { own, scribe, table, rates } = parts;
+        let Parts { fleet, own, scribe, table, rates } = parts;
         let (providers, accepted) = (Providers::default(), Mutex::new(sessions::none()));
-        Arc::new(Self { ctx, account, directory, own, scribe, table, providers, rates, accepted })
+        Arc::new(Self { ctx, account, directory, fleet, own, scribe, table, providers, rates, accepted })
     }
 
     /// Replaces how often peers may call.

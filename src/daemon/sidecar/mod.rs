@@ -29,6 +29,7 @@ use super::desk::Desk;
 use super::directory::Directory;
 use super::door::Door;
 use super::executor::Executor;
+use super::fleet::Fleet;
 use super::journal::Tags;
 use super::{caller, executor};
 use crate::api::Api;
@@ -40,6 +41,7 @@ pub(in crate::daemon) struct Sidecar {
     pub(in crate::daemon) account: Arc<Account>,
     pub(in crate::daemon) asks: Arc<Asks>,
     pub(in crate::daemon) directory: Arc<Directory>,
+    pub(in crate::daemon) fleet: Arc<Fleet>,
     pub(in crate::daemon) door: Arc<Door>,
     pub(in crate::daemon) executor: Arc<Executor>,
     pub(in crate::daemon) caller: Arc<Caller>,

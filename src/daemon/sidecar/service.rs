@@ -3,19 +3,40 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use capd_proto::fleet::Membership;
 use capd_proto::identity::Did;
 use capd_proto::ledger::JournalId;
+use capd_proto::message::Member;
 
 use super::Sidecar;
 use crate::net::dial::{Address, ConnectError};
-use crate::net::{CloseReason, Link, Newcomer, Refused, Route, Service};
+use crate::net::{Admit, CloseReason, Link, Newcomer, Refused, Route, Service};
 
 /// A sidecar, as its links meet it.
 pub(in crate::daemon) struct Links(pub(in crate::daemon) Arc<Sidecar>);
 
 impl Service for Links {
-    fn admit(&self, newcomer: &Newcomer<'_>) -> bool {
-        newcomer.kind.is_local() || self.0.door.admission.admits(newcomer.principal)
+    fn admit(&self, newcomer: &Newcomer<'_>) -> Admit {
+        if newcomer.kind.is_local() || self.0.door.admission.admits(newcomer.principal) {
+            Admit::Yes
+        } else if self.0.fleet.is_any() {
+            Admit::IfMember
+        } else {
+            Admit::No
+        }
+    }
+
+    fn part(&self) -> Member<'static> {
+        self.0.fleet.shown()
+    }
+
+    fn member(
+        &self,
+        newcomer: &Newcomer<'_>,
+        shown: &Member<'_>,
+    ) -> Result<Option<Arc<Membership>>, &'static str> {
+        let needs_none = self.0.door.admission.admits(newcomer.principal);
+        self.0.fleet.meet(newcomer.principal, needs_none, shown)
     }
 
     fn journal(&self) -> Option<JournalId> {
@@ -29,6 +50,7 @@ impl Service for Links {
         }
         tracing::info!(peer = %link.principal(), remote = link.remote(), kind = %link.kind(), "peer connected");
         self.0.door.on_open(link);
+        self.0.fleet.on_open(link);
         self.0.directory.on_open(link);
     }
 
@@ -56,6 +78,7 @@ impl Service for Links {
 
     fn on_unreachable(&self, peer: &Did, failures: &[(&Address, ConnectError)]) {
         self.0.directory.on_peer_unreachable(peer, failures);
+        self.0.fleet.on_unreachable(peer);
     }
 
     fn on_pong(&self, _link: &Arc<Link>) {
@@ -67,7 +90,9 @@ impl Service for Links {
         if link.kind().is_local() {
             self.0.executor.withdraw(link);
         } else {
-            self.0.directory.on_close(link);
+            if self.0.directory.on_close(link) {
+                self.0.fleet.on_gone(link.principal());
+            }
             self.0.on_link_lost(link);
         }
     }

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use capd_proto::identity::Identity;
+
 use super::{StartError, create_dir};
 use crate::config::Config;
 use crate::net::{self, Seed};
@@ -19,6 +21,11 @@ pub(super) fn seed(config: &Config) -> Result<Seed, StartError> {
 pub(super) fn new_seed(config: &Config) -> Result<Seed, StartError> {
     create_dir(&config.agent.dir)?;
     Ok(net::load_or_create(&config.agent.key_file)?)
+}
+
+/// The agent's identity, if its key file is there and can be used.
+pub(super) fn existing(config: &Config) -> Option<Identity> {
+    net::key_file::load(&config.agent.key_file).ok().map(|seed| seed.identity())
 }
 
 /// **Errors:** the key file is missing, and something of an earlier identity is there: the key was lost, or is looked for in

@@ -219,7 +219,7 @@ impl Reloader {
         sidecar.door.replace((peered.is_open, peered.listed()), keyring, is_other_policy.then_some(rules));
         let listed =
             Listed { dialled: peered.dialled(), serves: peered.serves(), others: config.peer.serves.clone() };
-        sidecar.directory.replace_peers(listed, |did: &Did| sidecar.door.admission.admits(did));
+        sidecar.directory.replace_peers(listed, |did: &Did| sidecar.door.admits(did));
         lock(&self.served).commit(sidecar, plan);
         if let Some(host) = self.host.upgrade() {
             host.replace_settings(super::Settings {

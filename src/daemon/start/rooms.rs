@@ -5,8 +5,8 @@ use std::sync::{Arc, OnceLock, Weak};
 use capd_proto::identity::Keyring;
 use capd_proto::ledger::Limits;
 
-use super::StartError;
 use super::peers::Peered;
+use super::{StartError, fleet};
 use crate::config::{self, Config};
 use crate::daemon::account::Account;
 use crate::daemon::asks::Asks;
@@ -22,6 +22,7 @@ use crate::daemon::door::Door;
 use crate::daemon::door::admission::Admission;
 use crate::daemon::door::policy::is_closed;
 use crate::daemon::executor::{self, Executor, Recovered, Table, recover};
+use crate::daemon::fleet::Fleet;
 use crate::daemon::sidecar::{Sidecar, Written};
 use crate::net::{Seed, System};
 use crate::policy::rate::{PeerRates, Rates};
@@ -60,6 +61,7 @@ pub(super) fn rooms<M: Medium>(
     let queue_max = in_flight_max.saturating_mul(JOURNAL_WORK_PER_CALL);
     let Recovered { ledger, given, reserved, keys, expired_ms, journal_id, journal, writer } =
         recover(medium, bounds, queue_max, &identity, &system, &audit)?;
+    let part = fleet::part(config, seed, journal_id, system.clock.wall_ms())?;
     let peer_rates = peer_rates(limits);
     let clock = system.clock.clone();
     let links = Peers::new(system.clock.clone());
@@ -84,9 +86,11 @@ pub(super) fn rooms<M: Medium>(
             rates: Arc::clone(&rates),
         },
     );
+    let fleet = Fleet::new(base(), part);
     let executor = Executor::new(
         base(),
         executor::Parts {
+            fleet: Arc::clone(&fleet),
             own: door.own(),
             scribe: Arc::new(journal.clone()),
             table: Table::new(ledger),
@@ -97,12 +101,14 @@ pub(super) fn rooms<M: Medium>(
     let of_caller = base();
     let sidecar = Arc::new_cyclic(|me: &Weak<Sidecar>| {
         let (own, scribe, here) = (door.own(), Arc::new(journal.clone()), me.clone());
-        let caller =
-            Caller::new(of_caller, caller::Parts { own, scribe, gifts, gate: Gate::default(), here });
+        let parts =
+            caller::Parts { fleet: Arc::clone(&fleet), own, scribe, gifts, gate: Gate::default(), here };
+        let caller = Caller::new(of_caller, parts);
         let rooms = desk::Rooms {
             ctx: Arc::clone(&ctx),
             account: Arc::clone(&account),
             directory: Arc::clone(&directory),
+            fleet: Arc::clone(&fleet),
             door: Arc::clone(&door),
             executor: Arc::clone(&executor),
             caller: Arc::clone(&caller),
@@ -113,6 +119,7 @@ pub(super) fn rooms<M: Medium>(
             account,
             asks,
             directory,
+            fleet,
             door,
             executor,
             caller,

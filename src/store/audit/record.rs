@@ -57,6 +57,10 @@ pub enum Kind {
     Replaced,
     /// The configuration was changed while the sidecar ran.
     Reloaded,
+    /// Two processes of one identity.
+    SplitIdentity,
+    /// A registration that the fleet's registry has, and that does not count.
+    FleetRefused,
 }
 
 /// One disagreement of two contracts.
@@ -74,7 +78,7 @@ pub struct Finding {
 
 impl Kind {
     /// Every kind, the protocol's first.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::SchemaViolation,
         Self::Drift,
         Self::Denied,
@@ -88,6 +92,8 @@ impl Kind {
         Self::Pruned,
         Self::Replaced,
         Self::Reloaded,
+        Self::SplitIdentity,
+        Self::FleetRefused,
     ];
 
     /// The kind as written in a record.
@@ -106,6 +112,8 @@ impl Kind {
             Self::Pruned => "audit_pruned",
             Self::Replaced => "audit_replaced",
             Self::Reloaded => "configuration_reloaded",
+            Self::SplitIdentity => "split_identity",
+            Self::FleetRefused => "fleet_refused",
         }
     }
 }

@@ -273,7 +273,12 @@ fn declaration() -> Declaration {
 }
 
 fn address(machine: usize) -> config::Address {
-    config::Address { transport: Transport::Quic, host: plan::ip(machine).to_string(), port: PORT }
+    config::Address {
+        transport: Transport::Quic,
+        host: plan::ip(machine).to_string(),
+        port: PORT,
+        is_shared: false,
+    }
 }
 
 /// The time of day when a world begins.

@@ -135,7 +135,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-async fn dial_once(host: &Arc<Host>, peer: &Did, addresses: &[Address]) -> Option<Arc<Link>> {
+/// One round of dialling: the addresses in order, until one has a link. The service learns of a failed round.
+pub async fn dial_once(host: &Arc<Host>, peer: &Did, addresses: &[Address]) -> Option<Arc<Link>> {
     let mut failures = Vec::new();
     for address in addresses {
         match connect(host, address, Some(peer)).await {

@@ -343,8 +343,10 @@ async fn a_lost_peer_is_dialled_again_until_it_is_back() {
         let address = listen(&server, LOOPBACK).await.unwrap();
         let mut client = End::sidecar_with(2, eager);
         // The first address leads nowhere: port 1 is nobody's.
-        let dead = Address { transport: Transport::Tcp, host: "127.0.0.1".to_owned(), port: 1 };
-        let live = Address { transport, host: address.ip().to_string(), port: address.port() };
+        let dead =
+            Address { transport: Transport::Tcp, host: "127.0.0.1".to_owned(), port: 1, is_shared: false };
+        let live =
+            Address { transport, host: address.ip().to_string(), port: address.port(), is_shared: false };
         dial::keep_connected(&client.host, server.did(), vec![dead, live]);
         server.opened().await;
         client.opened().await;
@@ -374,8 +376,13 @@ async fn a_peer_is_dialled_at_its_new_addresses_and_no_more_once_that_is_stopped
         ..settings()
     };
     let mut client = End::sidecar_with(2, patient);
-    let dead = Address { transport: Transport::Tcp, host: "127.0.0.1".to_owned(), port: 1 };
-    let live = Address { transport: Transport::Tcp, host: address.ip().to_string(), port: address.port() };
+    let dead = Address { transport: Transport::Tcp, host: "127.0.0.1".to_owned(), port: 1, is_shared: false };
+    let live = Address {
+        transport: Transport::Tcp,
+        host: address.ip().to_string(),
+        port: address.port(),
+        is_shared: false,
+    };
     let dialling = dial::keep_connected(&client.host, server.did(), vec![dead]);
     dialling.set_addresses(vec![live]);
     server.opened().await;

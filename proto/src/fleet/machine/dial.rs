@@ -47,6 +47,19 @@ impl Directory {
         }
     }
 
+    /// A call wants this candidate, which may be none of the few that calls of the name usually go to.
+    pub(super) fn reach(&mut self, name: &CapabilityName, agent: Agent, step: &mut Step<'_>) {
+        let (now_ms, config) = (step.now.now_ms, step.config);
+        let candidate = self.wanted.get(name).and_then(|wanted| wanted.candidates.get(&agent));
+        let Some(candidate) = candidate.filter(|candidate| candidate.takes_calls()) else { return };
+        if self.may_link(config.deny_max_age_ms, now_ms) && self.contacts.may_dial(&agent, now_ms) {
+            let registration = &candidate.registration;
+            let addresses = registration.addresses.clone();
+            self.contacts.dialling(agent, (registration.fence, registration.generation));
+            step.send(Output::Dial { agent, addresses });
+        }
+    }
+
     /// Every provider of this name that we are linked to has much to do.
     pub(super) fn busy(&mut self, name: &CapabilityName, step: &mut Step<'_>) {
         if let Some(wanted) = self.wanted.get_mut(name) {

@@ -9,7 +9,7 @@ use super::contacts::Contacts;
 use super::feed::{Feed, News};
 use super::names::{Standing, Wanted, shards};
 use super::step::Step;
-use super::{FeedId, LetGoWhy, Offer, Output, own};
+use super::{Extent, FeedId, LetGoWhy, Offer, Output, own};
 use crate::capability::CapabilityName;
 use crate::fleet::engine::{Change, EngineError, Told};
 use crate::fleet::key::{Key, Prefix, Shard};
@@ -158,6 +158,14 @@ impl Directory {
         }
     }
 
+    /// Whether the registry has told of a wanted name.
+    pub(super) fn listing(&self, name: &CapabilityName) -> Option<Extent> {
+        let wanted = self.wanted.get(name)?;
+        let feeds = wanted.feeds.iter().filter_map(|id| self.feeds.get(id));
+        // What is awaited comes before what is not answered.
+        feeds.map(Feed::listing).min().or(Some(Extent::Listing))
+    }
+
     fn feed(&mut self, prefix: Prefix, count_max: Option<u64>, step: &mut Step<'_>) -> FeedId {
         self.feeds_begun += 1;
         let id = FeedId(self.feeds_begun);
@@ -181,7 +189,13 @@ impl Directory {
         let Some(feed) = self.feeds.get_mut(&id).filter(|feed| feed.awaits(asked)) else {
             return Vec::new();
         };
+        let before = feed.listing();
         let news = feed.told(told, step);
+        if feed.listing() != before
+            && let Prefix::Name(name, _) = &feed.prefix
+        {
+            self.changed.insert(name.clone());
+        }
         self.take(id, news, step)
     }
 
@@ -228,6 +242,8 @@ impl Directory {
                 // That a list was answered says nothing of the watches.
                 (Prefix::Name(..) | Prefix::One(_), News::Complete { .. }) => {}
                 // An authority's word stands whatever the registry does with it.
+                // Nobody watches all names at once.
+                (Prefix::Names, _) => {}
                 (Prefix::Revocations, News::Gone { .. } | News::TooMany)
                 | (Prefix::One(_), News::Put { .. } | News::Gone { .. } | News::TooMany) => {}
             }

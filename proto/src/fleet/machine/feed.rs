@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use bytes::Bytes;
 
 use super::step::Step;
-use super::{AskId, FeedId, Output, WatchId};
+use super::{AskId, Extent, FeedId, Output, WatchId};
 use crate::fleet::engine::{Ask, Change, EngineError, Item, Mark, Page, Revision, StoreId, Told};
 use crate::fleet::key::{Key, Prefix};
 
@@ -106,6 +106,15 @@ impl Feed {
 
     pub(super) fn completed_ms(&self) -> Option<u64> {
         self.completed_ms
+    }
+
+    /// Whether what stands under the prefix was ever known whole.
+    pub(super) const fn listing(&self) -> Extent {
+        match (self.completed_ms, self.failures) {
+            (Some(_), _) => Extent::Listed,
+            (None, FAILURES_MIN..) => Extent::Unanswered,
+            (None, _) => Extent::Listing,
+        }
     }
 
     pub(super) fn state_name(&self) -> &'static str {
@@ -354,6 +363,8 @@ impl Feed {
     }
 }
 
+/// Lists in a row without an answer from which on nobody waits for one.
+const FAILURES_MIN: u32 = 2;
 /// What no value of a store has.
 const UNKNOWN: Mark = Mark { created: Revision(0), modified: Revision(0), lease: None };
 /// Most keys under one prefix: twice the agents of the largest cell, each of which has one there.

@@ -51,6 +51,11 @@ impl Candidate {
         self.standing == Standing::Listed
     }
 
+    /// Whether nobody answered there the last times, so that nobody waits for it.
+    pub fn has_failed(&self) -> bool {
+        self.failures >= FAILURES_MAX
+    }
+
     /// Whether calls that have not begun may go there.
     pub fn takes_calls(&self) -> bool {
         self.registration.state == State::Serving

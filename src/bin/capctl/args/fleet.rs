@@ -58,4 +58,7 @@ pub(crate) struct RevokeArgs {
     pub(crate) agent: String,
     #[command(flatten)]
     pub(crate) authority: AuthorityArgs,
+    /// Also publish it in this registry file, which `fleet.file` of the sidecars names
+    #[arg(long, value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
 }

@@ -77,9 +77,15 @@ fn what(record: &Value) -> String {
             format!("{}{more}", text(&change["key"]))
         }
         Some(Kind::Pruned) => format!("{} records were removed", record["records"]),
-        Some(Kind::DuplicateResult | Kind::LateResult | Kind::Interrupted | Kind::Replaced) | None => {
-            text(&record["reason"])
-        }
+        Some(
+            Kind::DuplicateResult
+            | Kind::LateResult
+            | Kind::Interrupted
+            | Kind::Replaced
+            | Kind::SplitIdentity
+            | Kind::FleetRefused,
+        )
+        | None => text(&record["reason"]),
     }
 }
 

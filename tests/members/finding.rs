@@ -1,0 +1,75 @@
+//! Members find each other by the registry: nobody lists anybody.
+
+use std::time::Instant;
+
+use crate::cell::{Cell, answered, call, declaring, until};
+use crate::support::{Sidecar, capctl, run_with, stdout};
+
+fn provider(cell: &Cell, seed: u8, names: &[&str]) -> Sidecar {
+    let who = format!("p{seed}");
+    cell.member(seed, &["org.example.*"]).capabilities(&declaring(&who, names)).start()
+}
+
+#[test]
+fn a_call_finds_a_provider_that_nobody_listed_and_the_next_one_when_that_dies() {
+    let cell = Cell::in_file();
+    let mut providers: Vec<_> = (1..=3).map(|seed| provider(&cell, seed, &["ask"])).collect();
+    let caller = cell.member(10, &[]).start();
+    until("somebody answers", || call(&caller, "org.example.ask").is_ok());
+    let first = answered(&caller, "org.example.ask");
+    // All three are linked by then, or will be; whoever it is, the others take over.
+    for _ in 0..2 {
+        let who = answered(&caller, "org.example.ask");
+        let at = providers.iter().position(|provider| {
+            provider.log().contains("peer connected") && {
+                let seed: u8 = who[1..].parse().unwrap();
+                provider.did == did(seed)
+            }
+        });
+        let mut killed = providers.remove(at.unwrap());
+        killed.kill();
+        assert_ne!(answered(&caller, "org.example.ask"), who, "after the death of {who}, at first {first}");
+    }
+}
+
+fn did(seed: u8) -> String {
+    capd_proto::identity::Identity::from_seed([seed; 32]).did().to_string()
+}
+
+#[test]
+fn a_name_that_nobody_registers_is_unknown_at_once() {
+    let cell = Cell::in_file();
+    let _provider = provider(&cell, 1, &["ask"]);
+    let caller = cell.member(10, &[]).start();
+    let began = Instant::now();
+    let error = call(&caller, "org.example.nobody").unwrap_err();
+    assert!(error.contains("4002"), "{error}");
+    assert!(began.elapsed().as_secs() < 10, "it waited for its timeout");
+}
+
+#[test]
+fn a_new_registration_reaches_a_caller_that_wants_the_name() {
+    let cell = Cell::in_file();
+    let caller = cell.member(10, &[]).start();
+    call(&caller, "org.example.late").unwrap_err();
+    let late = provider(&cell, 1, &["late"]);
+    let began = Instant::now();
+    until("the late provider is found", || call(&caller, "org.example.late").is_ok());
+    eprintln!("first answer {} ms after the provider said that it listens", began.elapsed().as_millis());
+    drop(late);
+}
+
+#[test]
+fn a_second_process_of_one_identity_fences_the_first() {
+    let cell = Cell::in_file();
+    let setup = || cell.member(1, &["org.example.*"]).capabilities(&declaring("one", &["ask"]));
+    let first = setup().start();
+    until("the first one is registered", || first.metric("capd_fleet_registered") == 1);
+    let second = setup().start();
+    until("the first one is fenced", || first.metric("capd_fleet_fenced") == 1);
+    first.audited("split_identity", 1);
+    until("the second one is registered", || second.metric("capd_fleet_registered") == 1);
+    assert_eq!(second.metric("capd_fleet_fenced"), 0);
+    let parts = run_with(capctl(Some(&first.socket)).args(["metrics"]), b"");
+    assert!(stdout(&parts).contains("capd_fleet_refused_total"), "{}", stdout(&parts));
+}
