@@ -26,7 +26,7 @@ const CRATES: [(&str, &str, &str); 8] = [
 /// Crates and modules that the table has module by module.
 const OPEN: [&str; 2] = ["proto", "daemon"];
 
-const LAYERS: [&[&str]; 26] = [
+const LAYERS: [&[&str]; 27] = [
     // The protocol without I/O.
     &["proto/limits", "proto/code"],
     &["proto/frame", "proto/cbor", "proto/capability", "proto/identity", "proto/rate"],

@@ -220,5 +220,6 @@ fn quic_address(text: &str) -> capd::config::Address {
         transport: capd::config::Transport::Quic,
         host: at.ip().to_string(),
         port: at.port(),
+        is_shared: false,
     }
 }

@@ -53,7 +53,7 @@ fn the_page_names_every_exit_code_and_flag_of_the_help() {
     ];
     let policy = ["show", "check", "test", "why", "grant", "revoke", "reload"];
     let policy = policy.map(|verb| format!("policy {verb}"));
-    let fleet = ["fleet init", "fleet admit", "fleet revoke"];
+    let fleet = ["fleet init", "fleet admit", "fleet revoke", "fleet ls", "fleet why", "fleet doctor"];
     for subcommand in audit
         .into_iter()
         .chain(others)

@@ -173,7 +173,6 @@ impl<'a> FleetReport<'a> {
         map.text("detail", &self.detail);
         map.bool_if("frozen", self.is_frozen.then_some(true));
         map.text("health", &self.health);
-        map.uint_if("took_us", self.took_us);
         let out = map.key_then("refused");
         Writer::new(out).array(self.refused.len() as u64);
         for (why, count) in &self.refused {
@@ -181,6 +180,7 @@ impl<'a> FleetReport<'a> {
             entry.text("why", why);
             entry.uint("count", *count);
         }
+        map.uint_if("took_us", self.took_us);
         map.text_if("version", self.version.as_deref());
         map.text("registry", &self.registry);
         map.uint_if("revision", self.revision);

@@ -26,7 +26,7 @@ use crate::moment::{self, Moment};
 pub(crate) use bench::BenchArgs;
 pub(crate) use calls::{CallsArgs, TopArgs};
 pub(crate) use compat::{CheckArgs, CheckFormat, CheckMode, DiffArgs, MatrixArgs};
-pub(crate) use fleet::{AdmitArgs, AuthorityArgs, FleetCommand, RevokeArgs};
+pub(crate) use fleet::{AdmitArgs, AuthorityArgs, FleetCommand, RevokeArgs, WhyNameArgs};
 pub(crate) use gen_code::GenArgs;
 pub(crate) use operate::{BackupArgs, ConfigCommand, RestoreArgs};
 pub(crate) use policy::{GrantArgs, PolicyCommand};
@@ -128,7 +128,7 @@ pub(crate) enum Command {
     Backup(BackupArgs),
     /// Restore a state from a backup, while the sidecar does not run; no call runs twice
     Restore(RestoreArgs),
-    /// Decide which agents are members of a cell, and what they may serve there
+    /// Decide which agents are members of a cell, and see who serves what there
     #[command(subcommand)]
     Fleet(FleetCommand),
     /// Name your sidecars, and choose one

@@ -282,12 +282,12 @@ fn told(side: &SchemaSide, artifacts: &Artifacts) -> Told {
 
 /// What was found, in the order in which it was looked at.
 #[derive(Default)]
-struct Report {
+pub(crate) struct Report {
     checks: Vec<Check>,
 }
 
 /// One check and what came of it.
-struct Check {
+pub(crate) struct Check {
     check: &'static str,
     about: String,
     state: State,
@@ -319,19 +319,19 @@ impl Check {
         Self { check, about, state, text, exit, code: None, findings: Vec::new() }
     }
 
-    fn ok(check: &'static str, about: String, text: impl Into<String>) -> Self {
+    pub(crate) fn ok(check: &'static str, about: String, text: impl Into<String>) -> Self {
         Self::new(check, about, State::Ok, Exit::OutputClosed, text.into())
     }
 
-    fn warning(check: &'static str, about: String, text: impl Into<String>) -> Self {
+    pub(crate) fn warning(check: &'static str, about: String, text: impl Into<String>) -> Self {
         Self::new(check, about, State::Warning, Exit::OutputClosed, text.into())
     }
 
-    fn failed(check: &'static str, about: String, exit: Exit, text: impl Into<String>) -> Self {
+    pub(crate) fn failed(check: &'static str, about: String, exit: Exit, text: impl Into<String>) -> Self {
         Self::new(check, about, State::Failed, exit, text.into())
     }
 
-    fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         let mut line = json!({
             "check": self.check, "about": self.about, "state": self.state.as_str(), "text": self.text,
         });
@@ -344,11 +344,11 @@ impl Check {
 }
 
 impl Report {
-    fn add(&mut self, check: Check) {
+    pub(crate) fn add(&mut self, check: Check) {
         self.checks.push(check);
     }
 
-    fn print(&self, json: bool) -> Result<(), Failure> {
+    pub(crate) fn print(&self, json: bool) -> Result<(), Failure> {
         if json {
             return self.checks.iter().try_for_each(|check| output::print_json(&check.json()));
         }
@@ -366,7 +366,7 @@ impl Report {
     }
 
     /// The worst failure: of the files, of a contract, of anything else, of what is not there.
-    fn verdict(&self) -> Result<(), Failure> {
+    pub(crate) fn verdict(&self) -> Result<(), Failure> {
         let failed: Vec<_> = self.checks.iter().filter(|check| check.state == State::Failed).collect();
         let worst = [Exit::Usage, Exit::SchemaViolation, Exit::Refused, Exit::Unexpected, Exit::Unavailable];
         let exit = worst.into_iter().find(|exit| failed.iter().any(|check| check.exit == *exit));

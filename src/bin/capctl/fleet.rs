@@ -1,6 +1,8 @@
 //! An authority key and an agent in; memberships, revocations, and the etcd commands that go with them out.
 //!
-//! Nothing here speaks to etcd: the authority key and the rights to administer etcd need never be on one machine.
+//! [`ask`] asks a running sidecar about its fleet. Nothing here speaks to etcd: the authority key and the rights to administer etcd need never be on one machine.
+
+mod ask;
 
 use std::fs;
 use std::io;
@@ -18,13 +20,17 @@ use serde_json::json;
 use crate::args::{AdmitArgs, AuthorityArgs, FleetCommand, RevokeArgs};
 use crate::audit;
 use crate::failure::Failure;
-use crate::{output, time};
+use crate::{Sidecar, output, time, wait_for};
 
-/// Runs a command of the authority.
+/// Runs a command of the authority, or asks the sidecar.
 ///
-/// **Errors:** usage, for a file that is missing, exposed or there already, and for an agent that is none.
-pub(crate) fn run(command: FleetCommand, json: bool) -> Result<(), Failure> {
+/// **Errors:** usage, for a file that is missing, exposed or there already, and for an agent that is none; for questions,
+/// what the sidecar or its registry says.
+pub(crate) fn run(sidecar: &Sidecar, command: FleetCommand, json: bool) -> Result<(), Failure> {
     match command {
+        FleetCommand::Ls => wait_for(ask::ls(sidecar, json)),
+        FleetCommand::Why(args) => wait_for(ask::why(sidecar, args, json)),
+        FleetCommand::Doctor => wait_for(ask::doctor(sidecar, json)),
         FleetCommand::Init(args) => init(&args, json),
         FleetCommand::Admit(args) => admit(&args, json),
         FleetCommand::Revoke(args) => revoke(&args, json),

@@ -102,7 +102,7 @@ fn run(args: Args) -> Result<(), Failure> {
         Command::Config(ConfigCommand::Diff) => wait_for(operate::diff(&sidecar, json)),
         Command::Backup(args) => wait_for(backup::backup(&sidecar, args, json)),
         Command::Restore(args) => backup::restore(&args, json),
-        Command::Fleet(command) => fleet::run(command, json),
+        Command::Fleet(command) => fleet::run(&sidecar, command, json),
         Command::Context(command) => contexts(&sidecar.0, &command, json),
         Command::Completion(args) => output::print(&args.print("capctl", &Args::command())),
         Command::Man(args) => match args.print(Args::command()) {

@@ -305,8 +305,8 @@ impl Caller {
                         Err(self.unreachable_for(call).or_else(unreadable).unwrap_or_else(misunderstood))
                     }
                     Missing::Provider(_) | Missing::Link(_) => {
-                        changes.changed().await;
                         self.fleet.miss(self.missed(call));
+                        changes.changed().await;
                         Ok(())
                     }
                 }

@@ -194,7 +194,7 @@ pub(super) fn range(prefix: &Prefix, cell: &capd_proto::fleet::Cell) -> (Bytes, 
     let end = match prefix {
         Prefix::One(_) => Bytes::new(),
         // The text ends with '/', so that the next sign is none that carries.
-        Prefix::Name(..) | Prefix::Revocations => {
+        Prefix::Name(..) | Prefix::Names | Prefix::Revocations => {
             let mut end = first.to_vec();
             if let Some(last) = end.last_mut() {
                 *last += 1;

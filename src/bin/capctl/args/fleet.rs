@@ -14,6 +14,19 @@ pub(crate) enum FleetCommand {
     Admit(AdmitArgs),
     /// Sign the end of all memberships that an agent has, and print the etcd command that publishes it; needs no sidecar
     Revoke(RevokeArgs),
+    /// List the names of the registry, and who registered each
+    Ls,
+    /// Explain who is called for a name: each provider, its state, and why it is chosen or not
+    Why(WhyNameArgs),
+    /// Check the registry, how current it is known, the sidecar's identity there and its registration; exit code 5 if one fails
+    Doctor,
+}
+
+#[derive(Debug, ArgGroup)]
+pub(crate) struct WhyNameArgs {
+    /// The name of a capability
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
 }
 
 #[derive(Debug, ArgGroup)]
