@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use capd::store::{
-    Begun, Change, Given, Keyed, Loaded, LoadedCall, LoadedKey, LoadedResult, Options, Replica, Reserved,
-    Row, Sqlite, Storage, StoreErrorKind,
+    Begun, Change, Given, Keyed, Loaded, LoadedCall, LoadedKey, LoadedResult, Options, Released, Replica,
+    Reserved, Row, Sqlite, Storage, StoreErrorKind,
 };
 use capd_proto::envelope::MessageId;
 use capd_proto::identity::Did;
@@ -95,6 +95,10 @@ fn build(name: &'static str, options: Options, leave: Leave) -> Case {
             // In the place of the last gift, so that a group has as many rows as ever.
             changes.pop();
             changes.extend([key(row), answer(row)]);
+        } else {
+            // The same with a call that is released, and one that goes from peer to peer.
+            changes.truncate(changes.len() - 2);
+            changes.extend([moved(row - 1, row - 2), release(row)]);
         }
         row += 1;
         changes.push(reserve(row, (group % 3 == 2).then(|| row - GROUP_ROWS)));
@@ -233,7 +237,12 @@ impl Case {
 
     fn rows(&self) -> usize {
         let Acknowledged { loaded, results } = &self.acknowledged;
-        loaded.calls.len() + loaded.given.len() + loaded.reserved.len() + loaded.keys.len() + results.len()
+        loaded.calls.len()
+            + loaded.given.len()
+            + loaded.reserved.len()
+            + loaded.keys.len()
+            + results.len()
+            + loaded.released.len()
     }
 }
 
@@ -255,6 +264,11 @@ impl Acknowledged {
                     self.loaded.reserved.retain(|former| Some(former.row) != *replaces);
                     self.loaded.reserved.push(reserved.clone());
                 }
+                Change::Move { given, replaces } => {
+                    self.loaded.given.retain(|former| former.row != *replaces);
+                    self.loaded.given.push(given.clone());
+                }
+                Change::Release(released) => self.loaded.released.push(released.clone()),
                 Change::Key(keyed) => {
                     self.loaded.keys.push(LoadedKey { keyed: Keyed::clone(keyed), is_answered: false });
                 }
@@ -270,6 +284,7 @@ impl Acknowledged {
                     self.loaded.calls.retain(|call| call.begun.row != *row);
                     self.loaded.given.retain(|given| given.row != *row);
                     self.loaded.reserved.retain(|reserved| reserved.row != *row);
+                    self.loaded.released.retain(|released| released.row != *row);
                     self.loaded.keys.retain(|key| key.keyed.row != *row);
                     self.results.remove(row);
                 }
@@ -351,7 +366,24 @@ fn replica(name: &str, row: u64) -> Replica {
 
 fn give(row: u64) -> Change {
     let id = MessageId::new(row, scatter(row as usize).to_be_bytes());
-    Change::Give(Given { row: Row(row), id, replica: replica("peer", row), expires_at_ms: row + 1_000 })
+    Change::Give(Given {
+        row: Row(row),
+        id,
+        replica: replica("peer", row),
+        expires_at_ms: row + 1_000,
+        released_by: None,
+    })
+}
+
+fn moved(row: u64, replaces: u64) -> Change {
+    let Change::Give(given) = give(row) else { unreachable!() };
+    Change::Move { given, replaces: Row(replaces) }
+}
+
+fn release(row: u64) -> Change {
+    let from = Did::parse("did:web:caller").unwrap();
+    let key = Key { from, id: MessageId::new(row, scatter(row as usize).to_be_bytes()) };
+    Change::Release(Released { row: Row(row), key, expires_at_ms: row + 1_000 })
 }
 
 fn reserve(row: u64, replaces: Option<u64>) -> Change {

@@ -278,6 +278,7 @@ impl Serving {
                 way.send(Type::Response, &bodies::cancel_response(target, state))
             }
             Request::Negotiate(_)
+            | Request::Release { .. }
             | Request::Calls(_)
             | Request::Audit(_)
             | Request::Metrics

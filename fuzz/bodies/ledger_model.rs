@@ -23,7 +23,9 @@ fn op(which: u8, whom: u8, first: u8, second: u8) -> Op {
     let (flag, other_flag) = (which & 0x80 != 0, which & 0x40 != 0);
     match which % 16 {
         0..=3 => Op::Admit { peer, id, body: first, ttl_ms: second, idempotent: flag },
-        4..=7 => Op::Finish { peer, id, bytes: first, by_sidecar: flag, journaled: other_flag },
+        4 => Op::Release { peer, id, ttl_ms: second },
+        5 => Op::Bury { peer, id, fails: flag },
+        6 | 7 => Op::Finish { peer, id, bytes: first, by_sidecar: flag, journaled: other_flag },
         8 => Op::Withdraw { peer, id },
         9 => Op::Restore { peer, id, bytes: first, ttl_ms: second },
         10 => Op::List { peer, id, only: flag },

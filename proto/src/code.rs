@@ -113,6 +113,19 @@ impl Code {
         }
     }
 
+    /// Whether an ERROR of this code is about the executor that sent it, so that another executor may take the call. Every
+    /// other refusal is about the call, and is not to be shopped around. **Source:** PROTOCOL 8.
+    pub const fn is_about_executor(self) -> bool {
+        matches!(
+            self,
+            Self::RECIPIENT_NOT_FOUND
+                | Self::CAPABILITY_NOT_FOUND
+                | Self::VERSION_MISMATCH
+                | Self::UNAVAILABLE
+                | Self::OVERLOADED
+        )
+    }
+
     /// Whether the same id may be sent again after an ERROR with this code.
     pub const fn is_retryable(self) -> bool {
         !matches!(self.retry(), Retry::No)

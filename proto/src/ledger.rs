@@ -12,6 +12,8 @@
 //!   │   │               │  └─┘                  │ └─┘
 //!   │   └───────────────┼─────── restore ───────┘
 //!   └───── withdraw ────┘
+//!
+//! (unknown) ── release ──► Released: admit refuses it, until ts + ttl
 //! ```
 //!
 //! In either state, the same id with another body is an [`Admission::Conflict`]. A non-idempotent call that is old
@@ -23,6 +25,7 @@ mod journal;
 mod list;
 mod marks;
 mod order;
+mod release;
 mod terms;
 mod verdict;
 
@@ -37,13 +40,14 @@ use crate::limits::{LEDGER_SWEEP_MAX, LEDGER_WAITERS_MAX};
 
 use aged::Aged;
 use order::Order;
+use release::Tombstone;
 
 pub use facts::Facts;
 pub use journal::JournalId;
 pub use list::Listed;
 pub use marks::CancelMarks;
 pub use terms::{BodyDigest, Invoke, Kept, Key, Limits};
-pub use verdict::{Admission, Answerer, Bound, Finish, Status, Waiters};
+pub use verdict::{Admission, Answerer, Bound, Finish, Release, Status, Waiters};
 
 /// The memory of calls; `W` is what the daemon needs to send a result back.
 #[derive(Debug)]
@@ -87,6 +91,7 @@ struct Call<W> {
 enum CallState<W> {
     Executing { waiters: Waiters<W> },
     Finished { kept: Kept, by: Answerer, finished: u64 },
+    Released(Tombstone<W>),
 }
 
 impl<W> Ledger<W> {
@@ -154,6 +159,7 @@ impl<W> Ledger<W> {
         let waiters = match &mut call.state {
             CallState::Finished { by: Answerer::Sidecar, .. } => return Finish::Late,
             CallState::Finished { by: Answerer::Provider, .. } => return Finish::Second,
+            CallState::Released(_) => return Finish::Unknown,
             CallState::Executing { waiters } => std::mem::take(waiters),
         };
         let finished = self.finished;
@@ -191,7 +197,7 @@ impl<W> Ledger<W> {
     pub fn withdraw(&mut self, key: &Key) -> Option<Waiters<W>> {
         let call = self.peers.get_mut(&key.from)?.calls.get_mut(&key.id)?;
         let waiters = match &mut call.state {
-            CallState::Finished { .. } => return None,
+            CallState::Finished { .. } | CallState::Released(_) => return None,
             CallState::Executing { waiters } => std::mem::take(waiters),
         };
         self.forget(key);
@@ -207,7 +213,7 @@ impl<W> Ledger<W> {
     pub fn waiters(&self, key: &Key) -> impl Iterator<Item = &W> {
         let waiters = self.call(key).and_then(|call| match &call.state {
             CallState::Executing { waiters } => Some(waiters.iter()),
-            CallState::Finished { .. } => None,
+            CallState::Finished { .. } | CallState::Released(_) => None,
         });
         waiters.into_iter().flatten()
     }
@@ -222,8 +228,12 @@ impl<W> Ledger<W> {
             if !call.idempotent {
                 self.forgotten_ms = self.forgotten_ms.max(Some(expires_at_ms));
             }
-            if let CallState::Finished { kept: Kept::Journaled { row, .. }, .. } = call.state {
-                rows.push(row);
+            match call.state {
+                CallState::Finished { kept: Kept::Journaled { row, .. }, .. }
+                | CallState::Released(Tombstone::Written { row, .. }) => rows.push(row),
+                CallState::Finished { kept: Kept::Held(_), .. }
+                | CallState::Released(Tombstone::Writing { .. })
+                | CallState::Executing { .. } => {}
             }
         }
         LEDGER_SWEEP_MAX
@@ -246,7 +256,7 @@ impl<W> Ledger<W> {
         self.forgotten_ms = self.forgotten_ms.max(Some(forgotten_ms));
     }
 
-    /// Calls remembered, running and finished.
+    /// Calls remembered: running, finished and released.
     pub fn calls(&self) -> usize {
         self.calls
     }
@@ -343,6 +353,9 @@ impl<W> Ledger<W> {
         let peer = self.peers.get_mut(&key.from)?;
         let call = peer.calls.remove(&key.id)?;
         self.calls -= 1;
+        if let CallState::Released(Tombstone::Written { finished, .. }) = &call.state {
+            self.expiry.remove(call.expires_at_ms, *finished);
+        }
         if let CallState::Finished { kept, finished, .. } = &call.state {
             self.expiry.remove(call.expires_at_ms, *finished);
             let bytes = kept.len_bytes();
@@ -373,10 +386,15 @@ impl<W> Call<W> {
         match self.state {
             CallState::Executing { .. } => Status::Executing,
             CallState::Finished { .. } => Status::Finished,
+            CallState::Released(_) => Status::Unknown,
         }
     }
 
     fn meet(&mut self, invoke: Invoke, waiter: W, expiry: &mut Order) -> Admission<W> {
+        // PROTOCOL 8: its caller was told that it does not run here, and may have given it to another.
+        if let CallState::Released(_) = &self.state {
+            return Admission::Released(waiter);
+        }
         // PROTOCOL 8: the same id with a different body is 4001.
         if invoke.body != self.body {
             return Admission::Conflict(waiter);
@@ -396,6 +414,7 @@ impl<W> Call<W> {
                 }
                 Admission::Replay { kept: kept.clone(), waiter }
             }
+            CallState::Released(_) => return Admission::Released(waiter),
         };
         self.expires_at_ms = expires_at_ms;
         admission

@@ -9,6 +9,10 @@ pub enum Rule {
     Ledger,
     /// An ERROR after an unanswered copy is no refusal.
     Doubt,
+    /// A call moves only on proof that its executor has not accepted it.
+    Proof,
+    /// A released call has a tombstone.
+    Tombstone,
 }
 
 impl Daemon {
@@ -17,6 +21,8 @@ impl Daemon {
         match rule {
             Rule::Ledger => self.sidecar.executor.table.set_blind(true),
             Rule::Doubt => self.sidecar.caller.set_credulous(),
+            Rule::Proof => self.sidecar.caller.set_restless(),
+            Rule::Tombstone => self.sidecar.executor.set_careless(),
         }
     }
 

@@ -101,6 +101,17 @@ CREATE TABLE answers (
 ALTER TABLE totals ADD COLUMN keys INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE totals ADD COLUMN answers INTEGER NOT NULL DEFAULT 0;
 ",
+    "
+CREATE TABLE released (
+    row INTEGER PRIMARY KEY,
+    caller TEXT NOT NULL,
+    id BLOB NOT NULL,
+    expires_at_ms INTEGER NOT NULL,
+    sum INTEGER NOT NULL
+) STRICT;
+ALTER TABLE totals ADD COLUMN released INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE given ADD COLUMN released_by TEXT;
+",
 ];
 
 #[cfg(test)]
@@ -115,6 +126,7 @@ mod tests {
         "6036d24959f6e90daab6fa78ac293bffe3ebeffb16996a3cdab92f8c5da733ad",
         "284e60b3a0361773d1e5fa71f5c9997fa851c8644a53bd73537f52dd54db87ce",
         "b3bfa96489a5e449b33b3050cfa4470f581cbd5edda0f97178518d520ce27576",
+        "779db4737e93c4ea3debc45c8382f8cf31f75519b38e85a6186bb8b576bd8afa",
     ];
 
     #[test]
@@ -135,7 +147,7 @@ mod tests {
             }
             migrate(&connection, from).unwrap();
             let tables = connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0));
-            assert_eq!(tables, Ok(7));
+            assert_eq!(tables, Ok(8));
             assert!(connection.is_autocommit());
         }
     }

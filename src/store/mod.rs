@@ -64,6 +64,15 @@ pub enum Change {
         /// The row of the reservation that it replaces, in the same transaction.
         replaces: Option<Row>,
     },
+    /// Caller's side: another peer gets the call, before it leaves again.
+    Move {
+        /// The peer that gets it.
+        given: Given,
+        /// The row of the [`Given`] that it takes the place of, in the same transaction.
+        replaces: Row,
+    },
+    /// Executor's side: the call is refused from here on, before its caller hears of it.
+    Release(Released),
     /// A key of this sidecar's agent for a call, before the call leaves.
     Key(Box<Keyed>),
     /// How the call of a key ended.
@@ -75,12 +84,12 @@ pub enum Change {
     },
     /// This row is no longer needed: the admission was withdrawn, or a later row holds the call.
     Forget {
-        /// The row of a [`Begun`], a [`Given`], a [`Reserved`] or a [`Keyed`]; an absent one is no error.
+        /// The row of a [`Begun`], a [`Given`], a [`Reserved`], a [`Released`] or a [`Keyed`]; an absent one is no error.
         row: Row,
     },
     /// As `Forget`, because its time has passed. The store remembers the latest such time, since a clock may go back.
     Expire {
-        /// The row of a [`Begun`], a [`Given`] or a [`Reserved`]; an absent one is no error.
+        /// The row of a [`Begun`], a [`Given`], a [`Reserved`] or a [`Released`]; an absent one is no error.
         row: Row,
         /// A `ts + ttl` that has passed, not before the row's own. **Units:** milliseconds since the Unix epoch.
         expires_at_ms: u64,
@@ -104,6 +113,17 @@ pub struct Begun {
     pub capability: Arc<str>,
 }
 
+/// A call that was not accepted here and never will be: its caller may have given it to another sidecar.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Released {
+    /// Its place.
+    pub row: Row,
+    /// The call's key.
+    pub key: Key,
+    /// The call's `ts + ttl`. **Units:** milliseconds since the Unix epoch.
+    pub expires_at_ms: u64,
+}
+
 /// A sidecar and its journal: with another journal it is another replica. **Source:** PROTOCOL 8.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replica {
@@ -124,6 +144,9 @@ pub struct Given {
     pub replica: Replica,
     /// The invoke's `ts + ttl`. **Units:** milliseconds since the Unix epoch.
     pub expires_at_ms: u64,
+    /// The sidecar that has released the call, so that it could go to this one. It is given there never again, and
+    /// released nowhere else.
+    pub released_by: Option<Did>,
 }
 
 /// A span of ids whose calls of one capability need no row of their own. Of two spans with the same id, the later row
@@ -179,6 +202,8 @@ pub struct Loaded {
     pub given: Vec<Given>,
     /// Reservations for further calls of this sidecar's agent.
     pub reserved: Vec<Reserved>,
+    /// Calls of other agents that are refused.
+    pub released: Vec<Released>,
     /// Keys of this sidecar's agent.
     pub keys: Vec<LoadedKey>,
     /// The latest `ts + ttl` of [expired](Change::Expire) rows, 0 if there were none. **Units:** milliseconds since the
@@ -209,13 +234,23 @@ impl Change {
     pub fn row(&self) -> Row {
         match self {
             Self::Begin(begun) => begun.row,
-            Self::Give(given) => given.row,
+            Self::Give(given) | Self::Move { given, .. } => given.row,
+            Self::Release(released) => released.row,
             Self::Reserve { reserved, .. } => reserved.row,
             Self::Key(keyed) => keyed.row,
             Self::Finish { row, .. }
             | Self::Answer { row, .. }
             | Self::Forget { row }
             | Self::Expire { row, .. } => *row,
+        }
+    }
+
+    /// Whether it writes a row of its own, rather than adding to one or removing some.
+    pub fn is_new(&self) -> bool {
+        match self {
+            Self::Begin(_) | Self::Give(_) | Self::Reserve { .. } | Self::Key(_) => true,
+            Self::Move { .. } | Self::Release(_) => true,
+            Self::Finish { .. } | Self::Answer { .. } | Self::Forget { .. } | Self::Expire { .. } => false,
         }
     }
 }
@@ -226,8 +261,10 @@ impl Loaded {
         let calls = self.calls.iter().map(|call| call.begun.row);
         let given = self.given.iter().map(|given| given.row);
         let reserved = self.reserved.iter().map(|reserved| reserved.row);
+        let released = self.released.iter().map(|released| released.row);
         let keys = self.keys.iter().map(|key| key.keyed.row);
-        Row(calls.chain(given).chain(reserved).chain(keys).max().map_or(1, |Row(last)| last + 1))
+        let all = calls.chain(given).chain(reserved).chain(released).chain(keys);
+        Row(all.max().map_or(1, |Row(last)| last + 1))
     }
 }
 

@@ -18,9 +18,12 @@ use std::path::Path;
 use bytes::Bytes;
 use rusqlite::{CachedStatement, Connection, params};
 
+use capd_proto::identity::Did;
 use capd_proto::ledger::JournalId;
 
-use super::{Begun, Change, Given, Keyed, Loaded, Reserved, Row, Storage, StoreError, StoreErrorKind};
+use super::{
+    Begun, Change, Given, Keyed, Loaded, Released, Reserved, Row, Storage, StoreError, StoreErrorKind,
+};
 use damage::Damage;
 use last::LastFile;
 use mark::MarkFile;
@@ -166,6 +169,11 @@ impl Open<'_> {
                     group.reserve(reserved)?;
                     group.forgotten.extend(replaces.map(|row| row.0));
                 }
+                Change::Move { given, replaces } => {
+                    group.give(given)?;
+                    group.forgotten.push(replaces.0);
+                }
+                Change::Release(released) => group.release(released)?,
                 Change::Key(keyed) => group.key(keyed)?,
                 Change::Answer { row, answer } => group.answer(*row, answer)?,
                 Change::Forget { row } => group.forgotten.push(row.0),
@@ -238,7 +246,7 @@ impl<'a> Group<'a> {
             // undo the first of them.
             begun: connection.prepare_cached("SELECT 1 FROM calls WHERE row = ?1")?,
             finish: connection.prepare_cached("INSERT INTO results VALUES (?1, ?2, ?3, ?4)")?,
-            give: connection.prepare_cached("INSERT INTO given VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?,
+            give: connection.prepare_cached("INSERT INTO given VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)")?,
             reserve: connection
                 .prepare_cached("INSERT INTO reserved VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")?,
             forgotten: Vec::new(),
@@ -279,6 +287,7 @@ impl<'a> Group<'a> {
             given.expires_at_ms.cast_signed(),
             rows::given_sum(given),
             given.replica.journal.map(|JournalId(id)| id),
+            given.released_by.as_ref().map(Did::as_str),
         ])?;
         self.totals.given += 1;
         Ok(())
@@ -296,6 +305,19 @@ impl<'a> Group<'a> {
             rows::journals(&reserved.replicas),
         ])?;
         self.totals.reserved += 1;
+        Ok(())
+    }
+
+    fn release(&mut self, released: &Released) -> Result<(), Damage> {
+        let insert = "INSERT INTO released VALUES (?1, ?2, ?3, ?4, ?5)";
+        self.connection.prepare_cached(insert)?.execute(params![
+            released.row.0.cast_signed(),
+            released.key.from.as_str(),
+            released.key.id.as_bytes(),
+            released.expires_at_ms.cast_signed(),
+            rows::released_sum(released),
+        ])?;
+        self.totals.released += 1;
         Ok(())
     }
 
@@ -337,6 +359,7 @@ impl<'a> Group<'a> {
             ("DELETE FROM results WHERE row BETWEEN ?1 AND ?2", &mut self.totals.results),
             ("DELETE FROM given WHERE row BETWEEN ?1 AND ?2", &mut self.totals.given),
             ("DELETE FROM reserved WHERE row BETWEEN ?1 AND ?2", &mut self.totals.reserved),
+            ("DELETE FROM released WHERE row BETWEEN ?1 AND ?2", &mut self.totals.released),
             ("DELETE FROM keys WHERE row BETWEEN ?1 AND ?2", &mut self.totals.keys),
             ("DELETE FROM answers WHERE row BETWEEN ?1 AND ?2", &mut self.totals.answers),
         ];
@@ -357,7 +380,7 @@ impl<'a> Group<'a> {
         self.connection
             .prepare_cached(
                 "UPDATE totals SET commits = ?1, calls = ?2, results = ?3, given = ?4, reserved = ?5, expired_ms = ?6, \
-                 journal = ?7, sum = ?8, keys = ?9, answers = ?10 WHERE row = 1",
+                 journal = ?7, sum = ?8, keys = ?9, answers = ?10, released = ?11 WHERE row = 1",
             )?
             .execute(params![
                 totals.commits.cast_signed(),
@@ -370,6 +393,7 @@ impl<'a> Group<'a> {
                 totals.sum(),
                 totals.keys.cast_signed(),
                 totals.answers.cast_signed(),
+                totals.released.cast_signed(),
             ])?;
         Ok(totals)
     }

@@ -34,8 +34,15 @@ impl Storage for Memory {
         }
         for change in batch {
             match change {
-                Change::Begin(_) | Change::Give(_) | Change::Reserve { .. } | Change::Key(_) => {
-                    if let Change::Reserve { replaces: Some(row), .. } = change {
+                Change::Begin(_)
+                | Change::Give(_)
+                | Change::Move { .. }
+                | Change::Reserve { .. }
+                | Change::Release(_)
+                | Change::Key(_) => {
+                    if let Change::Reserve { replaces: Some(row), .. } | Change::Move { replaces: row, .. } =
+                        change
+                    {
                         state.loaded.remove(row);
                     }
                     state.loaded.insert(change.row(), (change.clone(), None));
@@ -88,7 +95,13 @@ fn replica(name: &str, journal: u64) -> Replica {
 
 pub(super) fn give(row: u64) -> Change {
     let id = MessageId::new(row, [9; 8]);
-    let given = Given { row: Row(row), id, replica: replica("peer", row % 2), expires_at_ms: row + 1_000 };
+    let given = Given {
+        row: Row(row),
+        id,
+        replica: replica("peer", row % 2),
+        expires_at_ms: row + 1_000,
+        released_by: None,
+    };
     Change::Give(given)
 }
 
@@ -102,6 +115,12 @@ pub(super) fn reserve(row: u64, replaces: Option<u64>) -> Change {
         expires_at_ms: row + 1_000,
     };
     Change::Reserve { reserved, replaces: replaces.map(Row) }
+}
+
+pub(super) fn release(row: u64) -> Change {
+    let Change::Begin(Begun { mut key, expires_at_ms, .. }) = begin(row) else { unreachable!() };
+    key.id = MessageId::new(row, [3; 8]);
+    Change::Release(Released { row: Row(row), key, expires_at_ms })
 }
 
 pub(super) fn key(row: u64) -> Change {

@@ -87,6 +87,7 @@ impl Kind {
     fn of(change: &Change) -> Self {
         match change {
             Change::Begin(_) | Change::Give(_) | Change::Reserve { .. } => Self::New,
+            Change::Move { .. } | Change::Release(_) => Self::New,
             Change::Key(_) => Self::Key,
             Change::Finish { .. } | Change::Answer { .. } => Self::Result,
             Change::Forget { .. } | Change::Expire { .. } => Self::Removal,
@@ -368,13 +369,7 @@ enum Slot {
 /// A group that failed, in the order in which its parts are tried again: what makes room, what has been executed
 /// already, what can still be refused. Changes of a row that the group itself begins stay together.
 fn parts(changes: Vec<Change>) -> [Vec<(usize, Change)>; 3] {
-    let fresh: HashSet<Row> = changes
-        .iter()
-        .filter(|change| {
-            matches!(change, Change::Begin(_) | Change::Give(_) | Change::Reserve { .. } | Change::Key(_))
-        })
-        .map(Change::row)
-        .collect();
+    let fresh: HashSet<Row> = changes.iter().filter(|change| change.is_new()).map(Change::row).collect();
     let [mut forget, mut finish, mut begin] = [const { Vec::new() }; 3];
     for (index, change) in changes.into_iter().enumerate() {
         let part = match &change {
@@ -382,6 +377,7 @@ fn parts(changes: Vec<Change>) -> [Vec<(usize, Change)>; 3] {
             Change::Forget { .. } | Change::Expire { .. } => &mut forget,
             Change::Finish { .. } | Change::Answer { .. } => &mut finish,
             Change::Begin(_) | Change::Give(_) | Change::Reserve { .. } | Change::Key(_) => &mut begin,
+            Change::Move { .. } | Change::Release(_) => &mut begin,
         };
         part.push((index, change));
     }

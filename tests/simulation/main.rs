@@ -1,5 +1,6 @@
 //! Simulated worlds: the promise of PROTOCOL 8 under every fault at once, from seeds that replay exactly.
 
+mod moves;
 mod sim;
 
 use std::process::Command;

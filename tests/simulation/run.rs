@@ -1,8 +1,8 @@
 //! Seeds in; simulated worlds, and what the oracle says of them, out.
 //!
 //! ```text
-//! cargo run --release --example capd-sim -- --worlds N --seed S [--threads T] [--break duplicates|executing|refusals|journals]
-//! cargo run --release --example capd-sim -- --replay SEED [--break duplicates|executing|refusals|journals]
+//! cargo run --release --example capd-sim -- --worlds N --seed S [--threads T] [--break duplicates|executing|refusals|journals|proof|tombstones]
+//! cargo run --release --example capd-sim -- --replay SEED [--break duplicates|executing|refusals|journals|proof|tombstones]
 //! ```
 //!
 //! The exit code is 1 when a world broke a promise.
@@ -49,6 +49,8 @@ enum Part {
     Executing,
     Refusals,
     Journals,
+    Proof,
+    Tombstones,
 }
 
 fn main() -> ExitCode {
@@ -58,6 +60,8 @@ fn main() -> ExitCode {
         Part::Executing => Break::Executing,
         Part::Refusals => Break::Refusals,
         Part::Journals => Break::Journals,
+        Part::Proof => Break::Proof,
+        Part::Tombstones => Break::Tombstones,
     });
     if let Some(filter) = &args.log {
         let log = tracing_subscriber::fmt().without_time().with_ansi(false).with_writer(std::io::stderr);

@@ -11,7 +11,7 @@ use crate::code::Code;
 
 use super::{Jitter, Outputs, RetryPolicy, next_output};
 
-pub use terms::{Delivery, Generation, Input, Output, Time};
+pub use terms::{Delivery, Generation, Input, Output, Refused, Time};
 
 /// Where a call stands on the caller's side.
 ///
@@ -23,6 +23,11 @@ pub use terms::{Delivery, Generation, Input, Output, Time};
 ///              │ retryable              Resending│
 ///              │ ERROR           time came ▲   ▼
 ///              └────────────────────────── Pausing
+///
+///   an ERROR about the executor, and another executor is there:
+///   any state ── every copy was refused, or idempotent ──► Resending, to the other
+///   any state ── a copy is unanswered ──► Releasing ── Released ──► Resending, to the other
+///                                             └─ anything else ──► Pausing, then the same executor
 ///
 ///   any state ── CAP_RESULT or ERROR that is not tried again, deadline, ─► Done (absorbing)
 ///                Cancel where no executor can be asked
@@ -39,6 +44,8 @@ enum State {
     Pausing { tries: Tries, until_ms: u64 },
     /// The next try waits for a link.
     Resending(Tries),
+    /// The executor was asked to refuse the call for ever, so that another may have it.
+    Releasing(Tries),
     /// The agent has its answer.
     Done,
 }
@@ -50,6 +57,12 @@ struct Tries {
     attempt: u32,
     /// A copy under the current id was sent and not answered, so an executor may have run it.
     unanswered: bool,
+    /// The last ERROR was about the call, not about its executor: no other is asked.
+    stays: bool,
+    /// An executor has released the call. No other is asked to: with a tombstone everywhere, it could run nowhere.
+    released: bool,
+    /// Moves to another executor since the last pause.
+    moves: u32,
 }
 
 /// One call's machine on the caller's side.
@@ -61,7 +74,15 @@ pub struct Caller {
     state: State,
     outputs: Outputs<Output>,
     #[cfg(feature = "test-hooks")]
+    faults: Faults,
+}
+
+/// Faults that tests inject.
+#[cfg(feature = "test-hooks")]
+#[derive(Clone, Copy, Debug, Default)]
+struct Faults {
     is_credulous: bool,
+    is_restless: bool,
 }
 
 impl Caller {
@@ -70,8 +91,19 @@ impl Caller {
     /// `unanswered` says that the call may already have been executed under its id: an earlier machine or process sent
     /// a copy, and got no answer that rules this out.
     pub fn new(policy: Arc<RetryPolicy>, idempotent: bool, unanswered: bool, time: Time) -> Self {
-        let tries = Tries { generation: Generation(0), attempt: 1, unanswered };
-        let outputs = smallvec![Output::Send { generation: tries.generation, attempt: 1 }];
+        let tries = Tries {
+            generation: Generation(0),
+            attempt: 1,
+            unanswered,
+            stays: false,
+            released: false,
+            moves: 0,
+        };
+        let outputs = smallvec![Output::Send {
+            generation: tries.generation,
+            attempt: 1,
+            proven_unaccepted: !unanswered
+        }];
         Self {
             policy,
             idempotent,
@@ -79,14 +111,28 @@ impl Caller {
             state: State::Idle(tries),
             outputs,
             #[cfg(feature = "test-hooks")]
-            is_credulous: false,
+            faults: Faults::default(),
         }
+    }
+
+    /// The same, for a call that an executor has released already: it is released nowhere else.
+    pub fn released_before(mut self, is_released: bool) -> Self {
+        if let State::Idle(tries) = &mut self.state {
+            tries.released = is_released;
+        }
+        self
     }
 
     /// Injects a fault for tests: takes every ERROR for a refusal, even if a copy is unanswered.
     #[cfg(feature = "test-hooks")]
     pub fn set_credulous(&mut self, is_credulous: bool) {
-        self.is_credulous = is_credulous;
+        self.faults.is_credulous = is_credulous;
+    }
+
+    /// Injects a fault for tests: takes a lost link for the proof that the call was not accepted.
+    #[cfg(feature = "test-hooks")]
+    pub fn set_restless(&mut self, is_restless: bool) {
+        self.faults.is_restless = is_restless;
     }
 
     /// Handles an event. `jitter` is fresh randomness if [`Input::may_pause`], otherwise anything. **Units:**
@@ -100,7 +146,7 @@ impl Caller {
             jitter,
             out: &mut self.outputs,
             #[cfg(feature = "test-hooks")]
-            is_credulous: self.is_credulous,
+            faults: self.faults,
         };
         self.state = match self.state {
             State::Idle(tries) => unsent(tries, State::Idle(tries), input, &mut step),
@@ -108,6 +154,7 @@ impl Caller {
             State::AwaitResult { tries, cancelled: true } => await_cancelled(tries, input, &mut step),
             State::Pausing { tries, until_ms } => pausing(tries, until_ms, input, &mut step),
             State::Resending(tries) => unsent(tries, State::Resending(tries), input, &mut step),
+            State::Releasing(tries) => releasing(tries, input, &mut step),
             State::Done => done(input, &mut step),
         };
     }
@@ -120,7 +167,7 @@ impl Caller {
     /// When to come back with [`Input::Timeout`]. **Units:** milliseconds, on the clock of [`Caller::handle`].
     pub fn poll_timeout(&self) -> Option<u64> {
         match self.state {
-            State::Idle(_) | State::Resending(_) => Some(self.time.ends_ms),
+            State::Idle(_) | State::Resending(_) | State::Releasing(_) => Some(self.time.ends_ms),
             State::AwaitResult { .. } => Some(self.time.answered_by_ms()),
             State::Pausing { until_ms, .. } => Some(until_ms.min(self.time.ends_ms)),
             State::Done => None,
@@ -130,7 +177,7 @@ impl Caller {
     /// The current id; answers to an older one are late.
     pub fn generation(&self) -> Option<Generation> {
         match self.state {
-            State::Idle(tries) | State::Resending(tries) => Some(tries.generation),
+            State::Idle(tries) | State::Resending(tries) | State::Releasing(tries) => Some(tries.generation),
             State::AwaitResult { tries, .. } | State::Pausing { tries, .. } => Some(tries.generation),
             State::Done => None,
         }
@@ -149,10 +196,28 @@ impl Caller {
     /// Whether the call may have been executed under its current id, as far as this machine knows.
     pub fn may_have_run(&self) -> bool {
         match self.state {
-            State::Idle(tries) | State::Resending(tries) | State::Pausing { tries, .. } => tries.unanswered,
+            State::Idle(tries) | State::Resending(tries) | State::Releasing(tries) => tries.unanswered,
+            State::Pausing { tries, .. } => tries.unanswered,
             State::AwaitResult { .. } => true,
             State::Done => false,
         }
+    }
+
+    /// Whether the next copy may go to another executor: that of an idempotent call; of any other while no executor has
+    /// accepted it or ever will (PROTOCOL 8).
+    pub fn may_move(&self) -> bool {
+        match self.state {
+            State::Idle(tries) | State::Resending(tries) => self.idempotent || self.is_proven(tries),
+            State::Releasing(_) | State::Pausing { .. } | State::AwaitResult { .. } | State::Done => false,
+        }
+    }
+
+    fn is_proven(&self, tries: Tries) -> bool {
+        #[cfg(feature = "test-hooks")]
+        if self.faults.is_restless {
+            return !tries.stays;
+        }
+        tries.is_proven()
     }
 
     /// Whether the agent has its answer.
@@ -167,8 +232,16 @@ impl Caller {
             State::AwaitResult { .. } => "AwaitResult",
             State::Pausing { .. } => "Pausing",
             State::Resending(_) => "Resending",
+            State::Releasing(_) => "Releasing",
             State::Done => "Done",
         }
+    }
+}
+
+impl Tries {
+    /// PROTOCOL 8: no executor has accepted the call under its current id, and none that had a copy ever will.
+    const fn is_proven(self) -> bool {
+        !self.unanswered && !self.stays
     }
 }
 
@@ -182,11 +255,9 @@ fn unsent(tries: Tries, stay: State, input: Input, step: &mut Step<'_>) -> State
             step.result(tries, error, retry_after_ms)
         }
         Input::Result { .. } => step.refuse(stay),
-        Input::Error { generation, code, retry, retry_after_ms } if generation == tries.generation => {
-            step.error(tries, code, retry, retry_after_ms)
-        }
+        Input::Error { generation, error } if generation == tries.generation => step.error(tries, error),
         Input::Error { .. } => step.drop(stay),
-        Input::LinkLost | Input::CancelUnknown => stay,
+        Input::LinkLost | Input::CancelUnknown | Input::Released | Input::Unreleased => stay,
         Input::Cancel => step.cancel_unsent(tries),
         Input::Timeout => step.unsent_timeout(tries, stay),
     }
@@ -195,15 +266,13 @@ fn unsent(tries: Tries, stay: State, input: Input, step: &mut Step<'_>) -> State
 fn await_result(tries: Tries, input: Input, step: &mut Step<'_>) -> State {
     let stay = State::AwaitResult { tries, cancelled: false };
     match input {
-        Input::Sent | Input::CancelUnknown => stay,
+        Input::Sent | Input::CancelUnknown | Input::Released | Input::Unreleased => stay,
         Input::Notice { generation } => step.relay(generation == tries.generation, stay),
         Input::Result { generation, error, retry_after_ms } if generation == tries.generation => {
             step.result(tries, error, retry_after_ms)
         }
         Input::Result { .. } => step.refuse(stay),
-        Input::Error { generation, code, retry, retry_after_ms } if generation == tries.generation => {
-            step.error(tries, code, retry, retry_after_ms)
-        }
+        Input::Error { generation, error } if generation == tries.generation => step.error(tries, error),
         Input::Error { .. } => step.drop(stay),
         Input::LinkLost => step.lost(Tries { unanswered: true, ..tries }),
         Input::Cancel => {
@@ -218,11 +287,13 @@ fn await_result(tries: Tries, input: Input, step: &mut Step<'_>) -> State {
 fn await_cancelled(tries: Tries, input: Input, step: &mut Step<'_>) -> State {
     let stay = State::AwaitResult { tries, cancelled: true };
     match input {
-        Input::Sent | Input::Cancel => stay,
+        Input::Sent | Input::Cancel | Input::Released | Input::Unreleased => stay,
         Input::Notice { generation } => step.relay(generation == tries.generation, stay),
         Input::Result { generation, .. } if generation == tries.generation => step.deliver(Delivery::Result),
         Input::Result { .. } => step.refuse(stay),
-        Input::Error { generation, code, .. } if generation == tries.generation => step.refused(tries, code),
+        Input::Error { generation, error } if generation == tries.generation => {
+            step.refused(tries, error.code)
+        }
         Input::Error { .. } => step.drop(stay),
         Input::LinkLost | Input::CancelUnknown => step.deliver(Delivery::Own(Code::CANCELLED)),
         Input::Timeout if step.now_ms >= step.time.answered_by_ms() => {
@@ -235,7 +306,7 @@ fn await_cancelled(tries: Tries, input: Input, step: &mut Step<'_>) -> State {
 fn pausing(tries: Tries, until_ms: u64, input: Input, step: &mut Step<'_>) -> State {
     let stay = State::Pausing { tries, until_ms };
     match input {
-        Input::Sent | Input::LinkLost | Input::CancelUnknown => stay,
+        Input::Sent | Input::LinkLost | Input::CancelUnknown | Input::Released | Input::Unreleased => stay,
         Input::Notice { .. } => step.drop(stay),
         // An answer to an earlier copy of the same id is the call's answer.
         Input::Result { generation, error, retry_after_ms }
@@ -249,9 +320,32 @@ fn pausing(tries: Tries, until_ms: u64, input: Input, step: &mut Step<'_>) -> St
         Input::Cancel => step.cancel_unsent(tries),
         Input::Timeout if step.now_ms >= until_ms && step.now_ms < step.time.ends_ms => {
             let tries = Tries { attempt: tries.attempt + 1, ..tries };
-            step.out.push(Output::Send { generation: tries.generation, attempt: tries.attempt });
+            let proven_unaccepted = step.is_proven(tries);
+            let Tries { generation, attempt, .. } = tries;
+            step.out.push(Output::Send { generation, attempt, proven_unaccepted });
             State::Resending(tries)
         }
+        Input::Timeout => step.unsent_timeout(tries, stay),
+    }
+}
+
+/// The executor was asked whether it has the call, and to refuse it for ever if it has not.
+fn releasing(tries: Tries, input: Input, step: &mut Step<'_>) -> State {
+    let stay = State::Releasing(tries);
+    match input {
+        Input::Sent | Input::CancelUnknown => stay,
+        Input::Notice { .. } => step.drop(stay),
+        // An answer to an earlier copy of the same id is the call's answer.
+        Input::Result { generation, error, retry_after_ms } if generation == tries.generation => {
+            step.result(tries, error, retry_after_ms)
+        }
+        Input::Result { .. } => step.refuse(stay),
+        Input::Error { .. } => step.drop(stay),
+        // PROTOCOL 8: it has a tombstone for the call on its disk, so no copy of it runs there.
+        Input::Released => step.move_on(Tries { unanswered: false, released: true, ..tries }),
+        // It has the call, or does not say: nobody else may get it.
+        Input::Unreleased | Input::LinkLost => step.lost(tries),
+        Input::Cancel => step.cancel_unsent(tries),
         Input::Timeout => step.unsent_timeout(tries, stay),
     }
 }
@@ -262,6 +356,7 @@ fn done(input: Input, step: &mut Step<'_>) -> State {
         Input::Result { .. } => step.refuse(State::Done),
         Input::Notice { .. } | Input::Error { .. } => step.drop(State::Done),
         Input::Sent | Input::LinkLost | Input::Cancel | Input::CancelUnknown | Input::Timeout => State::Done,
+        Input::Released | Input::Unreleased => State::Done,
     }
 }
 
@@ -273,7 +368,7 @@ struct Step<'a> {
     jitter: Jitter,
     out: &'a mut Outputs<Output>,
     #[cfg(feature = "test-hooks")]
-    is_credulous: bool,
+    faults: Faults,
 }
 
 impl Step<'_> {
@@ -307,7 +402,25 @@ impl Step<'_> {
         }
     }
 
-    fn error(&mut self, tries: Tries, code: Code, retry: Option<bool>, retry_after_ms: Option<u64>) -> State {
+    fn error(&mut self, tries: Tries, error: Refused) -> State {
+        let Refused { code, retry, retry_after_ms, another, released } = error;
+        let tries = Tries {
+            stays: !is_about_executor(code),
+            // PROTOCOL 8: a tombstone refuses every copy, so it answers for those that are unanswered, too.
+            unanswered: tries.unanswered && !released,
+            released: tries.released || released,
+            ..tries
+        };
+        if another && !tries.stays && tries.moves < MOVES_MAX && self.now_ms < self.time.ends_ms {
+            if self.idempotent || self.is_proven(tries) {
+                return self.move_on(tries);
+            }
+            if !tries.released {
+                // PROTOCOL 8: an unanswered copy may have been accepted, or may still arrive.
+                self.out.push(Output::AskRelease { generation: tries.generation });
+                return State::Releasing(tries);
+            }
+        }
         // PROTOCOL 8: under the same id after an ERROR marked retryable. An executor that has lost its memory is never asked
         // again, whatever it says.
         let again = retry.unwrap_or(code.is_retryable()) && code != Code::INTERRUPTED;
@@ -317,12 +430,26 @@ impl Step<'_> {
         }
     }
 
+    /// The next copy goes to another executor, at once.
+    fn move_on(&mut self, tries: Tries) -> State {
+        self.out.push(Output::Move { generation: tries.generation });
+        State::Resending(Tries { moves: tries.moves + 1, ..tries })
+    }
+
+    fn is_proven(&self, tries: Tries) -> bool {
+        #[cfg(feature = "test-hooks")]
+        if self.faults.is_restless {
+            return !tries.stays;
+        }
+        tries.is_proven()
+    }
+
     /// PROTOCOL 8: an ERROR says that nothing was executed, which nobody can know of a call with an unanswered copy, nor of
     /// one whose executor has lost its memory of earlier copies (5902).
     fn refused(&mut self, tries: Tries, code: Code) -> State {
         let is_unknown = !self.idempotent && (tries.unanswered || code == Code::INTERRUPTED);
         #[cfg(feature = "test-hooks")]
-        let is_unknown = is_unknown && !self.is_credulous;
+        let is_unknown = is_unknown && !self.faults.is_credulous;
         self.deliver(if is_unknown { Delivery::Unknown } else { Delivery::Error })
     }
 
@@ -348,7 +475,7 @@ impl Step<'_> {
             return None;
         }
         self.out.push(Output::Pause { until_ms, generation: tries.generation });
-        Some(State::Pausing { tries, until_ms })
+        Some(State::Pausing { tries: Tries { moves: 0, ..tries }, until_ms })
     }
 
     /// A cancel while nothing is out: an executor that lost its link to us may still run an earlier copy.
@@ -379,6 +506,15 @@ impl Step<'_> {
         })
     }
 }
+
+/// Whether an ERROR of this code says something of the executor rather than of the call, so that another executor may
+/// take the call. 2002 is this sidecar's own: the copy did not leave.
+const fn is_about_executor(code: Code) -> bool {
+    code.is_about_executor() || matches!(code, Code::ENDPOINT_UNREACHABLE)
+}
+
+/// Most moves between two pauses. Ours: as many as a call's ids are shared among.
+const MOVES_MAX: u32 = 8;
 
 #[cfg(test)]
 mod tests;

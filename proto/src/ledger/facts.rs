@@ -21,7 +21,7 @@ pub struct Facts {
 impl<W> Ledger<W> {
     /// The state and the facts of a call; `None` if it is unknown.
     pub fn known(&self, key: &Key) -> Option<(Status, &Facts)> {
-        let call = self.call(key).filter(|_| !self.is_blind())?;
+        let call = self.call(key).filter(|call| !self.is_blind() && !call.is_released())?;
         Some((call.status(), &call.facts))
     }
 

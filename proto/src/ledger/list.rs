@@ -50,7 +50,8 @@ impl<W> Ledger<W> {
         let peers = self.peers.range::<Did, _>((first.map_or(Unbounded, Included), Unbounded));
         peers.take_while(move |(did, _)| from.is_none_or(|from| *did <= from)).flat_map(move |(did, peer)| {
             let cursor = after.filter(|key| key.from == *did).map_or(Unbounded, |key| Excluded(key.id));
-            peer.calls.range((cursor, Unbounded)).map(move |(id, call)| call.listed(did, *id))
+            let calls = peer.calls.range((cursor, Unbounded));
+            calls.filter(|(_, call)| !call.is_released()).map(move |(id, call)| call.listed(did, *id))
         })
     }
 
@@ -78,18 +79,20 @@ impl<W> Ledger<W> {
         for (place, (did, calls)) in peers.iter_mut().enumerate() {
             next.extend(calls.next().map(|(id, call)| Newest { id: *id, did, place, call }));
         }
-        std::iter::from_fn(move || {
+        let calls = std::iter::from_fn(move || {
             let Newest { id, did, place, call } = next.pop()?;
             if let Some((_, calls)) = peers.get_mut(place) {
                 next.extend(calls.next().map(|(id, call)| Newest { id: *id, did, place, call }));
             }
-            Some(call.listed(did, id))
-        })
+            Some((did, id, call))
+        });
+        calls.filter(|(_, _, call)| !call.is_released()).map(|(did, id, call)| call.listed(did, id))
     }
 
     /// The calls of one id, one for each peer that used it. Costs one look-up per peer.
     pub fn find(&self, id: MessageId) -> impl Iterator<Item = Listed<'_>> {
-        self.peers.iter().filter_map(move |(did, peer)| peer.calls.get(&id).map(|call| call.listed(did, id)))
+        let calls = self.peers.iter().filter_map(move |(did, peer)| Some((did, peer.calls.get(&id)?)));
+        calls.filter(|(_, call)| !call.is_released()).map(move |(did, call)| call.listed(did, id))
     }
 }
 
@@ -122,6 +125,11 @@ impl<W> PartialEq for Newest<'_, W> {
 impl<W> Eq for Newest<'_, W> {}
 
 impl<W> Call<W> {
+    /// Whether it is no call, only the mark that one is refused.
+    pub(super) const fn is_released(&self) -> bool {
+        matches!(self.state, CallState::Released(_))
+    }
+
     fn listed<'a>(&'a self, from: &'a Did, id: MessageId) -> Listed<'a> {
         let running = Listed {
             from,
@@ -138,6 +146,7 @@ impl<W> Call<W> {
         };
         match &self.state {
             CallState::Executing { waiters } => Listed { waiters: waiters.len(), ..running },
+            CallState::Released(_) => Listed { status: Status::Unknown, ..running },
             CallState::Finished { kept, by, .. } => Listed {
                 status: Status::Finished,
                 by: Some(*by),

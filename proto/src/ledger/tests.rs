@@ -403,3 +403,78 @@ fn sweep_takes_a_bounded_number_at_a_time() {
     assert!(ledger.poll_timeout().is_some_and(|due_ms| due_ms <= LATER_MS + 1));
     assert_eq!(sweep(&mut ledger, LATER_MS + 1), 10);
 }
+
+#[test]
+fn a_released_call_is_refused_until_its_time_has_passed() {
+    let mut ledger = ledger();
+    assert_eq!(ledger.release(&key(1, 1), LATER_MS, 10), Release::New);
+    // A copy that comes before the tombstone is durable is refused as well, whatever its body is.
+    let other = Invoke { body: BodyDigest([9; 32]), ..invoke(1, 1, true) };
+    assert_eq!(ledger.admit(other.clone(), 20), Admission::Released(20));
+    assert_eq!(ledger.release(&key(1, 1), LATER_MS, 11), Release::Attached { displaced: None });
+    assert!(ledger.is_released(&key(1, 1)) && !ledger.is_released_for_good(&key(1, 1)));
+    assert_eq!(ledger.released(&key(1, 1), 5).as_slice(), [10, 11]);
+    assert_eq!(ledger.release(&key(1, 1), LATER_MS, 12), Release::Released(12));
+    assert_eq!(ledger.admit(other, 20), Admission::Released(20));
+    // It is no call to anybody else, and another's id is not touched.
+    assert_eq!((ledger.status(&key(1, 1)), ledger.calls()), (Status::Unknown, 1));
+    assert!(ledger.is_released_for_good(&key(1, 1)) && ledger.known(&key(1, 1)).is_none());
+    assert_eq!(ledger.list(None, None).count() + ledger.newest(None).count(), 0);
+    assert_eq!(ledger.find(key(1, 1).id).count(), 0);
+    assert_eq!(ledger.finish(&key(1, 1), held(1), Answerer::Provider), Finish::Unknown);
+    assert_eq!(ledger.withdraw(&key(1, 1)), None);
+    assert_eq!(ledger.admit(invoke(2, 1, false), 21), Admission::New);
+    let mut rows = Vec::new();
+    assert_eq!((ledger.sweep(LATER_MS, &mut rows), ledger.poll_timeout()), (0, Some(LATER_MS + 1)));
+    assert_eq!((ledger.sweep(LATER_MS + 1, &mut rows), rows), (1, vec![5]));
+    // Its copies have expired with it, and a clock that goes back lets none of them in.
+    assert_eq!(ledger.admit(invoke(1, 1, false), 22), Admission::Forgotten(22));
+}
+
+#[test]
+fn a_call_that_was_accepted_is_not_released() {
+    let mut ledger = ledger();
+    assert_eq!(ledger.admit(invoke(1, 1, false), 1), Admission::New);
+    assert_eq!(ledger.release(&key(1, 1), LATER_MS, 10), Release::Accepted(10));
+    let kept = Kept::Journaled { row: 7, bytes: 3 };
+    assert_eq!(ledger.finish(&key(1, 1), kept, Answerer::Provider), Finish::Recorded(smallvec![1]));
+    assert_eq!(ledger.release(&key(1, 1), LATER_MS, 11), Release::Accepted(11));
+    sweep(&mut ledger, LATER_MS + 1);
+    assert_eq!(ledger.release(&key(1, 1), LATER_MS, 12), Release::Forgotten(12));
+    // An ERROR takes the call back: it was not accepted.
+    let later = Invoke { expires_at_ms: LATER_MS + 9, ..invoke(1, 2, false) };
+    assert_eq!(ledger.admit(later, 1), Admission::New);
+    assert!(ledger.withdraw(&key(1, 2)).is_some());
+    assert_eq!(ledger.release(&key(1, 2), LATER_MS + 9, 13), Release::New);
+}
+
+#[test]
+fn a_tombstone_that_is_not_durable_is_none() {
+    let mut ledger = ledger();
+    assert_eq!(ledger.release(&key(1, 1), LATER_MS, 10), Release::New);
+    assert_eq!(ledger.unreleased(&key(1, 1)).as_slice(), [10]);
+    assert_eq!(ledger.admit(invoke(1, 1, false), 20), Admission::New);
+    // What is durable stays, and what runs is nobody's tombstone.
+    assert!(ledger.unreleased(&key(1, 1)).is_empty() && ledger.released(&key(1, 1), 1).is_empty());
+    assert!(ledger.restore_released(&key(1, 2), 6, LATER_MS));
+    assert!(
+        !ledger.restore_released(&key(1, 2), 7, LATER_MS)
+            && !ledger.restore_released(&key(1, 1), 8, LATER_MS)
+    );
+    assert!(ledger.unreleased(&key(1, 2)).is_empty());
+    assert_eq!(ledger.admit(invoke(1, 2, false), 21), Admission::Released(21));
+}
+
+#[test]
+fn tombstones_are_bounded_as_calls_are() {
+    let mut ledger = ledger();
+    for id in 0..4 {
+        assert_eq!(ledger.release(&key(1, id), LATER_MS, 0), Release::New);
+    }
+    let full = |bound| Release::Full { bound, asker: 0 };
+    assert_eq!(ledger.release(&key(1, 9), LATER_MS, 0), full(Bound::PeerCalls));
+    for id in 0..2 {
+        assert_eq!(ledger.release(&key(2, id), LATER_MS, 0), Release::New);
+    }
+    assert_eq!(ledger.release(&key(3, 1), LATER_MS, 0), full(Bound::Calls));
+}

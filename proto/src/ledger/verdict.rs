@@ -27,6 +27,8 @@ pub enum Admission<W> {
     },
     /// The id belongs to a call with another body: ERROR 4001.
     Conflict(W),
+    /// It was released: its caller may have given it to another executor. ERROR 5002.
+    Released(W),
     /// Its `ts + ttl` is not after that of a forgotten call, so it may be that call: ERROR 1003. This happens only if a
     /// clock went back, or if `ts + ttl` passed since the check.
     Forgotten(W),
@@ -36,6 +38,32 @@ pub enum Admission<W> {
         bound: Bound,
         /// The waiter, returned.
         waiter: W,
+    },
+}
+
+/// What to do with a request to release a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Release<W> {
+    /// The call was unknown. Make the tombstone durable; the asker is kept until then.
+    New,
+    /// The tombstone is being written; the asker is told with the others.
+    Attached {
+        /// The oldest asker, if there were too many.
+        displaced: Option<W>,
+    },
+    /// The tombstone is durable.
+    Released(W),
+    /// The call was accepted: it runs, or has its result.
+    Accepted(W),
+    /// The call may be one that was accepted and forgotten: ERROR 1003.
+    Forgotten(W),
+    /// No capacity for the tombstone: ERROR 5004.
+    Full {
+        /// The bound that was reached.
+        bound: Bound,
+        /// The asker, returned.
+        asker: W,
     },
 }
 

@@ -34,6 +34,14 @@ pub enum Request<'a> {
         /// The call's id.
         target: MessageId,
     },
+    /// Refuse a call from here on if it was not accepted, so that another executor may have it. **Shape:** `{"op":
+    /// "release", "target": bstr .size 16, "capability": name}`. **Source:** PROTOCOL 8.
+    Release {
+        /// The call's id.
+        target: MessageId,
+        /// The name of its capability.
+        capability: Cow<'a, str>,
+    },
     /// List calls; ours, on a local link. **Shape:** `"op": "calls"`.
     Calls(CallsRequest<'a>),
     /// Read the audit log; ours, on a local link. **Shape:** `"op": "audit"`.
@@ -103,7 +111,8 @@ impl<'a> Request<'a> {
     pub(super) fn read(body: &'a [u8]) -> Result<Self, BodyError> {
         match read_op(body)? {
             op if op == "negotiate" => Self::read_negotiate(body),
-            op if op == "cancel" => read_cancel(body).map(|(target, _)| Self::Cancel { target }),
+            op if op == "cancel" => read_target(body).map(|(target, _)| Self::Cancel { target }),
+            op if op == "release" => Self::read_release(body),
             op if op == calls::OP => CallsRequest::read(body).map(Self::Calls),
             op if op == audit::OP => AuditRequest::read(body).map(Self::Audit),
             op if op == audit::OP_PRUNE => AuditPruneRequest::read(body).map(Self::AuditPrune),
@@ -117,6 +126,19 @@ impl<'a> Request<'a> {
             op if op == "accept" => Err(wrong_value(&Reader::new(body), "op", "one that asks")),
             op => Ok(Self::Other { op }),
         }
+    }
+
+    fn read_release(body: &'a [u8]) -> Result<Self, BodyError> {
+        let (target, _) = read_target(body)?;
+        let mut capability = None;
+        read_map(&mut Reader::new(body), |key, reader| {
+            match key {
+                b"capability" => capability = Some(reader.text()?),
+                _ => drop(reader.skip()?),
+            }
+            Ok(())
+        })?;
+        Ok(Self::Release { target, capability: required(capability, "capability")? })
     }
 
     fn read_negotiate(body: &'a [u8]) -> Result<Self, BodyError> {
@@ -151,6 +173,11 @@ impl<'a> Request<'a> {
                 map.text("op", "cancel");
                 map.bytes("target", target.as_bytes());
             }
+            Self::Release { target, capability } => {
+                map.text("op", "release");
+                map.bytes("target", target.as_bytes());
+                map.text("capability", capability);
+            }
             Self::Calls(request) => request.write(&mut map),
             Self::Audit(request) => request.write(&mut map),
             Self::AuditPrune(request) => request.write(&mut map),
@@ -177,6 +204,13 @@ pub enum Response<'a> {
         target: MessageId,
         /// The state of the call.
         state: CancelState,
+    },
+    /// Whether a call was released. **Shape:** `{"op": "release", "target": bstr .size 16, "state": tstr}`.
+    Release {
+        /// The call's id.
+        target: MessageId,
+        /// What became of it.
+        state: ReleaseState,
     },
     /// A page of calls; ours, on a local link. **Shape:** `"op": "calls"`.
     Calls(CallsPage<'a>),
@@ -252,6 +286,42 @@ impl CancelState {
             Self::Unknown => "unknown",
         }
     }
+
+    fn read(raw: &[u8]) -> Option<Self> {
+        match Reader::new(raw).text().as_deref() {
+            Ok("cancelling") => Some(Self::Cancelling),
+            Ok("finished") => Some(Self::Finished),
+            Ok("unknown") => Some(Self::Unknown),
+            _ => None,
+        }
+    }
+}
+
+/// The state of a call that was to be released. **Source:** PROTOCOL 8.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ReleaseState {
+    /// It was not accepted, and is refused until its `ts + ttl`.
+    Released,
+    /// It was accepted: it runs, or has its result.
+    Accepted,
+}
+
+impl ReleaseState {
+    /// The state as written in a RESPONSE.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Released => "released",
+            Self::Accepted => "accepted",
+        }
+    }
+
+    fn read(raw: &[u8]) -> Option<Self> {
+        match Reader::new(raw).text().as_deref() {
+            Ok("released") => Some(Self::Released),
+            Ok("accepted") => Some(Self::Accepted),
+            _ => None,
+        }
+    }
 }
 
 impl<'a> Response<'a> {
@@ -265,8 +335,12 @@ impl<'a> Response<'a> {
         match read_op(body)? {
             op if op == "accept" => Self::read_accept(body),
             op if op == "cancel" => {
-                let (target, state) = read_cancel(body)?;
-                Ok(Self::Cancel { target, state: required(state, "state")? })
+                let (target, state) = read_target(body)?;
+                Ok(Self::Cancel { target, state: required(state.and_then(CancelState::read), "state")? })
+            }
+            op if op == "release" => {
+                let (target, state) = read_target(body)?;
+                Ok(Self::Release { target, state: required(state.and_then(ReleaseState::read), "state")? })
             }
             op if op == calls::OP => CallsPage::read(body).map(Self::Calls),
             op if op == audit::OP => AuditPage::read(body).map(Self::Audit),
@@ -321,6 +395,11 @@ impl<'a> Response<'a> {
                 map.text("state", state.as_str());
                 map.bytes("target", target.as_bytes());
             }
+            Self::Release { target, state } => {
+                map.text("op", "release");
+                map.text("state", state.as_str());
+                map.bytes("target", target.as_bytes());
+            }
             Self::Calls(page) => page.write(&mut map),
             Self::Audit(page) => page.write(&mut map),
             Self::AuditPruned(pruned) => pruned.write(&mut map),
@@ -349,7 +428,8 @@ fn read_op(body: &[u8]) -> Result<Cow<'_, str>, BodyError> {
     required(op, "op")
 }
 
-fn read_cancel(body: &[u8]) -> Result<(MessageId, Option<CancelState>), BodyError> {
+/// The call that a body is about, and its `state`. In a REQUEST that is a field like any other that we do not know.
+fn read_target(body: &[u8]) -> Result<(MessageId, Option<&[u8]>), BodyError> {
     let (mut target, mut state) = (None, None);
     read_map(&mut Reader::new(body), |key, reader| {
         match key {
@@ -359,15 +439,5 @@ fn read_cancel(body: &[u8]) -> Result<(MessageId, Option<CancelState>), BodyErro
         }
         Ok(())
     })?;
-    let state = match state {
-        // In a REQUEST it is a field like any other that we do not know.
-        Some(raw) => match Reader::new(raw).text().as_deref() {
-            Ok("cancelling") => Some(CancelState::Cancelling),
-            Ok("finished") => Some(CancelState::Finished),
-            Ok("unknown") => Some(CancelState::Unknown),
-            _ => None,
-        },
-        None => None,
-    };
     Ok((MessageId(required(target, "target")?), state))
 }

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use capd_proto::call::caller::{Caller, Delivery, Generation, Input, Output, Time};
+use capd_proto::call::caller::{Caller, Delivery, Generation, Input, Output, Refused, Time};
 use capd_proto::call::{Jitter, RetryPolicy, executor};
 use capd_proto::code::Code;
 use capd_proto::envelope::MessageId;
@@ -245,7 +245,9 @@ impl World {
             }
             Some(Message::Error { id, code }) => {
                 let (call, generation) = whose(id);
-                self.tell(call, Input::Error { generation, code, retry: None, retry_after_ms: None }, None)
+                let error =
+                    Refused { code, retry: None, retry_after_ms: None, another: false, released: false };
+                self.tell(call, Input::Error { generation, error }, None)
             }
             Some(Message::CancelUnknown { id }) => self.tell(whose(id).0, Input::CancelUnknown, None),
         }
@@ -261,7 +263,7 @@ impl World {
     fn pump(&mut self, n: usize, in_hand: Option<(MessageId, Bytes)>) -> Result<(), String> {
         while let Some(output) = self.calls[n].machine.poll_output() {
             match output {
-                Output::Send { generation, .. } => {
+                Output::Send { generation, .. } | Output::Move { generation } => {
                     self.calls[n].unsent = Some(generation);
                     self.send(n);
                 }
@@ -285,6 +287,9 @@ impl World {
                     }
                 }
                 Output::Pause { .. } | Output::Relay | Output::Drop | Output::RefuseResult => {}
+                Output::AskRelease { .. } => {
+                    return Err("a release was asked for with one executor".to_owned());
+                }
             }
         }
         Ok(())

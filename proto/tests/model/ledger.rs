@@ -4,7 +4,7 @@ use std::fmt::Debug;
 
 use capd_proto::envelope::MessageId;
 use capd_proto::identity::Did;
-use capd_proto::ledger::{Answerer, BodyDigest, Invoke, Kept, Key, Ledger, Limits};
+use capd_proto::ledger::{Answerer, BodyDigest, Invoke, Kept, Key, Ledger, Limits, Release};
 
 use super::reference::Reference;
 
@@ -28,6 +28,18 @@ pub(crate) enum Op {
     Withdraw {
         peer: u8,
         id: u8,
+    },
+    /// A call's release is asked for.
+    Release {
+        peer: u8,
+        id: u8,
+        ttl_ms: u8,
+    },
+    /// The tombstone of a release is on disk, or cannot be written.
+    Bury {
+        peer: u8,
+        id: u8,
+        fails: bool,
     },
     Restore {
         peer: u8,
@@ -123,6 +135,20 @@ impl Both {
                     self.naive.withdraw(&key),
                 )
             }
+            Op::Release { peer, id, ttl_ms } => {
+                self.next_waiter += 1;
+                let (key, asker) = (key(peer, id), self.next_waiter);
+                let expires_at_ms = self.now_ms + u64::from(ttl_ms);
+                let real: Release<u32> = self.real.release(&key, expires_at_ms, asker);
+                same("release", real, self.naive.release(&key, expires_at_ms, asker))
+            }
+            Op::Bury { peer, id, fails } => {
+                let key = key(peer, id);
+                self.next_row += 1;
+                let row = self.next_row;
+                let real = if fails { self.real.unreleased(&key) } else { self.real.released(&key, row) };
+                same("askers", real.into_vec(), self.naive.bury(&key, (!fails).then_some(row)))
+            }
             Op::Restore { peer, id, bytes, ttl_ms } => {
                 let kept = self.kept(bytes, true);
                 let invoke = Invoke {
@@ -165,8 +191,14 @@ impl Both {
         let before = std::mem::replace(&mut self.naive, Reference::new(LIMITS));
         self.real = Ledger::new(LIMITS);
         for call in before.calls.into_iter().filter(|call| call.row().is_some()) {
-            if let Some((kept, by, _)) = call.result {
-                self.restore(call.invoke, kept, by)?;
+            match (call.tombstone, call.result) {
+                (Some(row), _) => {
+                    let (key, expires_at_ms) = (call.invoke.key, call.invoke.expires_at_ms);
+                    let naive = self.naive.restore_released(&key, row, expires_at_ms);
+                    same("restore", self.real.restore_released(&key, row, expires_at_ms), naive)?;
+                }
+                (None, Some((kept, by, _))) => self.restore(call.invoke, kept, by)?,
+                (None, None) => {}
             }
         }
         Ok(())
@@ -200,6 +232,7 @@ impl Both {
             for peer in 0..PEERS {
                 let key = key(peer, id);
                 same("a status", real.status(&key), naive.status(&key))?;
+                same("a release", real.is_released(&key), naive.is_released(&key))?;
             }
         }
         same("the list", real.list(None, None).collect(), list)?;

@@ -97,6 +97,10 @@ fn ledger_op() -> impl Strategy<Value = ledger::Op> {
             |(peer, id, bytes, by_sidecar, journaled)| Op::Finish { peer, id, bytes, by_sidecar, journaled }
         ),
         2 => (peer.clone(), id.clone()).prop_map(|(peer, id)| Op::Withdraw { peer, id }),
+        3 => (peer.clone(), id.clone(), 0_u8..40)
+            .prop_map(|(peer, id, ttl_ms)| Op::Release { peer, id, ttl_ms }),
+        3 => (peer.clone(), id.clone(), any::<bool>())
+            .prop_map(|(peer, id, fails)| Op::Bury { peer, id, fails }),
         1 => (peer.clone(), id.clone(), 0_u8..24, 0_u8..40)
             .prop_map(|(peer, id, bytes, ttl_ms)| Op::Restore { peer, id, bytes, ttl_ms }),
         1 => (peer, id, any::<bool>()).prop_map(|(peer, id, only)| Op::List { peer, id, only }),

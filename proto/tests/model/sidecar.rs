@@ -133,7 +133,9 @@ impl Sidecar {
                 self.answer(&asked, envelope)
             }
             Admission::Forgotten(()) => self.refuse(&asked, Code::INVALID_TIMESTAMP),
-            Admission::Conflict(()) | Admission::Full { .. } => Err("nothing else has this id".to_owned()),
+            Admission::Conflict(()) | Admission::Full { .. } | Admission::Released(()) => {
+                Err("nothing else has this id".to_owned())
+            }
         }
     }
 

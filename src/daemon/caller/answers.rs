@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use capd_proto::call::caller::Input;
+use capd_proto::call::caller::{Input, Refused};
 use capd_proto::call::executor::Surplus;
 use capd_proto::code::Code;
 use capd_proto::envelope::MessageId;
@@ -12,7 +12,7 @@ use capd_proto::message::{self, CapResult, ErrorBody, Type};
 use super::outgoing::Waiter;
 use super::{Caller, Handed, RelayedCall};
 use crate::daemon::context::judge::verdict;
-use crate::daemon::context::wire::{not_final, retry_after_ms};
+use crate::daemon::context::wire::{is_released, not_final, retry_after_ms};
 use crate::daemon::context::{Inbound, Refusal, Taken, lock};
 use crate::net::Link;
 use crate::schema::{Artifact, Side};
@@ -53,7 +53,7 @@ impl Caller {
                 Ok(Taken::Done)
             }
             // PROTOCOL 8: it matches nothing pending.
-            Some(Waiter::Agent { .. } | Waiter::Cancel(_)) | None => {
+            Some(Waiter::Agent { .. } | Waiter::Cancel(_) | Waiter::Release(_)) | None => {
                 let surplus = if self.outgoing.has_ended(&id) { Surplus::Late } else { Surplus::Unasked };
                 self.account.audit_surplus(surplus, &id, inbound.link.principal().as_str(), None);
                 Err(nothing_waits())
@@ -82,13 +82,23 @@ impl Caller {
         // The params fitted what the peer last said of its schema, and it listed what we may call.
         let is_changed = matches!(
             error.code,
-            Code::CAPABILITY_NOT_FOUND | Code::VERSION_MISMATCH | Code::SCHEMA_VIOLATION | Code::UNAUTHORIZED
+            Code::CAPABILITY_NOT_FOUND
+                | Code::VERSION_MISMATCH
+                | Code::SCHEMA_VIOLATION
+                | Code::UNAUTHORIZED
+                | Code::UNAVAILABLE
         );
         if is_changed {
             self.refresh_later(inbound.link.principal().clone());
         }
         let retry_after_ms = error.details.and_then(retry_after_ms);
-        let input = Input::Error { generation, code: error.code, retry: error.retry, retry_after_ms };
+        let released = error.details.is_some_and(is_released);
+        if released {
+            self.gifts.released(&call.id, inbound.link.principal());
+        }
+        let another = self.has_another(&call, error.code);
+        let error = Refused { code: error.code, retry: error.retry, retry_after_ms, another, released };
+        let input = Input::Error { generation, error };
         self.drive_call(&call, Some(input), Handed::Message(inbound, Type::Error));
     }
 
@@ -115,6 +125,7 @@ impl Caller {
             match waiting.who {
                 Waiter::Call(call, _) => self.drive_call(&call, Some(Input::LinkLost), Handed::Nothing),
                 Waiter::Cancel(call) => self.drive_call(&call, Some(Input::CancelUnknown), Handed::Nothing),
+                Waiter::Release(call) => self.drive_call(&call, Some(Input::Unreleased), Handed::Nothing),
                 Waiter::Agent { link, route } => {
                     let refusal = Refusal::new(Code::ENDPOINT_UNREACHABLE, "the link to the peer broke");
                     self.ctx.refuse(&link, &route, Some(id), &refusal);

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use capd_proto::call::caller::Caller as Machine;
+use capd_proto::call::caller::{Caller as Machine, Generation};
 use capd_proto::code::Code;
 use capd_proto::envelope::{Encoded, MessageId};
 use capd_proto::identity::Did;
@@ -32,7 +32,10 @@ pub(super) struct RelayedCall {
     pub(super) invoked: Mutex<Invoked>,
     pub(super) name: String,
     pub(super) want: Want,
+    /// The one peer that may have it.
     pub(super) to: Option<Did>,
+    /// Whether the agent, or its session, names that peer, so that no other may have it even on proof.
+    pub(super) is_named: bool,
     pub(super) ext: Option<Bytes>,
     pub(super) thread_id: Option<Bytes>,
     pub(super) moments: Moments,
@@ -120,6 +123,20 @@ pub(super) struct Progress {
     pub(super) given: Option<Chosen>,
     /// Set once the call may go to its peer.
     pub(super) chosen: Option<Chosen>,
+    /// Peers that refused the call since its last pause.
+    pub(super) refused_by: Vec<Did>,
+}
+
+impl Progress {
+    /// It is on disk who gets the call. Where it moves, its machine goes with it: gives the id to send it under.
+    pub(super) fn take(&mut self, given: Chosen) -> Option<Generation> {
+        let Some(chosen) = &mut self.chosen else {
+            self.chosen = Some(given);
+            return None;
+        };
+        chosen.go_to(given);
+        chosen.machine.generation()
+    }
 }
 
 pub(super) struct Chosen {
@@ -137,6 +154,18 @@ pub(super) struct Chosen {
     pub(super) ids: SmallVec<[MessageId; 1]>,
     /// The id of the request that cancels it, once there is one.
     pub(super) cancel: Option<MessageId>,
+    /// The id of the request to release it that is not answered yet.
+    pub(super) release: Option<MessageId>,
+}
+
+impl Chosen {
+    /// Another peer gets the call, with everything that has become of it so far.
+    pub(super) fn go_to(&mut self, other: Self) {
+        self.peer = other.peer;
+        self.journal = other.journal;
+        self.descriptor = other.descriptor;
+        self.output = other.output;
+    }
 }
 
 /// What a machine's output may speak of.

@@ -54,12 +54,39 @@ impl Caller {
     /// Chooses the peer and readies what the call needs; only then is there anything to send.
     pub(super) fn choose_peer(&self, call: &Arc<RelayedCall>) -> Result<Chosen, Missing> {
         self.fleet.want(&call.name);
-        let snapshot = self.directory.snapshot();
         let given = self.gifts.replica(&call.id);
-        let asked = given.clone().or_else(|| self.gifts.former(&call.id, &call.name));
-        let at = asked.as_ref().map(|replica| &replica.peer).or(call.to.as_ref());
+        if given.is_some() && !self.gifts.is_bound(&call.id) {
+            // Nobody has it: where it was given to is as good as any other, and costs no commit.
+            let is_there = given.as_ref().is_some_and(|given| self.is_there(given));
+            return match is_there.then(|| self.choose_from(call, given, &[])) {
+                Some(Ok(chosen)) => Ok(chosen),
+                Some(Err(_)) | None => self.choose_from(call, None, &[]),
+            };
+        }
+        let asked = given.or_else(|| self.gifts.former(&call.id, &call.name));
+        self.choose_from(call, asked, &[])
+    }
+
+    /// The same, of peers other than `refused_by`, and only of `asked` where somebody may have the call.
+    pub(super) fn choose_from(
+        &self,
+        call: &Arc<RelayedCall>,
+        asked: Option<Replica>,
+        refused_by: &[Did],
+    ) -> Result<Chosen, Missing> {
+        let snapshot = self.directory.snapshot();
+        let given = self.gifts.replica(&call.id).filter(|_| asked.is_some());
+        let released_by = self.gifts.released_by(&call.id);
+        // Whoever moves a call has made sure that its former peer is not the only one that may have it.
+        let may_have = |peer: &Did| !refused_by.contains(peer) && released_by.as_ref() != Some(peer);
+        let named = call.to.as_ref().filter(|to| refused_by.is_empty() && may_have(to));
+        let at = asked.as_ref().map(|replica| &replica.peer).or(named);
         let (scope, is_free) = (at.map_or(Scope::Peers, Scope::Peer), at.is_none());
-        let may_call = |entry: &Entry| self.own.may(Action::Invoke, entry);
+        let is_left = |entry: &Entry| match &entry.origin {
+            Origin::Peer(peer) => may_have(peer),
+            Origin::Local(_) => true,
+        };
+        let may_call = |entry: &Entry| self.own.may(Action::Invoke, entry) && is_left(entry);
         let choice = match router::route(&snapshot, &call.name, &call.want, scope, may_call) {
             Ok(choice) => choice,
             // Whoever had the call knows what became of it, whether it still serves the capability or not.
@@ -112,7 +139,8 @@ impl Caller {
         let Some(descriptor) = chosen.descriptor.as_ref().filter(|_| call.to.is_none()) else {
             return Ok(chosen);
         };
-        if self.directory.peers.is_just_heard(&chosen.peer) || self.gifts.peer(&call.id).is_some() {
+        let is_home = self.gifts.peer(&call.id).is_some_and(|peer| peer == chosen.peer);
+        if is_home || self.directory.peers.is_just_heard(&chosen.peer) {
             return Ok(chosen);
         }
         let snapshot = self.directory.snapshot();
@@ -150,44 +178,21 @@ impl Caller {
         let descriptor = descriptor.map(Arc::clone);
         let unanswered = self.gifts.may_have_run(&call.id, &call.name);
         let time = Time { ends_ms, grace_ms: ANSWER_GRACE_MS };
-        let machine = Machine::new(policy, idempotent, unanswered, time);
+        let is_released = self.gifts.released_by(&call.id).is_some();
+        let machine = Machine::new(policy, idempotent, unanswered, time).released_before(is_released);
         #[cfg(feature = "test-hooks")]
         let machine = {
             let mut machine = machine;
             machine.set_credulous(self.is_credulous.load(std::sync::atomic::Ordering::Relaxed));
+            machine.set_restless(self.is_restless.load(std::sync::atomic::Ordering::Relaxed));
             machine
         };
         let ids = smallvec![call.id];
         // What may run again is asked of whoever is there.
         let journal = journal.filter(|_| !idempotent);
         let among = Vec::new();
-        Chosen { machine, peer, journal, among, descriptor, idempotent, output, ids, cancel: None }
-    }
-
-    /// Moves an idempotent call whose peer is gone, or has come back without it, to another that serves the same;
-    /// `false` when it stays.
-    pub(super) fn move_call(&self, call: &Arc<RelayedCall>) -> bool {
-        let at = match &lock(&call.progress).chosen {
-            Some(chosen) if chosen.idempotent && call.to.is_none() => chosen.peer.clone(),
-            _ => return false,
-        };
-        let snapshot = self.directory.snapshot();
-        let is_served =
-            snapshot.entries(&call.name).iter().any(|entry| entry.origin == Origin::Peer(at.clone()));
-        if is_served && self.directory.peers.is_responsive(&at) {
-            return false;
-        }
-        let Ok(other) = self.choose_peer(call) else { return false };
-        if !other.idempotent || self.directory.peers.link(&other.peer).is_none() {
-            return false;
-        }
-        let mut progress = lock(&call.progress);
-        let Some(chosen) = &mut progress.chosen else { return false };
-        tracing::debug!(id = %call.id, from = %at, to = %other.peer, "a call goes to another peer");
-        chosen.peer = other.peer;
-        chosen.descriptor = other.descriptor;
-        chosen.output = other.output;
-        true
+        let (cancel, release) = (None, None);
+        Chosen { machine, peer, journal, among, descriptor, idempotent, output, ids, cancel, release }
     }
 
     /// Waits, within the call's own time, for what it misses.

@@ -9,7 +9,7 @@ use capd_proto::code::Code;
 use capd_proto::envelope::Ext;
 use capd_proto::message::{CallError, CapResult, ErrorBody, SchemaSide, Type};
 
-use super::{Caller, Handed, RelayedCall};
+use super::{Caller, Chosen, Handed, RelayedCall};
 use crate::daemon::account::access::End;
 use crate::daemon::context::judge::{is_shown, verdict};
 use crate::daemon::context::seal::ANSWER_TTL_MS;
@@ -34,9 +34,9 @@ impl Caller {
                 });
             }
             (Delivery::Error, Handed::Message(inbound, _)) => {
-                self.gifts.refused(&call.id);
                 let envelope = self.towards_agent(call, inbound, Type::Error);
                 let code = ErrorBody::decode(inbound.body).map_or(Code::INVALID_MESSAGE, |error| error.code);
+                self.gifts.refused(&call.id, Some(code));
                 let end = End::Refused(code);
                 self.end_call(call, end, |caller, link, route| {
                     caller.ctx.send(link, route, envelope.clone())
@@ -86,7 +86,7 @@ impl Caller {
 
     /// Nothing was executed, and the agent is told why.
     fn end_refused(&self, call: &Arc<RelayedCall>, refusal: &Refusal) {
-        self.gifts.refused(&call.id);
+        self.gifts.refused(&call.id, None);
         let refuse =
             |caller: &Self, link: &_, route: &_| caller.ctx.refuse(link, route, Some(call.id), refusal);
         self.end_call(call, End::Refused(refusal.code), refuse);
@@ -172,11 +172,12 @@ impl Caller {
         call.ended.set();
         let (waiters, ids) = {
             let mut progress = lock(&call.progress);
-            let ids = progress.chosen.as_ref().map(|chosen| (chosen.ids.clone(), chosen.cancel));
+            let asked = |chosen: &Chosen| (chosen.ids.clone(), chosen.cancel, chosen.release);
+            let ids = progress.chosen.as_ref().map(asked);
             (std::mem::take(&mut progress.waiters), ids)
         };
-        if let Some((ids, cancel)) = ids {
-            self.outgoing.release(ids.into_iter().chain(cancel));
+        if let Some((ids, cancel, release)) = ids {
+            self.outgoing.release(ids.into_iter().chain(cancel).chain(release));
         }
         for (link, route) in waiters {
             answer(self, &link, &route);

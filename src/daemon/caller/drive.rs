@@ -4,7 +4,7 @@ use std::iter;
 use std::sync::Arc;
 
 use capd_proto::call::Jitter;
-use capd_proto::call::caller::{Generation, Input, Output};
+use capd_proto::call::caller::{Generation, Input, Output, Refused};
 use capd_proto::code::Code;
 use capd_proto::envelope::Ext;
 use capd_proto::identity::Did;
@@ -12,6 +12,7 @@ use capd_proto::message::{Request, Type};
 
 use super::answers::nothing_waits;
 use super::memory::naming;
+use super::moves::Moved;
 use super::outgoing::Waiter;
 use super::{Caller, Handed, RelayedCall};
 use crate::daemon::context::seal::{ANSWER_TTL_MS, Unsealed, needs_signature, seals_long};
@@ -44,14 +45,18 @@ impl Caller {
 
     pub(super) fn act_on(self: &Arc<Self>, call: &Arc<RelayedCall>, output: Output, handed: Handed<'_>) {
         match output {
-            Output::Send { generation, attempt } => {
-                // PROTOCOL 8: an idempotent call is tried on another provider if one is connected.
-                if attempt > 1 {
-                    self.move_call(call);
+            Output::Send { generation, attempt, proven_unaccepted: _ } => {
+                // PROTOCOL 8: another provider gets it if its own is gone and it may move.
+                if attempt == 1 || self.move_if_left(call) != Moved::Later {
+                    self.send_call(call, generation);
                 }
-                self.send_call(call, generation);
             }
-            Output::Pause { until_ms, .. } => self.wake_call(call, until_ms),
+            Output::Move { generation } => self.move_refused(call, generation),
+            Output::AskRelease { generation: _ } => self.ask_release(call),
+            Output::Pause { until_ms, .. } => {
+                lock(&call.progress).refused_by.clear();
+                self.wake_call(call, until_ms);
+            }
             Output::Relay => {
                 if let Some((inbound, typ)) = handed.message() {
                     let envelope = self.towards_agent(call, inbound, typ);
@@ -172,7 +177,9 @@ impl Caller {
         refusal: &Refusal,
         retry: Option<bool>,
     ) {
-        let input = Input::Error { generation, code: refusal.code, retry, retry_after_ms: None };
+        let error =
+            Refused { code: refusal.code, retry, retry_after_ms: None, another: false, released: false };
+        let input = Input::Error { generation, error };
         self.drive_call(call, Some(input), Handed::Refusal(refusal));
     }
 
@@ -210,8 +217,13 @@ impl Caller {
                 if is_done {
                     return;
                 }
-                if caller.move_call(&call) || caller.linked_peer(&call).is_some() {
-                    return caller.send_call(&call, generation);
+                match caller.move_if_left(&call) {
+                    Moved::Later => return,
+                    Moved::Gone => return caller.send_call(&call, generation),
+                    Moved::Stays if caller.linked_peer(&call).is_some() => {
+                        return caller.send_call(&call, generation);
+                    }
+                    Moved::Stays => {}
                 }
                 if let Some(refusal) = caller.never_to_be_sent(&call) {
                     return caller.not_sent(&call, generation, &refusal, Some(false));

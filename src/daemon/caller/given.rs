@@ -45,6 +45,14 @@ struct Gift {
     /// Whether the peer may have executed the call: a copy left, now or in a former process, and no ERROR has said that
     /// it was refused.
     may_have_run: bool,
+    /// Whether the peer refused the call itself, so that no other is asked.
+    stays: bool,
+    /// What it takes the place of, while its row is being written: the call moves.
+    replaces: Option<Box<Gift>>,
+    /// Whether the disk may have a row of another peer, so that only a later row of its own counts.
+    is_contested: bool,
+    /// The peer that has released the call: it is given there never again, and released nowhere else.
+    released_by: Option<Did>,
 }
 
 /// Whom a call of the agent's goes to stands in this row: it may be sent.
@@ -67,10 +75,9 @@ impl Gifts {
     pub(in crate::daemon) fn new((given, reserved): (Vec<Given>, Vec<Reserved>), expired_ms: u64) -> Self {
         let reservations = Reservations::new(reserved);
         let mut state = State { reservations, expired_ms, ..State::default() };
-        for Given { row, id, replica, expires_at_ms } in given {
-            let gift =
-                Gift { replica, expires_at_ms, row, is_own: true, is_durable: true, may_have_run: true };
-            state.insert(id, gift);
+        for Given { row, id, replica, expires_at_ms, released_by } in given {
+            let gift = Gift::new(replica, expires_at_ms, row, true);
+            state.insert(id, Gift { is_own: true, released_by, ..gift });
         }
         Self { state: Mutex::new(state) }
     }
@@ -95,9 +102,10 @@ impl Gifts {
         lock(&self.state).reservations.promised(call.asked()).cloned()
     }
 
-    /// Takes back what nothing was sent of; gives the row that keeps nothing else.
-    pub(super) fn take_back(&self, id: &MessageId) -> Option<Row> {
-        lock(&self.state).remove(id).filter(|gift| gift.is_own).map(|gift| gift.row)
+    /// Whether the call of this id belongs to whom it was given to: it may have been executed there, or was refused for
+    /// what it is.
+    pub(super) fn is_bound(&self, id: &MessageId) -> bool {
+        lock(&self.state).by_id.get(id).is_some_and(|gift| gift.may_have_run || gift.stays)
     }
 
     /// Whether the call of this id may have been executed, so that nobody may call it refused (PROTOCOL 8).
@@ -109,23 +117,35 @@ impl Gifts {
 
     /// A copy of the call is about to leave.
     pub(super) fn sent(&self, id: &MessageId) {
-        self.set_may_have_run(id, true);
-    }
-
-    /// The one copy of the call that left was refused, or none left.
-    pub(super) fn refused(&self, id: &MessageId) {
-        self.set_may_have_run(id, false);
-    }
-
-    fn set_may_have_run(&self, id: &MessageId, may_have_run: bool) {
         if let Some(gift) = lock(&self.state).by_id.get_mut(id) {
-            gift.may_have_run = may_have_run;
+            gift.may_have_run = true;
         }
     }
 
-    /// Whether it is on disk whom the call of this id was given to.
-    fn is_durable(&self, id: &MessageId) -> bool {
-        lock(&self.state).by_id.get(id).is_some_and(|gift| gift.is_durable)
+    /// Every copy of the call that left was refused, or none left: nobody executed it, nor will. With the code of what is
+    /// wrong with the call itself, no other peer is asked (PROTOCOL 8).
+    pub(super) fn refused(&self, id: &MessageId, code: Option<Code>) {
+        if let Some(gift) = lock(&self.state).by_id.get_mut(id) {
+            gift.may_have_run = false;
+            gift.stays = code.is_some_and(|code| !code.is_about_executor());
+        }
+    }
+
+    /// The peer that has the call has a tombstone for it on its disk.
+    pub(super) fn released(&self, id: &MessageId, by: &Did) {
+        if let Some(gift) = lock(&self.state).by_id.get_mut(id).filter(|gift| gift.replica.peer == *by) {
+            gift.released_by = Some(by.clone());
+        }
+    }
+
+    /// Who has released the call of this id.
+    pub(super) fn released_by(&self, id: &MessageId) -> Option<Did> {
+        lock(&self.state).by_id.get(id).and_then(|gift| gift.released_by.clone())
+    }
+
+    /// Whether it is on disk that the call of this id was given to this replica.
+    fn is_durable(&self, id: &MessageId, replica: &Replica) -> bool {
+        lock(&self.state).by_id.get(id).is_some_and(|gift| gift.is_durable && gift.replica == *replica)
     }
 
     /// A gift's row is on disk.
@@ -136,6 +156,7 @@ impl Gifts {
             && gift.row == row
         {
             gift.is_durable = true;
+            gift.replaces = None;
         }
     }
 
@@ -144,8 +165,11 @@ impl Gifts {
     fn unwritten(&self, id: &MessageId, name: &str, row: Row) -> Option<Row> {
         let mut state = lock(&self.state);
         let is_reservation = state.reservations.unwritten(name, row);
-        if state.by_id.get(id).is_some_and(|gift| gift.row == row) {
-            state.remove(id);
+        if state.by_id.get(id).is_some_and(|gift| gift.row == row)
+            && let Some(former) = state.remove(id).and_then(|gift| gift.replaces)
+        {
+            // Whatever the disk has by now, nothing leaves before a later row says to whom.
+            state.insert(*id, Gift { is_durable: false, is_contested: true, ..*former });
         }
         // A reservation that was kept may have taken the place of one that is relied on, for the same peer.
         (!is_reservation).then_some(row)
@@ -165,17 +189,23 @@ impl Gifts {
         if state.expired_ms > 0 && expires_at_ms <= state.expired_ms {
             return Err(Refusal::new(Code::INVALID_TIMESTAMP, "calls of this age are no longer remembered"));
         }
-        if state.by_id.len() >= gifts_max {
+        let former = state.by_id.get(&id);
+        if former.is_none() && state.by_id.len() >= gifts_max {
             return Err(Refusal::new(Code::OVERLOADED, "the memory of calls is full"));
         }
         // Where the agent names the peer, it may name another for the next call, in whose way a reservation would stand
         // after a restart.
-        let cover = if call.to.is_some() {
+        let replica = to.replica;
+        let moves = former.filter(|former| former.replica != *replica || former.is_contested);
+        let replaced = moves.filter(|former| former.is_own).map(|former| former.row);
+        let (is_moved, may_have_run) = (moves.is_some(), former.map(|former| former.may_have_run));
+        let released_by = former.and_then(|former| former.released_by.clone());
+        // A row of its own counts for more than a reservation: a call that moves is found nowhere else after a restart.
+        let cover = if call.to.is_some() || is_moved {
             Cover::Own
         } else {
             state.reservations.cover(call.asked(), to, &next_row)
         };
-        let replica = to.replica;
         let (row, first) = match cover {
             Cover::Covered(row) => (row, None),
             Cover::Reserve(reserved, replaces) => {
@@ -183,16 +213,31 @@ impl Gifts {
             }
             Cover::Own => {
                 let row = next_row();
-                (row, Some(Change::Give(Given { row, id, replica: replica.clone(), expires_at_ms })))
+                let released_by = released_by.clone();
+                let given = Given { row, id, replica: replica.clone(), expires_at_ms, released_by };
+                // PROTOCOL 8: in one commit, so that the call has one owner at any time.
+                let change = match replaced {
+                    Some(replaces) => Change::Move { given, replaces },
+                    None => Change::Give(given),
+                };
+                (row, Some(change))
             }
         };
-        let (is_own, is_durable) = (matches!(first, Some(Change::Give(_))), first.is_none());
-        let may_have_run = match state.by_id.get(&id) {
-            Some(former) => former.may_have_run,
-            None => state.reservations.has_former(&call.name, id.ts_ms()),
-        };
-        let gift = Gift { replica: replica.clone(), expires_at_ms, row, is_own, is_durable, may_have_run };
-        let forget = state.insert(id, gift).filter(|former| former.is_own).map(|former| former.row);
+        let is_own = matches!(first, Some(Change::Give(_) | Change::Move { .. }));
+        let may_have_run =
+            may_have_run.unwrap_or_else(|| state.reservations.has_former(&call.name, id.ts_ms()));
+        let is_durable = first.is_none();
+        let gift = Gift::new(replica.clone(), expires_at_ms, row, may_have_run);
+        let gift = Gift { is_own, is_durable, released_by, ..gift };
+        let former = state.insert(id, gift);
+        let mut forget = None;
+        if is_moved {
+            if let Some(gift) = state.by_id.get_mut(&id) {
+                gift.replaces = former.map(Box::new);
+            }
+        } else {
+            forget = former.filter(|former| former.is_own).map(|former| former.row);
+        }
         Ok((row, Asks { first, forget }))
     }
 
@@ -210,6 +255,24 @@ impl Gifts {
             state.expired_ms = state.expired_ms.max(at_ms);
         }
         (rows, state.expired_ms)
+    }
+}
+
+impl Gift {
+    /// One that is on disk and was never refused.
+    const fn new(replica: Replica, expires_at_ms: u64, row: Row, may_have_run: bool) -> Self {
+        Self {
+            replica,
+            expires_at_ms,
+            row,
+            is_own: false,
+            is_durable: true,
+            may_have_run,
+            stays: false,
+            replaces: None,
+            is_contested: false,
+            released_by: None,
+        }
     }
 }
 
@@ -244,7 +307,7 @@ impl Caller {
         self.gifts.may_have_run(id, name)
     }
 
-    /// PROTOCOL 8: a call that was given to a peer is asked about there, whoever else serves it by then, or the agent
+    /// PROTOCOL 8: a call that may have run at a peer is asked about there, whoever else serves it by then, or the agent
     /// names in `to`; else `to`. `runs_here` tells whether it runs, or ran, here.
     ///
     /// **Errors:** 5002 when a former process may have given it to another than `to`.
@@ -256,7 +319,10 @@ impl Caller {
         runs_here: impl FnOnce() -> bool,
     ) -> Result<Option<Did>, Refusal> {
         if let Some(peer) = self.gifts.peer(id) {
-            return Ok(Some(peer));
+            // Refused, or never sent, it may go to another (PROTOCOL 8), unless the agent names one; or have gone to an agent
+            // beside this sidecar, whose ledger knows.
+            let is_free = to.is_none() && !self.gifts.is_bound(id);
+            return Ok(if is_free || runs_here() { None } else { Some(peer) });
         }
         match self.gifts.former(id, name).map(|replica| replica.peer) {
             None => Ok(to),
@@ -273,14 +339,13 @@ impl Caller {
 
     /// Sends a call for which a peer was chosen, once it is on disk who that is if it may run only once.
     pub(super) fn give(self: &Arc<Self>, call: &Arc<RelayedCall>, chosen: Chosen) {
-        if chosen.idempotent || self.gifts.is_durable(&call.id) {
-            lock(&call.progress).chosen = Some(chosen);
-            return self.drive_call(call, None, Handed::Nothing);
+        let replica = Replica { peer: chosen.peer.clone(), journal: chosen.journal };
+        if chosen.idempotent || self.gifts.is_durable(&call.id, &replica) {
+            return self.go(call, chosen);
         }
         if let Err(refusal) = self.fleet.may_journal() {
             return self.refuse_call(call, &refusal);
         }
-        let replica = Replica { peer: chosen.peer.clone(), journal: chosen.journal };
         let to = To { replica: &replica, among: &chosen.among };
         let gifts_max = self.ctx.config().limits.ledger_entries_max;
         let (row, asks) = match self.gifts.give(call, to, gifts_max, || self.scribe.next_row()) {
@@ -293,10 +358,7 @@ impl Caller {
             }
         };
         match asks.first {
-            None => {
-                lock(&call.progress).chosen = Some(chosen);
-                self.drive_call(call, None, Handed::Nothing);
-            }
+            None => self.go(call, chosen),
             Some(change) => {
                 lock(&call.progress).given = Some(chosen);
                 let given = Written { call: Arc::clone(call), row };
@@ -327,14 +389,19 @@ impl Caller {
             return;
         }
         self.gifts.written(&call.id, &call.name, row);
-        {
-            let mut progress = lock(&call.progress);
-            if call.ended.is_set() {
-                return;
-            }
-            progress.chosen = progress.given.take();
+        let given = lock(&call.progress).given.take();
+        if let Some(given) = given.filter(|_| !call.ended.is_set()) {
+            self.go(call, given);
         }
-        self.drive_call(call, None, Handed::Nothing);
+    }
+
+    /// The call goes to its peer, the first one or another.
+    fn go(self: &Arc<Self>, call: &Arc<RelayedCall>, chosen: Chosen) {
+        let moved = lock(&call.progress).take(chosen);
+        match moved {
+            Some(generation) => self.send_call(call, generation),
+            None => self.drive_call(call, None, Handed::Nothing),
+        }
     }
 
     /// Forgets whom expired calls were given to, until shutdown.
@@ -362,7 +429,7 @@ mod tests {
         let peer = Identity::from_seed([1; 32]).did().clone();
         let id = MessageId([1; 16]);
         let replica = Replica { peer, journal: None };
-        let given = Given { row: Row(7), id, replica, expires_at_ms: 1_000 };
+        let given = Given { row: Row(7), id, replica, expires_at_ms: 1_000, released_by: None };
         let gifts = Gifts::new((vec![given], Vec::new()), 0);
         assert_eq!(gifts.take_expired(9_000, Some(1_000)), (Vec::new(), 0));
         assert!(gifts.may_have_run(&id, "org.example.once"));

@@ -43,9 +43,6 @@ impl Caller {
 
     /// Nothing of the call ever left, so whoever serves it by now may have it.
     fn give_anew(self: &Arc<Self>, call: &Arc<RelayedCall>) {
-        if let Some(row) = self.gifts.take_back(&call.id) {
-            self.scribe.forget(row);
-        }
         lock(&call.progress).chosen = None;
         match self.choose_living_peer(call) {
             Ok(chosen) => self.give(call, chosen),

@@ -3,7 +3,7 @@
 //! [`call`] is one call, [`outgoing`] holds all that are out. [`choose`] finds the peer, [`among`] one of several that
 //! serve the same, [`here`] a local provider that appears later. [`given`] remembers the peer of a non-idempotent call.
 //! [`reserved`] does so for many calls at once, each of which has its [`owner`], and [`memory`] makes sure that the
-//! peer remembers it, too. [`drive`] drives the call's machine, [`answers`] receives what comes back, [`deliver`] gives
+//! peer remembers it, too. [`moves`] gives a call to another peer once that is safe. [`drive`] drives the call's machine, [`answers`] receives what comes back, [`deliver`] gives
 //! the agent its one answer. [`drift`] proves providers, [`ahead`] does so before calls, [`pins`] keeps what peers
 //! agreed on.
 
@@ -21,6 +21,7 @@ mod given;
 pub(in crate::daemon) mod here;
 mod listing;
 mod memory;
+mod moves;
 mod outgoing;
 mod owner;
 mod pins;
@@ -70,6 +71,9 @@ pub(in crate::daemon) struct Caller {
     /// Whether an ERROR after an unanswered copy is taken for a refusal.
     #[cfg(feature = "test-hooks")]
     is_credulous: AtomicBool,
+    /// Whether a lost link is taken for the proof that a call was not accepted.
+    #[cfg(feature = "test-hooks")]
+    is_restless: AtomicBool,
 }
 
 /// What a caller is made from besides rooms.
@@ -102,6 +106,8 @@ impl Caller {
             here,
             #[cfg(feature = "test-hooks")]
             is_credulous: AtomicBool::new(false),
+            #[cfg(feature = "test-hooks")]
+            is_restless: AtomicBool::new(false),
         })
     }
 
@@ -109,5 +115,11 @@ impl Caller {
     #[cfg(feature = "test-hooks")]
     pub(in crate::daemon) fn set_credulous(&self) {
         self.is_credulous.store(true, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    /// For tests of those who look for mistakes: takes a lost link for the proof that a call was not accepted.
+    #[cfg(feature = "test-hooks")]
+    pub(in crate::daemon) fn set_restless(&self) {
+        self.is_restless.store(true, std::sync::atomic::Ordering::Relaxed);
     }
 }

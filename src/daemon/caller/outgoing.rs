@@ -5,14 +5,14 @@ use std::ops::Bound;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use capd_proto::call::caller::Generation;
+use capd_proto::call::caller::{Generation, Input};
 use capd_proto::code::Code;
 use capd_proto::envelope::{Encoded, Ext, MessageId};
 use capd_proto::identity::Did;
 use capd_proto::message::{Declare, Type};
 
 use super::listing::PastCall;
-use super::{Caller, RelayedCall};
+use super::{Caller, Handed, RelayedCall};
 use crate::daemon::account::meter::CallLimit;
 use crate::daemon::context::requests::{Requests, Slots, Unsent, Waiting};
 use crate::daemon::context::{Inbound, Outbound, Refusal, lock};
@@ -35,6 +35,8 @@ pub(super) enum Waiter {
     Call(Arc<RelayedCall>, Generation),
     /// A cancel of such a call.
     Cancel(Arc<RelayedCall>),
+    /// Such a call, which its peer was asked to release.
+    Release(Arc<RelayedCall>),
     /// Another request of the agent's, passed on as it is.
     Agent { link: Arc<Link>, route: Route },
 }
@@ -58,7 +60,7 @@ impl Outgoing {
     /// Stops waiting for what a call's ids, and its cancel, were to be answered with: it has ended.
     pub(super) fn release(&self, ids: impl Iterator<Item = MessageId>) {
         self.requests.release(ids, |who| match who {
-            Waiter::Call(..) | Waiter::Cancel(_) => true,
+            Waiter::Call(..) | Waiter::Cancel(_) | Waiter::Release(_) => true,
             Waiter::Agent { .. } => false,
         });
     }
@@ -67,7 +69,7 @@ impl Outgoing {
     pub(super) fn call_awaiting(&self, id: &MessageId, peer: &Did) -> Option<(Arc<RelayedCall>, Generation)> {
         self.requests.peek(id, peer, |who| match who {
             Waiter::Call(call, generation) => Some((Arc::clone(call), *generation)),
-            Waiter::Cancel(_) | Waiter::Agent { .. } => None,
+            Waiter::Cancel(_) | Waiter::Release(_) | Waiter::Agent { .. } => None,
         })
     }
 
@@ -276,6 +278,10 @@ impl Caller {
                 let refusal = Refusal::new(Code::CONTRACT_ERROR, "the peer's answer is malformed");
                 self.ctx.refuse(&link, &route, id, &refusal);
             }
+            // Unreadable, it proves nothing.
+            (Some(Waiting { who: Waiter::Release(call), .. }), false) => {
+                self.drive_call(&call, Some(Input::Unreleased), Handed::Nothing);
+            }
             (Some(_), false) | (None, _) => {}
         }
     }
@@ -294,6 +300,9 @@ impl Caller {
                 self.ctx.send(&link, &route, self.ctx.for_agent(inbound));
             }
             Waiter::Cancel(call) => self.on_cancel_answer(&call, typ, inbound.body),
+            Waiter::Release(call) => {
+                self.on_release_answer(&call, inbound.link.principal(), typ, inbound.body);
+            }
             // A call's answers are CAP_RESULT and ERROR, which come another way.
             Waiter::Call(..) => {}
         }
@@ -314,6 +323,7 @@ impl Caller {
                 self.ctx.refuse(&link, &route, Some(id), &refusal);
             }
             Waiter::Call(call, _) => self.on_call_deadline(&call),
+            Waiter::Release(call) => self.drive_call(&call, Some(Input::Unreleased), Handed::Nothing),
             Waiter::Cancel(_) => {}
         }
     }

@@ -31,7 +31,7 @@ impl Caller {
         invoke: &Invoke<'_>,
         name: &str,
         want: Want,
-        to: Option<Did>,
+        (to, is_named): (Option<Did>, bool),
     ) -> Result<(), Refusal> {
         if self.ctx.draining.is_cancelled() {
             return Err(Refusal::new(Code::UNAVAILABLE, "the sidecar is shutting down"));
@@ -43,6 +43,7 @@ impl Caller {
             name: name.to_owned(),
             want,
             to,
+            is_named,
             ext: inbound.envelope.ext.map(Bytes::copy_from_slice),
             thread_id: inbound.envelope.thread_id.as_deref().map(Bytes::copy_from_slice),
             moments: Moments {
@@ -57,6 +58,7 @@ impl Caller {
                 waiters: smallvec![(Arc::clone(inbound.link), inbound.route.clone())],
                 given: None,
                 chosen: None,
+                refused_by: Vec::new(),
             }),
             judged: Mutex::default(),
             sealed: Mutex::default(),

@@ -130,6 +130,29 @@ pub(in crate::daemon) fn retry_after_ms(details: &[u8]) -> Option<u64> {
     None
 }
 
+/// The `details` of an ERROR for a call with a durable tombstone: `{"released": true}`. **Source:** PROTOCOL 8.
+pub(in crate::daemon) fn released_details() -> Vec<u8> {
+    let mut details = Vec::new();
+    Writer::new(&mut details).map(1).text("released").bool(true);
+    details
+}
+
+/// Whether an ERROR's `details` say that the call has a durable tombstone.
+pub(in crate::daemon) fn is_released(details: &[u8]) -> bool {
+    let find = || {
+        let mut reader = Reader::new(details);
+        let mut left = reader.map().ok()?;
+        while reader.has_next(&mut left) {
+            if reader.text().ok()? == "released" {
+                return reader.bool().ok();
+            }
+            reader.skip().ok()?;
+        }
+        None
+    };
+    find() == Some(true)
+}
+
 /// The `details` of an answer that this sidecar gives because nobody else did: `{"final": false}`. Whoever asks again
 /// under the same id may still learn what became of the call.
 pub(in crate::daemon) fn not_final() -> Vec<u8> {

@@ -11,6 +11,7 @@ use capd_proto::negotiate::Want;
 use sha2::{Digest, Sha256};
 
 use super::Executor;
+use super::release::released;
 use super::results::Answer;
 use super::table::{Candidates, Moments, Running, Serving, Stage, Waiter};
 use crate::daemon::account::audit::Audited;
@@ -50,7 +51,7 @@ pub(in crate::daemon) struct Incoming<'a> {
 
 impl Incoming<'_> {
     fn waiter(&self) -> Waiter {
-        Waiter { link: Arc::clone(self.inbound.link), route: self.inbound.route.clone() }
+        Waiter { link: Arc::clone(self.inbound.link), route: self.inbound.route.clone(), request: None }
     }
 }
 
@@ -186,6 +187,9 @@ impl Executor {
     ) -> Result<Option<Admission<Waiter>>, Refusal> {
         let mut calls = lock(&self.table.calls);
         match calls.known(key) {
+            (Status::Unknown, _) if calls.ledger.is_released(key) => {
+                return Err(released(calls.ledger.is_released_for_good(key)));
+            }
             (Status::Unknown, _) => return Ok(None),
             // PROTOCOL 7.3: permission comes first, for what was recorded while there was one too.
             (Status::Finished, Some(called)) if !call.permit.may_recall(&called) => {
@@ -240,20 +244,25 @@ impl Executor {
                 self.recall(call.inbound.envelope.id, Row(row), waiter);
                 Ok(())
             }
+            // It was released while it was being checked.
+            Admission::Released(_) => Err(released(false)),
             Admission::Forgotten(_) => {
                 Err(Refusal::new(Code::INVALID_TIMESTAMP, "calls of this age are no longer remembered"))
             }
             Admission::Conflict(_) => {
                 Err(Refusal::new(Code::BAD_REQUEST, "this id belongs to a call with another body"))
             }
-            Admission::Full { bound, .. } => {
-                self.account.meter.refused(match bound {
-                    Full::Calls | Full::PeerCalls => CallLimit::LedgerEntries,
-                    Full::KeptBytes | Full::PeerKeptBytes => CallLimit::LedgerBytes,
-                });
-                Err(Refusal::new(Code::OVERLOADED, "the memory of calls is full"))
-            }
+            Admission::Full { bound, .. } => Err(self.full(bound)),
         }
+    }
+
+    /// The refusal of what the ledger has no room for.
+    pub(super) fn full(&self, bound: Full) -> Refusal {
+        self.account.meter.refused(match bound {
+            Full::Calls | Full::PeerCalls => CallLimit::LedgerEntries,
+            Full::KeptBytes | Full::PeerKeptBytes => CallLimit::LedgerBytes,
+        });
+        Refusal::new(Code::OVERLOADED, "the memory of calls is full")
     }
 
     /// The providers behind the chosen capability, the one to take last: of two at random the less loaded.

@@ -3,7 +3,7 @@
 //! [`execute`] takes a call in, [`table`] holds running calls and remembers finished ones, [`providers`] holds the
 //! providers. [`drive`] drives a running call's machine. [`results`] turns a provider's outcome into the call's one
 //! result. [`record`] waits for the journal if a call may run only once. [`recover`] takes over what a former process
-//! left there. [`rates`] refuses callers that call too often, [`room`] calls beyond the capacity. [`sessions`] pins
+//! left there. [`release`] promises that a call will not run here. [`rates`] refuses callers that call too often, [`room`] calls beyond the capacity. [`sessions`] pins
 //! versions that callers agreed on with us.
 
 mod access;
@@ -14,11 +14,14 @@ mod providers;
 mod rates;
 mod record;
 mod recover;
+mod release;
 mod results;
 mod room;
 mod sessions;
 mod table;
 
+#[cfg(feature = "test-hooks")]
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use capd_proto::negotiate::Sessions;
@@ -54,6 +57,9 @@ pub(in crate::daemon) struct Executor {
     rates: Arc<Rates>,
     /// Versions that callers agreed on with us.
     accepted: Mutex<Sessions>,
+    /// Whether calls are released without a tombstone.
+    #[cfg(feature = "test-hooks")]
+    is_careless: AtomicBool,
 }
 
 /// What an executor is made from besides rooms.
@@ -72,7 +78,31 @@ impl Executor {
     ) -> Arc<Self> {
         let Parts { fleet, own, scribe, table, rates } = parts;
         let (providers, accepted) = (Providers::default(), Mutex::new(sessions::none()));
-        Arc::new(Self { ctx, account, directory, fleet, own, scribe, table, providers, rates, accepted })
+        Arc::new(Self {
+            ctx,
+            account,
+            directory,
+            fleet,
+            own,
+            scribe,
+            table,
+            providers,
+            rates,
+            accepted,
+            #[cfg(feature = "test-hooks")]
+            is_careless: AtomicBool::new(false),
+        })
+    }
+
+    /// For tests of those who look for mistakes: releases calls without a tombstone.
+    #[cfg(feature = "test-hooks")]
+    pub(in crate::daemon) fn set_careless(&self) {
+        self.is_careless.store(true, Ordering::Relaxed);
+    }
+
+    #[cfg(feature = "test-hooks")]
+    fn is_careless(&self) -> bool {
+        self.is_careless.load(Ordering::Relaxed)
     }
 
     /// Replaces how often peers may call.

@@ -28,6 +28,8 @@ pub(in crate::daemon) enum Written {
     Begun(CallKey),
     /// A call's result: it may be sent.
     Finished(CallKey),
+    /// A call's tombstone: the call may go to another executor.
+    Released { key: CallKey, row: Row },
     /// A recorded result was read for somebody who asked again.
     Recalled { id: MessageId, waiter: Waiter },
 }
@@ -48,6 +50,7 @@ impl Executor {
                 Ok(_) => self.on_finished(&key),
                 Err(error) => self.keep_unsaved(key, &error),
             },
+            Written::Released { key, row } => self.on_released(&key, row, outcome.map(drop)),
             Written::Recalled { id, waiter } => match outcome {
                 Ok(Some(result)) => self.ctx.send(&waiter.link, &waiter.route, result),
                 Ok(None) => self.answer_unreadable(id, &waiter),

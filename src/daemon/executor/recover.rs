@@ -15,8 +15,8 @@ use crate::daemon::account::audit;
 use crate::net::System;
 use crate::store::audit::Audit;
 use crate::store::{
-    self, Begun, Change, Given, Journal, LoadedKey, Medium, Reserved, Row, Storage, StoreError, Writer,
-    journal,
+    self, Begun, Change, Given, Journal, LoadedKey, Medium, Released, Reserved, Row, Storage, StoreError,
+    Writer, journal,
 };
 
 /// What a sidecar knows of its former process's calls, and the journal that it goes on with.
@@ -74,6 +74,9 @@ pub(in crate::daemon) fn recover<T: Send + 'static, M: Medium>(
         let facts = Facts { finished_at_ms: Some(now_ms), outcome, ..facts(&mut called, &begun) };
         restore(&mut ledger, &begun, result.len(), facts);
         changes.push(Change::Finish { row: begun.row, result: result.into(), finished_at_ms: now_ms });
+    }
+    for Released { row, key, expires_at_ms } in left.released {
+        ledger.restore_released(&key, row.0, expires_at_ms);
     }
     if !changes.is_empty() {
         storage.commit(&changes)?;

@@ -7,7 +7,7 @@ use ahash::HashMap;
 use capd_proto::call::executor::{Executor as Machine, Input};
 use capd_proto::capability::CapabilityId;
 use capd_proto::code::Code;
-use capd_proto::envelope::Encoded;
+use capd_proto::envelope::{Encoded, MessageId};
 use capd_proto::identity::Did;
 use capd_proto::ledger::{Answerer, CancelMarks, Ledger, Limits, Status};
 use capd_proto::negotiate::SessionId;
@@ -55,6 +55,8 @@ pub(super) struct Calls {
 pub(in crate::daemon) struct Waiter {
     pub(super) link: Arc<Link>,
     pub(super) route: Route,
+    /// The request to answer, where it is not the call itself.
+    pub(super) request: Option<Box<MessageId>>,
 }
 
 /// A call that has no recorded result yet.

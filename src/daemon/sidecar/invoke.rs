@@ -63,6 +63,7 @@ impl Sidecar {
             }
             _ => (self.executor.wanted(inbound, name, identity.want.clone(), invoke)?, to),
         };
+        let is_named = to.is_some();
         let runs_here = || self.executor.executes(inbound.envelope.id);
         let to = self.caller.given_to(&inbound.envelope.id, name, to, runs_here)?;
         if to.is_none() || to.as_ref() == Some(self.ctx.did()) {
@@ -79,7 +80,7 @@ impl Sidecar {
                 return self.execute(Incoming { inbound, invoke, name, want, output, permit });
             }
         }
-        self.caller.relay_call(inbound, invoke, name, want, to)?;
+        self.caller.relay_call(inbound, invoke, name, want, (to, is_named))?;
         Ok(Taken::Done)
     }
 
@@ -88,7 +89,7 @@ impl Sidecar {
     }
 
     /// **Errors:** 5902 for a call that its caller's sidecar gave to another journal than ours.
-    fn is_for_this_journal(&self, inbound: &Inbound<'_>) -> Result<(), Refusal> {
+    pub(super) fn is_for_this_journal(&self, inbound: &Inbound<'_>) -> Result<(), Refusal> {
         match inbound.envelope.ext_bytes(EXT_JOURNAL) {
             Some(named) if *named != self.journal_id.0 => {
                 let why = "this sidecar has another journal than the call names";

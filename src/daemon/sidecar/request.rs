@@ -15,6 +15,9 @@ impl Sidecar {
     pub(super) fn on_request(&self, inbound: &Inbound<'_>, is_ours: bool) -> Result<Taken, Refusal> {
         match Request::decode(inbound.body).map_err(Refusal::of)? {
             Request::Cancel { target } => self.on_cancel(inbound, target, is_ours)?,
+            Request::Release { target, capability } if is_ours && !inbound.link.kind().is_local() => {
+                self.on_release(inbound, target, &capability)?;
+            }
             _ if !is_ours => self.caller.forward(inbound, Type::Request)?,
             Request::Negotiate(_)
                 if inbound.link.kind().is_local()
@@ -33,6 +36,10 @@ impl Sidecar {
             Request::Metrics => self.desk.on_metrics(inbound)?,
             Request::Peers => self.desk.on_peers(inbound)?,
             Request::Fleet(request) => self.desk.on_fleet(inbound, &request)?,
+            Request::Release { .. } => {
+                let why = "the operation \"release\" is between sidecars; to end a call, cancel it";
+                return Err(Refusal::new(Code::BAD_REQUEST, why));
+            }
             Request::Other { op } => {
                 return Err(Refusal::new(
                     Code::BAD_REQUEST,
@@ -59,6 +66,14 @@ impl Sidecar {
         Response::Cancel { target, state }.encode(&mut body);
         self.ctx.reply(inbound, Type::Response, &body);
         Ok(())
+    }
+
+    /// PROTOCOL 8: only the call's own `from` may have it released, at the journal that it was given to, and if it may call
+    /// the capability.
+    fn on_release(&self, inbound: &Inbound<'_>, target: MessageId, name: &str) -> Result<(), Refusal> {
+        self.door.permit_call(inbound, name, || false)?;
+        self.is_for_this_journal(inbound)?;
+        self.executor.on_release(inbound, target)
     }
 
     fn on_negotiate(&self, inbound: &Inbound<'_>, request: &NegotiateRequest<'_>) -> Result<(), Refusal> {

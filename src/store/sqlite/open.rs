@@ -127,7 +127,7 @@ impl Files {
             migrations::migrate(&connection, 0)?;
             let totals = Totals { journal: Some(id), ..Totals::default() };
             let row = rusqlite::params![totals.sum(), id.0];
-            connection.execute("INSERT INTO totals VALUES (1, 0, 0, 0, 0, 0, ?1, 0, ?2, 0, 0)", row)?;
+            connection.execute("INSERT INTO totals VALUES (1, 0, 0, 0, 0, 0, ?1, 0, ?2, 0, 0, 0)", row)?;
             // Closing copies the log into the database and removes it.
             connection.close().map_err(|(_, error)| error)
         };

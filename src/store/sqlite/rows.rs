@@ -3,6 +3,7 @@
 //! SQLite checks the structure of its pages but not their content, so each row has a checksum over its table, its
 //! number and all its columns.
 
+use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Row as SqlRow};
 use sha2::{Digest, Sha256};
 
@@ -12,7 +13,7 @@ use capd_proto::ledger::{BodyDigest, JournalId, Key};
 use capd_proto::limits::JOURNAL_ID_BYTES;
 
 use super::super::{
-    Begun, Given, Keyed, Loaded, LoadedCall, LoadedKey, LoadedResult, Replica, Reserved, Row,
+    Begun, Given, Keyed, Loaded, LoadedCall, LoadedKey, LoadedResult, Released, Replica, Reserved, Row,
 };
 use super::Damage;
 
@@ -27,6 +28,7 @@ pub(super) struct Totals {
     pub(super) reserved: u64,
     pub(super) keys: u64,
     pub(super) answers: u64,
+    pub(super) released: u64,
     pub(super) expired_ms: u64,
     pub(super) journal: Option<JournalId>,
 }
@@ -43,6 +45,9 @@ impl Totals {
         if self.keys > 0 || self.answers > 0 {
             sum.bytes(b"keys").number(self.keys).number(self.answers);
         }
+        if self.released > 0 {
+            sum.bytes(b"released").number(self.released);
+        }
         if let Some(JournalId(id)) = &self.journal {
             sum.bytes(id);
         }
@@ -52,8 +57,8 @@ impl Totals {
     /// Reads and checks the row.
     pub(super) fn load(connection: &Connection) -> Result<Self, Damage> {
         let mut statement = connection.prepare(
-            "SELECT commits, calls, results, given, reserved, expired_ms, sum, journal, keys, answers FROM totals \
-             WHERE row = 1",
+            "SELECT commits, calls, results, given, reserved, expired_ms, sum, journal, keys, answers, \
+             released FROM totals WHERE row = 1",
         )?;
         let mut rows = statement.query([])?;
         let Some(row) = rows.next()? else { return Err(Damage::found("its totals are missing")) };
@@ -67,6 +72,7 @@ impl Totals {
             journal: row.get::<_, Option<_>>(7)?.map(JournalId),
             keys: number(row, 8)?,
             answers: number(row, 9)?,
+            released: number(row, 10)?,
         };
         if row.get::<_, i64>(6)? != totals.sum() {
             return Err(Damage::found("its totals are damaged"));
@@ -94,6 +100,9 @@ pub(super) fn given_sum(given: &Given) -> i64 {
     if let Some(JournalId(id)) = &given.replica.journal {
         sum.bytes(id);
     }
+    if let Some(released_by) = &given.released_by {
+        sum.bytes(b"released").bytes(released_by.as_str().as_bytes());
+    }
     sum.finish()
 }
 
@@ -105,6 +114,13 @@ pub(super) fn reserved_sum(reserved: &Reserved) -> i64 {
     if !journals.is_empty() {
         sum.bytes(&journals);
     }
+    sum.finish()
+}
+
+pub(super) fn released_sum(released: &Released) -> i64 {
+    let mut sum = Sum::new("released", released.row);
+    sum.bytes(released.key.from.as_str().as_bytes()).bytes(released.key.id.as_bytes());
+    sum.number(released.expires_at_ms);
     sum.finish()
 }
 
@@ -158,6 +174,7 @@ pub(super) fn load(connection: &Connection, totals: &Totals) -> Result<Loaded, D
     let calls = load_calls(connection, &results)?;
     let given = load_given(connection)?;
     let reserved = load_reserved(connection)?;
+    let released = load_released(connection)?;
     let answers = load_answers(connection)?;
     let keys = load_keys(connection, &answers)?;
     let answered = keys.iter().filter(|key| key.is_answered).count();
@@ -173,6 +190,7 @@ pub(super) fn load(connection: &Connection, totals: &Totals) -> Result<Loaded, D
         ("results", totals.results, results.len()),
         ("given", totals.given, given.len()),
         ("reserved", totals.reserved, reserved.len()),
+        ("released", totals.released, released.len()),
         ("keys", totals.keys, keys.len()),
         ("answers", totals.answers, answers.len()),
     ];
@@ -183,7 +201,7 @@ pub(super) fn load(connection: &Connection, totals: &Totals) -> Result<Loaded, D
             )));
         }
     }
-    Ok(Loaded { calls, given, reserved, keys, expired_ms: totals.expired_ms })
+    Ok(Loaded { calls, given, reserved, released, keys, expired_ms: totals.expired_ms })
 }
 
 /// Reads one result and checks it; `None` when there is none.
@@ -299,8 +317,8 @@ fn load_calls(connection: &Connection, results: &[(Row, LoadedResult)]) -> Resul
 }
 
 fn load_given(connection: &Connection) -> Result<Vec<Given>, Damage> {
-    let mut statement =
-        connection.prepare("SELECT row, id, peer, expires_at_ms, sum, journal FROM given ORDER BY row")?;
+    let mut statement = connection
+        .prepare("SELECT row, id, peer, expires_at_ms, sum, journal, released_by FROM given ORDER BY row")?;
     let mut rows = statement.query([])?;
     let mut all = Vec::new();
     while let Some(found) = rows.next()? {
@@ -314,11 +332,36 @@ fn load_given(connection: &Connection) -> Result<Vec<Given>, Damage> {
                 journal: found.get::<_, Option<_>>(5)?.map(JournalId),
             },
             expires_at_ms: number(found, 3)?,
+            released_by: match found.get_ref(6)? {
+                ValueRef::Null => None,
+                _ => Some(did(found, 6).ok_or_else(damaged)?),
+            },
         };
         if found.get::<_, i64>(4)? != given_sum(&given) {
             return Err(damaged());
         }
         all.push(given);
+    }
+    Ok(all)
+}
+
+fn load_released(connection: &Connection) -> Result<Vec<Released>, Damage> {
+    let mut statement =
+        connection.prepare("SELECT row, caller, id, expires_at_ms, sum FROM released ORDER BY row")?;
+    let mut rows = statement.query([])?;
+    let mut all = Vec::new();
+    while let Some(found) = rows.next()? {
+        let row = Row(number(found, 0)?);
+        let damaged = || Damage::row("released", row);
+        let released = Released {
+            row,
+            key: Key { from: did(found, 1).ok_or_else(damaged)?, id: id(found, 2).ok_or_else(damaged)? },
+            expires_at_ms: number(found, 3)?,
+        };
+        if found.get::<_, i64>(4)? != released_sum(&released) {
+            return Err(damaged());
+        }
+        all.push(released);
     }
     Ok(all)
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use proptest::prelude::*;
 
 use super::super::migrations::MIGRATIONS;
-use super::super::tests::{answer, begin, finish, forget, give, key, reserve};
+use super::super::tests::{answer, begin, finish, forget, give, key, release, reserve};
 use super::super::{LoadedCall, LoadedKey, LoadedResult, Replica};
 use super::mark::Mark;
 use super::*;
@@ -71,6 +71,44 @@ fn what_was_written_is_there_after_closing() {
     drop(journal);
     let expected = Loaded { calls: vec![call(4)], ..Loaded::default() };
     assert_eq!(open(dir.path()).unwrap().load().unwrap(), expected);
+}
+
+#[test]
+fn a_call_that_was_released_is_refused_after_a_start_until_it_is_forgotten() {
+    let dir = written(&[release(1), begin(2), release(3)]);
+    let mut journal = open(dir.path()).unwrap();
+    let left = |row: u64| {
+        let Change::Release(released) = release(row) else { unreachable!() };
+        released
+    };
+    assert_eq!(journal.load().unwrap().released, [left(1), left(3)]);
+    assert_eq!(journal.load().unwrap().next_row(), Row(4));
+    journal.commit(&[forget(1)]).unwrap();
+    drop(journal);
+    assert_eq!(open(dir.path()).unwrap().load().unwrap().released, [left(3)]);
+    meddle(dir.path(), "UPDATE released SET expires_at_ms = expires_at_ms - 1");
+    assert_eq!(refusal(dir.path()).kind(), StoreErrorKind::Corrupt);
+}
+
+#[test]
+fn a_call_that_moved_has_one_row_after_any_commit() {
+    let dir = written(&[give(1), give(2)]);
+    let mut journal = open(dir.path()).unwrap();
+    let moved = |row: u64, replaces: u64| {
+        let Change::Give(given) = give(row) else { unreachable!() };
+        Change::Move { given, replaces: Row(replaces) }
+    };
+    journal.commit(&[moved(3, 1)]).unwrap();
+    assert_eq!(journal.load().unwrap().given, [given(2), given(3)]);
+    let released = Given { released_by: Some(given(1).replica.peer), ..given(4) };
+    journal.commit(&[Change::Move { given: released.clone(), replaces: Row(3) }]).unwrap();
+    assert_eq!(journal.load().unwrap().given, [given(2), released.clone()]);
+    // A row that is there already fails the whole change: what it was to replace stays.
+    assert_eq!(journal.commit(&[moved(4, 2)]).unwrap_err().kind(), StoreErrorKind::Conflict);
+    drop(journal);
+    assert_eq!(open(dir.path()).unwrap().load().unwrap().given, [given(2), released]);
+    meddle(dir.path(), "UPDATE given SET released_by = NULL WHERE row = 4");
+    assert_eq!(refusal(dir.path()).kind(), StoreErrorKind::Corrupt);
 }
 
 #[test]
@@ -147,7 +185,7 @@ fn a_journal_of_the_first_version_is_brought_up_to_date() {
             "CREATE TEMP TABLE c AS SELECT * FROM calls; CREATE TEMP TABLE r AS SELECT * FROM results;
              CREATE TEMP TABLE g AS SELECT * FROM given;
              DROP TABLE calls; DROP TABLE results; DROP TABLE given; DROP TABLE totals; DROP TABLE reserved;
-             DROP TABLE keys; DROP TABLE answers;
+             DROP TABLE keys; DROP TABLE answers; DROP TABLE released;
              {} INSERT INTO calls SELECT * FROM c; INSERT INTO results SELECT * FROM r;
              INSERT INTO given SELECT row, id, peer, expires_at_ms, {sum} FROM g;
              INSERT INTO totals VALUES (1, 1, 2, 1, 1, 0, {});
@@ -184,7 +222,7 @@ fn a_reservation_of_the_second_version_is_brought_up_to_date() {
         dir.path(),
         &format!(
             "DROP TABLE calls; DROP TABLE results; DROP TABLE given; DROP TABLE totals; DROP TABLE reserved;
-             DROP TABLE keys; DROP TABLE answers; {} {}
+             DROP TABLE keys; DROP TABLE answers; DROP TABLE released; {} {}
              INSERT INTO reserved VALUES (4, '{capability}', 4, 14, '{peer}', 1004, {sum});
              INSERT INTO totals VALUES (1, 1, 0, 0, 0, 0, {}, 1); PRAGMA user_version = 2",
             MIGRATIONS[0],

@@ -10,8 +10,8 @@ use capd::net::Spawn;
 use capd::store::audit::chain::{Entry, Head};
 use capd::store::audit::{AuditOptions, AuditStorage, AuditWriter};
 use capd::store::{
-    Begun, Change, Given, Keyed, Loaded, LoadedCall, LoadedKey, LoadedResult, Medium, Reserved, Row, Storage,
-    StoreError, StoreErrorKind, Thread, Writer,
+    Begun, Change, Given, Keyed, Loaded, LoadedCall, LoadedKey, LoadedResult, Medium, Released, Reserved,
+    Row, Storage, StoreError, StoreErrorKind, Thread, Writer,
 };
 use capd_proto::ledger::JournalId;
 use tokio::time::sleep;
@@ -50,6 +50,8 @@ pub struct Commits {
     pub lost: u64,
     /// Changes that contradict what is there: a fault of the daemon's.
     pub conflicts: u64,
+    /// Calls that were released.
+    pub tombstones: u64,
 }
 
 /// One machine's disk, which outlives its processes. Clones are one disk.
@@ -69,6 +71,7 @@ struct State {
     calls: BTreeMap<Row, (Begun, Option<(Bytes, u64)>)>,
     given: BTreeMap<Row, Given>,
     reserved: BTreeMap<Row, Reserved>,
+    released: BTreeMap<Row, Released>,
     keys: BTreeMap<Row, (Keyed, Option<Bytes>)>,
     expired_ms: u64,
     /// Begun calls that were acknowledged and not kept.
@@ -92,6 +95,7 @@ impl Disk {
             calls: BTreeMap::new(),
             given: BTreeMap::new(),
             reserved: BTreeMap::new(),
+            released: BTreeMap::new(),
             keys: BTreeMap::new(),
             expired_ms: 0,
             unkept: BTreeMap::new(),
@@ -113,6 +117,7 @@ impl Disk {
         state.calls.clear();
         state.given.clear();
         state.reserved.clear();
+        state.released.clear();
         state.keys.clear();
         state.unkept.clear();
         state.expired_ms = 0;
@@ -175,6 +180,7 @@ impl State {
         self.calls.remove(&row);
         self.given.remove(&row);
         self.reserved.remove(&row);
+        self.released.remove(&row);
         self.keys.remove(&row);
     }
 
@@ -205,6 +211,14 @@ impl State {
                 if let Some(row) = replaces {
                     self.forget(*row);
                 }
+            }
+            Change::Move { given, replaces } => {
+                self.given.insert(given.row, given.clone());
+                self.forget(*replaces);
+            }
+            Change::Release(released) => {
+                self.released.insert(released.row, released.clone());
+                self.commits.tombstones += 1;
             }
             Change::Key(keyed) => {
                 self.keys.insert(keyed.row, (Keyed::clone(keyed), None));
@@ -246,6 +260,7 @@ impl Storage for Mounted {
             calls: calls.collect(),
             given: state.given.values().cloned().collect(),
             reserved: state.reserved.values().cloned().collect(),
+            released: state.released.values().cloned().collect(),
             expired_ms: state.expired_ms,
         })
     }
@@ -257,10 +272,7 @@ impl Storage for Mounted {
         let shared = &self.disk.0;
         let is_full = self.disk.is_full();
         let mut state = self.disk.state();
-        let takes_room = |change: &Change| {
-            matches!(change, Change::Begin(_) | Change::Give(_) | Change::Reserve { .. } | Change::Key(_))
-        };
-        let takes_room = batch.iter().any(takes_room);
+        let takes_room = batch.iter().any(Change::is_new);
         // What only replaces or frees rows sometimes still fits.
         if is_full && (takes_room || state.dice.chance(500)) {
             state.commits.refused += 1;

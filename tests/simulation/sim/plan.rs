@@ -19,6 +19,10 @@ pub enum Break {
     Refusals,
     /// A journal that was wiped has the id that it had.
     Journals,
+    /// A lost link counts as the proof that its executor has not accepted a call, which then moves.
+    Proof,
+    /// A call that is released has no tombstone.
+    Tombstones,
 }
 
 impl Break {
@@ -27,6 +31,8 @@ impl Break {
         match self {
             Self::Duplicates => Some(Rule::Ledger),
             Self::Refusals => Some(Rule::Doubt),
+            Self::Proof => Some(Rule::Proof),
+            Self::Tombstones => Some(Rule::Tombstone),
             Self::Executing | Self::Journals => None,
         }
     }
@@ -127,6 +133,9 @@ pub fn ip(machine: usize) -> IpAddr {
 impl Plan {
     /// The world of a seed.
     pub fn of(seed: u64, breaks: Option<Break>) -> Self {
+        if breaks == Some(Break::Tombstones) {
+            return Self::held_up(seed, breaks);
+        }
         let dice = Dice::new(seed);
         // Two machines have most of the faults; more are slower to run, and rarely show others.
         let machines = dice.pick(&[2, 2, 2, 2, 3, 3, 4]);
@@ -159,6 +168,27 @@ impl Plan {
         plan.requires = dice.chance(400);
         plan.call_rate = dice.chance(250).then(|| dice.pick(&["2/1s burst 1", "5/1s burst 3"]));
         plan.calls_per_capability_max = dice.chance(250).then(|| dice.pick(&[1, 2]));
+        plan
+    }
+
+    /// A world in which the caller's sidecar crashes while copies are on their way. They arrive when their executor, too busy
+    /// to take another copy, has released the calls, and a second executor has run them.
+    pub fn held_up(seed: u64, breaks: Option<Break>) -> Self {
+        let mut plan = Self::quiet(false);
+        (plan.machines, plan.executors) = (3, vec![1, 2]);
+        plan.disks.push(plan.disks[0].clone());
+        (plan.calm_from_ms, plan.breaks) = (4_000, breaks);
+        plan.weather.calm_from_ms = plan.calm_from_ms;
+        let machine = 1 + usize::from(seed.is_multiple_of(2));
+        // The copies leave when their executor has answered a sign of life.
+        let kind = SpellKind::Slow(900);
+        plan.weather.spells = vec![Spell { from_ms: 307, to_ms: 320, machine: ip(machine), kind }];
+        plan.blows = vec![Blow { at_ms: 308 + seed / 2 % 5, machine: 0, kind: BlowKind::SidecarDies }];
+        plan.manners.slow_permille = 1_000;
+        plan.calls_per_capability_max = Some(1);
+        let first = Call { timeout_ms: 8_000, ..plan.calls.remove(0) };
+        plan.calls = (0..8).map(|number| Call { number, ..first.clone() }).collect();
+        plan.calls.push(Call { number: 100, caller: machine, at_ms: 290, ..first });
         plan
     }
 

@@ -25,6 +25,7 @@ pub struct Report {
     pub refused_commits: u64,
     pub lost_commits: u64,
     pub unacknowledged_commits: u64,
+    pub tombstones: u64,
     pub virtual_ms: u64,
     pub violations: u64,
     /// Over the traces of all worlds, in whatever order they ran.
@@ -46,6 +47,7 @@ impl Report {
         self.refused_commits += outcome.refused_commits;
         self.lost_commits += outcome.lost_commits;
         self.unacknowledged_commits += outcome.unacknowledged_commits;
+        self.tombstones += outcome.tombstones;
         self.virtual_ms += outcome.virtual_ms;
         self.violations += outcome.verdict.violations.len() as u64;
         self.traces = self.traces.wrapping_add(mix(seed, outcome.trace));
@@ -65,6 +67,7 @@ impl Report {
         self.refused_commits += other.refused_commits;
         self.lost_commits += other.lost_commits;
         self.unacknowledged_commits += other.unacknowledged_commits;
+        self.tombstones += other.tombstones;
         self.virtual_ms += other.virtual_ms;
         self.violations += other.violations;
         self.traces = self.traces.wrapping_add(other.traces);
@@ -88,6 +91,7 @@ impl Report {
             "refused_commits": self.refused_commits,
             "lost_commits": self.lost_commits,
             "unacknowledged_commits": self.unacknowledged_commits,
+            "tombstones": self.tombstones,
             "virtual_hours": round(self.virtual_ms as f64 / 3_600_000.0),
             "wall_seconds": round(seconds),
             "cpu_seconds": round(processors.as_secs_f64()),
@@ -133,6 +137,8 @@ pub fn replay(seed: u64, breaks: Option<Break>) -> String {
         Some(Break::Executing) => " --break executing",
         Some(Break::Refusals) => " --break refusals",
         Some(Break::Journals) => " --break journals",
+        Some(Break::Proof) => " --break proof",
+        Some(Break::Tombstones) => " --break tombstones",
     };
     format!("cargo run --release --example capd-sim -- --replay {seed}{breaks}")
 }

@@ -30,6 +30,8 @@ pub struct Outcome {
     pub refused_commits: u64,
     pub lost_commits: u64,
     pub unacknowledged_commits: u64,
+    /// Calls that executors have released.
+    pub tombstones: u64,
     /// Records in the audit logs of all machines.
     pub audited: u64,
     pub virtual_ms: u64,
@@ -203,6 +205,7 @@ impl Fleet {
             refused_commits: commits.iter().map(|commits| commits.refused).sum(),
             lost_commits: commits.iter().map(|commits| commits.lost).sum(),
             unacknowledged_commits: commits.iter().map(|commits| commits.unacknowledged).sum(),
+            tombstones: commits.iter().map(|commits| commits.tombstones).sum(),
             audited,
             virtual_ms: self.world.trace.now_ms(),
             polls: Polls {

@@ -29,12 +29,8 @@ pub enum Input {
     Error {
         /// Whose `reply_to` it carries.
         generation: Generation,
-        /// Its code.
-        code: Code,
-        /// Its `retry`, if it has one; else the code decides.
-        retry: Option<bool>,
-        /// The pause that it asks for, if it does. **Units:** milliseconds.
-        retry_after_ms: Option<u64>,
+        /// What it says.
+        error: Refused,
     },
     /// The link that the invoke went out on is gone.
     LinkLost,
@@ -42,6 +38,10 @@ pub enum Input {
     Cancel,
     /// The executor does not know the call that [`Output::SendCancel`] named.
     CancelUnknown,
+    /// The executor has not accepted the call that [`Output::AskRelease`] named, and refuses it from here on.
+    Released,
+    /// The executor has accepted that call, or nobody can say.
+    Unreleased,
     /// The time that [`Caller::poll_timeout`](super::Caller::poll_timeout) named may have come.
     Timeout,
 }
@@ -51,11 +51,28 @@ impl Input {
     /// randomness.
     pub const fn may_pause(&self) -> bool {
         match self {
-            Self::Result { error: Some(_), .. } | Self::Error { .. } | Self::LinkLost => true,
+            Self::Result { error: Some(_), .. } | Self::Error { .. } => true,
+            Self::LinkLost | Self::Unreleased => true,
             Self::Result { error: None, .. } | Self::Sent | Self::Notice { .. } => false,
-            Self::Cancel | Self::CancelUnknown | Self::Timeout => false,
+            Self::Cancel | Self::CancelUnknown | Self::Released | Self::Timeout => false,
         }
     }
+}
+
+/// What an ERROR says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// Its code.
+    pub code: Code,
+    /// Its `retry`, if it has one; else the code decides.
+    pub retry: Option<bool>,
+    /// The pause that it asks for, if it does. **Units:** milliseconds.
+    pub retry_after_ms: Option<u64>,
+    /// Whether another executor could take the call at once.
+    pub another: bool,
+    /// Whether the executor has a durable tombstone in the call's place: no copy of it ran there, or will. **Source:**
+    /// PROTOCOL 8.
+    pub released: bool,
 }
 
 /// An action for the daemon, in order.
@@ -68,6 +85,19 @@ pub enum Output {
         generation: Generation,
         /// Which try, from 1.
         attempt: u32,
+        /// Whether no executor has accepted the call, nor will any that had a copy of it: another may get it. **Source:**
+        /// PROTOCOL 8.
+        proven_unaccepted: bool,
+    },
+    /// As `Send`, to another executor than the one that has just refused the call. If none is left, to that one again.
+    Move {
+        /// Which id.
+        generation: Generation,
+    },
+    /// Send REQUEST `release` for this id to the executor, then say [`Input::Released`] or [`Input::Unreleased`].
+    AskRelease {
+        /// Which id.
+        generation: Generation,
     },
     /// Nothing to do until then; only for the log. **Units:** milliseconds.
     Pause {

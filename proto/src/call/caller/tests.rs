@@ -13,8 +13,22 @@ fn policy() -> RetryPolicy {
 /// An input by a short name, its time, and the generation that "old" means.
 fn input(name: &str, current: Generation) -> (Input, u64) {
     let old = Generation(current.0.wrapping_sub(1));
-    let error =
-        |generation, code, retry, retry_after_ms| Input::Error { generation, code, retry, retry_after_ms };
+    let refused = |code, retry, retry_after_ms, another| Refused {
+        code,
+        retry,
+        retry_after_ms,
+        another,
+        released: false,
+    };
+    let error = |generation, code, retry, retry_after_ms| Input::Error {
+        generation,
+        error: refused(code, retry, retry_after_ms, false),
+    };
+    let elsewhere = |code| Input::Error { generation: current, error: refused(code, None, None, true) };
+    let released = |another| Input::Error {
+        generation: current,
+        error: Refused { released: true, ..refused(Code::UNAVAILABLE, None, None, another) },
+    };
     let result = |generation, error| Input::Result { generation, error, retry_after_ms: None };
     let input = match name {
         "Sent" => Input::Sent,
@@ -30,6 +44,14 @@ fn input(name: &str, current: Generation) -> (Input, u64) {
         "Error 5004 final" => error(current, Code::OVERLOADED, Some(false), None),
         "Error 3001" => error(current, Code::UNAUTHORIZED, None, None),
         "Error 5902" => error(current, Code::INTERRUPTED, None, None),
+        "Error 5002 elsewhere" => elsewhere(Code::UNAVAILABLE),
+        "Error 4002 elsewhere" => elsewhere(Code::CAPABILITY_NOT_FOUND),
+        "Error 3001 elsewhere" => elsewhere(Code::UNAUTHORIZED),
+        "Error 3005 elsewhere" => elsewhere(Code::RATE_LIMITED),
+        "Error 5002 released" => released(false),
+        "Error 5002 released, elsewhere" => released(true),
+        "Released" => Input::Released,
+        "Unreleased" => Input::Unreleased,
         "Error old" => error(old, Code::OVERLOADED, None, None),
         "LinkLost" => Input::LinkLost,
         "Cancel" => Input::Cancel,
@@ -57,7 +79,15 @@ const INPUTS: &[&str] = &[
     "Error 5004 final",
     "Error 3001",
     "Error 5902",
+    "Error 5002 elsewhere",
+    "Error 4002 elsewhere",
+    "Error 3001 elsewhere",
+    "Error 3005 elsewhere",
+    "Error 5002 released",
+    "Error 5002 released, elsewhere",
     "Error old",
+    "Released",
+    "Unreleased",
     "LinkLost",
     "Cancel",
     "CancelUnknown",
@@ -95,7 +125,12 @@ const FORMER: &str = "sent before";
 
 fn shown(output: &Output) -> String {
     match output {
-        Output::Send { generation, attempt } => format!("send id {} try {attempt}", generation.0),
+        Output::Send { generation, attempt, proven_unaccepted } => {
+            let anywhere = if *proven_unaccepted { ", to any executor" } else { "" };
+            format!("send id {} try {attempt}{anywhere}", generation.0)
+        }
+        Output::Move { generation } => format!("send id {} to another executor", generation.0),
+        Output::AskRelease { generation } => format!("ask to release id {}", generation.0),
         Output::Pause { until_ms, generation } => format!("pause until {until_ms} for id {}", generation.0),
         Output::Relay => "relay".to_owned(),
         Output::SendCancel { generation } => format!("send cancel of id {}", generation.0),
@@ -127,7 +162,7 @@ fn an_error_result_that_asks_for_a_pause_gets_it_if_the_deadline_allows() {
 }
 
 /// Every state: its name, the call's policy and kind, and the inputs that lead there.
-fn states() -> [(&'static str, RetryPolicy, bool, &'static [&'static str]); 19] {
+fn states() -> [(&'static str, RetryPolicy, bool, &'static [&'static str]); 23] {
     let once = || policy().with_attempts_max(1);
     [
         ("Idle", policy(), true, &[]),
@@ -153,6 +188,21 @@ fn states() -> [(&'static str, RetryPolicy, bool, &'static [&'static str]); 19] 
             &["Sent", "Error 5004", "Timeout 1s"],
         ),
         ("Resending after a lost link, not idempotent", policy(), false, &["Sent", "LinkLost", "Timeout 1s"]),
+        ("Resending after a move, not idempotent", policy(), false, &["Sent", "Error 5002 elsewhere"]),
+        ("Releasing", policy(), false, &["Sent", "LinkLost", "Timeout 1s", "Sent", "Error 5002 elsewhere"]),
+        (
+            "Releasing, last try",
+            policy().with_attempts_max(2),
+            false,
+            &["Sent", "LinkLost", "Timeout 1s", "Sent", "Error 5002 elsewhere"],
+        ),
+        // Another executor has released it: this one is not asked to.
+        (
+            "AwaitResult not idempotent, released elsewhere, sent twice",
+            policy(),
+            false,
+            &["Sent", "Error 5002 released, elsewhere", "Sent", "LinkLost", "Timeout 1s", "Sent"],
+        ),
         ("Done", policy(), true, &["Sent", "Result success"]),
     ]
 }
@@ -166,11 +216,11 @@ fn every_state_meets_every_input() {
             let mut caller = caller_after(policy.clone(), idempotent, steps);
             assert_eq!(
                 caller.state_name(),
-                state.split(' ').next().unwrap(),
+                state.split([' ', ',']).next().unwrap(),
                 "{steps:?} leads to its heading"
             );
             let outputs: Vec<_> = feed(&mut caller, name).iter().map(shown).collect();
-            let line = format!("    {name:<21}→ {:<12} {}", caller.state_name(), outputs.join("; "));
+            let line = format!("    {name:<31}→ {:<12} {}", caller.state_name(), outputs.join("; "));
             writeln!(table, "{}", line.trim_end()).unwrap();
         }
         writeln!(table).unwrap();
@@ -208,7 +258,8 @@ fn tries_under_the_same_id_until_the_attempts_are_spent() {
         assert_eq!(caller.poll_timeout(), Some(now_ms));
         drain(&mut caller);
         caller.handle(Input::Timeout, now_ms, Jitter::NONE);
-        assert_eq!(drain(&mut caller), [Output::Send { generation: Generation(0), attempt }]);
+        let send = Output::Send { generation: Generation(0), attempt, proven_unaccepted: false };
+        assert_eq!(drain(&mut caller), [send]);
         caller.handle(Input::Sent, now_ms, Jitter::NONE);
     }
     caller.handle(Input::LinkLost, now_ms, Jitter::NONE);
@@ -220,8 +271,7 @@ fn no_try_begins_at_or_after_the_deadline() {
     let mut caller = Caller::new(Arc::new(policy()), true, false, Time { ends_ms: 1_000, ..TIME });
     drain(&mut caller);
     caller.handle(Input::Sent, 0, Jitter::NONE);
-    let overloaded =
-        Input::Error { generation: Generation(0), code: Code::OVERLOADED, retry: None, retry_after_ms: None };
+    let (overloaded, _) = input("Error 5004", Generation(0));
     caller.handle(overloaded, 0, Jitter::NONE);
     assert_eq!(drain(&mut caller), [Output::Deliver(Delivery::Error)]);
 }
@@ -268,7 +318,8 @@ fn result_of_the_old_id_is_refused_once_a_new_id_is_tried() {
 fn pause_cut_short_by_an_error_result_does_not_count_as_a_try() {
     let mut caller = caller_after(policy().with_attempts_max(2), true, &["Sent", "LinkLost", "Result 5001"]);
     caller.handle(Input::Timeout, 2_000, Jitter::NONE);
-    assert_eq!(drain(&mut caller), [Output::Send { generation: Generation(1), attempt: 2 }]);
+    let send = Output::Send { generation: Generation(1), attempt: 2, proven_unaccepted: true };
+    assert_eq!(drain(&mut caller), [send]);
 }
 
 #[test]
@@ -276,6 +327,76 @@ fn error_result_is_tried_again_only_if_idempotent() {
     for (idempotent, state) in [(true, "Pausing"), (false, "Done")] {
         assert_eq!(caller_after(policy(), idempotent, &["Sent", "Result 5001"]).state_name(), state);
     }
+}
+
+#[test]
+fn a_call_that_was_refused_by_its_executor_goes_to_another_at_once() {
+    for idempotent in [true, false] {
+        for error in ["Error 5002 elsewhere", "Error 4002 elsewhere"] {
+            let mut caller = caller_after(policy(), idempotent, &["Sent"]);
+            assert_eq!(feed(&mut caller, error), [Output::Move { generation: Generation(0) }]);
+            assert!(caller.may_move() && !caller.may_have_run());
+            // The second one is asked under the same id, and may refuse it as well.
+            feed(&mut caller, "Sent");
+            assert_eq!(feed(&mut caller, error), [Output::Move { generation: Generation(0) }]);
+        }
+    }
+}
+
+#[test]
+fn moves_end_though_every_executor_refuses() {
+    let mut caller = caller_after(policy(), false, &[]);
+    for _ in 0..MOVES_MAX {
+        feed(&mut caller, "Sent");
+        assert_eq!(feed(&mut caller, "Error 5002 elsewhere"), [Output::Move { generation: Generation(0) }]);
+    }
+    feed(&mut caller, "Sent");
+    let pause = Output::Pause { until_ms: 1_000, generation: Generation(0) };
+    assert_eq!(feed(&mut caller, "Error 5002 elsewhere"), [pause]);
+}
+
+#[test]
+fn a_refusal_of_the_call_itself_is_not_shopped_around() {
+    for idempotent in [true, false] {
+        let mut caller = caller_after(policy(), idempotent, &["Sent"]);
+        assert_eq!(feed(&mut caller, "Error 3001 elsewhere"), [Output::Deliver(Delivery::Error)]);
+        let mut caller = caller_after(policy(), idempotent, &["Sent", "Error 3005 elsewhere"]);
+        let send = Output::Send { generation: Generation(0), attempt: 2, proven_unaccepted: false };
+        assert_eq!(feed(&mut caller, "Timeout 1s"), [send]);
+    }
+}
+
+#[test]
+fn an_error_to_a_second_copy_moves_nothing_before_the_executor_has_released_the_call() {
+    let asked = ["Sent", "LinkLost", "Timeout 1s", "Sent"];
+    let mut caller = caller_after(policy(), false, &asked);
+    let ask = Output::AskRelease { generation: Generation(0) };
+    assert_eq!(feed(&mut caller, "Error 5002 elsewhere"), [ask]);
+    assert!(!caller.may_move() && caller.may_have_run());
+    assert_eq!(feed(&mut caller, "Released"), [Output::Move { generation: Generation(0) }]);
+    assert!(caller.may_move() && !caller.may_have_run());
+    // What its next executor says is said of the call.
+    feed(&mut caller, "Sent");
+    assert_eq!(feed(&mut caller, "Error 3001"), [Output::Deliver(Delivery::Error)]);
+    // An idempotent call goes without asking.
+    let mut caller = caller_after(policy(), true, &asked);
+    assert_eq!(feed(&mut caller, "Error 5002 elsewhere"), [Output::Move { generation: Generation(0) }]);
+}
+
+#[test]
+fn a_call_that_its_executor_has_stays_there() {
+    let asked = ["Sent", "LinkLost", "Timeout 1s", "Sent", "Error 5002 elsewhere"];
+    for answer in ["Unreleased", "LinkLost"] {
+        let mut caller = caller_after(policy(), false, &asked);
+        let pause = Output::Pause { until_ms: 2_000, generation: Generation(0) };
+        assert_eq!(feed(&mut caller, answer), [pause]);
+        caller.handle(Input::Timeout, 2_000, Jitter::NONE);
+        let send = Output::Send { generation: Generation(0), attempt: 3, proven_unaccepted: false };
+        assert_eq!(drain(&mut caller), [send]);
+        assert!(!caller.may_move());
+    }
+    let mut caller = caller_after(policy().with_attempts_max(2), false, &asked);
+    assert_eq!(feed(&mut caller, "Unreleased"), [Output::Deliver(Delivery::Own(Code::INTERRUPTED))]);
 }
 
 proptest! {
@@ -292,11 +413,12 @@ proptest! {
         let policy = policy().with_attempts_max(attempts_max).with_initial_delay_ms(initial_delay_ms);
         let mut caller = Caller::new(Arc::new(policy), idempotent, unanswered, TIME);
         let (mut now_ms, mut answers, mut attempts, mut generation) = (0, 0, 0, Generation(0));
-        let mut observe = |caller: &mut Caller, now_ms: u64| {
+        let mut observe = |caller: &mut Caller, is_released: bool, now_ms: u64| {
             for output in drain(caller) {
                 match output {
                     Output::Deliver(_) => answers += 1,
-                    Output::Send { generation: sent, attempt } => {
+                    Output::Send { generation: sent, attempt, proven_unaccepted } => {
+                        assert!(!(unanswered && proven_unaccepted && sent.0 == 0 && !is_released));
                         attempts += 1;
                         assert_eq!(attempt, attempts, "tries are counted without gaps");
                         assert!(now_ms < TIME.ends_ms && answers == 0);
@@ -305,13 +427,22 @@ proptest! {
                     }
                     Output::Pause { until_ms, .. } => assert!(until_ms > now_ms && until_ms < TIME.ends_ms),
                     Output::Relay | Output::SendCancel { .. } => assert_eq!(answers, 0),
+                    Output::Move { generation: sent } => {
+                        // PROTOCOL 8: a call that may run once moves only on proof.
+                        assert!(idempotent || !unanswered || is_released);
+                        assert!(now_ms < TIME.ends_ms && answers == 0 && sent == generation);
+                    }
+                    Output::AskRelease { generation: asked } => {
+                        assert!(!idempotent && answers == 0 && asked == generation);
+                    }
                     Output::Drop | Output::RefuseResult => {}
                 }
             }
             assert!(answers <= 1 && attempts <= attempts_max.max(1));
             assert_eq!(answers == 1, caller.is_done());
         };
-        observe(&mut caller, 0);
+        observe(&mut caller, false, 0);
+        let mut is_released = false;
         for (index, pause_ms, jitter, kind) in steps {
             let (input, _) = input(INPUTS[index], caller.generation().unwrap_or(Generation(0)));
             let input = match (kind, caller.poll_timeout()) {
@@ -325,14 +456,19 @@ proptest! {
                     input
                 }
             };
+            let state = caller.state_name();
+            let has_tombstone =
+                matches!(input, Input::Error { error: Refused { released: true, .. }, .. });
+            is_released |= input == Input::Released && state == "Releasing";
+            is_released |= has_tombstone && !matches!(state, "Pausing" | "Releasing");
             caller.handle(input, now_ms, Jitter(jitter));
-            observe(&mut caller, now_ms);
+            observe(&mut caller, is_released, now_ms);
             if input == Input::Timeout {
                 prop_assert!(caller.poll_timeout().is_none_or(|due_ms| due_ms > now_ms));
             }
         }
         caller.handle(Input::Timeout, TIME.answered_by_ms().max(now_ms), Jitter(0));
-        observe(&mut caller, TIME.answered_by_ms().max(now_ms));
+        observe(&mut caller, is_released, TIME.answered_by_ms().max(now_ms));
         prop_assert!(caller.is_done());
         prop_assert_eq!(caller.poll_timeout(), None);
     }
