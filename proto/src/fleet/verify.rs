@@ -295,6 +295,24 @@ pub enum Refused {
 }
 
 impl Refused {
+    /// Every word of [`Refused::why`].
+    pub const WHYS: [&'static str; 14] = [
+        "too_long",
+        "path",
+        "malformed",
+        "other_agent",
+        "other_place",
+        "not_canonical",
+        "from_the_future",
+        "expired",
+        "membership",
+        "other_member",
+        "not_allowed",
+        "revoked",
+        "signature",
+        "older",
+    ];
+
     /// The reason in one word, for a metric.
     pub const fn why(&self) -> &'static str {
         match self {

@@ -92,7 +92,13 @@ impl Desk {
             stale_ms: Some(status.stale_since_ms.map_or(0, |since_ms| now_ms.saturating_sub(since_ms))),
             revocations_age_ms: self.fleet.revocations_age_ms(&status),
             is_frozen: status.is_frozen,
-            refused: self.fleet.refused().into_iter().map(|(why, count)| (why.into(), count)).collect(),
+            refused: self
+                .fleet
+                .refused()
+                .into_iter()
+                .filter(|(_, count)| *count > 0)
+                .map(|(why, count)| (why.into(), count))
+                .collect(),
             names,
         }
     }

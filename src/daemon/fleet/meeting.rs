@@ -78,10 +78,13 @@ fn text(why: &NotAdmitted) -> &'static str {
 
 fn label(why: &NotAdmitted) -> &'static str {
     match why {
-        NotAdmitted::RevocationsTooOld(_) => "revocations_too_old",
+        NotAdmitted::RevocationsTooOld(_) => TOO_OLD,
         NotAdmitted::Membership(why) => why.why(),
     }
 }
+
+/// The reason, in one word, for which nobody is admitted while revocations are not known.
+pub(super) const TOO_OLD: &str = "revocations_too_old";
 
 /// A peer of a fleet without one.
 const NONE_SHOWN: &str = "the membership is missing: it is not listed, and shows none";

@@ -17,8 +17,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use capd_proto::code::Code;
-use capd_proto::fleet::Agent;
 use capd_proto::fleet::machine::Config;
+use capd_proto::fleet::{Agent, Refused};
 use capd_proto::message::Member;
 use tokio_util::sync::CancellationToken;
 
@@ -91,9 +91,14 @@ impl Fleet {
         self.part.as_ref()?.registry.get()
     }
 
-    /// How often each reason kept a registration or a membership from counting.
+    /// How often each reason kept a registration or a membership from counting; all of them, also those that did not.
     pub(in crate::daemon) fn refused(&self) -> BTreeMap<&'static str, u64> {
-        self.part.as_ref().map(|part| lock(&part.tally.refused).clone()).unwrap_or_default()
+        let mut refused: BTreeMap<_, _> =
+            Refused::WHYS.into_iter().chain([meeting::TOO_OLD]).map(|why| (why, 0)).collect();
+        if let Some(part) = &self.part {
+            refused.extend(lock(&part.tally.refused).iter());
+        }
+        refused
     }
 
     /// What HELLO shows of us.
