@@ -54,7 +54,7 @@ pub enum Registry {
 pub struct Etcd {
     /// Its client URLs.
     pub endpoints: Vec<String>,
-    /// Certificates of those who sign its certificate; the system's roots if there is none.
+    /// Certificates of those who sign its certificate; none where it speaks without TLS.
     pub ca: Option<PathBuf>,
     /// The client certificate, and its key.
     pub identity: Option<(PathBuf, PathBuf)>,
@@ -111,6 +111,12 @@ pub(super) fn build(
     if has_tls && let Some(plain) = endpoints.iter().find(|url| !url.starts_with("https://")) {
         let problem = format!("{} is not encrypted, and TLS files are set", quoted(plain));
         wrong("fleet.endpoints", &problem, "https:// URLs");
+    }
+    if ca.is_none()
+        && let Some(url) = endpoints.iter().find(|url| url.starts_with("https://"))
+    {
+        let problem = format!("is missing, and {} is encrypted", quoted(url));
+        wrong("fleet.tls_ca", &problem, "the file with the certificate of etcd's authority (PEM)");
     }
     let registry = match (view.path("fleet.file"), endpoints.is_empty()) {
         (None, true) => Registry::None,

@@ -533,8 +533,8 @@ pub const KEYS: &[Key] = &[
     key(
         "fleet.tls_ca",
         Kind::Path,
-        Unset("the system's roots"),
-        "Certificates (PEM) of those who sign the certificate of etcd.",
+        Unset("none"),
+        "Certificates (PEM) of those who sign the certificate of etcd; needed with `https://`.",
     ),
     key("fleet.tls_cert", Kind::Path, Unset("none"), "The client certificate (PEM) for etcd."),
     key("fleet.tls_key", Kind::Path, Unset("none"), "The key (PEM) of `fleet.tls_cert`."),

@@ -187,7 +187,7 @@ pub(super) async fn start_on(
         .map_err(|error| StartError::System(error.to_string()))?;
     // Nobody else sets it.
     let _first = sidecar.desk.host.set(Arc::downgrade(&host));
-    let driver = fleet::begin(&sidecar, (&config, fleet_system), &host)?;
+    let driver = fleet::begin(&sidecar, (&config, fleet_system), &host).await?;
     let reloader = Arc::new(Reloader::new((&sidecar, &host), helper));
     reloader.serve(&sidecar, &config, declaration)?;
     sidecar::start(&sidecar);

@@ -19,8 +19,8 @@ pub struct Cell {
     pub name: &'static str,
     authority: Identity,
     pub dir: tempfile::TempDir,
-    /// The keys that name its registry, with their values.
-    registry: Vec<(String, String)>,
+    /// What all members are configured with: keys and values.
+    settings: Vec<(String, String)>,
 }
 
 /// What a membership says besides whose it is.
@@ -42,14 +42,20 @@ impl Cell {
     pub fn alone(name: &'static str, authority: u8) -> Self {
         let dir = tempfile::tempdir().unwrap();
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o700)).unwrap();
-        Self { name, authority: Identity::from_seed([authority; 32]), dir, registry: Vec::new() }
+        Self { name, authority: Identity::from_seed([authority; 32]), dir, settings: Vec::new() }
     }
 
     /// A cell with a registry in a file.
     pub fn in_file() -> Self {
         let cell = Self::alone("test", 200);
-        let file = cell.file();
-        Self { registry: vec![("fleet.file".to_owned(), file.display().to_string())], ..cell }
+        let file = cell.file().display().to_string();
+        cell.with("fleet.file", &file)
+    }
+
+    /// A cell whose members are configured with this as well.
+    pub fn with(mut self, key: &str, value: &str) -> Self {
+        self.settings.push((key.to_owned(), value.to_owned()));
+        self
     }
 
     /// The file of [`Cell::in_file`].
@@ -81,7 +87,7 @@ impl Cell {
             .set("fleet.authority", self.authority.did().as_str())
             .set("fleet.membership", file.to_str().unwrap())
             .set("fleet.ttl_ms", "2000");
-        self.registry.iter().fold(setup, |setup, (key, value)| setup.set(key, value))
+        self.settings.iter().fold(setup, |setup, (key, value)| setup.set(key, value))
     }
 
     pub fn membership(&self, identity: &Identity, terms: &Terms<'_>) -> Vec<u8> {

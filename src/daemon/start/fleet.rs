@@ -8,7 +8,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use capd_proto::fleet::machine::Config as Part;
-use capd_proto::fleet::{Address, Agent, Fence, Membership, MembershipError, Transport};
+use capd_proto::fleet::{Address, Agent, Cell, Fence, Membership, MembershipError, Transport};
 use capd_proto::identity::Identity;
 use capd_proto::ledger::JournalId;
 use capd_proto::limits::MEMBERSHIP_BYTES_MAX;
@@ -20,6 +20,8 @@ use crate::daemon::fleet::{Acts, Announced};
 use crate::daemon::sidecar::Sidecar;
 use crate::fleet::disk::Disk;
 use crate::fleet::engine::Engine;
+#[cfg(feature = "etcd")]
+use crate::fleet::etcd::{ClientFiles, Etcd, Settings, TlsFiles};
 use crate::fleet::file::File;
 use crate::fleet::nowhere::Nowhere;
 use crate::fleet::{self, Driver, Setup};
@@ -97,7 +99,7 @@ fn read(path: &Path) -> Result<Bytes, String> {
 }
 
 /// Connects the part to its registry; before the first link. Nothing runs yet.
-pub(super) fn begin(
+pub(super) async fn begin(
     sidecar: &Arc<Sidecar>,
     (config, system): (&Config, System),
     host: &Arc<Host>,
@@ -105,7 +107,7 @@ pub(super) fn begin(
     let (Some(part), Some(fleet)) = (sidecar.fleet.config(), &config.fleet) else { return Ok(None) };
     let setup = Setup {
         config: part.clone(),
-        engine: engine(&fleet.registry, part, &system, &sidecar.ctx.tasks)?,
+        engine: engine(&fleet.registry, part, &system, &sidecar.ctx.tasks).await?,
         owner: Arc::new(Acts(Arc::clone(&sidecar.fleet))),
         disk: Disk::Folder(config.agent.dir.clone()),
         clock: system.clock,
@@ -150,7 +152,7 @@ fn announced(fleet: &config::Fleet, bound: &Bound) -> Vec<Address> {
     fleet.addresses.iter().filter_map(address).collect()
 }
 
-fn engine(
+async fn engine(
     registry: &Registry,
     part: &Part,
     system: &System,
@@ -165,10 +167,27 @@ fn engine(
                 .map_err(|error| StartError::Setting(format!("config key fleet.file: {error}")))?;
             Ok(Arc::new(file))
         }
-        Registry::Etcd(_) => Err(StartError::Setting(NO_ETCD.to_owned())),
+        Registry::Etcd(etcd) => in_etcd(etcd, (part.cell.clone(), agent), system).await,
     }
 }
 
-/// Why etcd is refused.
-const NO_ETCD: &str = "config key fleet.endpoints: this version has no etcd registry; for the sidecars of one machine, \
-                       name a file with fleet.file";
+#[cfg(feature = "etcd")]
+async fn in_etcd(
+    etcd: &config::Etcd,
+    (cell, agent): (Cell, Agent),
+    system: &System,
+) -> Result<Arc<dyn Engine>, StartError> {
+    let client = etcd.identity.clone().map(|(certificate, key)| ClientFiles { certificate, key });
+    let tls = etcd.ca.clone().map(|ca| TlsFiles { ca, client });
+    let settings = Settings { endpoints: etcd.endpoints.clone(), tls, cell, agent };
+    let etcd = Etcd::new(settings, Arc::clone(&system.crypto)).await;
+    let etcd = etcd.map_err(|error| StartError::Setting(format!("[fleet]: {error}")))?;
+    Ok(etcd)
+}
+
+#[cfg(not(feature = "etcd"))]
+async fn in_etcd(_: &config::Etcd, _: (Cell, Agent), _: &System) -> Result<Arc<dyn Engine>, StartError> {
+    let why = "config key fleet.endpoints: this capd was built without etcd; build it with `--features etcd`, or, for \
+               the sidecars of one machine, name a file with fleet.file";
+    Err(StartError::Setting(why.to_owned()))
+}
