@@ -29,7 +29,7 @@ mkdir -p "$counts"
 # .cargo/config.toml. Build scripts and procedural macros run here and now, and are not counted: hence the target.
 # BOLT needs to know what in the program is an address.
 build() { # folder, rustc's flag, binaries
-  cargo build --locked --profile dist "${@:3}" --target "$host" --target-dir "target/$1" \
+  cargo build --locked --profile dist --features etcd "${@:3}" --target "$host" --target-dir "target/$1" \
     --config "target.$host.rustflags = [\"$2\", \"-Clink-arg=-Wl,--emit-relocs\"]"
 }
 build counted "-Cprofile-generate=$counts" --bin capd

@@ -103,14 +103,17 @@ impl Server {
         }
     }
 
-    /// As a power cut for the process: nothing is flushed.
-    pub fn kill(&mut self) {
-        self.end(rustix::process::Signal::KILL);
-    }
-
-    /// As an operator stops it.
+    /// As an operator stops it: what does not end in time is killed. etcd 3.6 may wait for streams that stay open.
     pub fn stop(&mut self) {
-        self.end(rustix::process::Signal::TERM);
+        self.signal(rustix::process::Signal::TERM);
+        let begin = Instant::now();
+        while begin.elapsed() < STOP {
+            if self.process.as_mut().is_none_or(|process| process.try_wait().unwrap().is_some()) {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        self.kill();
     }
 
     /// Lets it stand still, with its connections open; or go on.
@@ -126,9 +129,11 @@ impl Server {
         }
     }
 
-    fn end(&mut self, signal: rustix::process::Signal) {
-        self.signal(signal);
+    /// As a power cut for the process: nothing is flushed.
+    pub fn kill(&mut self) {
         if let Some(mut process) = self.process.take() {
+            // It may have ended already.
+            let _ = process.kill();
             process.wait().unwrap();
         }
     }
@@ -226,3 +231,4 @@ fn copy(from: &Path, to: &Path) {
 }
 
 const START: Duration = Duration::from_secs(60);
+const STOP: Duration = Duration::from_secs(5);
