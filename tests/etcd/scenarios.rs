@@ -148,7 +148,7 @@ async fn a_kill_loses_nothing(programs: Programs) {
 async fn a_stop_for_longer_than_leases_live_loses_nothing(programs: Programs) {
     let mut world = World::start(&programs, &[]).await;
     let fleet = world.fleet(5).await;
-    world.server.stop();
+    world.server.stop().await;
     fleet.keeps(seconds(2 * TTL_MS / 1_000 + 1)).await;
     assert!(fleet.is_stale() && fleet.providers.iter().all(|provider| provider.said("Lapsed")));
     let error = fleet.caller.fleet.status().engine.error.clone();
@@ -181,7 +181,7 @@ async fn wiped(programs: Programs, token: &str) {
     let mut world = World::start(&programs, &[]).await;
     let fleet = world.fleet(5).await;
     let fences: Vec<_> = fleet.providers.iter().map(|provider| provider.fleet.status().fence).collect();
-    world.server.stop();
+    world.server.stop().await;
     world.server.wipe(token);
     world.run().await;
     fleet.keeps(within("everybody is registered again", || (2..7).all(|number| world.has(number)))).await;
@@ -205,7 +205,7 @@ async fn restored(programs: Programs, puts: u32) {
     let mut world = World::start(&programs, &[]).await;
     let early = world.fleet(3).await;
     let before = world.server.revision();
-    world.server.stop();
+    world.server.stop().await;
     world.server.backup();
     world.run().await;
     early.recovers().await;
@@ -221,7 +221,7 @@ async fn restored(programs: Programs, puts: u32) {
     }
     let after = world.server.revision();
     world.proxy.set(Mode::Cut);
-    world.server.stop();
+    world.server.stop().await;
     world.server.restore();
     world.run().await;
     let restored = world.server.revision();

@@ -104,14 +104,14 @@ impl Server {
     }
 
     /// As an operator stops it: what does not end in time is killed. etcd 3.6 may wait for streams that stay open.
-    pub fn stop(&mut self) {
+    pub async fn stop(&mut self) {
         self.signal(rustix::process::Signal::TERM);
         let begin = Instant::now();
         while begin.elapsed() < STOP {
             if self.process.as_mut().is_none_or(|process| process.try_wait().unwrap().is_some()) {
                 break;
             }
-            std::thread::sleep(Duration::from_millis(20));
+            sleep(Duration::from_millis(20)).await;
         }
         self.kill();
     }

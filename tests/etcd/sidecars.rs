@@ -121,14 +121,14 @@ impl World {
     }
 
     async fn etcd_is_wiped(&mut self) {
-        self.server.stop();
+        self.server.stop().await;
         self.server.backup();
         self.server.wipe("two");
         self.is_back().await;
     }
 
     async fn an_old_backup_is_restored(&mut self) {
-        self.server.stop();
+        self.server.stop().await;
         self.server.restore();
         self.is_back().await;
     }
