@@ -1,6 +1,6 @@
-//! Reads the sidecar's counters and its list of peers.
+//! Reads the sidecar's counters, its list of peers, and what it finds wrong.
 
-use capd_proto::message::{ListedPeer, MetricFamily, Type};
+use capd_proto::message::{DoctorReport, ListedPeer, MetricFamily, Type};
 
 use super::outgoing::Outgoing;
 use super::{Client, ClientError, bodies};
@@ -24,5 +24,15 @@ impl Client {
         let message = Outgoing::new(Type::Request, self.did(), &body);
         let reply = self.request(&message, Type::Response, self.core.request_timeout).await?;
         bodies::listed_peers(&reply.body)
+    }
+
+    /// What the sidecar finds wrong with itself, and what its agent requires.
+    ///
+    /// **Errors:** [`ClientError`].
+    pub async fn doctor(&self) -> Result<DoctorReport<'static>, ClientError> {
+        let body = bodies::doctor();
+        let message = Outgoing::new(Type::Request, self.did(), &body);
+        let reply = self.request(&message, Type::Response, self.core.request_timeout).await?;
+        bodies::doctored(&reply.body)
     }
 }

@@ -282,6 +282,7 @@ impl Serving {
             | Request::Audit(_)
             | Request::Metrics
             | Request::Peers
+            | Request::Doctor
             | Request::AuditPrune(_)
             | Request::PolicyWhy(_)
             | Request::PolicyReload

@@ -2,9 +2,10 @@
 //!
 //! [`query`] lists capabilities and sends schema documents, [`listing`] lists calls, [`peer_list`] peers,
 //! [`audit_pages`] reads and prunes the audit log, [`metrics`] collects the counters of all rooms, [`health`] tells whether
-//! the sidecar can work, [`policy`] explains decisions, [`operator`] tells the person who runs it of all that together.
+//! the sidecar can work, [`doctor`] what is wrong with it, [`policy`] explains decisions, [`operator`] tells the person who runs it of all that together.
 
 mod audit_pages;
+mod doctor;
 mod health;
 mod listing;
 mod metrics;

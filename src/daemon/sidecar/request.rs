@@ -32,6 +32,7 @@ impl Sidecar {
             Request::Backup => self.on_backup(inbound)?,
             Request::Metrics => self.desk.on_metrics(inbound)?,
             Request::Peers => self.desk.on_peers(inbound)?,
+            Request::Doctor => self.desk.on_doctor(inbound)?,
             Request::Other { op } => {
                 return Err(Refusal::new(
                     Code::BAD_REQUEST,
