@@ -12,10 +12,10 @@ use capd_proto::identity::Did;
 use capd_proto::limits::{EXT_CAPABILITY_ID, EXT_REPLAYED};
 use capd_proto::message::{
     AuditPage, AuditPruneRequest, AuditPruned, AuditRequest, BackedUp, CallError, CallsRequest, CancelState,
-    CapResult, Declare, Descriptor, DocRequest, ErrorBody, FleetReport, FleetRequest, InputRequired, Invoke,
-    ListedCall, ListedPeer, MetricFamily, NegotiateRequest, Outcome, PolicyReloaded, PolicyWhy,
-    PolicyWhyRequest, Preferences, Processing, Progress, Query as QueryBody, ReloadRequest, Reloaded,
-    Request, Response, SessionRef,
+    CapResult, Declare, Descriptor, DocRequest, DoctorReport, ErrorBody, FleetReport, FleetRequest, InputRequired, Invoke, ListedCall,
+    ListedPeer, MetricFamily, NegotiateRequest, Outcome, PolicyReloaded, PolicyWhy, PolicyWhyRequest,
+    Preferences, Processing, Progress, Query as QueryBody, ReloadRequest, Reloaded, Request, Response,
+    SessionRef,
 };
 use capd_proto::negotiate::Negotiate;
 
@@ -82,6 +82,11 @@ pub(super) fn policy_why(request: PolicyWhyRequest<'_>) -> Body {
 /// REQUEST for all metrics.
 pub(super) fn metrics() -> Body {
     written(|out| Request::Metrics.encode(out))
+}
+
+/// REQUEST for what is wrong with the sidecar.
+pub(super) fn doctor() -> Body {
+    written(|out| Request::Doctor.encode(out))
 }
 
 /// REQUEST for all peers.
@@ -303,6 +308,14 @@ pub(super) fn listed_peers(body: &[u8]) -> Result<Vec<ListedPeer<'static>>, Clie
 pub(super) fn fleet_report(body: &[u8]) -> Result<FleetReport<'static>, ClientError> {
     match Response::decode(body).map_err(unusable)? {
         Response::Fleet(report) => Ok(report.into_owned()),
+        _ => Err(ClientError::Answer("a RESPONSE to something else".to_owned())),
+    }
+}
+
+/// What a RESPONSE says is wrong.
+pub(super) fn doctored(body: &[u8]) -> Result<DoctorReport<'static>, ClientError> {
+    match Response::decode(body).map_err(unusable)? {
+        Response::Doctor(report) => Ok(report.into_owned()),
         _ => Err(ClientError::Answer("a RESPONSE to something else".to_owned())),
     }
 }

@@ -1,6 +1,6 @@
-//! Reads the sidecar's counters, its list of peers, and its report of the fleet.
+//! Reads the sidecar's counters, its list of peers, its report of the fleet, and what it finds wrong.
 
-use capd_proto::message::{FleetReport, FleetRequest, ListedPeer, MetricFamily, Type};
+use capd_proto::message::{DoctorReport, FleetReport, FleetRequest, ListedPeer, MetricFamily, Type};
 
 use super::outgoing::Outgoing;
 use super::{Client, ClientError, bodies};
@@ -34,5 +34,15 @@ impl Client {
         let message = Outgoing::new(Type::Request, self.did(), &body);
         let reply = self.request(&message, Type::Response, self.core.request_timeout).await?;
         bodies::fleet_report(&reply.body)
+    }
+
+    /// What the sidecar finds wrong with itself, and what its agent requires.
+    ///
+    /// **Errors:** [`ClientError`].
+    pub async fn doctor(&self) -> Result<DoctorReport<'static>, ClientError> {
+        let body = bodies::doctor();
+        let message = Outgoing::new(Type::Request, self.did(), &body);
+        let reply = self.request(&message, Type::Response, self.core.request_timeout).await?;
+        bodies::doctored(&reply.body)
     }
 }

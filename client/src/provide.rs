@@ -284,6 +284,7 @@ impl Serving {
             | Request::Metrics
             | Request::Peers
             | Request::Fleet(_)
+            | Request::Doctor
             | Request::AuditPrune(_)
             | Request::PolicyWhy(_)
             | Request::PolicyReload

@@ -108,6 +108,8 @@ pub struct Counters {
     pub failures: u64,
     /// Whether a kind of change failed last time.
     pub is_failing: bool,
+    /// Whether that is for want of space.
+    pub is_full: bool,
 }
 
 /// What both ends see.
@@ -119,6 +121,7 @@ pub(super) struct Shared<T> {
     commits: AtomicU64,
     failures: AtomicU64,
     is_failing: AtomicBool,
+    is_full: AtomicBool,
 }
 
 /// A journal over `storage`: its handle, and the writer, which must [run](Writer::run_blocking).
@@ -139,6 +142,7 @@ where
         commits: AtomicU64::new(0),
         failures: AtomicU64::new(0),
         is_failing: AtomicBool::new(false),
+        is_full: AtomicBool::new(false),
     });
     (Journal { queue, shared: Arc::clone(&shared) }, Writer::new(waiting, shared, storage))
 }
@@ -198,6 +202,7 @@ impl<T: Send + 'static> Journal<T> {
             commits: self.shared.commits.load(Ordering::Relaxed),
             failures: self.shared.failures.load(Ordering::Relaxed),
             is_failing: self.shared.is_failing.load(Ordering::Relaxed),
+            is_full: self.shared.is_full.load(Ordering::Relaxed),
         }
     }
 }
@@ -223,8 +228,9 @@ impl<T> Shared<T> {
     }
 
     /// What the log was told, for those who ask.
-    pub(super) fn set_failing(&self, is_failing: bool) {
+    pub(super) fn set_failing(&self, is_failing: bool, is_full: bool) {
         self.is_failing.store(is_failing, Ordering::Relaxed);
+        self.is_full.store(is_failing && is_full, Ordering::Relaxed);
     }
 
     pub(super) fn count_failure(&self, changes: usize) {

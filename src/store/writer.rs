@@ -36,6 +36,8 @@ struct Health {
     failing: BTreeSet<Kind>,
     /// Whether the log was told that a group was written at the second attempt, in parts.
     is_tight: bool,
+    /// Whether the latest failure was for want of space.
+    is_full: bool,
     /// Groups written at the first attempt since.
     well: u32,
 }
@@ -73,6 +75,7 @@ impl Health {
     /// A group was not written as a whole because of `error`, nor were these changes by themselves.
     fn failed(&mut self, changes: &[Change], error: &StoreError) {
         self.well = 0;
+        self.is_full = error.kind() == StoreErrorKind::Full;
         let was_failing = !self.failing.is_empty();
         self.failing.extend(changes.iter().map(Kind::of));
         if !self.failing.is_empty() && !was_failing {
@@ -298,7 +301,7 @@ impl<T> Clerk<T> {
         let mut outcomes = vec![Ok(()); changes.len()];
         let Err(error) = self.write_together(storage, &changes) else {
             self.health.wrote(&changes);
-            self.shared.set_failing(self.health.is_failing());
+            self.shared.set_failing(self.health.is_failing(), self.health.is_full);
             return outcomes;
         };
         let mut failed = Vec::new();
@@ -319,7 +322,7 @@ impl<T> Clerk<T> {
             }
         }
         self.health.failed(&failed, &error);
-        self.shared.set_failing(self.health.is_failing());
+        self.shared.set_failing(self.health.is_failing(), self.health.is_full);
         outcomes
     }
 

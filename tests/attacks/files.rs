@@ -173,6 +173,14 @@ fn capctl_says_nothing_to_a_socket_of_another_user() {
     let words = stderr(&refused);
     assert!(words.contains("65534") && words.contains("--any-owner"), "{words}");
     assert_eq!(heard.recv_timeout(PATIENCE).unwrap(), "silence");
+    let found = run_with(capctl(Some(&socket)).arg("doctor"), b"");
+    assert_eq!(exit_code(&found), 3, "{}", stderr(&found));
+    let line = stdout(&found).lines().find(|line| line.starts_with("failed")).unwrap();
+    assert!(
+        line.contains("65534") && line.contains("; to repair: to use it anyway, add --any-owner"),
+        "{line}"
+    );
+    assert_eq!(heard.recv_timeout(PATIENCE).unwrap(), "silence");
     // Where that is meant, it is said.
     let mut meant = capctl(Some(&socket));
     meant.args(["--any-owner", "id"]).stdout(Stdio::null()).stderr(Stdio::null());

@@ -38,6 +38,10 @@ fn listed(sidecar: &Sidecar, peer: &str, state: &str) -> String {
 fn says(sidecar: &Sidecar, peer: &str, cause: &str) {
     let asked = Instant::now();
     let config = sidecar.dir.join("capd.toml");
+    let found = run(sidecar, &["doctor"]).1;
+    let found = found.lines().find(|line| line.contains(cause)).unwrap_or_else(|| panic!("{found}"));
+    assert!(found.starts_with("failed") && found.contains("; to repair: "), "{found}");
+    assert!(!cause.contains("clock") || found.contains("timedatectl set-ntp true"), "{found}");
     let lines: [&[&str]; 3] = [
         &["call", "org.example.echo:1.0.0", "--timeout", "20s"],
         &["ping", peer, "--timeout", "20s"],

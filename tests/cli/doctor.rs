@@ -74,14 +74,19 @@ fn an_agent_whose_providers_keep_to_its_contract_is_well() {
     let (code, checks) = doctor(&a);
     assert_eq!(
         (code, states(&checks)),
-        (0, ["config ok", "sidecar ok", "peer ok", "requires ok"].map(String::from).to_vec())
+        (
+            0,
+            ["config ok", "sidecar ok", "journal ok", "audit ok", "peer ok", "requires ok"]
+                .map(String::from)
+                .to_vec()
+        )
     );
     assert_eq!(checks[1]["about"], a.did.as_str());
-    assert_eq!(checks[3]["about"], format!("org.example.echo:1.0.0 of {}", b.did));
+    assert_eq!(checks[5]["about"], format!("org.example.echo:1.0.0 of {}", b.did));
     // For people, without a file: its socket is named.
     let output = run_with(capctl(Some(&a.socket)).env("HOME", &a.dir).arg("doctor"), b"");
     assert_eq!(exit_code(&output), 0, "{}", stderr(&output));
-    assert!(stdout(&output).starts_with("STATE  CHECK    ABOUT"), "{}", stdout(&output));
+    assert!(stdout(&output).starts_with("STATE  CHECK     ABOUT"), "{}", stdout(&output));
 }
 
 #[test]
@@ -90,7 +95,7 @@ fn drift_is_found_with_the_value_that_shows_it() {
     let a = requiring(">=1.0.0 <2.0.0").peer(&b).start();
     let (code, checks) = doctor(&a);
     assert_eq!((code, states(&checks).pop().unwrap().as_str()), (4, "requires failed"));
-    let drifted = &checks[3];
+    let drifted = &checks[5];
     assert_eq!((&drifted["code"], &drifted["findings"][0]["rule"]), (&4902.into(), &"required".into()));
     assert!(drifted["findings"][0]["witness"]["count"].is_number(), "{drifted}");
     // The call is refused just so.
@@ -121,7 +126,10 @@ fn a_grant_that_lacks_what_a_capability_declares_is_told_beside_its_provider() {
     let allow = "[[allow]]\ncallers = [\"*\"]\ncapabilities = [\"org.example.*\"]\n";
     let b = Setup::new().capabilities(yaml).allow(allow).start();
     let (code, checks) = doctor(&b);
-    assert_eq!((code, states(&checks)), (0, ["config warning", "sidecar ok"].map(String::from).to_vec()));
+    assert_eq!(
+        (code, states(&checks)),
+        (0, ["config warning", "sidecar ok", "journal ok", "audit ok"].map(String::from).to_vec())
+    );
     let text = checks[0]["text"].as_str().unwrap();
     for part in ["[[allow]] 1", "org.example.vault:1.0.0", "secrets:read"] {
         assert!(text.contains(part), "{part}: {text}");
@@ -130,8 +138,11 @@ fn a_grant_that_lacks_what_a_capability_declares_is_told_beside_its_provider() {
     let b = Setup::new().allow(allow).start();
     let (code, checks) = beside_agent(&b, "org.example.safe:1.0.0", "secrets:read", || doctor(&b));
     assert_eq!(code, 0, "{checks:?}");
-    let told = checks.iter().find(|check| check["about"] == "org.example.safe:1.0.0").unwrap();
-    assert_eq!((&told["check"], &told["state"]), (&"config".into(), &"warning".into()));
+    let told = checks
+        .iter()
+        .find(|check| check["text"].as_str().unwrap().contains("org.example.safe:1.0.0"))
+        .unwrap();
+    assert_eq!((&told["check"], &told["state"]), (&"policy".into(), &"warning".into()));
     assert!(told["text"].as_str().unwrap().contains("[[allow]] 1"), "{told}");
 }
 
@@ -165,9 +176,9 @@ fn a_peer_that_is_not_there_and_a_sidecar_that_is_not_there_are_told() {
     let (code, checks) = doctor(&a);
     assert_eq!(
         (code, states(&checks)),
-        (5, ["config ok", "sidecar ok", "peer failed"].map(String::from).to_vec())
+        (5, ["config ok", "sidecar ok", "journal ok", "audit ok", "peer failed"].map(String::from).to_vec())
     );
-    assert_eq!(checks[2]["about"], b.did.as_str());
+    assert_eq!(checks[4]["about"], b.did.as_str());
     a.kill();
     let (code, checks) = doctor(&a);
     assert_eq!((code, states(&checks)), (5, ["config ok", "sidecar failed"].map(String::from).to_vec()));

@@ -7,6 +7,7 @@
 mod support;
 
 mod audit;
+mod causes;
 mod commands;
 mod compat;
 mod crowded;

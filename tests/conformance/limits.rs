@@ -99,7 +99,7 @@ fn a_peer_learns_of_no_metrics_and_of_no_other_peers() {
     let sidecar = quiet_sidecar();
     for transport in Transport::PEER {
         let mut link = RawLink::open(&sidecar, transport);
-        for op in ["metrics", "peers", "no-such"] {
+        for op in ["metrics", "peers", "doctor", "no-such"] {
             let answer = link.ask(0x11, map([("op", op.into())]));
             assert_eq!(answer.code(), Some(4001), "{op}: {answer:?}");
         }

@@ -16,6 +16,7 @@ mod calls;
 mod cursor;
 mod declare;
 mod descriptor;
+mod doctor;
 mod document;
 mod error;
 mod fleet;
@@ -42,6 +43,7 @@ pub use calls::{
 pub use cursor::{Cursor, CursorContext, CursorError};
 pub use declare::{Declare, NewerMajor};
 pub use descriptor::{Descriptor, DescriptorDraft, RateLimit, RetryPolicy};
+pub use doctor::{CheckState, DoctorCheck, DoctorPeer, DoctorReport, DoctorRequired};
 pub use document::{DocRequest, DocSend, DocumentError};
 pub use error::{
     ErrorBody, SchemaSide, Violation, available_details, rate_limit_details, violation_details, violations,

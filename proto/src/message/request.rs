@@ -9,6 +9,7 @@ use super::{
         self, BodyError, Contradiction, MapWriter, read_bytes, read_map, read_texts, required, wrong_value,
     },
     calls::{self, CallsPage, CallsRequest},
+    doctor::{self, DoctorReport},
     fleet::{self, FleetReport, FleetRequest},
     invoke::parse_preferences,
     metrics::{self, Metrics},
@@ -61,6 +62,8 @@ pub enum Request<'a> {
     Metrics,
     /// List the peers; ours, on a local link. **Shape:** `{"op": "peers"}`.
     Peers,
+    /// Report what is wrong; ours, on a local link. **Shape:** `{"op": "doctor"}`.
+    Doctor,
     /// Report the fleet; ours, on a local link. **Shape:** `"op": "fleet"`.
     Fleet(FleetRequest<'a>),
     /// An unknown operation; well-formed, and answered with 4001.
@@ -122,6 +125,7 @@ impl<'a> Request<'a> {
             op if op == reload::OP_BACKUP => Ok(Self::Backup),
             op if op == metrics::OP => Ok(Self::Metrics),
             op if op == peers::OP => Ok(Self::Peers),
+            op if op == doctor::OP => Ok(Self::Doctor),
             op if op == fleet::OP => FleetRequest::read(body).map(Self::Fleet),
             op if op == "accept" => Err(wrong_value(&Reader::new(body), "op", "one that asks")),
             op => Ok(Self::Other { op }),
@@ -187,6 +191,7 @@ impl<'a> Request<'a> {
             Self::Backup => map.text("op", reload::OP_BACKUP),
             Self::Metrics => map.text("op", metrics::OP),
             Self::Peers => map.text("op", peers::OP),
+            Self::Doctor => map.text("op", doctor::OP),
             Self::Fleet(request) => request.write(&mut map),
             Self::Other { op } => map.text("op", op),
         }
@@ -230,6 +235,8 @@ pub enum Response<'a> {
     Metrics(Metrics<'a>),
     /// The peers; ours, on a local link. **Shape:** `"op": "peers"`.
     Peers(PeerList<'a>),
+    /// What the sidecar finds wrong; ours, on a local link. **Shape:** `"op": "doctor"`.
+    Doctor(DoctorReport<'a>),
     /// The fleet; ours, on a local link. **Shape:** `"op": "fleet"`.
     Fleet(Box<FleetReport<'a>>),
     /// An unknown operation.
@@ -351,6 +358,7 @@ impl<'a> Response<'a> {
             op if op == reload::OP_BACKUP => BackedUp::read(body).map(Self::BackedUp),
             op if op == metrics::OP => Metrics::read(body).map(Self::Metrics),
             op if op == peers::OP => PeerList::read(body).map(Self::Peers),
+            op if op == doctor::OP => DoctorReport::read(body).map(Self::Doctor),
             op if op == fleet::OP => FleetReport::read(body).map(Box::new).map(Self::Fleet),
             op if op == "negotiate" => Err(wrong_value(&Reader::new(body), "op", "one that answers")),
             op => Ok(Self::Other { op }),
@@ -409,6 +417,7 @@ impl<'a> Response<'a> {
             Self::BackedUp(backed_up) => backed_up.write(&mut map),
             Self::Metrics(metrics) => metrics.write(&mut map),
             Self::Peers(list) => list.write(&mut map),
+            Self::Doctor(report) => report.write(&mut map),
             Self::Fleet(report) => report.write(&mut map),
             Self::Other { op } => map.text("op", op),
         }

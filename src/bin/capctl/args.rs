@@ -281,7 +281,7 @@ pub(crate) struct DescribeArgs {
 
 #[derive(Debug, ArgGroup)]
 pub(crate) struct DoctorArgs {
-    /// The sidecar's configuration [default: CAPD_CONFIG, else the defaults]
+    /// Check this file first, then its sidecar [default: CAPD_CONFIG, else the running sidecar alone]
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 }

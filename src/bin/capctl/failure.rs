@@ -60,6 +60,16 @@ impl Failure {
         self.exit != Exit::OutputClosed && !self.message.is_empty()
     }
 
+    /// What went wrong, in one line.
+    pub(crate) fn cause(&self) -> String {
+        self.message.clone()
+    }
+
+    /// What to do next, if that is known.
+    pub(crate) fn next_step(&self) -> Option<&str> {
+        self.hint.as_deref()
+    }
+
     /// The same failure with what to do next.
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());

@@ -42,6 +42,11 @@ impl Caller {
         };
         self.drift.gate.requirements().iter().map(of).collect()
     }
+
+    /// What the agent requires.
+    pub(in crate::daemon) fn requirements(&self) -> Vec<Arc<Requirement>> {
+        self.drift.gate.requirements()
+    }
 }
 
 fn said(passage: Result<&Passage, &Barrier>) -> (&'static str, Vec<Value>) {

@@ -28,6 +28,9 @@ impl Desk {
 
     fn journal(&self) -> Part {
         let counters = self.executor.journal_counters();
+        if counters.is_full {
+            return part("journal", State::Failed, "its disk is full, or a quota or limit is reached");
+        }
         if counters.is_failing {
             return part("journal", State::Failed, "it cannot be written; the log says why");
         }

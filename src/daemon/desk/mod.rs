@@ -1,10 +1,12 @@
 //! Answers questions: everything to the sidecar's agent, and to peers what they may call here.
 //!
 //! [`query`] lists capabilities and sends schema documents, [`listing`] lists calls, [`peer_list`] peers,
-//! [`fleet`] reports the fleet, [`audit_pages`] reads and prunes the audit log, [`metrics`] collects the counters of all rooms, [`health`] tells whether
-//! the sidecar can work, [`policy`] explains decisions, [`operator`] tells the person who runs it of all that together.
+//! [`fleet`] reports the fleet, [`audit_pages`] reads and prunes the audit log, [`metrics`] collects the counters of all
+//! rooms, [`health`] tells whether the sidecar can work, [`doctor`] what is wrong with it, [`policy`] explains decisions,
+//! [`operator`] tells the person who runs it of all that together.
 
 mod audit_pages;
+mod doctor;
 mod fleet;
 mod health;
 mod listing;

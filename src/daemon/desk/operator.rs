@@ -82,7 +82,7 @@ impl Operator for Desk {
 
 impl Desk {
     /// What is served here, as rules are decided about it.
-    fn served(&self) -> Vec<Declared> {
+    pub(super) fn served(&self) -> Vec<Declared> {
         let snapshot = self.directory.snapshot();
         let entries = snapshot.names().flat_map(|(_, entries)| entries);
         let ours = entries.filter(|entry| matches!(entry.origin, Origin::Local(_)));

@@ -4,6 +4,7 @@
 //! peer that is not up yet. Peers choose part of what is recorded here, so all of it is bounded.
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::sync::Mutex;
 
@@ -239,6 +240,9 @@ fn cause_of(ours: &Did, address: &Address, error: &ConnectError) -> (String, boo
         ConnectError::Closed(reason) => (format!("{address}: {reason}"), false),
         // A peer is no local socket, so this does not occur.
         ConnectError::Owner { .. } => (format!("{address}: {error}"), true),
+        ConnectError::Io(error) if error.kind() == ErrorKind::InvalidData => {
+            (format!("{address}: another program answers there, without the TLS of capd: {error}"), false)
+        }
         ConnectError::Io(error) => (format!("{address}: {error}"), false),
     }
 }

@@ -40,6 +40,7 @@ impl Sidecar {
                 let why = "the operation \"release\" is between sidecars; to end a call, cancel it";
                 return Err(Refusal::new(Code::BAD_REQUEST, why));
             }
+            Request::Doctor => self.desk.on_doctor(inbound)?,
             Request::Other { op } => {
                 return Err(Refusal::new(
                     Code::BAD_REQUEST,

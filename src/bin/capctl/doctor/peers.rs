@@ -1,0 +1,133 @@
+//! Checks the peers of the running sidecar: each answers, or why not and what to do.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use capd::client::{Client, Query};
+use capd_proto::capability::CapabilityPattern;
+use capd_proto::identity::Did;
+use capd_proto::message::{DoctorPeer, ListedPeer, PeerState};
+
+use super::report::{Check, Report};
+use crate::failure::Exit;
+
+/// Checks every peer that the sidecar lists.
+pub(super) async fn all(client: &Client, configured: &[DoctorPeer<'_>], report: &mut Report) {
+    let peers = match client.peers().await {
+        Ok(peers) => peers,
+        Err(error) => return report.add(Check::of("peer", String::new(), &error.into())),
+    };
+    for peer in &peers {
+        let known = configured.iter().find(|known| known.did == peer.did);
+        let Ok(did) = peer.did.parse() else { continue };
+        let Some(known) = known else {
+            stranger(peer, report);
+            continue;
+        };
+        let is_awaited = !known.is_dialled && peer.state != PeerState::Connected;
+        let found = match is_awaited {
+            true => Err(reason(peer)),
+            false => crate::peers::ping(client, &did, PING_WAIT).await.map_err(|error| error.cause()),
+        };
+        match found {
+            Ok(time) => {
+                let text = format!("{:.3} ms", time.as_secs_f64() * 1_000.0);
+                report.add(Check::ok("peer", peer.did.to_string(), text));
+                withheld(client, known, &did, report).await;
+            }
+            Err(_) if is_awaited => {
+                let text = format!("not connected: {}", reason(peer));
+                report.add(
+                    Check::warning("peer", peer.did.to_string(), text).remedy(remedy(client, &reason(peer))),
+                );
+            }
+            Err(cause) => {
+                let check = Check::failed("peer", peer.did.to_string(), Exit::Unavailable, cause.clone());
+                report.add(check.remedy(remedy(client, &cause)));
+            }
+        }
+    }
+}
+
+/// A peer that asked for a link not long ago and is not configured.
+fn stranger(peer: &ListedPeer<'_>, report: &mut Report) {
+    if peer.state == PeerState::Refused {
+        let check = Check::warning("peer", peer.did.to_string(), reason(peer));
+        report
+            .add(check.remedy("to admit it, run `capd pair` on both sides; otherwise nothing is to be done"));
+    }
+}
+
+fn reason(peer: &ListedPeer<'_>) -> String {
+    crate::peers::reason(peer.clone()).unwrap_or_default()
+}
+
+/// What to do about a peer that is not reached, by the reason that the sidecar knows.
+fn remedy(client: &Client, reason: &str) -> String {
+    let ours = client.did();
+    for (part, remedy) in REMEDIES {
+        if reason.contains(part) {
+            return remedy.replace("{ours}", ours.as_str());
+        }
+    }
+    "check that capd runs there, and that its address in [[peers]] is right".to_owned()
+}
+
+/// What a peer declares and its `serves` does not allow: the sidecar never calls it.
+async fn withheld(client: &Client, peer: &DoctorPeer<'_>, did: &Did, report: &mut Report) {
+    // A name is enough of a peer that declares many; a refusal says that it serves nothing to this agent.
+    let query =
+        Query { to: Some(did.clone()), limit: Some(DECLARED_MAX), ..Query::new(CapabilityPattern::Any) };
+    let Ok(page) = client.query(&query).await else { return };
+    let patterns: Vec<CapabilityPattern> =
+        peer.serves.iter().filter_map(|pattern| pattern.parse().ok()).collect();
+    let is_allowed = |name: &str| patterns.iter().any(|pattern| pattern.matches(name));
+    let names = page.offers.iter().map(|offer| offer.id().name.as_str());
+    let names: BTreeSet<_> = names.filter(|name| !is_allowed(name)).collect();
+    let Some(first) = names.first() else { return };
+    let shown: Vec<_> = names.iter().copied().take(SHOWN_MAX).collect();
+    let more = names.len() - shown.len();
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let shown = shown.join(", ");
+    let text =
+        format!("declares {shown}{more}: never called, since its serves in [[peers]] does not allow it");
+    let remedy = format!("if it may serve {first}, add the name to its serves, then run: capctl reload");
+    report.add(Check::warning("peer", peer.did.to_string(), text).remedy(remedy));
+}
+
+/// What a reason says, and what to do about it.
+const REMEDIES: [(&str, &str); 9] = [
+    (
+        "does not list",
+        "run `capd pair` on both sides, or add {ours} to [[peers]] there and run there: capctl reload",
+    ),
+    (
+        "not listed in [[peers]] here",
+        "run `capd pair` on both sides, or add it to [[peers]] here and run: capctl reload",
+    ),
+    (
+        "is did:",
+        "if this is the right machine, replace its did in [[peers]], otherwise its addresses; then run: capctl reload",
+    ),
+    (
+        "clock",
+        "compare `date -u` on both machines, and turn time synchronization on: timedatectl set-ntp true",
+    ),
+    ("refused (os error", "start capd there, or correct the port in its addresses"),
+    ("unknown host", "correct the host in its addresses"),
+    ("TLS", "another program listens at this address: correct the port in its addresses"),
+    (
+        "timed out",
+        "check that capd runs there, that the address is right, and that no firewall drops its packets",
+    ),
+    (
+        "has not connected",
+        "it must connect by itself: check there that capd runs and what capctl doctor says, or give it addresses here",
+    ),
+];
+/// Capabilities of one peer that are looked at.
+const DECLARED_MAX: u64 = 1_000;
+/// Names of one peer that are shown.
+const SHOWN_MAX: usize = 3;
+/// How long each peer is waited for.
+const PING_WAIT: Duration = Duration::from_secs(5);
