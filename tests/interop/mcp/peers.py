@@ -244,12 +244,11 @@ def documented(outer, home):
 
             code, said = eventually(called)
             check("the first command of docs/mcp.md, and a call of its tool", code == 0 and str(folder) in said, said)
-            installed = subprocess.run(["bash", "-c", third], capture_output=True, text=True, **run(a.socket))
+            installed = subprocess.run(["bash", "-c", third], capture_output=True, text=True, **run(outer.socket))
             file = installed.stdout.removeprefix("wrote ").splitlines()[0] if installed.stdout else "/nonexistent"
             if os.path.exists(file):
                 server = json.loads(pathlib.Path(file).read_text())["mcpServers"]["capd"]
-                client("the client that docs/mcp.md configures", ["node", str(NODE / "client_v1.mjs"), server["command"], *server["args"]],
-                       CAPD_SOCKET=str(outer.socket))
+                client("the client that docs/mcp.md configures", ["node", str(NODE / "client_v1.mjs"), server["command"], *server["args"]])
             else:
                 check("the client that docs/mcp.md configures", False, installed)
         finally:
@@ -281,9 +280,9 @@ def inspector(what, target):
     check(f"MCP Inspector over {what}: a tool is called", "5" in str(called.get("content")) and not called.get("isError"), called)
 
 
-def client(what, words, **env):
+def client(what, words):
     try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_S, env={**os.environ, **env})
+        done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_S)
         said = json.loads(done.stdout.strip().splitlines()[-1])
     except (subprocess.TimeoutExpired, json.JSONDecodeError, IndexError) as error:
         check(what, False, f"{error}\n{done.stderr if 'done' in locals() else ''}")
