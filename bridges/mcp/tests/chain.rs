@@ -1,7 +1,8 @@
 //! At most once through the whole chain: MCP client → `capd-mcp serve` → sidecar A → sidecar B → `capd-mcp import` → a server
 //! whose tool appends a line. Something is cut or killed in each round, under one key; then the call is made again.
 //!
-//! `CAPD_ROUNDS` sets the number of rounds.
+//! `CAPD_ROUNDS` sets the number of rounds, and `CAPD_CHAIN_WRITE` names a file for the figures. `CAPD_PLAIN_CLIENT` is the command of a plain
+//! client, which then meets the same faults without capd, and calls again after an attempt that failed.
 
 #![allow(clippy::unwrap_used, reason = "these are tests, though not all of it stands in a test function")]
 
@@ -11,6 +12,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use support::importing::{Bridge, Script, eventually, offered, tool};
+use support::plain::{Hit, Plain};
 use support::{Agent, McpClient, Sidecar, scripted, text};
 
 #[test]
@@ -71,8 +73,12 @@ impl Chain {
 
     /// How often the tool ran for a key.
     fn runs(&self, key: &str) -> usize {
-        self.script.read("effects").lines().filter(|line| *line == key).count()
+        runs(&self.script, key)
     }
+}
+
+fn runs(script: &Script, key: &str) -> usize {
+    script.read("effects").lines().filter(|line| *line == key).count()
 }
 
 /// What goes wrong in a round.
@@ -155,24 +161,50 @@ fn check(said: &Value, runs: usize, about: &str) {
     }
 }
 
-#[test]
-fn no_key_runs_twice_whatever_dies_and_the_model_is_told_the_truth() {
+/// What became of the rounds with one fault.
+#[derive(Default, serde::Serialize)]
+struct Tally {
+    rounds: usize,
+    /// Rounds in which the tool ran, and those in which it ran more than once.
+    ran: usize,
+    ran_twice: usize,
+    /// First answers, by what they said; `none` where the client's own bridge was killed.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    answers: BTreeMap<String, usize>,
+}
+
+impl Tally {
+    fn add(&mut self, runs: usize) {
+        self.rounds += 1;
+        self.ran += usize::from(runs > 0);
+        self.ran_twice += usize::from(runs > 1);
+    }
+}
+
+type Tallies = BTreeMap<String, Tally>;
+
+/// The fault of a round, its key, and when the fault comes.
+fn rounds() -> impl Iterator<Item = (Fault, String, u64)> {
     let rounds: usize =
         std::env::var("CAPD_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(FAULTS.len() * 2);
+    (0..rounds).map(|number| {
+        (FAULTS[number % FAULTS.len()], format!("round-{number}"), (number as u64 * 7_919) % 12_000)
+    })
+}
+
+#[test]
+fn no_key_runs_twice_whatever_dies_and_the_model_is_told_the_truth() {
     let mut chain = Chain::start();
-    let mut outcomes: BTreeMap<(Fault, String), usize> = BTreeMap::new();
-    for number in 0..rounds {
-        let fault = FAULTS[number % FAULTS.len()];
-        let key = format!("round-{number}");
-        let pause_us = (number as u64 * 7_919) % 12_000;
-        let about = format!("round {number}, {fault:?} after {pause_us} us");
+    let mut tallies = Tallies::new();
+    for (fault, key, pause_us) in rounds() {
+        let about = format!("{key}, {fault:?} after {pause_us} us");
         chain.settle();
         let (after, answer) = round(chain, &key, fault, pause_us);
         chain = after;
+        let mut outcome = "none";
         if let Some(said) = &answer {
             check(said, chain.runs(&key), &about);
-            let outcome = said["_meta"]["io.capd/outcome"].as_str().unwrap_or("no such tool").to_owned();
-            *outcomes.entry((fault, outcome)).or_default() += 1;
+            outcome = said["_meta"]["io.capd/outcome"].as_str().unwrap_or("no such tool");
         }
         // As a client does whose stream broke: the same call with the same key, perhaps through another bridge.
         let id = chain.ask(&key);
@@ -182,6 +214,40 @@ fn no_key_runs_twice_whatever_dies_and_the_model_is_told_the_truth() {
         if fault == Fault::None {
             assert_eq!(chain.runs(&key), 1, "{about}: without a fault it runs");
         }
+        let tally = tallies.entry(format!("{fault:?}")).or_default();
+        tally.add(chain.runs(&key));
+        *tally.answers.entry(outcome.to_owned()).or_default() += 1;
     }
-    println!("{outcomes:?}");
+    let plain = plain();
+    let figures = json!({"through_capd": tallies, "plain_client": plain});
+    println!("{figures}");
+    if let Some(file) = std::env::var_os("CAPD_CHAIN_WRITE") {
+        std::fs::write(file, format!("{figures:#}\n")).unwrap();
+    }
+}
+
+/// The same rounds without capd. What is between the two ends of the chain is not there, so whatever kills it kills the server instead.
+fn plain() -> Option<Tallies> {
+    let script = Script::new(&json!([tool("append")]), "legacy");
+    let mut client = Plain::start(&script)?.round(&script, "first", Hit::Nothing, 0);
+    let mut tallies = Tallies::new();
+    for (fault, key, pause_us) in rounds() {
+        let hit = match fault {
+            Fault::None | Fault::ServerBefore | Fault::ServerAfter => Hit::Nothing,
+            Fault::ServeKilled => Hit::ClientKilled,
+            Fault::ImportKilled | Fault::ProviderSidecarKilled | Fault::CallerSidecarKilled => {
+                Hit::ServerKilled
+            }
+        };
+        match fault {
+            Fault::ServerBefore => script.set("mode", "die-before"),
+            Fault::ServerAfter => script.set("mode", "die-after"),
+            _ => {}
+        }
+        client = client.round(&script, &key, hit, pause_us);
+        tallies.entry(format!("{fault:?}")).or_default().add(runs(&script, &key));
+    }
+    let after = &tallies["ServerAfter"];
+    assert_eq!(after.ran_twice, after.rounds, "a plain client repeats what it has no answer to");
+    Some(tallies)
 }

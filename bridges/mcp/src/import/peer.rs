@@ -94,12 +94,22 @@ impl Peer {
     ///
     /// **Errors:** it speaks neither.
     pub async fn begin(&self) -> Result<(), PeerError> {
+        let mut begun = self.begin_once().await;
+        if let Err(PeerError::Answered(error)) = &begun
+            && error.code == UNSUPPORTED_VERSION
+        {
+            // A modern server that took longer to start than a probe waits: it has answered by now.
+            begun = self.begin_once().await;
+        }
+        begun
+    }
+
+    async fn begin_once(&self) -> Result<(), PeerError> {
         if let Some(found) = self.probe().await? {
             let _ = self.is_modern.set(true);
             self.follow(&found["capabilities"]);
             return Ok(());
         }
-        let _ = self.is_modern.set(false);
         let params = json!({
             "protocolVersion": era::LEGACY[era::LEGACY.len() - 1],
             "capabilities": {},

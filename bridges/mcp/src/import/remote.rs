@@ -16,7 +16,7 @@ use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderName};
 use hyper::{Method, StatusCode};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::headers::{self, Mirrored};
 use super::peer::{News, PeerError, Report, SHOWN_MAX, answer_to};
@@ -93,14 +93,15 @@ impl Remote {
         self.post(&rpc::notification(method, params)).await.map(drop)
     }
 
-    /// Follows what the server tells by itself: on a stream of its own, or by listing again from time to time.
+    /// Follows what the server tells by itself: on a stream of its own, or by listing again from time to time. A legacy server
+    /// also asks there, and is refused at once instead of waiting.
     pub(super) fn follow(self: &Arc<Self>, tells: bool, subscription: Option<Value>) {
         let remote = Arc::clone(self);
         tokio::spawn(async move {
             let closed = remote.news.closed.clone();
             let following = async {
-                if tells {
-                    remote.listen(subscription).await;
+                if tells || subscription.is_none() {
+                    remote.listen(subscription, tells).await;
                 }
                 loop {
                     sleep(LIST_EVERY).await;
@@ -125,7 +126,7 @@ impl Remote {
     }
 
     /// Listens until the server ends that for good.
-    async fn listen(self: &Arc<Self>, subscription: Option<Value>) {
+    async fn listen(self: &Arc<Self>, subscription: Option<Value>, tells: bool) {
         let (mut last_id, mut failures) = (None, 0_u32);
         loop {
             let opened = match &subscription {
@@ -138,11 +139,15 @@ impl Remote {
             match opened {
                 Ok(answer) if answer.media_type() == EVENTS => {
                     let mut events = answer.events(BYTES_MAX);
-                    let heard = self.hear(&mut events).await;
-                    failures = if heard { 0 } else { failures.saturating_add(1) };
+                    let begun = Instant::now();
+                    self.hear(&mut events).await;
+                    let is_short = begun.elapsed() < PAUSE_MAX;
+                    failures = if is_short { failures.saturating_add(1) } else { 0 };
                     last_id = events.last_id.take().or(last_id);
-                    // Some may have been missed meanwhile.
-                    self.news.list_changed.notify_one();
+                    if tells {
+                        // Some may have been missed meanwhile.
+                        self.news.list_changed.notify_one();
+                    }
                 }
                 Ok(_) | Err(PeerError::Answered(_) | PeerError::Refused(_)) => {
                     tracing::debug!(
@@ -156,18 +161,15 @@ impl Remote {
         }
     }
 
-    /// Takes what a stream has until it ends; whether that was anything.
-    async fn hear(&self, events: &mut EventStream) -> bool {
-        let mut heard = false;
+    /// Takes what a stream has until it ends.
+    async fn hear(&self, events: &mut EventStream) {
         while let Ok(Some(data)) = events.next().await {
-            heard = true;
             match Message::read(data.as_bytes()) {
                 Ok(Message::Notification(told)) => self.news.take(&told),
                 Ok(Message::Request(asked)) => self.answer(&asked).await,
                 Ok(Message::Response { .. }) | Err(_) => {}
             }
         }
-        heard
     }
 
     async fn answer(&self, asked: &rpc::Request) {

@@ -5,6 +5,7 @@
 
 pub mod http_server;
 pub mod importing;
+pub mod plain;
 pub mod scripted;
 #[path = "../../../base/tests/support/sidecar.rs"]
 pub mod sidecar;

@@ -22,6 +22,8 @@ pub fn run() {
     let Some(folder) = std::env::var_os(FOLDER).map(PathBuf::from) else { return };
     let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap_or_default().trim().to_owned();
     let is_modern = read("era") == "modern";
+    // Where the server may not write, nobody asks for it.
+    let _ = std::fs::write(folder.join("pid"), std::process::id().to_string());
     // What the test harness prints before is noise, as other servers make it, too.
     say_raw("\n");
     eprintln!("\u{1b}[2J scripted server\u{202e}");
@@ -92,6 +94,13 @@ fn call(folder: &Path, mode: &str, id: &Value, params: &Value) -> Option<Value> 
             say(&json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}));
             json!({"content": said("announced")})
         }
+        "shout" => {
+            let text = std::fs::read_to_string(folder.join("shout")).unwrap();
+            eprintln!("{text}");
+            let message = json!({"level": "info", "data": text});
+            say(&json!({"jsonrpc": "2.0", "method": "notifications/message", "params": message}));
+            json!({"isError": false, "content": said("shouted")})
+        }
         "slow" => {
             let token = &params["_meta"]["progressToken"];
             say(&json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": {
@@ -104,7 +113,8 @@ fn call(folder: &Path, mode: &str, id: &Value, params: &Value) -> Option<Value> 
             let tried = std::fs::write(arguments["path"].as_str().unwrap(), "touched");
             json!({"content": said(if tried.is_ok() { "written" } else { "refused" })})
         }
-        other => json!({"isError": true, "content": said(&format!("no tool {other}"))}),
+        // Whatever else it lists says its name.
+        other => json!({"content": said(&format!("this is {other}"))}),
     })
 }
 
