@@ -12,10 +12,10 @@ use capd_proto::identity::Did;
 use capd_proto::limits::{EXT_CAPABILITY_ID, EXT_REPLAYED};
 use capd_proto::message::{
     AuditPage, AuditPruneRequest, AuditPruned, AuditRequest, BackedUp, CallError, CallsRequest, CancelState,
-    CapResult, Declare, Descriptor, DocRequest, DoctorReport, ErrorBody, FleetReport, FleetRequest, InputRequired, Invoke, ListedCall,
-    ListedPeer, MetricFamily, NegotiateRequest, Outcome, PolicyReloaded, PolicyWhy, PolicyWhyRequest,
-    Preferences, Processing, Progress, Query as QueryBody, ReloadRequest, Reloaded, Request, Response,
-    SessionRef,
+    CapResult, Declare, Descriptor, DocRequest, DoctorReport, ErrorBody, FleetReport, FleetRequest,
+    InputRequired, Invoke, ListedCall, ListedPeer, MetricFamily, NegotiateRequest, Outcome, PolicyReloaded,
+    PolicyWhy, PolicyWhyRequest, Preferences, Processing, Progress, Query as QueryBody, ReloadRequest,
+    Reloaded, Request, Response, SessionRef,
 };
 use capd_proto::negotiate::Negotiate;
 

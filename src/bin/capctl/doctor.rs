@@ -20,7 +20,6 @@ use crate::args::{DoctorArgs, SidecarArgs};
 use crate::failure::Exit;
 use crate::failure::Failure;
 use crate::{Sidecar, configuration, operate};
-use report::{Check, Report};
 
 /// Makes every check and prints what it found; fails as the worst of them does.
 pub(crate) async fn run(sidecar: Sidecar, args: DoctorArgs, json: bool) -> Result<(), Failure> {

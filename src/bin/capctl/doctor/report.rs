@@ -69,7 +69,7 @@ impl Check {
         Self::new(check, about, CheckState::Failed, exit, text.into())
     }
 
-    fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         let mut line = json!({
             "check": self.check, "about": self.about, "state": self.state.as_str(), "text": self.text,
         });
