@@ -3,6 +3,7 @@ PyPI served over stdio and HTTP, in both eras. Prints a line for each check, and
 
 Run by .ci/mcp, with CAPD_BIN and the folder of the installed npm packages."""
 
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -211,9 +212,14 @@ def clients(a, home):
                 "npm SDK 1.x": node("client_v1.mjs"),
                 "npm SDK 2.x": node("client_v2.mjs"),
             }
-            for name, program in programs.items():
-                for transport, target in {"stdio": serve, "HTTP": [address]}.items():
-                    client(f"{name} over {transport}", [*program, *target])
+            targets = {"stdio": serve, "HTTP": [address]}
+            jobs = [
+                (f"{name} over {transport}", [*program, *target])
+                for name, program in programs.items() for transport, target in targets.items()
+            ]
+            with concurrent.futures.ThreadPoolExecutor(3) as pool:
+                for result in pool.map(lambda job: client(*job), jobs):
+                    check(*result)
             inspector("stdio", serve)
             inspector("HTTP", [address])
         finally:
@@ -248,7 +254,7 @@ def documented(outer, home):
             file = installed.stdout.removeprefix("wrote ").splitlines()[0] if installed.stdout else "/nonexistent"
             if os.path.exists(file):
                 server = json.loads(pathlib.Path(file).read_text())["mcpServers"]["capd"]
-                client("the client that docs/mcp.md configures", ["node", str(NODE / "client_v1.mjs"), server["command"], *server["args"]])
+                check(*client("the client that docs/mcp.md configures", ["node", str(NODE / "client_v1.mjs"), server["command"], *server["args"]]))
             else:
                 check("the client that docs/mcp.md configures", False, installed)
         finally:
@@ -281,18 +287,18 @@ def inspector(what, target):
 
 
 def client(what, words):
+    """What a client of others prints, as the arguments of a check."""
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_S)
         said = json.loads(done.stdout.strip().splitlines()[-1])
     except (subprocess.TimeoutExpired, json.JSONDecodeError, IndexError) as error:
-        check(what, False, f"{error}\n{done.stderr if 'done' in locals() else ''}")
-        return
+        return what, False, f"{error}\n{done.stderr if 'done' in locals() else ''}"
     good = (
         "com_example_files_read-text-file" in said["names"]
         and "5" in said["text"] and not said["is_error"]
         and said["wrong_is_error"] and said["wrong"].startswith("Not executed") and "/a" in said["wrong"]
     )
-    check(what, good, said)
+    return what, good, said
 
 
 main()
