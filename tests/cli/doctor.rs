@@ -101,8 +101,11 @@ fn drift_is_found_with_the_value_that_shows_it() {
     // The call is refused just so.
     let line = ["call", "org.example.echo", "--params", "{\"count\":1}"];
     let output = run_with(capctl(Some(&a.socket)).args(line), b"");
-    assert_eq!(exit_code(&output), 3);
-    assert!(stderr(&output).contains("4902 SCHEMA_DRIFT"), "{}", stderr(&output));
+    assert_eq!(exit_code(&output), 4);
+    let said = stderr(&output);
+    assert!(said.contains("4902 SCHEMA_DRIFT") && !said.contains("details:"), "{said}");
+    assert!(said.contains("\n  at /name: ") && said.contains("\n  for example, as "), "{said}");
+    assert!(said.trim_end().lines().last().unwrap().starts_with("  call 0"), "{said}");
 }
 
 #[test]

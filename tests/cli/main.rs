@@ -15,6 +15,7 @@ mod docs;
 mod doctor;
 mod fleet;
 mod gen_code;
+mod grammar;
 mod offline;
 mod pair;
 mod policy;

@@ -38,18 +38,18 @@ fn version_is_printed_at_the_top_and_a_range_below() {
 #[test]
 fn bad_usage_is_exit_2_and_says_what_is_accepted() {
     for (line, said) in [
-        (&["call"][..], "NAME|ID"),
+        (&["call"][..], "CAPABILITY"),
         (&["frobnicate"], "frobnicate"),
         (&["call", "org.example.review", "--timeout", "30"], "500ms, 30s, 2m"),
         (&["call", "org.example.review", "--params", "{a: 1}"], "not JSON"),
         (&["call", "org.example.review", "--params", "@/nonexistent.json"], "/nonexistent.json"),
         (&["call", "org.example.review:1.0.0", "--version", ">=1.0.0"], "already has a version"),
-        (&["call", "review"], "at least 3 labels"),
+        (&["call", "a..b"], "a..b"),
         (&["cancel", "12"], "32 hex digits"),
         (&["call", "org.example.review", "--id", "12"], "32 hex digits"),
         (&["calls", "12"], "32 hex digits"),
         (&["call", "org.example.review", "--ttl", "10"], "500ms, 30s, 2m"),
-        (&["describe", "org.example.review"], "a colon and a version"),
+        (&["describe", "org.example.review:x"], "org.example.review:x"),
         (&["serve", "org.example.review:1.0.0"], "COMMAND"),
         (&["decode", "--hex", "0x"], "hexadecimal"),
         (&["decode", "/nonexistent.bin"], "/nonexistent.bin"),
@@ -107,7 +107,7 @@ fn an_error_is_one_json_document_when_json_is_asked_for() {
     for (line, exit) in [
         (&["--json", "id", "--socket", "/nonexistent.sock"][..], 5),
         (&["--json", "call"], 2),
-        (&["call", "review", "--json"], 2),
+        (&["call", "a..b", "--json"], 2),
     ] {
         let (code, out, text) = run(line);
         assert_eq!((code, out.as_str()), (exit, ""), "{line:?}\n{text}");

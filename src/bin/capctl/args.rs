@@ -142,8 +142,8 @@ pub(crate) enum Command {
 
 #[derive(Debug, ArgGroup)]
 pub(crate) struct CallArgs {
-    /// A capability's name (org.example.review), or its id with a version (org.example.review:1.5.0)
-    #[arg(value_name = "NAME|ID")]
+    /// A capability: NAME, NAME:VERSION or NAME@RANGE; the end of a name is enough if it is unique
+    #[arg(value_name = "CAPABILITY")]
     pub(crate) capability: String,
     /// Accepted versions, such as '>=1.0.0 <2.0.0' [default: the highest release]
     #[arg(long, value_name = "RANGE")]
@@ -239,7 +239,8 @@ pub(crate) struct AuditQueryArgs {
 
 #[derive(Debug, ArgGroup)]
 pub(crate) struct QueryArgs {
-    /// A capability's name, or a namespace: org.example.*
+    /// A capability: NAME, NAME:VERSION or NAME@RANGE; or a namespace: org.example.*
+    #[arg(value_name = "CAPABILITY")]
     pub(crate) name: String,
     /// Only versions in this range
     #[arg(long, value_name = "RANGE")]
@@ -275,8 +276,9 @@ pub(crate) struct LsArgs {
 
 #[derive(Debug, ArgGroup)]
 pub(crate) struct DescribeArgs {
-    /// The capability's id, such as org.example.review:1.5.0
-    pub(crate) id: CapabilityId,
+    /// A capability: NAME, NAME:VERSION or NAME@RANGE [default version: the highest release]
+    #[arg(value_name = "CAPABILITY")]
+    pub(crate) capability: String,
 }
 
 #[derive(Debug, ArgGroup)]
@@ -421,7 +423,7 @@ Exit codes:
   1    something unexpected; a file that gen --check finds out of date
   2    usage: the command line, a file it names, or contexts.toml
   3    refused, for a reason that has no code below
-  4    a schema violation: params (4004, 4904) or result (5901); a finding of check, subtype or policy test; a broken audit chain
+  4    a schema violation: params (4004, 4904) or result (5901); drift (4902, 4903); a finding of check, subtype or policy test; a broken audit chain
   5    unavailable or out of time: no sidecar, 2xxx, 5002, 5003, 5004
   6    the call ended with another error result
   7    not decided: neither proven nor refuted

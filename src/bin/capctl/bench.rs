@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::args::BenchArgs;
+use crate::capability::Wanted;
 use crate::failure::{Exit, Failure};
 use crate::{Sidecar, call, names, output};
 use record::Record;
@@ -26,8 +27,14 @@ use record::Record;
 /// Ctrl-C ends it early, and what was measured until then is printed. **Errors:** usage; the first call's, which is
 /// made alone; that the sidecar went away.
 pub(crate) async fn run(sidecar: &Sidecar, args: BenchArgs, json: bool) -> Result<(), Failure> {
-    let request = request(&args)?;
+    if args.ttl <= args.timeout {
+        return Err(Failure::usage("--ttl must be more than --timeout: it caps the time of a call"));
+    }
+    let wanted = Wanted::read(&args.capability, args.version.as_ref())?;
+    let params = call::params(&args.params)?;
     let client = sidecar.connect_for_people().await?;
+    let request = CallRequest::new(wanted.target(&client).await?).params_json(&params);
+    let request = request.timeout(args.timeout).ttl(args.ttl);
     let request = match &args.to {
         Some(to) => request.to(names::find(&client, to).await?),
         None => request,
@@ -57,15 +64,6 @@ pub(crate) async fn run(sidecar: &Sidecar, args: BenchArgs, json: bool) -> Resul
     let report = record.report(&args, measured);
     if json { output::print_json(&report.json()) } else { output::print(&report.text()) }?;
     if is_interrupted { Err(Failure::unexpected("interrupted").exit(Exit::Interrupted)) } else { Ok(()) }
-}
-
-fn request(args: &BenchArgs) -> Result<CallRequest, Failure> {
-    if args.ttl <= args.timeout {
-        return Err(Failure::usage("--ttl must be more than --timeout: it caps the time of a call"));
-    }
-    let target = call::target(&args.capability, args.version.as_ref())?;
-    let request = CallRequest::new(target).params_json(&call::params(&args.params)?);
-    Ok(request.timeout(args.timeout).ttl(args.ttl))
 }
 
 /// The calls, and what is known of them.

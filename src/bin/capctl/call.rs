@@ -7,7 +7,6 @@ use std::time::Duration;
 use capd::client::{
     Answer, CallHandle, CallRequest, Client, ClientError, JsonFault, Progress, Target, value_of_json,
 };
-use capd_proto::capability::{CapabilityName, Range};
 use capd_proto::code::Code;
 use capd_proto::envelope::MessageId;
 use capd_proto::limits::TTL_MS_MAX;
@@ -15,15 +14,18 @@ use serde_json::{Value, json};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::args::CallArgs;
+use crate::capability::Wanted;
 use crate::failure::{Exit, Failure};
-use crate::{Sidecar, again, diagnostic, duration, names, output, time};
+use crate::{Sidecar, again, capability, diagnostic, duration, names, output, time};
 
 /// Makes the call and prints its result.
 ///
 /// The first Ctrl-C cancels the call and waits for its end, the second one does not wait.
 pub(crate) async fn run(sidecar: &Sidecar, args: CallArgs, json: bool) -> Result<(), Failure> {
-    let request = request(&args)?;
+    let wanted = Wanted::read(&args.capability, args.version.as_ref())?;
+    let params = params(&args.params)?;
     let client = sidecar.connect().await?;
+    let request = request(&args, wanted.target(&client).await?, &params);
     let request = match &args.to {
         Some(to) => request.to(names::find(&client, to).await?),
         None => request,
@@ -39,8 +41,13 @@ pub(crate) async fn run(sidecar: &Sidecar, args: CallArgs, json: bool) -> Result
     if outcome.is_err() {
         names::learn(&client).await;
     }
-    let printed =
-        outcome.map_err(|error| failure(error, id, &args)).and_then(|answer| print(id, &answer, json));
+    let printed = match outcome {
+        Ok(answer) => print(id, &answer, json),
+        Err(error @ ClientError::Refused(_)) if is_unknown(&error) => {
+            Err(capability::not_found(&client, error, &args.capability).await.about(id))
+        }
+        Err(error) => Err(failure(error, id, &args)),
+    };
     match (printed, is_interrupted) {
         (printed, false) => printed,
         (Ok(()), true) => Err(interrupted("interrupted; the call had already ended")),
@@ -48,25 +55,8 @@ pub(crate) async fn run(sidecar: &Sidecar, args: CallArgs, json: bool) -> Result
     }
 }
 
-/// The capability that a name or id, and perhaps a range of versions, stand for. **Errors:** usage.
-pub(crate) fn target(capability: &str, version: Option<&Range>) -> Result<Target, Failure> {
-    let bad_name = |error| Failure::usage(format!("{capability:?}: {error}"));
-    if capability.contains(':') {
-        if version.is_some() {
-            return Err(Failure::usage("an id already has a version; use --version with a name only"));
-        }
-        return Ok(Target::Id(capability.parse().map_err(bad_name)?));
-    }
-    let name: CapabilityName = capability.parse().map_err(bad_name)?;
-    Ok(match version {
-        None => Target::newest(name),
-        Some(range) => Target::in_range(name, range.clone()),
-    })
-}
-
-fn request(args: &CallArgs) -> Result<CallRequest, Failure> {
-    let target = target(&args.capability, args.version.as_ref())?;
-    let mut request = CallRequest::new(target).params_json(&params(&args.params)?);
+fn request(args: &CallArgs, target: Target, params: &Value) -> CallRequest {
+    let mut request = CallRequest::new(target).params_json(params);
     if let Some(timeout) = args.timeout {
         request = request.timeout(timeout);
     }
@@ -76,7 +66,7 @@ fn request(args: &CallArgs) -> Result<CallRequest, Failure> {
     if let Some(thread) = &args.thread {
         request = request.thread_id(thread.clone());
     }
-    Ok(request.ttl(ttl(args)))
+    request.ttl(ttl(args))
 }
 
 /// How long the call may be asked about.
@@ -105,17 +95,20 @@ fn failure(error: ClientError, id: MessageId, args: &CallArgs) -> Failure {
     }
 }
 
+fn is_unknown(error: &ClientError) -> bool {
+    matches!(error, ClientError::Refused(wire) if wire.code == Code::CAPABILITY_NOT_FOUND)
+}
+
 /// The next step after a refusal, with the capability's own name in it.
 fn refusal_hint(code: Code, capability: &str) -> Option<String> {
-    let name = capability.split(':').next().unwrap_or(capability);
+    let name = capability.split([':', '@']).next().unwrap_or(capability);
+    let capability = if capability.contains('@') { name } else { capability };
     match code {
-        Code::SCHEMA_VIOLATION if capability.contains(':') => {
-            Some(format!("to see the input schema: capctl describe {capability}"))
-        }
-        Code::SCHEMA_VIOLATION => {
-            Some(format!("capctl query {name} lists the versions; capctl describe shows the schema of each"))
-        }
+        Code::SCHEMA_VIOLATION => Some(format!("to see the input schema: capctl describe {capability}")),
         Code::VERSION_MISMATCH => Some(format!("to see the versions that are served: capctl query {name}")),
+        Code::SCHEMA_DRIFT | Code::UNSUPPORTED_SCHEMA => Some(format!(
+            "to see what is served: capctl describe {capability}; to check all that is required: capctl doctor"
+        )),
         _ => None,
     }
 }

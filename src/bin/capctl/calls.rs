@@ -31,7 +31,10 @@ pub(crate) async fn run(sidecar: &Sidecar, args: CallsArgs, json: bool) -> Resul
     let filter = CallFilter {
         side: args.role,
         state: args.state,
-        capability: args.capability,
+        capability: match &args.capability {
+            Some(text) => Some(named(&client, text).await?),
+            None => None,
+        },
         since_ms: args.since.map(|since| since.ms(now_ms)),
     };
     let peer = match &args.peer {
@@ -42,6 +45,13 @@ pub(crate) async fn run(sidecar: &Sidecar, args: CallsArgs, json: bool) -> Resul
         return watch::run(&client, filter, peer, args.limit, json).await;
     }
     list(&client, &filter, peer.as_ref(), args.limit.unwrap_or(u64::MAX), json).await
+}
+
+/// The name or id that is meant; a whole one may be of a capability that is no longer served.
+async fn named(client: &capd::client::Client, text: &str) -> Result<String, Failure> {
+    let (name, version) = text.split_once(':').map_or((text, ""), |(name, version)| (name, version));
+    let name = crate::capability::Wanted::read(name, None)?.name(client).await?;
+    Ok(if version.is_empty() { name.to_string() } else { format!("{name}:{version}") })
 }
 
 /// Prints the calls that match. There may be a million, so each page is printed as it comes.

@@ -6,16 +6,21 @@ use capd::client::{Description, Offer, SchemaSide, descriptor_hashes, descriptor
 use serde_json::{Value, json};
 
 use crate::args::DescribeArgs;
+use crate::capability::Wanted;
 use crate::failure::Failure;
-use crate::{Sidecar, list, names, output};
+use crate::{Sidecar, capability, list, names, output};
 
 /// Describes the capability as each of its providers declares it.
 pub(crate) async fn run(sidecar: &Sidecar, args: DescribeArgs, json: bool) -> Result<(), Failure> {
     let client = sidecar.connect_for_people().await?;
-    let descriptions = client.describe(&args.id).await?;
+    let id = Wanted::read(&args.capability, None)?.id(&client).await?;
+    let descriptions = match client.describe(&id).await {
+        Ok(descriptions) => descriptions,
+        Err(error) => return Err(capability::not_found(&client, error, &args.capability).await),
+    };
     if json {
         let documents: Vec<_> = descriptions.iter().map(Description::json).collect();
-        return output::print_json(&json!({"id": args.id.to_string(), "providers": documents}));
+        return output::print_json(&json!({"id": id.to_string(), "providers": documents}));
     }
     let texts: Vec<_> = descriptions.iter().map(text).collect();
     output::print(&texts.join("\n"))

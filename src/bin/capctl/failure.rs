@@ -132,8 +132,13 @@ impl fmt::Display for Failure {
                     let _ = write!(text, " ({})", one_line(&violation.keyword));
                 }
             }
+            let laid_out = laid_out(wire);
+            text += &laid_out;
             // What is not final, and what came too soon, has a hint that says so in words.
-            let is_told = !violations.is_empty() || !wire.is_final() || rate_hint(wire).is_some();
+            let is_told = !violations.is_empty()
+                || !laid_out.is_empty()
+                || !wire.is_final()
+                || rate_hint(wire).is_some();
             if let (false, Some(details)) = (is_told, &wire.details) {
                 let details = wire
                     .details_json()
@@ -143,6 +148,12 @@ impl fmt::Display for Failure {
         }
         if let Some(hint) = &self.hint {
             let _ = write!(text, "\n  {hint}");
+        }
+        if let Some(call) = self.call.map(|call| call.to_string()) {
+            // A command that asks about the call has its id.
+            if !self.hint.as_ref().is_some_and(|hint| hint.contains(&call)) {
+                let _ = write!(text, "\n  call {call}");
+            }
         }
         // The text quotes the peer: what could steer the terminal is shown, not sent.
         f.write_str(&printable(&text))
@@ -196,6 +207,8 @@ fn exit_of(code: Code) -> Option<Exit> {
         Code::SCHEMA_VIOLATION | Code::REPAIR_EXHAUSTED | Code::RESULT_SCHEMA_VIOLATION => {
             Some(Exit::SchemaViolation)
         }
+        // As check, diff and doctor say it.
+        Code::SCHEMA_DRIFT | Code::UNSUPPORTED_SCHEMA => Some(Exit::SchemaViolation),
         Code::UNAVAILABLE | Code::TIMEOUT | Code::OVERLOADED => Some(Exit::Unavailable),
         code if code.category() == Category::Routing => Some(Exit::Unavailable),
         _ => None,
@@ -205,11 +218,43 @@ fn exit_of(code: Code) -> Option<Exit> {
 fn hint_of(code: Code) -> Option<&'static str> {
     match code {
         Code::CAPABILITY_NOT_FOUND => Some("capctl ls shows what the sidecar knows"),
-        Code::VERSION_MISMATCH => Some("capctl query lists the versions that are served"),
         Code::SCHEMA_VIOLATION => Some("capctl describe shows the input schema"),
         Code::ENDPOINT_UNREACHABLE => Some("capctl ls --peers shows why each peer is not connected"),
         _ => None,
     }
+}
+
+/// The findings of a 4902 or 4903 and the versions of a 4003, as violations are: a line each.
+fn laid_out(wire: &WireError) -> String {
+    let mut text = String::new();
+    let Some(details) = wire.details_json() else { return text };
+    let word = |value: &Value, key: &str| value[key].as_str().map(one_line).unwrap_or_default();
+    if wire.code == Code::VERSION_MISMATCH {
+        let served: Vec<_> =
+            details["available"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        if !served.is_empty() {
+            let _ = write!(text, "\n  served: {}", one_line(&served.join(", ")));
+        }
+    }
+    for finding in details["findings"].as_array().into_iter().flatten().take(FINDINGS_MAX) {
+        for violation in finding["violations"].as_array().into_iter().flatten() {
+            let (path, message) = (word(violation, "path"), word(violation, "message"));
+            let _ = write!(text, "\n  at {path}: {message} ({})", word(violation, "keyword"));
+        }
+        if let Some(construct) = finding["construct"].as_str() {
+            let _ =
+                write!(text, "\n  at {}: {} cannot be decided", word(finding, "path"), one_line(construct));
+        }
+        if let Some(witness) = finding.get("witness") {
+            let _ = write!(
+                text,
+                "\n  for example, as {}: {}",
+                word(finding, "side"),
+                escaped(&witness.to_string())
+            );
+        }
+    }
+    text
 }
 
 /// When to come back, in words; for a 3005 whose details say so.
@@ -222,6 +267,9 @@ fn rate_hint(wire: &WireError) -> Option<String> {
     }
     Some(hint)
 }
+
+/// Findings that are shown.
+const FINDINGS_MAX: usize = 16;
 
 fn in_notation(item: &[u8]) -> String {
     diagnostic::notation(item, 0).unwrap_or_else(|error| format!("(malformed: {error})"))
@@ -241,7 +289,7 @@ mod tests {
     fn each_code_of_a_refusal_has_its_exit_code() {
         for code in Code::ALL {
             let expected = match code.0 {
-                4004 | 4904 | 5901 => Exit::SchemaViolation,
+                4004 | 4902 | 4903 | 4904 | 5901 => Exit::SchemaViolation,
                 2001 | 2002 | 5002 | 5003 | 5004 => Exit::Unavailable,
                 _ => Exit::Refused,
             };

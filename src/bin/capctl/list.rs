@@ -6,30 +6,40 @@ use capd_proto::code::Code;
 use serde_json::json;
 
 use crate::args::{LsArgs, OrderArg, QueryArgs};
+use crate::capability::Wanted;
 use crate::failure::Failure;
-use crate::{Sidecar, names, output};
+use crate::{Sidecar, capability, names, output};
 
 /// Lists the versions of one name, or the names of one namespace.
 pub(crate) async fn query(sidecar: &Sidecar, args: QueryArgs, json: bool) -> Result<(), Failure> {
-    let filter = pattern(&args.name)?;
-    let mut query = Query::new(filter);
-    query.version = args.version;
+    let is_pattern = args.name.ends_with('*');
+    let wanted = if is_pattern { None } else { Some(Wanted::read(&args.name, args.version.as_ref())?) };
+    let filter = if is_pattern { Some(pattern(&args.name)?) } else { None };
+    let client = sidecar.connect_for_people().await?;
+    let mut query = match (&wanted, filter) {
+        (Some(wanted), _) => wanted.query(&client).await?,
+        (None, filter) => {
+            Query { version: args.version, ..Query::new(filter.unwrap_or(CapabilityPattern::Any)) }
+        }
+    };
     query.limit = args.limit;
     query.cursor = args.cursor;
     query.order = match args.order {
         OrderArg::NewestFirst => Order::NewestFirst,
         OrderArg::OldestFirst => Order::OldestFirst,
     };
-    let client = sidecar.connect_for_people().await?;
     if let Some(to) = &args.to {
         query.to = Some(names::find(&client, to).await?);
     }
     // A limit or a cursor asks for one page; otherwise the list is whole.
-    let (offers, next_cursor) = if query.limit.is_some() || query.cursor.is_some() {
-        let page = client.query(&query).await?;
-        (page.offers, page.next_cursor)
+    let found = if query.limit.is_some() || query.cursor.is_some() {
+        client.query(&query).await.map(|page| (page.offers, page.next_cursor))
     } else {
-        (client.query_all(&query).await?, None)
+        client.query_all(&query).await.map(|offers| (offers, None))
+    };
+    let (offers, next_cursor) = match found {
+        Ok(found) => found,
+        Err(error) => return Err(capability::not_found(&client, error, &args.name).await),
     };
     if json {
         let offers: Vec<_> = offers.iter().map(descriptor_json).collect();

@@ -7,6 +7,7 @@ mod backup;
 mod bench;
 mod call;
 mod calls;
+mod capability;
 mod cddl;
 mod compat;
 mod configuration;

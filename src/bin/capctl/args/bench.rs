@@ -9,7 +9,7 @@ use crate::duration;
 
 #[derive(Debug, ArgGroup)]
 pub(crate) struct BenchArgs {
-    /// A capability's name (org.example.review), or its id with a version (org.example.review:1.5.0)
+    /// A capability: NAME, NAME:VERSION or NAME@RANGE; the end of a name is enough if it is unique
     #[arg(value_name = "NAME|ID")]
     pub(crate) capability: String,
     /// Accepted versions, such as '>=1.0.0 <2.0.0' [default: the highest release]

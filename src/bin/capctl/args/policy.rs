@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use capd_proto::capability::{CapabilityName, CapabilityPattern};
+use capd_proto::capability::CapabilityPattern;
 use clap::{Args as ArgGroup, Subcommand};
 
 #[derive(Debug, Subcommand)]
@@ -31,8 +31,8 @@ pub(crate) enum PolicyCommand {
     Why {
         /// The caller's DID
         caller: String,
-        /// The capability's name
-        capability: CapabilityName,
+        /// The capability: its name, or a unique ending of it
+        capability: String,
         /// The provider, by its name or DID, for calls of the sidecar's own agent to a peer [default: its own agent]
         #[arg(long, value_name = "PEER")]
         provider: Option<String>,

@@ -1,8 +1,8 @@
 //! Implements `policy why` and `policy reload`: asks the running sidecar for a decision, or makes it reload its rules.
 
-use capd_proto::capability::CapabilityName;
 use serde_json::json;
 
+use crate::capability::Wanted;
 use crate::failure::Failure;
 use crate::{Sidecar, names, output};
 
@@ -10,7 +10,7 @@ use crate::{Sidecar, names, output};
 pub(super) async fn why(
     sidecar: &Sidecar,
     caller: &str,
-    capability: &CapabilityName,
+    capability: &str,
     provider: Option<&str>,
     json: bool,
 ) -> Result<(), Failure> {
@@ -20,7 +20,8 @@ pub(super) async fn why(
         Some(provider) => Some(names::find(&client, provider).await?),
         None => None,
     };
-    let why = client.policy_why(&caller, capability, provider.as_ref()).await?;
+    let capability = Wanted::read(capability, None)?.name(&client).await?;
+    let why = client.policy_why(&caller, &capability, provider.as_ref()).await?;
     if json {
         return why.decisions.iter().try_for_each(|decision| {
             output::print_json(&json!({

@@ -1,0 +1,143 @@
+//! Command lines of every verb in; one way to name a capability, to fail, and to help, out.
+
+use std::process::Command;
+
+use crate::support::{Setup, Sidecar, capctl, exit_code, run_with, stderr, stdout};
+
+const YAML: &str = "version: 1\nnamespace: org.example\ncapabilities:\n\
+                    - { name: upper, version: \"1.0.0\", command: [tr, a-z, A-Z], idempotent: true, inputSchema: {type: string} }\n\
+                    - { name: upper, version: \"2.0.0\", command: [tr, a-z, A-Z], idempotent: true }\n\
+                    - { name: word-count, version: \"1.0.0\", command: [cat] }\n\
+                    - { name: org.example.other.word-count, version: \"1.0.0\", command: [cat] }\n";
+
+fn sidecar() -> Sidecar {
+    Setup::new().capabilities(YAML).start()
+}
+
+#[track_caller]
+fn run(sidecar: &Sidecar, words: &[&str]) -> (i32, String, String) {
+    let output = run_with(capctl(Some(&sidecar.socket)).args(words), b"");
+    (exit_code(&output), stdout(&output).to_owned(), stderr(&output).to_owned())
+}
+
+/// Verbs that take a capability of the sidecar, with what else they need; `{}` stands for it.
+const VERBS: [&[&str]; 6] = [
+    &["call", "{}", "--params", "\"a\""],
+    &["describe", "{}"],
+    &["query", "{}"],
+    &["bench", "{}", "--params", "\"a\"", "--duration", "50ms", "--warm-up", "10ms", "--in-flight", "1"],
+    &["calls", "--capability", "{}"],
+    &["policy", "why", "did:web:a.example", "{}"],
+];
+
+fn with(verb: &[&'static str], capability: &'static str) -> Vec<&'static str> {
+    verb.iter().map(|word| if *word == "{}" { capability } else { word }).collect()
+}
+
+#[test]
+fn every_verb_that_takes_a_capability_takes_each_of_its_forms() {
+    let sidecar = sidecar();
+    for verb in VERBS {
+        let forms: &[&str] = match verb[0] {
+            "calls" => &["org.example.upper", "org.example.upper:1.0.0", "upper", "upper:1.0.0"],
+            "policy" => &["org.example.upper", "upper"],
+            _ => &["org.example.upper", "upper", "example.upper", "upper:1.0.0", "upper@>=1.0.0 <2.0.0"],
+        };
+        for form in forms {
+            let line = with(verb, form);
+            let (code, _, errors) = run(&sidecar, &line);
+            assert_eq!(code, 0, "{line:?}: {errors}");
+        }
+        // An ending of several names is none.
+        let line = with(verb, "word-count");
+        let (code, _, errors) = run(&sidecar, &line);
+        assert_eq!(code, 2, "{line:?}: {errors}");
+        assert!(
+            errors.contains("write one of: org.example.other.word-count, org.example.word-count"),
+            "{errors}"
+        );
+        // What is not there is not there for any verb, and the nearest is named.
+        let line = with(verb, "uper");
+        let (code, _, errors) = run(&sidecar, &line);
+        assert_eq!(code, 3, "{line:?}: {errors}");
+        assert!(errors.contains("did you mean \"org.example.upper\"?"), "{line:?}: {errors}");
+        // What is no name is a mistake of the command line.
+        let line = with(verb, "a..b");
+        assert_eq!(run(&sidecar, &line).0, 2, "{line:?}");
+    }
+    // A whole name that nobody serves: the sidecar refuses it, and says it alike.
+    for verb in &VERBS[..4] {
+        let line = with(verb, "org.example.uper");
+        let (code, _, errors) = run(&sidecar, &line);
+        assert_eq!(code, 3, "{line:?}: {errors}");
+        assert!(errors.contains("4002 CAPABILITY_NOT_FOUND"), "{line:?}: {errors}");
+        assert!(
+            verb[0] == "bench" || errors.contains("did you mean \"org.example.upper\"?"),
+            "{line:?}: {errors}"
+        );
+    }
+}
+
+#[test]
+fn the_version_that_is_meant_is_the_one_that_is_used() {
+    let sidecar = sidecar();
+    for (form, version) in [("upper", "2.0.0"), ("upper@<2.0.0", "1.0.0"), ("upper:1.0.0", "1.0.0")] {
+        let (_, text, errors) = run(&sidecar, &["describe", form]);
+        assert!(text.starts_with(&format!("org.example.upper:{version}\n")), "{form}: {text}{errors}");
+    }
+    let (code, _, errors) = run(&sidecar, &["call", "upper@>=3.0.0"]);
+    assert_eq!(code, 3, "{errors}");
+    assert!(errors.contains("\n  served: 2.0.0, 1.0.0\n") && !errors.contains("details:"), "{errors}");
+}
+
+#[test]
+fn an_error_about_a_call_ends_with_its_id() {
+    let sidecar = sidecar();
+    for line in [
+        &["call", "upper:1.0.0", "--params", "5"][..],
+        &["call", "upper@>=3.0.0"],
+        &["call", "org.example.uper"],
+        &["call", "other.word-count:1.0.0", "--params", "1", "--to", "did:web:a.example", "--timeout", "1s"],
+    ] {
+        let (_, _, errors) = run(&sidecar, line);
+        let last = errors.trim_end().lines().last().unwrap();
+        let id = last.strip_prefix("  call ").unwrap_or_else(|| panic!("{line:?}: {errors}"));
+        assert!(id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit()), "{line:?}: {errors}");
+    }
+}
+
+/// Every verb that the program lists, with its own verbs.
+fn verbs() -> Vec<Vec<String>> {
+    let listed = |words: &[String]| -> Vec<String> {
+        let output = run_with(Command::new(env!("CARGO_BIN_EXE_capctl")).args(words).arg("--help"), b"");
+        let help = stdout(&output).to_owned();
+        let Some((_, commands)) = help.split_once("\nCommands:\n") else { return Vec::new() };
+        let commands = commands.lines().take_while(|line| !line.is_empty());
+        let names = commands.filter(|line| line.starts_with("  ") && !line.starts_with("   "));
+        names.filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect()
+    };
+    let mut all = Vec::new();
+    for verb in listed(&[]).into_iter().filter(|verb| verb != "help") {
+        let inner = listed(std::slice::from_ref(&verb));
+        let inner = inner.into_iter().filter(|inner| inner != "help");
+        let nested: Vec<_> = inner.map(|inner| vec![verb.clone(), inner]).collect();
+        all.extend(if nested.is_empty() { vec![vec![verb]] } else { nested });
+    }
+    all
+}
+
+#[test]
+fn every_verb_suggests_the_nearest_flag_and_says_usage_alike() {
+    let all = verbs();
+    assert!(all.len() > 30, "{all:?}");
+    for verb in &all {
+        let mut command = capctl(None);
+        let output = run_with(command.args(verb).arg("--jsn"), b"");
+        assert_eq!(exit_code(&output), 2, "{verb:?}");
+        assert!(stderr(&output).contains("--json"), "{verb:?}: {}", stderr(&output));
+        let output = run_with(capctl(None).args(verb).arg("--help"), b"");
+        assert_eq!((exit_code(&output), stderr(&output)), (0, ""), "{verb:?}");
+    }
+    let output = run_with(capctl(None).arg("descrbe"), b"");
+    assert!(stderr(&output).contains("describe") && exit_code(&output) == 2, "{}", stderr(&output));
+}
