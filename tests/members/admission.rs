@@ -3,7 +3,7 @@
 use capd_proto::identity::Identity;
 
 use crate::cell::{Cell, Terms, answered, call, declaring, until};
-use crate::support::{Setup, Sidecar, capctl, run_with, stdout};
+use crate::support::{Setup, Sidecar, capctl, exit_code, run_with, stdout};
 
 /// A provider of `org.example.ask` in cell `test`, which lists nobody.
 fn provider(cell: &Cell) -> Sidecar {
@@ -59,10 +59,19 @@ fn a_membership_that_does_not_count_is_refused_with_the_reason_on_both_sides() {
 }
 
 #[test]
-fn a_sidecar_does_not_start_with_etcd_as_its_registry() {
+fn a_sidecar_starts_without_its_etcd_and_says_what_is_missing() {
     let cell = Cell::alone("test", 200);
-    let said = cell.member(2, &[]).set("fleet.endpoints", "https://127.0.0.1:2379").refused_to_start();
-    assert!(said.contains("config key fleet.endpoints") && said.contains("fleet.file"), "{said}");
+    let https = || cell.member(2, &[]).set("fleet.endpoints", "https://127.0.0.1:1");
+    let said = https().refused_to_start();
+    assert!(said.contains("fleet.tls_ca") && said.contains("is missing"), "{said}");
+    let said = https().set("fleet.tls_ca", "/nowhere/ca.pem").refused_to_start();
+    assert!(said.contains("[fleet]: /nowhere/ca.pem"), "{said}");
+    // Nobody listens there.
+    let sidecar = cell.member(2, &[]).set("fleet.endpoints", "http://127.0.0.1:1").start();
+    until("etcd is missed", || {
+        let output = run_with(capctl(Some(&sidecar.socket)).args(["fleet", "doctor"]), b"");
+        exit_code(&output) == 5 && stdout(&output).contains("does not answer")
+    });
 }
 
 #[test]
