@@ -12,7 +12,7 @@ use capd_proto::identity::Did;
 use capd_proto::limits::{EXT_CAPABILITY_ID, EXT_REPLAYED};
 use capd_proto::message::{
     AuditPage, AuditPruneRequest, AuditPruned, AuditRequest, BackedUp, CallError, CallsRequest, CancelState,
-    CapResult, Declare, Descriptor, DocRequest, DoctorReport, ErrorBody, FleetReport, FleetRequest,
+    CapResult, Declare, Descriptor, DocRequest, DoctorReport, Draining, ErrorBody, FleetReport, FleetRequest,
     InputRequired, Invoke, ListedCall, ListedPeer, MetricFamily, NegotiateRequest, Outcome, PolicyReloaded,
     PolicyWhy, PolicyWhyRequest, Preferences, Processing, Progress, Query as QueryBody, ReloadRequest,
     Reloaded, Request, Response, SessionRef,
@@ -260,6 +260,19 @@ pub(super) fn reload(dry_run: bool) -> Body {
 /// REQUEST to copy the state.
 pub(super) fn backup() -> Body {
     written(|out| Request::Backup.encode(out))
+}
+
+/// REQUEST to take no new calls.
+pub(super) fn drain() -> Body {
+    written(|out| Request::Drain.encode(out))
+}
+
+/// The calls that a RESPONSE says are still in flight.
+pub(super) fn draining(body: &[u8]) -> Result<Draining, ClientError> {
+    match Response::decode(body).map_err(unusable)? {
+        Response::Draining(draining) => Ok(draining),
+        _ => Err(ClientError::Answer("a RESPONSE to something else".to_owned())),
+    }
 }
 
 /// What a RESPONSE says that the configuration's file changes.

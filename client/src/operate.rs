@@ -1,8 +1,8 @@
-//! Has the sidecar apply its configuration's file, or copy its state.
+//! Has the sidecar apply its configuration's file, copy its state, or take no new calls.
 
 use std::time::Duration;
 
-use capd_proto::message::{BackedUp, Reloaded, Type};
+use capd_proto::message::{BackedUp, Draining, Reloaded, Type};
 
 use super::outgoing::Outgoing;
 use super::{Client, ClientError, bodies};
@@ -27,6 +27,17 @@ impl Client {
         let message = Outgoing::new(Type::Request, self.did(), &body);
         let reply = self.request(&message, Type::Response, BACKUP_TIMEOUT).await?;
         bodies::backed_up(&reply.body)
+    }
+
+    /// Makes the sidecar take no new calls until it is started again, and reports the calls in flight. Asked again, it
+    /// reports them again.
+    ///
+    /// **Errors:** [`ClientError`].
+    pub async fn drain(&self) -> Result<Draining, ClientError> {
+        let body = bodies::drain();
+        let message = Outgoing::new(Type::Request, self.did(), &body);
+        let reply = self.request(&message, Type::Response, self.core.request_timeout).await?;
+        bodies::draining(&reply.body)
     }
 }
 

@@ -290,6 +290,7 @@ impl Serving {
             | Request::PolicyReload
             | Request::Reload(_)
             | Request::Backup
+            | Request::Drain
             | Request::Other { .. } => way.send(
                 Type::Error,
                 &bodies::error(Code::BAD_REQUEST, "an agent does not answer this request"),

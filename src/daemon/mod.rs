@@ -179,13 +179,16 @@ impl Daemon {
 
     /// Accepts no new work, lets calls in flight end within the drain timeout, closes every link, and returns.
     pub async fn shutdown(mut self) {
-        self.sidecar.ctx.draining.cancel();
+        // An operator may have asked for it before.
+        let is_first = self.sidecar.begin_drain();
         // Others learn from the registry, too, that calls which have not begun go elsewhere.
         if let Some(registry) = self.sidecar.fleet.registry() {
             registry.leave().await;
         }
         // PROTOCOL 4: peers are told first, so that their next calls go elsewhere. Agents here may still be needed.
-        self.sidecar.directory.peers.drain();
+        if is_first {
+            self.sidecar.directory.peers.drain();
+        }
         let drain_timeout = Duration::from_millis(self.sidecar.ctx.config().timeouts.drain_ms);
         if tokio::time::timeout(drain_timeout, self.sidecar.executor.table.idle()).await.is_err() {
             tracing::warn!("calls were still in flight when the time for draining ran out");

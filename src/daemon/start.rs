@@ -2,6 +2,7 @@
 
 mod backup;
 mod contract;
+mod drain;
 mod files;
 mod fleet;
 mod former;

@@ -27,7 +27,7 @@ fn asked(address: SocketAddr, request: &str) -> (u16, String, String) {
     (status, head.to_lowercase(), body.to_owned())
 }
 
-fn get(address: SocketAddr, path: &str) -> (u16, String) {
+pub(super) fn get(address: SocketAddr, path: &str) -> (u16, String) {
     let (status, _, body) = asked(address, &format!("GET {path}"));
     (status, body)
 }

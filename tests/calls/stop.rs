@@ -240,3 +240,41 @@ fn own_folder() -> tempfile::TempDir {
     std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o700)).unwrap();
     dir
 }
+
+#[test]
+fn a_sidecar_that_is_drained_ends_its_calls_takes_no_new_ones_and_stays() {
+    let mut b = Setup::new().set("listen.health", "127.0.0.1:0").capabilities(SERVES_CAT).start();
+    let health: std::net::SocketAddr = b.announcement["health"].as_str().unwrap().parse().unwrap();
+    let a = Setup::new().peer(&b).start();
+    let mut provider = Provider::of(&b, vec![loose(ECHO)]);
+    let (mut far, mut near) = (Caller::of(&a), Caller::of(&b));
+    let envelope = far.link.envelope(crate::agents::CAP_INVOKE, by_id(ECHO, "kept".into()));
+    let running = far.link.send_envelope(&envelope);
+    let call = provider.taken();
+    let drain = |timeout: &str| {
+        crate::support::run_with(
+            crate::support::capctl(Some(&b.socket)).args(["drain", "--timeout", timeout]),
+            b"",
+        )
+    };
+    let late = drain("300ms");
+    assert_eq!(exit_code(&late), 5, "{}", stderr(&late));
+    assert!(stderr(&late).contains("1 in flight: 1 executed here, 0 made"), "{}", stderr(&late));
+    assert_eq!(refused_once_draining(&mut near, "org.example.cat:1.0.0"), 5002);
+    assert_eq!(crate::health::get(health, "/readyz").0, 503);
+    // It waits for the call, however long that takes.
+    std::thread::scope(|scope| {
+        let drained = scope.spawn(|| drain("30s"));
+        provider.succeed(&call, "kept".into());
+        assert_eq!(success(&far.result(&running)), &Value::from("kept"));
+        let drained = drained.join().unwrap();
+        assert_eq!(exit_code(&drained), 0, "{}", stderr(&drained));
+        assert!(crate::support::stdout(&drained).starts_with("drained"), "{drained:?}");
+    });
+    // It is there, and knows what it has done.
+    far.link.send_envelope(&envelope);
+    assert_eq!(success(&far.result(&running)), &Value::from("kept"));
+    provider.heard_nothing_more();
+    assert_eq!(b.audited("operator", 1).len(), 1, "asked again, it is no other act");
+    assert_eq!(b.terminate().code(), Some(0));
+}

@@ -48,6 +48,7 @@ fn the_page_names_every_exit_code_and_flag_of_the_help() {
         "subtype",
         "reload",
         "config diff",
+        "drain",
         "backup",
         "restore",
     ];

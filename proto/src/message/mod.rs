@@ -56,7 +56,7 @@ pub use peers::{ListedPeer, PeerList, PeerState};
 pub use policy::{PolicyDecision, PolicyReloaded, PolicyWhy, PolicyWhyRequest};
 pub use progress::{InputRequired, Processing, Progress};
 pub use query::{Order, Query, Question};
-pub use reload::{BackedUp, ConfigChange, ReloadRequest, Reloaded, Takes};
+pub use reload::{BackedUp, ConfigChange, Draining, ReloadRequest, Reloaded, Takes};
 pub use request::{Accept, CancelState, NegotiateRequest, ReleaseState, Request, Response};
 pub use result::{CallError, CapResult, Outcome};
 pub use schema_ref::{ContentHash, HashAlg, SchemaRef, SchemaSource};

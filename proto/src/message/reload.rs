@@ -1,5 +1,5 @@
-//! Encodes the operations `reload` and `backup` of REQUEST and RESPONSE: apply the configuration's file as a whole, copy
-//! the sidecar's state.
+//! Encodes the operations `reload`, `backup` and `drain` of REQUEST and RESPONSE: apply the configuration's file as a
+//! whole, copy the sidecar's state, take no new calls.
 //!
 //! They are extensions of capd for local links only; a peer gets the error of an unknown operation.
 
@@ -77,6 +77,15 @@ pub struct BackedUp<'a> {
     pub file: Cow<'a, str>,
     /// Its length.
     pub bytes: u64,
+}
+
+/// The sidecar takes no new calls. **Shape:** `{"op": "drain", "made": uint, "executing": uint}`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Draining {
+    /// Calls of its agent that have no result yet.
+    pub made: u64,
+    /// Calls that its agents execute.
+    pub executing: u64,
 }
 
 impl ReloadRequest {
@@ -212,7 +221,30 @@ impl<'a> BackedUp<'a> {
     }
 }
 
+impl Draining {
+    pub(super) fn read(body: &[u8]) -> Result<Self, BodyError> {
+        let (mut made, mut executing) = (None, None);
+        read_map(&mut Reader::new(body), |key, reader| {
+            match key {
+                b"made" => made = Some(reader.uint()?),
+                b"executing" => executing = Some(reader.uint()?),
+                _ => drop(reader.skip()?),
+            }
+            Ok(())
+        })?;
+        Ok(Self { made: required(made, "made")?, executing: required(executing, "executing")? })
+    }
+
+    pub(super) fn write(self, map: &mut MapWriter<'_>) {
+        map.text("op", OP_DRAIN);
+        map.uint("made", self.made);
+        map.uint("executing", self.executing);
+    }
+}
+
 /// The operation that applies the configuration's file.
 pub(super) const OP_RELOAD: &str = "reload";
 /// The operation that copies the state.
 pub(super) const OP_BACKUP: &str = "backup";
+/// The operation that takes no new calls.
+pub(super) const OP_DRAIN: &str = "drain";

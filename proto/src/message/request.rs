@@ -15,7 +15,7 @@ use super::{
     metrics::{self, Metrics},
     peers::{self, PeerList},
     policy::{self, PolicyReloaded, PolicyWhy, PolicyWhyRequest},
-    reload::{self, BackedUp, ReloadRequest, Reloaded},
+    reload::{self, BackedUp, Draining, ReloadRequest, Reloaded},
 };
 use crate::{
     capability::{CapabilityName, Version},
@@ -58,6 +58,8 @@ pub enum Request<'a> {
     Reload(ReloadRequest),
     /// Copy the sidecar's state; ours, on a local link. **Shape:** `{"op": "backup"}`.
     Backup,
+    /// Take no new calls from here on, and report those in flight; ours, on a local link. **Shape:** `{"op": "drain"}`.
+    Drain,
     /// Report all metrics; ours, on a local link. **Shape:** `{"op": "metrics"}`.
     Metrics,
     /// List the peers; ours, on a local link. **Shape:** `{"op": "peers"}`.
@@ -123,6 +125,7 @@ impl<'a> Request<'a> {
             op if op == policy::OP_RELOAD => Ok(Self::PolicyReload),
             op if op == reload::OP_RELOAD => ReloadRequest::read(body).map(Self::Reload),
             op if op == reload::OP_BACKUP => Ok(Self::Backup),
+            op if op == reload::OP_DRAIN => Ok(Self::Drain),
             op if op == metrics::OP => Ok(Self::Metrics),
             op if op == peers::OP => Ok(Self::Peers),
             op if op == doctor::OP => Ok(Self::Doctor),
@@ -189,6 +192,7 @@ impl<'a> Request<'a> {
             Self::PolicyReload => map.text("op", policy::OP_RELOAD),
             Self::Reload(request) => request.write(&mut map),
             Self::Backup => map.text("op", reload::OP_BACKUP),
+            Self::Drain => map.text("op", reload::OP_DRAIN),
             Self::Metrics => map.text("op", metrics::OP),
             Self::Peers => map.text("op", peers::OP),
             Self::Doctor => map.text("op", doctor::OP),
@@ -231,6 +235,8 @@ pub enum Response<'a> {
     Reloaded(Reloaded<'a>),
     /// Where the copy of the state is; ours, on a local link. **Shape:** `"op": "backup"`.
     BackedUp(BackedUp<'a>),
+    /// Which calls are still in flight; ours, on a local link. **Shape:** `"op": "drain"`.
+    Draining(Draining),
     /// All metrics; ours, on a local link. **Shape:** `"op": "metrics"`.
     Metrics(Metrics<'a>),
     /// The peers; ours, on a local link. **Shape:** `"op": "peers"`.
@@ -356,6 +362,7 @@ impl<'a> Response<'a> {
             op if op == policy::OP_RELOAD => PolicyReloaded::read(body).map(Self::PolicyReloaded),
             op if op == reload::OP_RELOAD => Reloaded::read(body).map(Self::Reloaded),
             op if op == reload::OP_BACKUP => BackedUp::read(body).map(Self::BackedUp),
+            op if op == reload::OP_DRAIN => Draining::read(body).map(Self::Draining),
             op if op == metrics::OP => Metrics::read(body).map(Self::Metrics),
             op if op == peers::OP => PeerList::read(body).map(Self::Peers),
             op if op == doctor::OP => DoctorReport::read(body).map(Self::Doctor),
@@ -415,6 +422,7 @@ impl<'a> Response<'a> {
             Self::PolicyReloaded(reloaded) => reloaded.write(&mut map),
             Self::Reloaded(reloaded) => reloaded.write(&mut map),
             Self::BackedUp(backed_up) => backed_up.write(&mut map),
+            Self::Draining(draining) => draining.write(&mut map),
             Self::Metrics(metrics) => metrics.write(&mut map),
             Self::Peers(list) => list.write(&mut map),
             Self::Doctor(report) => report.write(&mut map),

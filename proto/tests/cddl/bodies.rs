@@ -569,6 +569,7 @@ fn configurations_reloaded_and_states_copied() {
             "{\"op\": \"reload\"}",
             "{\"op\": \"reload\", \"dry_run\": true}",
             "{\"op\": \"backup\", \"later\": 1}",
+            "{\"op\": \"drain\"}",
         ],
     );
     refuses("request-body", &[("{\"op\": \"reload\", \"dry_run\": 1}", "/dry_run", "bool")]);
@@ -580,6 +581,7 @@ fn configurations_reloaded_and_states_copied() {
         &[
             &change("\"key\": \"peers\", \"to\": \"x\", \"takes\": \"now\""),
             "{\"op\": \"backup\", \"file\": \"/x\", \"bytes\": 9}",
+            "{\"op\": \"drain\", \"made\": 0, \"executing\": 3}",
         ],
     );
     refuses(
@@ -588,6 +590,7 @@ fn configurations_reloaded_and_states_copied() {
             (&change("\"key\": \"peers\""), "/changes/0", "\"takes\""),
             (&change("\"key\": \"peers\", \"takes\": \"later\""), "/changes/0/takes", "\"now\""),
             ("{\"op\": \"backup\", \"file\": \"/x\"}", "", "\"bytes\""),
+            ("{\"op\": \"drain\", \"made\": 0}", "", "\"executing\""),
         ],
     );
 }

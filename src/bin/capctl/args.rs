@@ -28,7 +28,7 @@ pub(crate) use calls::{CallsArgs, TopArgs};
 pub(crate) use compat::{CheckArgs, CheckFormat, CheckMode, DiffArgs, MatrixArgs};
 pub(crate) use fleet::{AdmitArgs, AuthorityArgs, FleetCommand, RevokeArgs, WhyNameArgs};
 pub(crate) use gen_code::GenArgs;
-pub(crate) use operate::{BackupArgs, ConfigCommand, RestoreArgs};
+pub(crate) use operate::{BackupArgs, ConfigCommand, DrainArgs, RestoreArgs};
 pub(crate) use policy::{GrantArgs, PolicyCommand};
 
 /// Call what other agents can do, through the capd sidecar beside your agent.
@@ -124,6 +124,8 @@ pub(crate) enum Command {
     /// Compare the sidecar's configuration file with what runs
     #[command(subcommand)]
     Config(ConfigCommand),
+    /// Make the sidecar take no new calls, and wait for those in flight; exit code 5 if they do not end in time
+    Drain(DrainArgs),
     /// Copy the sidecar's state into one file while it runs: key, journal, audit log, configuration
     Backup(BackupArgs),
     /// Restore a state from a backup, while the sidecar does not run; no call runs twice

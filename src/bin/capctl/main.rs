@@ -16,6 +16,7 @@ mod decode;
 mod describe;
 mod diagnostic;
 mod doctor;
+mod drain;
 mod duration;
 mod failure;
 mod fleet;
@@ -101,6 +102,7 @@ fn run(args: Args) -> Result<(), Failure> {
         Command::Policy(command) => policy::run(&sidecar, &command, json),
         Command::Reload => wait_for(operate::reload(&sidecar, json)),
         Command::Config(ConfigCommand::Diff) => wait_for(operate::diff(&sidecar, json)),
+        Command::Drain(args) => wait_for(drain::run(&sidecar, args, json)),
         Command::Backup(args) => wait_for(backup::backup(&sidecar, args, json)),
         Command::Restore(args) => backup::restore(&args, json),
         Command::Fleet(command) => fleet::run(&sidecar, command, json),

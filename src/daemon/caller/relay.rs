@@ -34,7 +34,7 @@ impl Caller {
         (to, is_named): (Option<Did>, bool),
     ) -> Result<(), Refusal> {
         if self.ctx.draining.is_cancelled() {
-            return Err(Refusal::new(Code::UNAVAILABLE, "the sidecar is shutting down"));
+            return Err(Refusal::new(Code::UNAVAILABLE, "the sidecar drains and takes no new calls"));
         }
         let time_ms = invoke.timeout_ms.unwrap_or(self.ctx.call_timeout_ms());
         let call = Arc::new(RelayedCall {

@@ -68,7 +68,7 @@ impl Executor {
         capability: &CapabilityId,
     ) -> Result<(), Refusal> {
         if self.ctx.draining.is_cancelled() {
-            return Err(Refusal::new(Code::UNAVAILABLE, "the sidecar is shutting down"));
+            return Err(Refusal::new(Code::UNAVAILABLE, "the sidecar drains and takes no new calls"));
         }
         let limits = &self.ctx.config().limits;
         if calls.running.len() >= limits.calls_in_flight_max {

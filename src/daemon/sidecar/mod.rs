@@ -58,6 +58,15 @@ pub(in crate::daemon) struct Sidecar {
     pub(in crate::daemon) operator: OnceLock<Arc<dyn Operator>>,
 }
 
+impl Sidecar {
+    /// Takes no new calls from here on; whether it took any until then.
+    pub(in crate::daemon) fn begin_drain(&self) -> bool {
+        let is_first = !self.ctx.draining.is_cancelled();
+        self.ctx.draining.cancel();
+        is_first
+    }
+}
+
 /// What a piece of the journal's work was for, in whichever room.
 pub(in crate::daemon) enum Written {
     Executor(executor::Written),

@@ -1,4 +1,4 @@
-//! Answers REQUEST `reload`, `policy-reload` and `backup`, for the agent only: what an operator has the sidecar do as a
+//! Answers REQUEST `reload`, `policy-reload`, `backup` and `drain`, for the agent only: what an operator has the sidecar do as a
 //! whole.
 //!
 //! The work itself touches every room, so it is done above them, by an [`Operator`].
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use capd_proto::cbor::json::from_json;
 use capd_proto::code::Code;
 use capd_proto::message::{
-    BackedUp, ConfigChange, PolicyReloaded, ReloadRequest, Reloaded, Response, Takes, Type,
+    BackedUp, ConfigChange, Draining, PolicyReloaded, ReloadRequest, Reloaded, Response, Takes, Type,
 };
 use serde_json::{Value, json};
 
@@ -24,6 +24,8 @@ pub(in crate::daemon) trait Operator: Send + Sync {
     fn reload(self: Arc<Self>, dry_run: bool) -> Work<Result<Reload, ReloadError>>;
     /// Copies the state.
     fn backup(self: Arc<Self>) -> Work<Result<BackedUp<'static>, String>>;
+    /// Takes no new calls until the process ends; says which are still in flight.
+    fn drain(&self) -> Result<Draining, ReloadError>;
 }
 
 /// Something that takes a while.
@@ -201,6 +203,16 @@ impl Sidecar {
                 let told = "the state cannot be copied; the sidecar's log says why";
                 Refusal::new(Code::UNAVAILABLE, told)
             })
+        })
+    }
+
+    /// Answers with the calls in flight; the agent asks again to see them end.
+    ///
+    /// **Errors:** 4001 for anybody but the agent.
+    pub(super) fn on_drain(&self, inbound: &Inbound<'_>) -> Result<(), Refusal> {
+        is_for_the_agent(inbound, "drain")?;
+        self.answer_operated(inbound, |operator| async move {
+            operator.drain().map(Response::Draining).map_err(|error| error.refusal())
         })
     }
 

@@ -11,7 +11,7 @@ use crate::registry::snapshot::{Entry, Origin};
 use crate::router::{self, Scope};
 
 impl Sidecar {
-    /// REQUEST: negotiate, cancel, list calls, read or prune the audit log, look into the policy, reload the configuration, copy the state, or an operation of another protocol's. **Source:** PROTOCOL 7.5, 7.6.
+    /// REQUEST: negotiate, cancel, list calls, read or prune the audit log, look into the policy, reload the configuration, copy the state, drain, or an operation of another protocol's. **Source:** PROTOCOL 7.5, 7.6.
     pub(super) fn on_request(&self, inbound: &Inbound<'_>, is_ours: bool) -> Result<Taken, Refusal> {
         match Request::decode(inbound.body).map_err(Refusal::of)? {
             Request::Cancel { target } => self.on_cancel(inbound, target, is_ours)?,
@@ -33,6 +33,7 @@ impl Sidecar {
             Request::PolicyReload => self.on_policy_reload(inbound)?,
             Request::Reload(request) => self.on_reload(inbound, request)?,
             Request::Backup => self.on_backup(inbound)?,
+            Request::Drain => self.on_drain(inbound)?,
             Request::Metrics => self.desk.on_metrics(inbound)?,
             Request::Peers => self.desk.on_peers(inbound)?,
             Request::Fleet(request) => self.desk.on_fleet(inbound, &request)?,

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use arc_swap::Guard;
 use capd_proto::identity::{Did, Keyring};
-use capd_proto::message::{BackedUp, ContentHash};
+use capd_proto::message::{BackedUp, ContentHash, Draining};
 use sha2::{Digest as _, Sha256};
 
 use super::peers::{Dials, Peered};
@@ -19,7 +19,7 @@ use super::{
     StartError, api_options, check_commands, check_files, check_schemas, keyring, load_declaration, misread,
     rules_of, settings, ungranted, warnings,
 };
-use super::{backup, former};
+use super::{backup, drain, former};
 use crate::config::{self, Config, Effect, difference};
 use crate::daemon::context::lock;
 use crate::daemon::directory::listed::Listed;
@@ -289,6 +289,11 @@ impl Operator for Reloader {
             let sidecar = self.sidecar.upgrade().ok_or("the sidecar is shutting down")?;
             backup::backup(&sidecar).await
         })
+    }
+
+    fn drain(&self) -> Result<Draining, ReloadError> {
+        let sidecar = self.sidecar.upgrade().ok_or(ReloadError::Stopping)?;
+        Ok(drain::drain(&sidecar))
     }
 }
 

@@ -89,6 +89,7 @@ pub(super) const GOOD: &[Vector] = &[
     (Type::Request, "a1626f706672656c6f6164", r#"{"op": "reload"}"#),
     (Type::Request, "a2626f706672656c6f6164676472795f72756ef5", r#"{"op": "reload", "dry_run": true}"#),
     (Type::Request, "a1626f70666261636b7570", r#"{"op": "backup"}"#),
+    (Type::Request, "a1626f7065647261696e", r#"{"op": "drain"}"#),
     (
         Type::Request,
         "a7626f70656175646974646b696e64656472696674647065657278386469643a6b65793a7a364d6b7644714754353463 \
@@ -214,6 +215,11 @@ pub(super) const GOOD: &[Vector] = &[
         Type::Response,
         "a3626f70666261636b75706466696c65622f7865627974657309",
         r#"{"op": "backup", "file": "/x", "bytes": 9}"#,
+    ),
+    (
+        Type::Response,
+        "a3626f7065647261696e646d6164650169657865637574696e6702",
+        r#"{"op": "drain", "made": 1, "executing": 2}"#,
     ),
     (
         Type::Response,
@@ -590,6 +596,7 @@ pub(super) const MISSHAPEN: &[Vector] = &[
         r#"{"op": "reload", "rules": 0, "applied": false, "changes": [{"key": "a", "takes": "later"}]}"#,
     ),
     (Type::Response, "a2626f70666261636b75706466696c65622f78", r#"{"op": "backup", "file": "/x"}"#),
+    (Type::Response, "a2626f7065647261696e646d61646501", r#"{"op": "drain", "made": 1}"#),
     (Type::Response, "a1626f706d706f6c6963792d72656c6f6164", r#"{"op": "policy-reload"}"#),
     (
         Type::Response,

@@ -1,13 +1,23 @@
-//! Parses the arguments of `config`, `backup` and `restore`.
+//! Parses the arguments of `config`, `drain`, `backup` and `restore`.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args as ArgGroup, Subcommand};
+
+use crate::duration;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
     /// Show what the sidecar's configuration file would change, without applying it
     Diff,
+}
+
+#[derive(Debug, ArgGroup)]
+pub(crate) struct DrainArgs {
+    /// How long to wait for the calls in flight to end [default: as long as they take]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    pub(crate) timeout: Option<Duration>,
 }
 
 #[derive(Debug, ArgGroup)]
