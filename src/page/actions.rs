@@ -1,4 +1,4 @@
-//! Does what is asked by a button: a call, a cancel, a reload, other levels of the log, a ping. The sidecar audits all that
+//! Does what is asked by a button: a call, a cancel, a reload, a drain, other levels of the log, a ping. The sidecar audits all that
 //! change anything.
 
 use std::sync::Arc;
@@ -72,6 +72,12 @@ pub(super) async fn cancel(State(shown): State<Arc<Shown>>, body: Body) -> Resul
 pub(super) async fn reload(State(shown): State<Arc<Shown>>) -> Result<Json, Fault> {
     let reloaded = shown.sidecar.connect().await?.reload(false).await.map_err(configuration::misread)?;
     Ok(Json(configuration::difference(&reloaded)))
+}
+
+/// Makes the sidecar take no new calls. The sidecar audits it. **Shape:** `{"made", "executing"}` out: calls in flight.
+pub(super) async fn drain(State(shown): State<Arc<Shown>>) -> Result<Json, Fault> {
+    let draining = shown.sidecar.connect().await?.drain().await?;
+    Ok(Json(json!({"made": draining.made, "executing": draining.executing})))
 }
 
 /// Measures the round trip to a peer's sidecar. **Shape:** `{"to"}` in, `{"ms"}` out.

@@ -81,6 +81,7 @@ fn router(shown: Arc<Shown>) -> Router {
         .route("/act/call", post(actions::call))
         .route("/act/cancel", post(actions::cancel))
         .route("/act/reload", post(actions::reload))
+        .route("/act/drain", post(actions::drain))
         .route("/act/log", post(actions::log))
         .route("/act/ping", post(actions::ping))
         .fallback(nothing)

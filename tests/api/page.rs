@@ -77,7 +77,7 @@ impl Drop for Page {
     }
 }
 
-const ACTIONS: [&str; 5] = ["/act/call", "/act/cancel", "/act/reload", "/act/log", "/act/ping"];
+const ACTIONS: [&str; 6] = ["/act/call", "/act/cancel", "/act/reload", "/act/drain", "/act/log", "/act/ping"];
 const CALL: &str = r#"{"capability": "org.example.echo", "params": 7}"#;
 
 #[test]
@@ -151,4 +151,22 @@ fn what_the_page_does_is_in_the_audit_log() {
     let acts = page.ask("GET", "/data/audit?kind=operator", &own[..2], None).json();
     let record = &acts["records"][0]["record"];
     assert_eq!((&record["action"], &record["tool"]), (&json!("call"), &json!("capd-page")), "{acts}");
+}
+
+#[test]
+fn a_drain_takes_no_new_calls_and_is_audited_once() {
+    let sidecar = with_commands();
+    let page = Page::open(&sidecar);
+    let (cookie, key) = page.session();
+    let origin = page.origin();
+    let own = [("Cookie", cookie.as_str()), ("Capd-Page-Key", key.as_str()), ("Origin", origin.as_str())];
+    for _ in 0..2 {
+        let drained = page.ask("POST", "/act/drain", &own, Some("{}"));
+        assert_eq!((drained.status, drained.json()), (200, json!({"made": 0, "executing": 0})));
+    }
+    let refused = page.ask("POST", "/act/call", &own, Some(CALL));
+    assert!(refused.status >= 400 || String::from_utf8_lossy(&refused.body).contains("5002"), "{refused:?}");
+    let acts = page.ask("GET", "/data/audit?kind=operator", &own[..2], None).json();
+    let drains = acts["records"].as_array().unwrap().iter();
+    assert_eq!(drains.filter(|entry| entry.to_string().contains("\"drain\"")).count(), 1, "{acts}");
 }

@@ -19,7 +19,7 @@ export function raw(base, { method = "GET", path = "/", headers = {}, body } = {
 }
 
 const DATA = ["/data/overview", "/data/events", "/data/self", "/data/calls", "/data/capabilities", "/data/policy", "/data/audit", "/data/audit/export", "/data/configuration", "/data/requires"];
-const ACTIONS = ["/act/call", "/act/cancel", "/act/reload", "/act/log", "/act/ping"];
+const ACTIONS = ["/act/call", "/act/cancel", "/act/reload", "/act/drain", "/act/log", "/act/ping"];
 
 export async function attacks(base, token) {
   const { host, origin } = new URL(base);

@@ -20,11 +20,28 @@ export function configuration(place) {
     }, "main"), labelled("Levels of the log", levels), button("Log by these levels", async () => {
       const told = await act("/act/log", { levels: levels.value.trim() });
       say(`The sidecar logs by ${told.levels} until the next reload.`);
-    })),
-    h("p.faint", "To drain and stop the sidecar, use its service manager: it takes no new calls, and lets those in flight end."),
+    }), drain()),
+    h("p.faint", "A drained sidecar takes no new calls, lets those in flight end, and stays so until it is started again."),
     h("div.row", labelled("Only keys that are set", only)), keys);
   load();
   return null;
+}
+
+// There is no way back but a restart, so one click alone does nothing.
+function drain() {
+  let isMeant = false;
+  return button("Drain", async (made) => {
+    if (!isMeant) {
+      isMeant = true;
+      made.textContent = "Drain: take no new calls until a restart";
+      say("Press it again to drain the sidecar.");
+      return;
+    }
+    const told = await act("/act/drain");
+    const left = told.made + told.executing;
+    say(left === 0 ? "The sidecar is drained: no calls are in flight. Stop it when you like."
+      : `The sidecar drains: ${left} calls are in flight, ${told.executing} of them executed here. Press again to see what is left.`);
+  });
 }
 
 export function reloaded(told) {
