@@ -136,9 +136,12 @@ pub const CALLS: Metric = counter(
 pub const CALL_DURATION: Metric = Metric {
     name: "capd_call_duration_seconds",
     kind: MetricKind::Histogram,
-    help: "Time from a call's arrival to its end, by role (executor, caller) and outcome (success, error, refused).",
+    help: "Time from a call's arrival to its end, by role (executor, caller), outcome (success, error, refused) and, if metrics.capabilities is on, capability.",
     labels: &["role", "outcome"],
 };
+/// How long calls took, where metrics name capabilities.
+pub const CALL_DURATION_BY_CAPABILITY: Metric =
+    Metric { labels: &["role", "outcome", "capability"], ..CALL_DURATION };
 /// Calls in flight.
 pub const CALLS_IN_FLIGHT: Metric = gauge(
     "capd_calls_in_flight",

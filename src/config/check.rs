@@ -144,6 +144,7 @@ pub(super) fn build(
             level,
             targets,
         },
+        metrics: super::Metrics { capabilities: view.text("metrics.capabilities") == "on" },
         otlp: super::Otlp {
             endpoint: view.collector("otlp.endpoint"),
             sample_ratio: view.ratio("otlp.sample_ratio"),

@@ -186,7 +186,7 @@ pub const KEYS: &[Key] = &[
         "listen.health",
         Kind::Listener,
         Unset("off"),
-        "Where to answer HTTP requests of orchestrators and scrapers: `/livez`, `/readyz` and `/metrics`. Anybody who reaches it may read them; they name no capability and no peer.",
+        "Where to answer HTTP requests of orchestrators and scrapers: `/livez`, `/readyz` and `/metrics`. Anybody who reaches it may read them; they name no peer, and no capability unless `metrics.capabilities` is on.",
     ),
     key(
         "peer.signatures",
@@ -628,6 +628,12 @@ pub const KEYS: &[Key] = &[
         Kind::CapabilityOrOff,
         Unset("off"),
         "The one capability whose params and results are logged with its calls, up to 4 KiB of each.",
+    ),
+    key(
+        "metrics.capabilities",
+        Kind::Choice(&["on", "off"]),
+        Text("off"),
+        "Whether `capd_call_duration_seconds` also has the label `capability`, for up to 128 names of capabilities. Everybody who reaches `listen.health` then reads these names.",
     ),
     key(
         "otlp.endpoint",

@@ -67,6 +67,8 @@ pub struct Config {
     pub audit: Audit,
     /// `[log]`: what is logged, and in which format.
     pub log: Log,
+    /// `[metrics]`: what metrics name.
+    pub metrics: Metrics,
     /// `[otlp]`: where traces are exported to.
     pub otlp: Otlp,
     effective: Vec<Effective>,
@@ -334,6 +336,13 @@ impl Log {
     pub fn with_levels(&self, text: &str) -> Result<Self, Mistake> {
         Ok(Self { targets: filter::targets(text, self.level)?, ..self.clone() })
     }
+}
+
+/// `[metrics]`: what metrics name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Metrics {
+    /// Whether they name capabilities.
+    pub capabilities: bool,
 }
 
 /// `[otlp]`: where traces are exported to.

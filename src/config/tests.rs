@@ -170,6 +170,8 @@ fn every_key_is_read_from_the_file() {
         level = "debug"
         access = "off"
         payloads_of = "org.example.echo"
+        [metrics]
+        capabilities = "on"
         [otlp]
         endpoint = "http://127.0.0.1:4318/"
         sample_ratio = 0.25
@@ -184,6 +186,7 @@ fn every_key_is_read_from_the_file() {
     assert!(matches!(&fleet.registry, Registry::Etcd(etcd) if etcd.endpoints.len() == 2));
     assert_eq!(config.otlp.endpoint.as_ref().unwrap().to_string(), "http://127.0.0.1:4318");
     assert_eq!(config.otlp.sample_ratio, 0.25);
+    assert!(config.metrics.capabilities);
     assert_eq!(config.limits.handshake_rate_per_address, None);
     assert_eq!(config.limits.stream_reset_rate_per_link, "5/1s".parse().ok());
     assert_eq!(config.agent.key_file, Path::new("/etc/capd/keys/id"));

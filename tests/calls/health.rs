@@ -100,6 +100,31 @@ fn metrics_are_what_capctl_prints_and_count_how_long_calls_took() {
 }
 
 #[test]
+fn durations_name_a_capability_only_where_the_owner_allows_it() {
+    for (allowed, label) in [("off", ""), ("on", ",capability=\"org.example.echo\"")] {
+        let sidecar = with_health().set("metrics.capabilities", allowed).start();
+        let address = health(&sidecar);
+        let mut provider = Provider::of(&sidecar, vec![loose(ECHO)]);
+        let mut caller = Caller::of(&sidecar);
+        let id = caller.invoke(by_id(ECHO, Value::Null));
+        provider.echo();
+        success(&caller.result(&id));
+        let begin = Instant::now();
+        let sample =
+            format!("capd_call_duration_seconds_count{{role=\"executor\",outcome=\"success\"{label}}} 1");
+        loop {
+            let (_, text) = get(address, "/metrics");
+            if text.lines().any(|line| line == sample) {
+                assert_eq!(text.contains("org.example"), allowed == "on", "{text}");
+                break;
+            }
+            assert!(begin.elapsed() < PATIENCE, "{sample}: {text}");
+            std::thread::yield_now();
+        }
+    }
+}
+
+#[test]
 fn a_full_disk_makes_it_unready_until_it_is_written_again() {
     let sidecar = with_health().meets_file_limits().start();
     let address = health(&sidecar);

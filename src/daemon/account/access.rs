@@ -85,9 +85,17 @@ impl<'a> End<'a> {
 impl Account {
     /// Counts a call that has ended, and how long it took; `true` when its [line](Self::log) is wanted as well. **Units:**
     /// microseconds.
-    pub(in crate::daemon) fn ended(&self, role: Role, end: End<'_>, took_us: u64, traced: &Traced) -> bool {
-        self.meter.ended(role, end.counted(), Some(took_us));
-        traced.is_recorded() || self.ctx.config().log.access
+    pub(in crate::daemon) fn ended(
+        &self,
+        role: Role,
+        end: End<'_>,
+        took_us: u64,
+        (traced, capability): (&Traced, &str),
+    ) -> bool {
+        let config = self.ctx.config();
+        let named = config.metrics.capabilities.then_some(capability);
+        self.meter.ended(role, end.counted(), Some((took_us, named)));
+        traced.is_recorded() || config.log.access
     }
 
     /// A CAP_INVOKE was not taken. One that is told together with others is only counted.

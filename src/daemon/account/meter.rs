@@ -2,10 +2,14 @@
 //!
 //! Counting is one relaxed addition to a counter that always exists.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use capd_proto::code::Code;
 use capd_proto::message::Role;
+
+use crate::daemon::context::lock;
 
 /// How a call ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +54,7 @@ impl Durations {
         self.sum_us.fetch_add(took_us, Ordering::Relaxed);
     }
 
-    fn took(&self, role: Role, outcome: &'static str) -> Took {
+    fn took(&self, role: Role, outcome: &'static str, capability: &str) -> Took {
         let mut count = 0;
         let mut up_to = |bucket: &AtomicU64| {
             count += bucket.load(Ordering::Relaxed);
@@ -58,7 +62,8 @@ impl Durations {
         };
         let buckets = std::array::from_fn(|index| up_to(&self.buckets[index]));
         let count = up_to(&self.buckets[BUCKETS_US.len()]);
-        Took { role, outcome, buckets, count, sum_us: self.sum_us.load(Ordering::Relaxed) }
+        let sum_us = self.sum_us.load(Ordering::Relaxed);
+        Took { role, outcome, capability: capability.to_owned(), buckets, count, sum_us }
     }
 }
 
@@ -85,9 +90,15 @@ pub(in crate::daemon) enum CallLimit {
 #[derive(Debug)]
 pub(in crate::daemon) struct Meter {
     ended: [[AtomicU64; ENDS]; ROLES.len()],
-    took: [[Durations; OUTCOMES.len()]; ROLES.len()],
+    took: ByEnd,
+    /// Calls that are counted under the name of their capability, and not in `took`.
+    named: Mutex<BTreeMap<Box<str>, Arc<ByEnd>>>,
     refused: [AtomicU64; BOUNDS],
 }
+
+/// How long calls took, by role and outcome.
+#[derive(Debug)]
+struct ByEnd([[Durations; OUTCOMES.len()]; ROLES.len()]);
 
 /// How long calls took.
 #[derive(Debug)]
@@ -103,6 +114,8 @@ struct Durations {
 pub(in crate::daemon) struct Took {
     pub(in crate::daemon) role: Role,
     pub(in crate::daemon) outcome: &'static str,
+    /// The name of the capability; empty for all of those that are not named.
+    pub(in crate::daemon) capability: String,
     /// Calls that took no longer than each of [`BUCKETS_US`].
     pub(in crate::daemon) buckets: [u64; BUCKETS_US.len()],
     /// All calls.
@@ -115,28 +128,79 @@ impl Default for Meter {
     fn default() -> Self {
         Self {
             ended: [const { [const { AtomicU64::new(0) }; ENDS] }; ROLES.len()],
-            took: [const { [const { Durations::none() }; OUTCOMES.len()] }; ROLES.len()],
+            took: ByEnd::none(),
+            named: Mutex::default(),
             refused: [const { AtomicU64::new(0) }; BOUNDS],
         }
     }
 }
 
-impl Meter {
-    /// Counts a call that has ended, and how long it took. **Units:** microseconds.
-    pub(in crate::daemon) fn ended(&self, role: Role, ended: Ended, took_us: Option<u64>) {
-        self.ended[role as usize][place(ended)].fetch_add(1, Ordering::Relaxed);
-        if let Some(took_us) = took_us {
-            self.took[role as usize][ended.outcome()].add(took_us);
-        }
+impl ByEnd {
+    const fn none() -> Self {
+        Self([const { [const { Durations::none() }; OUTCOMES.len()] }; ROLES.len()])
     }
 
-    /// How long calls took, by role and outcome.
-    pub(in crate::daemon) fn durations(&self) -> Vec<Took> {
+    fn took(&self, capability: &str) -> Vec<Took> {
         let of = |role: Role| {
-            let durations = &self.took[role as usize];
-            durations.iter().zip(OUTCOMES).map(move |(durations, outcome)| durations.took(role, outcome))
+            let durations = self.0[role as usize].iter().zip(OUTCOMES);
+            durations.map(move |(durations, outcome)| durations.took(role, outcome, capability))
         };
         ROLES.into_iter().flat_map(of).collect()
+    }
+}
+
+impl Took {
+    fn add(&mut self, other: &Self) {
+        self.buckets.iter_mut().zip(other.buckets).for_each(|(sum, more)| *sum += more);
+        self.count += other.count;
+        self.sum_us += other.sum_us;
+    }
+}
+
+impl Meter {
+    /// Counts a call that has ended, how long it took, and the capability whose calls are counted apart. **Units:**
+    /// microseconds.
+    pub(in crate::daemon) fn ended(&self, role: Role, ended: Ended, took: Option<(u64, Option<&str>)>) {
+        self.ended[role as usize][place(ended)].fetch_add(1, Ordering::Relaxed);
+        let Some((took_us, capability)) = took else { return };
+        // A stranger may ask for any name, and is refused.
+        let capability = capability.filter(|_| !matches!(ended, Ended::Refused(_)));
+        let named = capability.and_then(|capability| self.named(capability));
+        let ends = named.as_deref().unwrap_or(&self.took);
+        ends.0[role as usize][ended.outcome()].add(took_us);
+    }
+
+    /// Where calls of a capability are counted; none once there are too many names.
+    fn named(&self, capability: &str) -> Option<Arc<ByEnd>> {
+        let mut named = lock(&self.named);
+        if let Some(ends) = named.get(capability) {
+            return Some(Arc::clone(ends));
+        }
+        if named.len() >= NAMED_MAX {
+            return None;
+        }
+        let ends = Arc::new(ByEnd::none());
+        named.insert(capability.into(), Arc::clone(&ends));
+        Some(ends)
+    }
+
+    /// How long calls took, by role and outcome; those of one capability apart if `by_capability`.
+    pub(in crate::daemon) fn durations(&self, by_capability: bool) -> Vec<Took> {
+        let mut all = self.took.took("");
+        let named: Vec<_> = lock(&self.named)
+            .iter()
+            .flat_map(|(capability, ends)| ends.took(capability))
+            .filter(|took| took.count > 0)
+            .collect();
+        if by_capability {
+            all.extend(named);
+            return all;
+        }
+        for took in &named {
+            let same = all.iter_mut().find(|sum| (sum.role, sum.outcome) == (took.role, took.outcome));
+            same.into_iter().for_each(|sum| sum.add(took));
+        }
+        all
     }
 
     /// Counts what `limit` refused.
@@ -184,6 +248,8 @@ pub(in crate::daemon) const BUCKETS_US: [u64; 18] = [
 ];
 /// Ways in which a call may end, as metrics name them.
 const OUTCOMES: [&str; 3] = ["success", "error", "refused"];
+/// Most capabilities that are counted apart: each has up to 126 series.
+const NAMED_MAX: usize = 128;
 /// Both roles, in the order of their numbers.
 const ROLES: [Role; 2] = [Role::Caller, Role::Executor];
 /// Every code, and one place for all others.
@@ -224,10 +290,10 @@ mod tests {
     fn a_duration_is_in_every_bucket_from_its_own_on() {
         let meter = Meter::default();
         for took_us in [0, 100, 101, 60_000_000, 60_000_001] {
-            meter.ended(Role::Executor, Ended::Error(Code::TIMEOUT), Some(took_us));
+            meter.ended(Role::Executor, Ended::Error(Code::TIMEOUT), Some((took_us, None)));
         }
         meter.ended(Role::Executor, Ended::Error(Code::TIMEOUT), None);
-        let took = meter.durations();
+        let took = meter.durations(false);
         assert_eq!(took.len(), 6);
         let (with, without): (Vec<_>, Vec<_>) = took.iter().partition(|took| took.count > 0);
         assert!(without.iter().all(|took| took.sum_us == 0 && took.buckets == [0; BUCKETS_US.len()]));
@@ -237,6 +303,34 @@ mod tests {
         let mut buckets = [3; BUCKETS_US.len()];
         (buckets[0], buckets[BUCKETS_US.len() - 1]) = (2, 4);
         assert_eq!(took.buckets, buckets);
+    }
+
+    #[test]
+    fn calls_of_a_capability_are_counted_apart_and_in_the_sum_up_to_a_bound_of_names() {
+        let meter = Meter::default();
+        let ended = |name: &str, ended| meter.ended(Role::Caller, ended, Some((10, Some(name))));
+        ended("org.example.a", Ended::Success);
+        ended("org.example.a", Ended::Success);
+        ended("org.example.refused", Ended::Refused(Code::UNAUTHORIZED));
+        meter.ended(Role::Caller, Ended::Success, Some((10, None)));
+        (0..2 * NAMED_MAX).for_each(|number| ended(&format!("org.example.n{number}"), Ended::Success));
+        let of = |by_capability| {
+            let took = meter.durations(by_capability).into_iter();
+            took.filter(|took| took.count > 0)
+                .map(|took| (took.capability, took.outcome, took.count, took.sum_us))
+                .collect::<Vec<_>>()
+        };
+        let apart = of(true);
+        let all = 3 + 2 * NAMED_MAX as u64;
+        assert_eq!(apart.len(), 2 + NAMED_MAX);
+        assert_eq!(
+            apart[0],
+            (String::new(), "success", 1 + NAMED_MAX as u64 + 1, 10 * (NAMED_MAX as u64 + 2))
+        );
+        assert_eq!(apart[1], (String::new(), "refused", 1, 10));
+        assert_eq!(apart[2], ("org.example.a".to_owned(), "success", 2, 20));
+        assert_eq!(apart.iter().map(|(.., count, _)| count).sum::<u64>(), all + 1);
+        assert_eq!(of(false), [(String::new(), "success", all, 10 * all), (String::new(), "refused", 1, 10)]);
     }
 
     #[test]

@@ -9,7 +9,7 @@ impl Caller {
     /// The agent has its answer to a call of its own.
     pub(super) fn log_relayed(&self, call: &RelayedCall, end: End<'_>) {
         let took_us = self.ctx.clock.monotonic_us().saturating_sub(call.moments.started_us);
-        if !self.account.ended(Role::Caller, end, took_us, &call.traced) {
+        if !self.account.ended(Role::Caller, end, took_us, (&call.traced, &call.name)) {
             return;
         }
         let logged = call.logged();

@@ -65,7 +65,7 @@ impl Desk {
             admin::SENT_BYTES.alone(levels.sent_bytes),
             admin::QUEUE_BYTES.alone(count_of(levels.queue_bytes_total)),
             admin::CALLS.family(calls),
-            admin::CALL_DURATION.histogram(self.account.meter.durations().into_iter().map(distribution)),
+            self.durations(),
             admin::CALLS_IN_FLIGHT.family(in_flight),
             admin::PEER_CAPABILITIES_WITHHELD.alone(count_of(self.directory.serves.count())),
             admin::FLEET_REFUSED.family(refused),
@@ -163,9 +163,24 @@ impl Desk {
 }
 
 /// How long calls took, with the bounds that they were counted by.
-fn distribution(took: Took) -> admin::Distribution<2> {
-    let Took { role, outcome, buckets, count, sum_us } = took;
-    let labels = [Cow::Borrowed(role.as_str()), Cow::Borrowed(outcome)];
+impl Desk {
+    fn durations(&self) -> MetricFamily<'static> {
+        let by_capability = self.ctx.config().metrics.capabilities;
+        let took = self.account.meter.durations(by_capability).into_iter();
+        let role = |took: &Took| Cow::Borrowed(took.role.as_str());
+        if by_capability {
+            admin::CALL_DURATION_BY_CAPABILITY.histogram(took.map(|took| {
+                distribution([role(&took), took.outcome.into(), took.capability.clone().into()], took)
+            }))
+        } else {
+            admin::CALL_DURATION
+                .histogram(took.map(|took| distribution([role(&took), took.outcome.into()], took)))
+        }
+    }
+}
+
+fn distribution<const N: usize>(labels: [Cow<'static, str>; N], took: Took) -> admin::Distribution<N> {
+    let Took { buckets, count, sum_us, .. } = took;
     admin::Distribution { labels, buckets: BUCKETS_US.into_iter().zip(buckets).collect(), count, sum_us }
 }
 

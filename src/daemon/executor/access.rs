@@ -11,7 +11,8 @@ impl Executor {
     /// A call that ran here has ended so, or, where it is refused after all, does not run.
     pub(super) fn log_executed(&self, key: &CallKey, running: &Running, end: End<'_>) {
         let took_us = self.ctx.clock.monotonic_us().saturating_sub(running.moments.started_us);
-        if !self.account.ended(Role::Executor, end, took_us, &running.traced) {
+        let name = running.invocation.capability.name.as_str();
+        if !self.account.ended(Role::Executor, end, took_us, (&running.traced, name)) {
             return;
         }
         let (traced, invocation, params) = running.logged();
