@@ -12,8 +12,9 @@ use crate::{Sidecar, capability, list, names, output};
 
 /// Describes the capability as each of its providers declares it.
 pub(crate) async fn run(sidecar: &Sidecar, args: DescribeArgs, json: bool) -> Result<(), Failure> {
+    let wanted = Wanted::read(&args.capability, None)?;
     let client = sidecar.connect_for_people().await?;
-    let id = Wanted::read(&args.capability, None)?.id(&client).await?;
+    let id = wanted.id(&client).await?;
     let descriptions = match client.describe(&id).await {
         Ok(descriptions) => descriptions,
         Err(error) => return Err(capability::not_found(&client, error, &args.capability).await),

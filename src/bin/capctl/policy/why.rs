@@ -14,13 +14,14 @@ pub(super) async fn why(
     provider: Option<&str>,
     json: bool,
 ) -> Result<(), Failure> {
+    let wanted = Wanted::read(capability, None)?;
     let client = sidecar.connect_for_people().await?;
     let caller = names::find(&client, caller).await?;
     let provider = match provider {
         Some(provider) => Some(names::find(&client, provider).await?),
         None => None,
     };
-    let capability = Wanted::read(capability, None)?.name(&client).await?;
+    let capability = wanted.name(&client).await?;
     let why = client.policy_why(&caller, &capability, provider.as_ref()).await?;
     if json {
         return why.decisions.iter().try_for_each(|decision| {
