@@ -13,7 +13,7 @@ mod recursion;
 
 use std::collections::BTreeMap;
 
-use cddl::ast::{GenericArgs, GroupEntry, Identifier, Rule, Type, Type1, Type2};
+use cddl::ast::{CDDL, GenericArgs, GroupEntry, Identifier, Rule, Type, Type1, Type2};
 use cddl::token::TagConstraint;
 
 use super::program::{Group, GroupId, Literal, NameId, Node, NodeId, Program, Ranges, RuleId, Scalar};
@@ -27,16 +27,30 @@ const NESTING_MAX: usize = 64;
 
 pub(super) fn compile(text: &str) -> Result<Program, CompileError> {
     let text = source::respell(text)?;
-    let parsed = cddl::cddl_from_str(&text, false).map_err(CompileError::Syntax)?;
+    let parsed = parse(&text)?;
     let prelude = cddl::cddl_from_str(PRELUDE, false).map_err(CompileError::Syntax)?;
     let mut compiler = Compiler::default();
     compiler.define(&prelude.rules, PRELUDE, true)?;
-    compiler.define(&parsed.rules, &text, false)?;
-    let first = parsed.rules.first().map(|rule| match rule {
+    for (piece, tree) in &parsed {
+        compiler.define(&tree.rules, piece, false)?;
+    }
+    let first = parsed.iter().flat_map(|(_, tree)| &tree.rules).next().map(|rule| match rule {
         Rule::Type { rule, .. } => rule.name.to_string(),
         Rule::Group { rule, .. } => rule.name.to_string(),
     });
     Ok(Program { first, ..compiler.rules()? })
+}
+
+/// Parses respelled text piece by piece: the parser counts lines from the beginning for everything that it reads, so its
+/// time grows with the square of the length. A text that does not come apart is parsed as a whole.
+fn parse(text: &str) -> Result<Vec<(&str, CDDL<'_>)>, CompileError> {
+    let each = |piece| Ok((piece, cddl::cddl_from_str(piece, false)?));
+    let pieces = source::pieces(text);
+    let parsed: Result<Vec<_>, String> = pieces.into_iter().map(each).collect();
+    match parsed {
+        Ok(parsed) if !parsed.is_empty() => Ok(parsed),
+        Ok(_) | Err(_) => Ok(vec![each(text).map_err(CompileError::Syntax)?]),
+    }
 }
 
 /// What a name stands for.

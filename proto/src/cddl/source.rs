@@ -32,6 +32,26 @@ pub(super) fn respell(text: &str) -> Result<String, CompileError> {
     Ok(source.out)
 }
 
+/// Cuts text at each empty line that a rule or a comment may follow. A piece may be less than a rule, where such a line stands
+/// within one.
+pub(super) fn pieces(text: &str) -> Vec<&str> {
+    let begins = |byte: &u8| byte.is_ascii_alphabetic() || matches!(byte, b'$' | b'@' | b'_' | b';');
+    let mut pieces = Vec::new();
+    let mut from = 0;
+    for (at, gap) in text.match_indices("\n\n") {
+        let next = at + gap.len();
+        if text.as_bytes().get(next).is_some_and(begins) {
+            pieces.push(&text[from..next]);
+            from = next;
+        }
+    }
+    pieces.push(&text[from..]);
+    let has_rule =
+        |piece: &&str| piece.lines().map(str::trim).any(|line| !line.is_empty() && !line.starts_with(';'));
+    pieces.retain(has_rule);
+    pieces
+}
+
 struct Source<'t> {
     text: &'t str,
     at: usize,

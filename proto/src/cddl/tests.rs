@@ -29,3 +29,24 @@ fn the_plain_maps_run_by_table() {
         assert!(matches!(program.nodes[body.0 as usize], Node::Map { table: Some(_), .. }), "{name}");
     }
 }
+
+#[test]
+fn a_text_means_the_same_wherever_empty_lines_cut_it() {
+    use super::Program;
+    let texts = [
+        "a = [b, c]\nb = uint\nc = tstr / nil\n",
+        "; What it is about.\n\n; Of a.\na = [b, c]\n\nb = uint\n\nc = tstr / nil\n",
+        "a = [b,\n\nc]\n\nb = uint\n\nc = tstr /\n\nnil",
+        "a = [b, c]\n\nb = uint\n\nc = tstr\n\n; or nothing\n/ nil\n",
+        "\n\na = [b, c]\n\n\n\nb = uint\n\nc = tstr\n\nc /= nil\n\n; The end.\n",
+    ];
+    for text in texts {
+        let program = Program::compile(text).unwrap_or_else(|error| panic!("{error}: {text}"));
+        let rule = program.rule("a").unwrap();
+        assert!(program.run(rule, &[0x82, 1, 0x61, b'x']).is_ok(), "{text}");
+        assert!(program.run(rule, &[0x82, 1, 0xf6]).is_ok(), "{text}");
+        assert!(program.run(rule, &[0x82, 0x61, b'x', 1]).is_err(), "{text}");
+    }
+    assert!(Program::compile("a = [uint\n\nb = tstr\n").is_err());
+    assert!(Program::compile("a = uint\n\na = tstr\n").is_err());
+}
