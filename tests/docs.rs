@@ -141,7 +141,12 @@ fn the_readme_names_only_what_is_there() {
         let (path, anchor) = link.split_once('#').unwrap_or((link, ""));
         let path = if path.is_empty() { "README.md" } else { path };
         assert!(Path::new(env!("CARGO_MANIFEST_DIR")).join(path).exists(), "README.md links to {link}");
-        let slug = |line: &str| line.trim_start_matches('#').trim().to_lowercase().replace(' ', "-");
+        // As GitHub makes them.
+        let slug = |line: &str| {
+            let kept = |c: &char| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_');
+            let heading = line.trim_start_matches('#').trim().to_lowercase();
+            heading.chars().filter(kept).collect::<String>().replace(' ', "-")
+        };
         let is_there = || page(path).lines().any(|line| line.starts_with('#') && slug(line) == anchor);
         assert!(anchor.is_empty() || is_there(), "README.md links to {link}");
     }
@@ -159,7 +164,12 @@ fn the_security_page_names_only_what_is_there() {
     let links = text.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(link, _)| link);
     for link in links {
         let (path, anchor) = link.split_once('#').unwrap_or((link, ""));
-        let slug = |line: &str| line.trim_start_matches('#').trim().to_lowercase().replace(' ', "-");
+        // As GitHub makes them.
+        let slug = |line: &str| {
+            let kept = |c: &char| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_');
+            let heading = line.trim_start_matches('#').trim().to_lowercase();
+            heading.chars().filter(kept).collect::<String>().replace(' ', "-")
+        };
         let is_there =
             anchor.is_empty() || page(path).lines().any(|line| line.starts_with('#') && slug(line) == anchor);
         assert!(root.join(path).exists() && is_there, "SECURITY.md links to {link}");
