@@ -112,6 +112,7 @@ class Sidecar:
             self.listener = socket.socket(socket.AF_UNIX)
             self.address = socket_path
         self.thread = threading.Thread(target=self._accept, daemon=True)
+        self.serving: List[threading.Thread] = []
 
     def start(self) -> None:
         later = self.scenario.get("listen")
@@ -130,6 +131,9 @@ class Sidecar:
                 except OSError:
                     pass
         self.thread.join()
+        # They may still write a signal into the folder, which is removed afterwards.
+        for serving in self.serving:
+            serving.join(WAIT_SECONDS_MAX)
         self.listener.close()
         for exchange in self.unused:
             if not exchange.get("optional"):
@@ -163,7 +167,9 @@ class Sidecar:
                 self.requests.append("(connection cut at once)")
                 connection.close()
                 continue
-            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+            serving = threading.Thread(target=self._serve, args=(connection,), daemon=True)
+            self.serving.append(serving)
+            serving.start()
 
     def _serve(self, connection: socket.socket) -> None:
         stream = connection.makefile("rb")

@@ -127,7 +127,7 @@ impl Fleet {
     }
 
     /// Every name that the registry has now, and the agents that registered it, by their keys alone: nothing of it is
-    /// verified. One that has more than [`KEYS_MAX`] keys is cut short.
+    /// verified. One that has more than `KEYS_MAX` keys is cut short.
     ///
     /// **Errors:** the registry does not answer.
     pub async fn names(&self) -> Result<Names, EngineError> {

@@ -6,7 +6,7 @@
 //! 2. [`Fleet`] is what the daemon holds: it brings facts, and reads candidates and status without waiting.
 //! 3. [`Driver`] is one task: it owns the machine, asks the engine, and tells the [`Owner`] what to do.
 //! 4. [`disk`] keeps what a later process begins with.
-//! 5. [`file`] is a registry for the sidecars of one machine; [`nowhere`] stands in where there is none.
+//! 5. [`mod@file`] is a registry for the sidecars of one machine; [`nowhere`] stands in where there is none.
 //! 6. `etcd` is a registry for many machines; it needs the feature of that name.
 
 pub mod disk;

@@ -1,6 +1,6 @@
 //! Speaks to an MCP server of either era: requests in; results out, with the truth of what was written.
 //!
-//! How the messages travel is [`streams`](super::streams) or [`remote`](super::remote). Both write a request once. What
+//! How the messages travel is `streams` or `remote`. Both write a request once. What
 //! becomes of it says whether the server may have read it.
 
 use std::sync::{Arc, OnceLock};
