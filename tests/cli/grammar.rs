@@ -141,3 +141,57 @@ fn every_verb_suggests_the_nearest_flag_and_says_usage_alike() {
     let output = run_with(capctl(None).arg("descrbe"), b"");
     assert!(stderr(&output).contains("describe") && exit_code(&output) == 2, "{}", stderr(&output));
 }
+
+/// The rows of the table of verbs in `docs/capctl.md`, which the program's own test keeps: verb, sidecar, exit codes.
+fn table() -> Vec<(String, String, String)> {
+    let page = include_str!("../../docs/capctl.md");
+    let rows = page.lines().skip_while(|line| *line != "| verb | does | sidecar | exit codes |").skip(2);
+    let cells = |row: &str| row.trim_matches('|').split(" | ").map(|cell| cell.trim().to_owned()).collect();
+    let rows = rows.take_while(|row| row.starts_with('|')).map(|row| {
+        let cells: Vec<String> = cells(row);
+        (cells[0].trim_matches('`').to_owned(), cells[2].clone(), cells[3].clone())
+    });
+    rows.collect()
+}
+
+#[test]
+fn every_verb_shows_examples_and_its_exit_codes_and_only_options_that_it_has() {
+    let table = table();
+    let names: Vec<_> = verbs().iter().map(|verb| verb.join(" ")).collect();
+    assert_eq!(table.iter().map(|(name, ..)| name.clone()).collect::<Vec<_>>(), names);
+    for (name, sidecar, codes) in &table {
+        let words: Vec<_> = name.split(' ').collect();
+        let help = run_with(capctl(None).args(&words).arg("--help"), b"");
+        let (_, below) = stdout(&help).split_once("\nExamples:\n").unwrap_or_else(|| panic!("{name}"));
+        let (examples, listed) = below.split_once("\nExit codes:\n").unwrap_or_else(|| panic!("{name}"));
+        assert!(examples.contains(&format!("capctl {name}")), "{name}: {examples}");
+        let listed: Vec<_> = listed.lines().filter_map(|line| line.split_whitespace().next()).collect();
+        assert_eq!(&listed.join(", "), codes, "{name}");
+        // A verb that asks no sidecar has no place for one.
+        let is_offline = sidecar == "no" && !["context show", "context set"].contains(&name.as_str());
+        assert_eq!(!stdout(&help).contains("--socket"), is_offline, "{name}");
+        if is_offline {
+            let refused = run_with(capctl(None).args(&words).args(["--socket", "/nonexistent"]), b"");
+            let said = stderr(&refused);
+            assert_eq!(exit_code(&refused), 2, "{name}: {said}");
+            assert!(said.contains("unexpected argument '--socket'"), "{name}: {said}");
+        }
+    }
+}
+
+#[test]
+fn options_of_the_sidecar_stand_before_or_after_the_verb_but_not_in_both_places() {
+    let sidecar = sidecar();
+    let socket = sidecar.socket.to_str().unwrap();
+    for line in [&["--socket", socket, "id"][..], &["id", "--socket", socket]] {
+        let output = run_with(capctl(None).args(line), b"");
+        assert_eq!(exit_code(&output), 0, "{line:?}: {}", stderr(&output));
+    }
+    let output = run_with(capctl(None).args(["--socket", socket, "id", "--context", "a"]), b"");
+    assert_eq!(exit_code(&output), 2);
+    assert!(stderr(&output).contains("before and after the verb"), "{}", stderr(&output));
+    // An alias may hold them, whatever the verb is.
+    let output =
+        run_with(capctl(None).args(["--socket", "/nonexistent", "decode", "--hex", "0000000303abcd"]), b"");
+    assert_eq!(exit_code(&output), 0, "{}", stderr(&output));
+}

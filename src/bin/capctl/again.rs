@@ -40,17 +40,17 @@ fn quoted(word: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser as _;
-
     use super::*;
-    use crate::args::{Args, Command};
+    use crate::args::{self, Command};
 
     const ID: &str = "0000018d746b37000000000000000001";
 
     #[track_caller]
     fn holds(line: &[&str], expected: &str) {
         let words: Vec<_> = std::iter::once("capctl").chain(line.iter().copied()).collect();
-        let Command::Call(call) = Args::try_parse_from(&words).unwrap().command else { panic!("{line:?}") };
+        let Command::Call(call) = args::parse(words.iter().map(Into::into)).unwrap().command else {
+            panic!("{line:?}")
+        };
         let words = words.into_iter().map(str::to_owned).collect();
         assert_eq!(command_of(words, &call, ID.parse().unwrap()), expected);
     }

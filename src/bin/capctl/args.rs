@@ -5,6 +5,7 @@ mod calls;
 mod compat;
 mod fleet;
 mod gen_code;
+mod line;
 mod operate;
 mod policy;
 
@@ -28,12 +29,13 @@ pub(crate) use calls::{CallsArgs, TopArgs};
 pub(crate) use compat::{CheckArgs, CheckFormat, CheckMode, DiffArgs, MatrixArgs};
 pub(crate) use fleet::{AdmitArgs, AuthorityArgs, FleetCommand, RevokeArgs, WhyNameArgs};
 pub(crate) use gen_code::GenArgs;
+pub(crate) use line::{command, parse};
 pub(crate) use operate::{BackupArgs, ConfigCommand, DrainArgs, RestoreArgs};
 pub(crate) use policy::{GrantArgs, PolicyCommand};
 
 /// Call what other agents can do, through the capd sidecar beside your agent.
 #[derive(Debug, Parser)]
-#[command(name = "capctl", version, after_help = AFTER_HELP, max_term_width = 110)]
+#[command(name = "capctl", version, max_term_width = 110)]
 pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) sidecar: SidecarArgs,
@@ -48,23 +50,25 @@ pub(crate) struct Args {
 }
 
 /// Where the sidecar listens; see [`context`](crate::context) for what applies when nothing is given.
+///
+/// [`command`] adds it to each verb that asks a sidecar.
 #[derive(Clone, Debug, Default, ArgGroup)]
 #[command(next_help_heading = "Sidecar")]
 pub(crate) struct SidecarArgs {
     /// The sidecar's unix socket [env: CAPD_SOCKET]
-    #[arg(long, global = true, value_name = "PATH", conflicts_with_all = ["address", "context"])]
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["address", "context"])]
     pub(crate) socket: Option<PathBuf>,
     /// A context of contexts.toml [env: CAPD_CONTEXT]
-    #[arg(long, global = true, value_name = "NAME", conflicts_with = "address")]
+    #[arg(long, value_name = "NAME", conflicts_with = "address")]
     pub(crate) context: Option<String>,
     /// The sidecar's loopback TCP address, with --token-file
-    #[arg(long, global = true, value_name = "IP:PORT")]
+    #[arg(long, value_name = "IP:PORT")]
     pub(crate) address: Option<SocketAddr>,
     /// The file that holds the token for --address
-    #[arg(long, global = true, value_name = "PATH", conflicts_with_all = ["socket", "context"])]
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["socket", "context"])]
     pub(crate) token_file: Option<PathBuf>,
     /// Use a socket that neither you nor root opened
-    #[arg(long, global = true)]
+    #[arg(long)]
     pub(crate) any_owner: bool,
 }
 
@@ -101,30 +105,30 @@ pub(crate) enum Command {
     Id,
     /// Show what changes between two declarations of a capability, for callers and providers
     Diff(DiffArgs),
-    /// Check that a new declaration breaks no caller; exit code 4 if it does
+    /// Check that a new declaration breaks no caller
     Check(CheckArgs),
     /// Draw which versions of a capability fit together
     Matrix(MatrixArgs),
-    /// Show frames, an envelope or a body, and whether the protocol accepts them; needs no sidecar
+    /// Show frames, an envelope or a body, and whether the protocol accepts them
     Decode(DecodeArgs),
     /// Write types and functions for calling what an agent declares, in TypeScript, Python, Go or Rust
     Gen(GenArgs),
-    /// Check any CBOR against any CDDL (RFC 8610); needs no sidecar
+    /// Check any CBOR against any CDDL (RFC 8610)
     #[command(subcommand)]
     Cddl(CddlCommand),
-    /// Print the hashes of a capabilities.yaml, which change when a contract changes; needs no sidecar
+    /// Print the hashes of a capabilities.yaml, which change when a contract changes
     Hash(HashArgs),
-    /// Prove that all values of one JSON Schema are values of another, or show one that is not; needs no sidecar
+    /// Prove that all values of one JSON Schema are values of another, or show one that is not
     Subtype(SubtypeArgs),
     /// Show which callers may call what, test the rules, and explain a decision
     #[command(subcommand)]
     Policy(PolicyCommand),
-    /// Apply the sidecar's configuration file as a whole, and show what that changes; exit code 1 if a change needs a restart
+    /// Apply the sidecar's configuration file as a whole, and show what that changes
     Reload,
     /// Compare the sidecar's configuration file with what runs
     #[command(subcommand)]
     Config(ConfigCommand),
-    /// Make the sidecar take no new calls, and wait for those in flight; exit code 5 if they do not end in time
+    /// Make the sidecar take no new calls, and wait for those in flight
     Drain(DrainArgs),
     /// Copy the sidecar's state into one file while it runs: key, journal, audit log, configuration
     Backup(BackupArgs),
@@ -358,7 +362,7 @@ pub(crate) struct DecodeArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum CddlCommand {
-    /// Check that each file holds one CBOR item that matches a rule; exit code 3 when one does not
+    /// Check that each file holds one CBOR item that matches a rule
     Check(CddlCheckArgs),
 }
 
@@ -416,34 +420,17 @@ pub(crate) enum ContextCommand {
     },
 }
 
-const AFTER_HELP: &str = "\
-Which sidecar: --socket, --address or --context; else the environment's CAPD_SOCKET or CAPD_CONTEXT;
-else the current context of $XDG_CONFIG_HOME/capd/contexts.toml.
-
-Exit codes:
-  0    done
-  1    something unexpected; a file that gen --check finds out of date
-  2    usage: the command line, a file it names, or contexts.toml
-  3    refused, for a reason that has no code below
-  4    a schema violation: params (4004, 4904) or result (5901); drift (4902, 4903); a finding of check, subtype or policy test; a broken audit chain
-  5    unavailable or out of time: no sidecar, 2xxx, 5002, 5003, 5004
-  6    the call ended with another error result
-  7    not decided: neither proven nor refuted
-  130  interrupted; the running call was cancelled";
-
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
-
     use super::*;
 
     fn parse(line: &[&str]) -> Result<Args, clap::Error> {
-        Args::try_parse_from(std::iter::once("capctl").chain(line.iter().copied()))
+        super::parse(std::iter::once("capctl").chain(line.iter().copied()).map(OsString::from))
     }
 
     #[test]
     fn the_definition_has_no_contradictions() {
-        Args::command().debug_assert();
+        command().debug_assert();
     }
 
     #[test]
@@ -480,6 +467,8 @@ mod tests {
             &["id", "--socket", "/s", "--context", "x"],
             &["id", "--context", "x", "--address", "127.0.0.1:1"],
             &["id", "--socket", "/s", "--token-file", "/t"],
+            &["--socket", "/s", "id", "--address", "127.0.0.1:1"],
+            &["--socket", "/s", "id", "--socket", "/t"],
         ] {
             assert_eq!(parse(line).unwrap_err().kind(), clap::error::ErrorKind::ArgumentConflict, "{line:?}");
         }

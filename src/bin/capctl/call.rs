@@ -295,11 +295,9 @@ const TTL_MARGIN: Duration = Duration::from_secs(60);
 
 #[cfg(test)]
 mod tests {
-    use capd::client::WireError;
-    use clap::Parser as _;
-
     use super::*;
-    use crate::args::{Args, Command};
+    use crate::args::{self, Command};
+    use capd::client::WireError;
 
     #[test]
     fn params_come_from_the_line_or_a_file() {
@@ -324,7 +322,7 @@ mod tests {
 
     fn call(line: &[&str]) -> CallArgs {
         let line = ["capctl", "call", "a.b.c"].iter().chain(line).copied();
-        match Args::try_parse_from(line).unwrap().command {
+        match args::parse(line.map(Into::into)).unwrap().command {
             Command::Call(call) => call,
             other => panic!("{other:?}"),
         }

@@ -37,19 +37,19 @@ mod serve;
 mod subtype;
 mod time;
 mod top;
+mod verbs;
 mod watch;
 
 use std::process::ExitCode;
 
 use capd::client::{Client, Options};
-use clap::{CommandFactory as _, Parser as _};
 use serde_json::json;
 
 use args::{Args, CddlCommand, Command, ConfigCommand, ContextCommand, SidecarArgs};
 use failure::Failure;
 
 fn main() -> ExitCode {
-    let args = match Args::try_parse() {
+    let args = match args::parse(std::env::args_os()) {
         Ok(args) => args,
         Err(error) if error.use_stderr() && wants_json() => {
             let text = error.render().to_string();
@@ -107,8 +107,8 @@ fn run(args: Args) -> Result<(), Failure> {
         Command::Restore(args) => backup::restore(&args, json),
         Command::Fleet(command) => fleet::run(&sidecar, command, json),
         Command::Context(command) => contexts(&sidecar.0, &command, json),
-        Command::Completion(args) => output::print(&args.print("capctl", &Args::command())),
-        Command::Man(args) => match args.print(Args::command()) {
+        Command::Completion(args) => output::print(&args.print("capctl", &args::command())),
+        Command::Man(args) => match args.print(args::command()) {
             Ok(page) => output::print(&page),
             Err(error) => Err(Failure::usage(error)),
         },

@@ -8,17 +8,17 @@ use clap::{Args as ArgGroup, Subcommand};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum FleetCommand {
-    /// Make the authority key of a new cell, and print the etcd commands that prepare its registry; needs no sidecar
+    /// Make the authority key of a new cell, and print the etcd commands that prepare its registry
     Init(AuthorityArgs),
-    /// Sign the membership of an agent, and print the etcd commands that let it register; needs no sidecar
+    /// Sign the membership of an agent, and print the etcd commands that let it register
     Admit(AdmitArgs),
-    /// Sign the end of all memberships that an agent has, and print the etcd command that publishes it; needs no sidecar
+    /// Sign the end of all memberships that an agent has, and print the etcd command that publishes it
     Revoke(RevokeArgs),
     /// List the names of the registry, and who registered each
     Ls,
     /// Explain who is called for a name: each provider, its state, and why it is chosen or not
     Why(WhyNameArgs),
-    /// Check the registry, how current it is known, the sidecar's identity there and its registration; exit code 5 if one fails
+    /// Check the registry, how current it is known, the sidecar's identity there and its registration
     Doctor,
 }
 

@@ -19,7 +19,7 @@ pub(crate) enum PolicyCommand {
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
     },
-    /// Test a configuration's rules with a table of cases; exit code 4 if a decision differs
+    /// Test a configuration's rules with a table of cases
     Test {
         /// The table: `[[case]]` with caller, capability, expect, and optionally action, provider, permissions and category
         file: PathBuf,
