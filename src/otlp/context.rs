@@ -34,6 +34,11 @@ impl SpanId {
         NonZeroU64::new(number).map(Self)
     }
 
+    /// The id of a span beneath this one. Ids are random, so those that follow one are as rare as others.
+    pub fn after(self, number: u64) -> Self {
+        Self::new(self.0.get().wrapping_add(number)).unwrap_or(self)
+    }
+
     pub(super) fn bytes(self) -> [u8; 8] {
         self.0.get().to_be_bytes()
     }

@@ -8,9 +8,9 @@ use super::protobuf::Message;
 pub struct Span<'a> {
     /// Where it is in its trace.
     pub context: Context,
-    /// The span that it is beneath. A remote one is in another process.
+    /// The span that it is beneath: an internal one's is of this process, any other's of another.
     pub parent: Option<Context>,
-    /// Which side of the call it is.
+    /// Which side of the call it is, or part of one.
     pub kind: Kind,
     /// What it is called.
     pub name: &'a str,
@@ -24,13 +24,15 @@ pub struct Span<'a> {
     pub failure: Option<&'a str>,
 }
 
-/// Which side of a call a span is.
+/// Which side of a call a span is, or part of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// The provider's.
     Server,
     /// The caller's.
     Client,
+    /// A part of either.
+    Internal,
 }
 
 /// An attribute's value.
@@ -51,6 +53,7 @@ impl Span<'_> {
             span.bytes(4, &parent.span.bytes());
         }
         let kind = match self.kind {
+            Kind::Internal => 1,
             Kind::Server => 2,
             Kind::Client => 3,
         };
@@ -64,7 +67,8 @@ impl Span<'_> {
                 status.bytes(2, cut(failure).as_bytes()).uint(3, STATUS_ERROR);
             });
         }
-        let remote = if self.parent.is_some() { PARENT_IS_REMOTE } else { 0 };
+        let is_remote = self.parent.is_some() && self.kind != Kind::Internal;
+        let remote = if is_remote { PARENT_IS_REMOTE } else { 0 };
         span.fixed32(16, u32::from(self.context.flags()) | PARENT_IS_KNOWN | remote);
     }
 }

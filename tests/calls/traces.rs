@@ -1,5 +1,6 @@
 //! Calls with and without a trace in; the spans that a collector gets, decoded by the official definitions, out.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc;
@@ -16,11 +17,14 @@ use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 use prost::Message as _;
 use serde_json::json;
 
-use crate::agents::{CAP_INVOKE, Caller, Provider, by_id, failure, loose, success, within};
+use crate::agents::{
+    CAP_INVOKE, Caller, Provider, by_id, failure, idempotent, loose, success, with_schema, within,
+};
 use crate::http::Http;
 use crate::support::{Message, PATIENCE, Setup, Sidecar, field, map, set};
 
 const ECHO: &str = "org.example.echo:1.0.0";
+const AGAIN: &str = "org.example.again:1.0.0";
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const PARENT: &str = "b7ad6b7169203331";
 
@@ -77,6 +81,8 @@ struct Collector {
     address: SocketAddr,
     asked: mpsc::Receiver<Asked>,
     spans: Vec<Told>,
+    /// The internal ones, which are phases of calls.
+    phases: Vec<Span>,
 }
 
 /// A span, and the service that it is of.
@@ -93,7 +99,7 @@ impl Collector {
 
     fn answering(answers: impl Fn(usize) -> Vec<u8> + Send + 'static) -> Self {
         let (address, asked) = server(answers);
-        Self { address, asked, spans: Vec::new() }
+        Self { address, asked, spans: Vec::new(), phases: Vec::new() }
     }
 
     /// A sidecar that exports here.
@@ -115,8 +121,12 @@ impl Collector {
             let service = of_resource.resource.unwrap().attributes;
             for of_scope in of_resource.scope_spans {
                 assert_eq!(of_scope.scope.unwrap().name, "capd");
-                let told = |span| Told { service: service.clone(), span };
-                self.spans.extend(of_scope.spans.into_iter().map(told));
+                for span in of_scope.spans {
+                    match span.kind() {
+                        SpanKind::Internal => self.phases.push(span),
+                        _ => self.spans.push(Told { service: service.clone(), span }),
+                    }
+                }
             }
         }
     }
@@ -134,6 +144,39 @@ impl Collector {
             self.take();
         }
     }
+}
+
+impl Collector {
+    /// The phases of a call's span, once there are as many as `names`, which they must have in this order.
+    #[track_caller]
+    fn phases(&mut self, of: &Span, names: &[&str]) -> Vec<Span> {
+        loop {
+            let is_its = |phase: &&Span| phase.parent_span_id == of.span_id;
+            let found: Vec<_> = self.phases.iter().filter(is_its).cloned().collect();
+            if found.len() >= names.len() {
+                assert_eq!(found.iter().map(|phase| phase.name.as_str()).collect::<Vec<_>>(), names);
+                return found;
+            }
+            self.take();
+        }
+    }
+}
+
+/// Phases that cover a call's span, each until the next begins.
+#[track_caller]
+fn covers(phases: &[Span], call: &Span) {
+    let mut at = call.start_time_unix_nano;
+    for phase in phases {
+        assert_eq!(phase.start_time_unix_nano, at, "{phases:#?}");
+        assert_eq!(phase.trace_id, call.trace_id);
+        // Sampled, and its parent is known to be of the same process.
+        assert_eq!((phase.flags, phase.attributes.len()), (0x101, 0));
+        is_within(phase, call);
+        at = phase.end_time_unix_nano;
+    }
+    assert_eq!(at, call.end_time_unix_nano, "{phases:#?}");
+    let ids: BTreeSet<_> = phases.iter().chain([call]).map(|span| &span.span_id).collect();
+    assert_eq!(ids.len(), phases.len() + 1);
 }
 
 fn text<'a>(attributes: &'a [KeyValue], key: &str) -> Option<&'a str> {
@@ -222,6 +265,39 @@ fn one_call_is_one_trace_across_both_sidecars_beneath_the_callers_span_and_above
     assert_eq!((span.kind(), hex(&span.parent_span_id)), (SpanKind::Server, PARENT.to_owned()));
     assert_eq!(traceparent(&call), format!("00-{TRACE}-{}-01", hex(&span.span_id)));
     assert!(collector.spans.is_empty(), "{:?}", collector.spans);
+}
+
+#[test]
+fn the_phases_of_a_call_are_beneath_its_span_on_both_sides_and_say_where_its_time_went() {
+    let mut collector = Collector::start();
+    let b = collector.setup().start();
+    let once = with_schema(ECHO, "input_schema", r#"{"type": "integer"}"#);
+    let mut provider = Provider::of(&b, vec![once, idempotent(AGAIN)]);
+    let a = collector.setup().peer(&b).start();
+    let mut caller = Caller::of(&a);
+    // One that may run only once. The first call waits for the schema.
+    let id = caller.invoke(by_id(ECHO, 1.into()));
+    provider.echo();
+    success(&caller.result(&id));
+    let (outer, inner) = (collector.span(&a, &hex(&id)).span, collector.span(&b, &hex(&id)).span);
+    let made = ["admit", "choose", "gate", "journal", "wire", "result"];
+    covers(&collector.phases(&outer, &made), &outer);
+    let served = collector.phases(&inner, &["admit", "journal", "provider", "result", "journal"]);
+    // The result is written behind the provider's span, and before the caller's side has it.
+    let (saved, earlier) = served.split_last().unwrap();
+    covers(earlier, &inner);
+    assert!(saved.start_time_unix_nano >= served[3].start_time_unix_nano, "{served:#?}");
+    assert!(saved.end_time_unix_nano <= outer.end_time_unix_nano, "{saved:?} {outer:?}");
+
+    // One that may run again needs no journal; a slow provider is what it waits for.
+    let id = caller.invoke(within(AGAIN, 1.into(), 60));
+    assert_eq!(failure(&caller.result(&id)), 5003);
+    let (outer, inner) = (collector.span(&a, &hex(&id)).span, collector.span(&b, &hex(&id)).span);
+    covers(&collector.phases(&outer, &["admit", "choose", "wire", "result"]), &outer);
+    let served = collector.phases(&inner, &["admit", "provider", "result"]);
+    covers(&served, &inner);
+    let slow = &served[1];
+    assert!(slow.end_time_unix_nano - slow.start_time_unix_nano >= 50_000_000, "{slow:?}");
 }
 
 #[test]
@@ -352,12 +428,14 @@ fn a_collector_that_is_busy_gets_its_spans_later_and_what_it_refuses_is_counted(
     let sidecar = collector.setup().start();
     let mut provider = Provider::of(&sidecar, vec![loose(ECHO)]);
     let mut caller = Caller::of(&sidecar);
-    for (exported, dropped) in [(1, 0), (1, 1), (1, 2)] {
+    // The call's span and those of its phases: two of the journal, one each before, between and behind them.
+    let sent = 6;
+    for (exported, dropped) in [(sent, 0), (sent, sent), (2 * sent - 1, sent + 1)] {
         let id = caller.invoke(by_id(ECHO, Value::Null));
         provider.echo();
         success(&caller.result(&id));
         let span = collector.span(&sidecar, &hex(&id)).span;
-        if (exported, dropped) == (1, 0) {
+        if dropped == 0 {
             // The same, after the pause.
             assert_eq!(collector.span(&sidecar, &hex(&id)).span, span);
         }

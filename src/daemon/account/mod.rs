@@ -3,13 +3,14 @@
 //!
 //! [`audit`] makes the records, [`denials`] folds excessive ones, [`access`] logs each call once, [`meter`] counts
 //! calls and refusals by limits, [`turns`] counts repairs of an agent, [`deprecation`] warns once of deprecated
-//! versions, [`rates`] says when to come back, [`trace`] records spans.
+//! versions, [`rates`] says when to come back, [`trace`] records spans, [`phases`] times what a call waits for.
 
 pub(in crate::daemon) mod access;
 pub(in crate::daemon) mod audit;
 pub(in crate::daemon) mod denials;
 mod deprecation;
 pub(in crate::daemon) mod meter;
+pub(in crate::daemon) mod phases;
 mod rates;
 pub(in crate::daemon) mod trace;
 mod turns;

@@ -13,6 +13,7 @@ use smallvec::SmallVec;
 
 use super::Account;
 use super::access::Line;
+use super::phases::{Phase, Phases};
 use crate::daemon::context::wire::with_fields;
 use crate::otlp::{self, Context, Kind, Resource, Span, SpanId, TraceId, Value};
 
@@ -71,7 +72,7 @@ impl Account {
         })
     }
 
-    /// Records the span of a call that has ended.
+    /// Records the span of a call that has ended, and those of its phases.
     pub(super) fn record(&self, line: &Line<'_>) {
         let Some(context) = line.traced.own.filter(|own| own.is_sampled()) else { return };
         let (outcome, code) = line.end.told();
@@ -110,6 +111,35 @@ impl Account {
             end_ns,
             attributes: &attributes,
             failure: code.filter(|code| is_failed(code.category())).and(error),
+        });
+        let start_ns = end_ns.saturating_sub(line.took_us.saturating_mul(1_000));
+        let at_ns = |us: u64| start_ns.saturating_add(us.saturating_mul(1_000));
+        for (number, (phase, from_us, to_us)) in (1..).zip(line.phases.spans(line.took_us)) {
+            self.record_phase(context, number, phase, (at_ns(from_us), at_ns(to_us)));
+        }
+    }
+
+    /// The result of a call is on disk. That takes place behind the call's span, so it is recorded by itself.
+    pub(in crate::daemon) fn record_saved(&self, traced: &Traced, phases: &Phases) {
+        let Some((number, began_us)) = phases.saving() else { return };
+        let Some(context) = traced.own else { return };
+        let took_us = self.ctx.clock.monotonic_us().saturating_sub(began_us);
+        let end_ns = self.ctx.clock.wall_us().saturating_mul(1_000);
+        let start_ns = end_ns.saturating_sub(took_us.saturating_mul(1_000));
+        self.record_phase(context, number, Phase::Journal, (start_ns, end_ns));
+    }
+
+    /// Records a phase of a call, which began and ended at these nanoseconds since the Unix epoch.
+    fn record_phase(&self, call: Context, number: u64, phase: Phase, (start_ns, end_ns): (u64, u64)) {
+        self.spans.record(&Span {
+            context: call.child(call.span.after(number)),
+            parent: Some(call),
+            kind: Kind::Internal,
+            name: phase.name(),
+            start_ns,
+            end_ns,
+            attributes: &[],
+            failure: None,
         });
     }
 

@@ -1,11 +1,20 @@
-//! Writes the access line of a call by the agent.
+//! Writes the access line of a call by the agent, and notes its phases.
 
 use capd_proto::message::Role;
 
 use super::{Caller, RelayedCall};
 use crate::daemon::account::access::{End, Line};
+use crate::daemon::account::phases::Phase;
+use crate::daemon::context::lock;
 
 impl Caller {
+    /// A call begins to wait for something else.
+    pub(super) fn enter(&self, call: &RelayedCall, phase: Phase) {
+        if call.traced.is_recorded() {
+            self.account.enter(&mut lock(&call.progress).phases, phase);
+        }
+    }
+
     /// The agent has its answer to a call of its own.
     pub(super) fn log_relayed(&self, call: &RelayedCall, end: End<'_>) {
         let took_us = self.ctx.clock.monotonic_us().saturating_sub(call.moments.started_us);
@@ -18,6 +27,7 @@ impl Caller {
             role: Role::Caller,
             id: call.id(),
             traced: logged.traced,
+            phases: logged.phases,
             caller: self.ctx.did().as_str(),
             peer: logged.peer.as_ref().map(|peer| peer.as_str()),
             capability: Some(logged.name),

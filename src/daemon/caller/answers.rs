@@ -11,6 +11,7 @@ use capd_proto::message::{self, CapResult, ErrorBody, Type};
 
 use super::outgoing::Waiter;
 use super::{Caller, Handed, RelayedCall};
+use crate::daemon::account::phases::Phase;
 use crate::daemon::context::judge::verdict;
 use crate::daemon::context::wire::{is_released, not_final, retry_after_ms};
 use crate::daemon::context::{Inbound, Refusal, Taken, lock};
@@ -48,6 +49,7 @@ impl Caller {
         }
         match self.outgoing.requests.take(&id, inbound.link.principal()).map(|waiting| waiting.who) {
             Some(Waiter::Call(call, generation)) => {
+                self.enter(&call, Phase::Result);
                 let input = Input::Result { generation, error: ended.err(), retry_after_ms };
                 self.drive_call(&call, Some(input), Handed::Result(inbound, ended));
                 Ok(Taken::Done)
@@ -64,6 +66,7 @@ impl Caller {
     /// The schema of a call's result, where the verdict over it is still to be come to.
     fn unjudged(&self, inbound: &Inbound<'_>, id: &MessageId, result: &[u8]) -> Option<Arc<Artifact>> {
         let (call, _) = self.outgoing.call_awaiting(id, inbound.link.principal())?;
+        self.enter(&call, Phase::Result);
         let output = lock(&call.progress).chosen.as_ref()?.output.clone()?;
         matches!(verdict(&output, result, Side::Response, inbound.judged), Ok(None)).then_some(output)
     }
@@ -79,6 +82,7 @@ impl Caller {
         let Waiter::Call(call, generation) = waiting.who else {
             return self.deliver(waiting, inbound, Type::Error);
         };
+        self.enter(&call, Phase::Result);
         // The params fitted what the peer last said of its schema, and it listed what we may call.
         let is_changed = matches!(
             error.code,

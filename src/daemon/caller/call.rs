@@ -16,6 +16,7 @@ use smallvec::SmallVec;
 use tokio::sync::Notify;
 
 use crate::daemon::account::audit::Audited;
+use crate::daemon::account::phases::Phases;
 use crate::daemon::account::trace::Traced;
 use crate::daemon::context::judge::Judged;
 use crate::daemon::context::seal::{Sealed, Unsealed};
@@ -125,6 +126,7 @@ pub(super) struct Progress {
     pub(super) chosen: Option<Chosen>,
     /// Peers that refused the call since its last pause.
     pub(super) refused_by: Vec<Did>,
+    pub(super) phases: Phases,
 }
 
 impl Progress {
@@ -211,6 +213,7 @@ pub(super) struct Logged<'a> {
     pub(super) name: &'a str,
     pub(super) invoked: Invoked,
     pub(super) traced: Traced,
+    pub(super) phases: Phases,
     pub(super) peer: Option<Did>,
     pub(super) descriptor: Option<Arc<Descriptor>>,
 }
@@ -242,6 +245,7 @@ impl RelayedCall {
             name: &self.name,
             invoked: self.invoked(),
             traced: self.traced,
+            phases: progress.phases.clone(),
             peer: chosen.map(|chosen| chosen.peer.clone()),
             descriptor: chosen.and_then(|chosen| chosen.descriptor.clone()),
         }

@@ -12,6 +12,7 @@ use super::drift::{Barrier, Shut, held_against};
 use super::here::Changed;
 use super::retry::retry_policy;
 use super::{Caller, Chosen, RelayedCall};
+use crate::daemon::account::phases::Phase;
 use crate::daemon::context::judge::verdict;
 use crate::daemon::context::refusal::{mismatch, refused_artifact};
 use crate::daemon::context::{Refusal, lock};
@@ -41,6 +42,18 @@ pub(super) enum Missing {
     Params(Did, Vec<Violation>),
     /// A sign of life of the peer that was chosen, while another would do.
     Life(Box<Chosen>),
+}
+
+impl Missing {
+    /// What a call is in while it waits for this.
+    const fn phase(&self) -> Phase {
+        match self {
+            Self::Provider(_) | Self::Link(_) | Self::Life(_) => Phase::Choose,
+            Self::Schema(..) | Self::Proof(..) | Self::Contract(_) | Self::Verdict(_) | Self::Params(..) => {
+                Phase::Gate
+            }
+        }
+    }
 }
 
 /// Who serves a call after all.
@@ -232,6 +245,7 @@ impl Caller {
             if let Missing::Link(peer) = &missing {
                 leaving = Some(peer.clone());
             }
+            self.enter(call, missing.phase());
             let work = async {
                 match &missing {
                     // Asked what it serves, it still tells of the schema that it did not give.

@@ -15,6 +15,7 @@ use super::memory::naming;
 use super::moves::Moved;
 use super::outgoing::Waiter;
 use super::{Caller, Handed, RelayedCall};
+use crate::daemon::account::phases::Phase;
 use crate::daemon::context::seal::{ANSWER_TTL_MS, Unsealed, needs_signature, seals_long};
 use crate::daemon::context::{Outbound, Refusal, lock};
 use crate::net::Link;
@@ -54,6 +55,7 @@ impl Caller {
             Output::Move { generation } => self.move_refused(call, generation),
             Output::AskRelease { generation: _ } => self.ask_release(call),
             Output::Pause { until_ms, .. } => {
+                self.enter(call, Phase::Queue);
                 lock(&call.progress).refused_by.clear();
                 self.wake_call(call, until_ms);
             }
@@ -138,6 +140,7 @@ impl Caller {
         if !idempotent {
             self.gifts.sent(&call.id);
         }
+        self.enter(call, Phase::Wire);
         // Told before it is so: once the request waits for its answer, its link may be lost at any moment.
         self.drive_call(call, Some(Input::Sent), Handed::Nothing);
         let who = Waiter::Call(Arc::clone(call), generation);
@@ -154,6 +157,7 @@ impl Caller {
         (generation, until_ms): (Generation, u64),
         unsealed: Unsealed,
     ) {
+        self.enter(call, Phase::Queue);
         let (caller, call) = (Arc::clone(self), Arc::clone(call));
         let sealing = self.ctx.seal_later(unsealed.clone());
         self.ctx.spawn(async move {
@@ -206,6 +210,7 @@ impl Caller {
         generation: Generation,
         until_ms: u64,
     ) {
+        self.enter(call, Phase::Queue);
         let caller = Arc::clone(self);
         let call = Arc::clone(call);
         let mut changes = self.directory.peers.watch();

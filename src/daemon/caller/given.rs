@@ -14,6 +14,7 @@ use capd_proto::identity::Did;
 use super::reserved::{Asked, Cover, Reservations, To};
 use super::{Caller, Chosen, Handed, RelayedCall};
 use crate::daemon::account::meter::CallLimit;
+use crate::daemon::account::phases::Phase;
 use crate::daemon::context::{Refusal, lock};
 use crate::daemon::journal::{untaken, unwritable};
 use crate::net::deadlines::Deadlines;
@@ -360,6 +361,7 @@ impl Caller {
         match asks.first {
             None => self.go(call, chosen),
             Some(change) => {
+                self.enter(call, Phase::Journal);
                 lock(&call.progress).given = Some(chosen);
                 let given = Written { call: Arc::clone(call), row };
                 if let Err(reason) = self.scribe.submit(Work::Write(change), given) {

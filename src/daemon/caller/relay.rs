@@ -13,6 +13,7 @@ use super::Caller;
 use super::call::{Ended, Invoked, Moments, Progress, RelayedCall};
 use super::outgoing::Added;
 use crate::daemon::account::meter::CallLimit;
+use crate::daemon::account::phases::{Phase, Phases};
 use crate::daemon::context::{Inbound, Refusal};
 
 impl Caller {
@@ -37,6 +38,7 @@ impl Caller {
             return Err(Refusal::new(Code::UNAVAILABLE, "the sidecar drains and takes no new calls"));
         }
         let time_ms = invoke.timeout_ms.unwrap_or(self.ctx.call_timeout_ms());
+        let traced = self.account.traced(inbound.envelope);
         let call = Arc::new(RelayedCall {
             id: inbound.envelope.id,
             invoked: Mutex::new(Invoked::new(inbound, invoke)),
@@ -52,13 +54,14 @@ impl Caller {
                 deadline_ms: inbound.now.deadline_ms(inbound.expires_at_ms(), time_ms),
                 started_us: inbound.now.monotonic_us,
             },
-            traced: self.account.traced(inbound.envelope),
+            traced,
             ended: Ended::default(),
             progress: Mutex::new(Progress {
                 waiters: smallvec![(Arc::clone(inbound.link), inbound.route.clone())],
                 given: None,
                 chosen: None,
                 refused_by: Vec::new(),
+                phases: Phases::new(&traced, inbound.now.monotonic_us),
             }),
             judged: Mutex::default(),
             sealed: Mutex::default(),
@@ -72,6 +75,7 @@ impl Caller {
                 return Err(Refusal::new(Code::OVERLOADED, "too many calls are in flight"));
             }
         }
+        self.enter(&call, Phase::Choose);
         match self.choose_living_peer(&call) {
             Ok(chosen) => self.give(&call, chosen),
             Err(missing) => self.choose_peer_later(call, missing),

@@ -11,6 +11,7 @@ use capd_proto::message::{self, Type};
 use super::Executor;
 use super::results::Answer;
 use super::table::Stage;
+use crate::daemon::account::phases::Phase;
 use crate::daemon::context::seal::ANSWER_TTL_MS;
 use crate::daemon::context::{Inbound, Outbound, lock};
 use crate::net::Route;
@@ -44,6 +45,7 @@ impl Executor {
                             running.serving.provider = other;
                         }
                         running.machine.handle(Input::Start, now_ms);
+                        self.account.enter(&mut running.phases, Phase::Provider);
                         handed = Some((Arc::clone(&running.serving.provider), running.hand_over()));
                     }
                     Output::Relay => driven.is_relayed = true,

@@ -16,6 +16,7 @@ use super::results::Answer;
 use super::table::{Candidates, Moments, Running, Serving, Stage, Waiter};
 use crate::daemon::account::audit::Audited;
 use crate::daemon::account::meter::CallLimit;
+use crate::daemon::account::phases::{Phase, Phases};
 use crate::daemon::account::trace::Traced;
 use crate::daemon::context::judge::verdict;
 use crate::daemon::context::refusal::{denied, refused_artifact};
@@ -103,6 +104,10 @@ impl Executor {
             self.fleet.may_journal()?;
         }
         let row = if idempotent { None } else { Some(self.scribe.next_row()) };
+        let mut phases = Phases::new(&traced, call.inbound.now.monotonic_us);
+        if row.is_some() {
+            self.account.enter(&mut phases, Phase::Journal);
+        }
         let running = Box::new(Running {
             machine: Machine::new(idempotent, deadline_ms),
             // PROTOCOL 8: a call that may run only once is on disk before its provider sees it.
@@ -112,6 +117,7 @@ impl Executor {
             params_bytes: call.invoke.params.len(),
             session: call.invoke.session.map(|session| session.session_id),
             traced,
+            phases,
             serving: Serving { provider, others, output },
             is_deprecated: choice.is_deprecated,
             signed: needs_signature(call.inbound.link),

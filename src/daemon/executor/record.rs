@@ -130,6 +130,7 @@ impl Executor {
         let (envelope, finish) = {
             let mut calls = lock(&self.table.calls);
             let Some(running) = calls.end(key) else { return };
+            self.account.record_saved(&running.traced, &running.phases);
             let (Stage::Concluding { concluded, by }, Some(row)) = (running.stage, running.row) else {
                 return;
             };

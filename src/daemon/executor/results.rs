@@ -16,6 +16,7 @@ use super::drive::Driven;
 use super::table::{Calls, Concluded, Running, Stage};
 use crate::daemon::account::access::End;
 use crate::daemon::account::audit::Audited;
+use crate::daemon::account::phases::Phase;
 use crate::daemon::context::judge::{Judged, verdict};
 use crate::daemon::context::seal::{Unsealed, seals_long};
 use crate::daemon::context::wire::{uint, violation_details, with_fields};
@@ -31,6 +32,9 @@ impl Answers for Executor {
         let seals = self.seals_long(&key, &outcome);
         if unjudged.is_none() && !seals {
             return self.finish_judged(&key, outcome, &[], None);
+        }
+        if let Some(running) = lock(&self.table.calls).running.get_mut(&key) {
+            self.account.enter(&mut running.phases, Phase::Result);
         }
         let executor = Arc::clone(&self);
         self.ctx.spawn(async move {
@@ -196,14 +200,17 @@ impl Executor {
         outcome: executor::Outcome,
         answer: Answer<'_>,
     ) {
-        let Some(running) = calls.running.get(key) else { return };
+        let Calls { ledger, running: all, .. } = &mut *calls;
+        let Some(running) = all.get_mut(key) else { return };
+        self.account.enter(&mut running.phases, Phase::Result);
+        let running = &*running;
         if !answer.is_providers() && matches!(outcome, executor::Outcome::Error(Code::INTERRUPTED)) {
             self.account.audit_interrupted(key, &running.invocation, "the sidecar shut down while it ran");
         }
         let by = if answer.is_providers() { Answerer::Provider } else { Answerer::Sidecar };
         // PROTOCOL 8: a result that reaches everybody who waits for it.
         let bytes_max = || {
-            let links = calls.ledger.waiters(key).map(|waiter| waiter.link.message_bytes_max());
+            let links = ledger.waiters(key).map(|waiter| waiter.link.message_bytes_max());
             links.fold(self.message_bytes_max(), usize::min)
         };
         let (concluded, body) = self.result(key, running, outcome, answer, bytes_max);
@@ -211,6 +218,7 @@ impl Executor {
         if running.row.is_some() {
             if let Some(running) = calls.running.get_mut(key) {
                 running.stage = Stage::Concluding { concluded, by };
+                self.account.enter(&mut running.phases, Phase::Journal);
             }
             drop(calls);
             return self.save(key);

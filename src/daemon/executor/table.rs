@@ -16,6 +16,7 @@ use tokio::sync::Notify;
 
 use super::listing::Called;
 use crate::daemon::account::access::{PAYLOAD_BYTES_MAX, Payload};
+use crate::daemon::account::phases::Phases;
 use crate::daemon::account::trace::Traced;
 use crate::daemon::context::lock;
 use crate::net::deadlines::Deadlines;
@@ -70,6 +71,7 @@ pub(super) struct Running {
     pub(super) params_bytes: usize,
     pub(super) session: Option<SessionId>,
     pub(super) traced: Traced,
+    pub(super) phases: Phases,
     pub(super) serving: Serving,
     pub(super) is_deprecated: bool,
     pub(super) signed: bool,
