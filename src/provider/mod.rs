@@ -15,6 +15,7 @@ use capd_proto::code::Code;
 pub use capd_proto::ledger::Key as CallKey;
 use capd_proto::message::{CallError, CapResult};
 
+use process::Denial;
 use ticket::Ticket;
 
 /// One accepted call, as its provider sees it. Cloning shares the bytes.
@@ -79,6 +80,11 @@ pub trait Provider: Send + Sync {
 
     /// Calls in flight, for choosing the least loaded of several.
     fn in_flight(&self) -> usize;
+
+    /// What confinement kept it from when it failed last, unless it has succeeded since.
+    fn denial(&self) -> Option<Denial> {
+        None
+    }
 }
 
 /// An error result of a provider that answers in JSON; `details` may be null.

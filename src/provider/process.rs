@@ -9,11 +9,13 @@
 //! a kill never hits another process.
 
 pub mod confine;
+mod denials;
 mod exchange;
 mod message;
 pub mod orphans;
 pub mod program;
 mod provider;
+mod script;
 #[cfg(test)]
 mod tests;
 mod warm;
@@ -33,6 +35,8 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use confine::Confinement;
+pub use denials::Denial;
+use denials::Denials;
 use exchange::exchange;
 pub use provider::{ProcessProvider, Spawn};
 pub use warm::{WarmProvider, WarmSpec};
@@ -158,6 +162,7 @@ pub struct Process {
     admission: Semaphore,
     /// One permit for each call that runs.
     slots: Semaphore,
+    denials: Denials,
 }
 
 impl Process {
@@ -166,7 +171,7 @@ impl Process {
         spec.bound();
         let admission = Semaphore::new(spec.concurrency + spec.queue_max);
         let slots = Semaphore::new(spec.concurrency);
-        Self { environment: inherited_environment(), admission, slots, spec }
+        Self { environment: inherited_environment(), admission, slots, denials: Denials::default(), spec }
     }
 
     /// Runs the command for one call and returns what it wrote, verified to be one JSON document; stderr is logged.
@@ -184,6 +189,13 @@ impl Process {
         let result = self.run_with(call, cancel, &mut stderr).await;
         let words = message::log_text(&stderr);
         match &result {
+            Ok(_) => self.denials.on_success(),
+            Err(ProcessError::Failed(_) | ProcessError::NotJson { .. }) => {
+                self.denials.on_failure(capability, &stderr, &self.spec, &self.environment);
+            }
+            Err(_) => {}
+        }
+        match &result {
             Err(error @ ProcessError::NotJson { stdout, .. }) => {
                 tracing::info!(call = id, capability, %error, stdout, stderr = words, "a command failed")
             }
@@ -195,6 +207,11 @@ impl Process {
             Ok(_) => tracing::debug!(call = id, capability, stderr = words, "a command wrote to stderr"),
         }
         result
+    }
+
+    /// What confinement kept the command from when it failed last, unless it has succeeded since.
+    pub fn denial(&self) -> Option<Denial> {
+        self.denials.last()
     }
 
     /// As [`Process::run`], with the end of stderr in `stderr` instead of the log.

@@ -1,6 +1,8 @@
 //! Commands that try more than their capability declares in; what they are kept from out.
 
 use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use capd::provider::process::confine::Enforced;
 use ciborium::Value;
@@ -114,4 +116,51 @@ fn a_command_cannot_signal_its_sidecar() {
     let signal = attempt("kill -0 $PPID");
     let b = declaring(&[("signal", &signal, &["filesystem:write"])]).start();
     assert_eq!(said(&b, "signal"), Value::Bool(!is_enforced("signals")));
+}
+
+/// A virtual environment in somebody's folder, with a module of its own; none where this machine has no Python.
+fn environment(dir: &Path) -> Option<PathBuf> {
+    let mut python = Command::new("python3");
+    let made = python.args(["-m", "venv", "--without-pip"]).arg(dir).output().ok()?;
+    made.status.success().then_some(())?;
+    let lib = std::fs::read_dir(dir.join("lib")).unwrap().next().unwrap().unwrap().path();
+    std::fs::write(lib.join("site-packages/only_here.py"), "WORD = 7\n").unwrap();
+    Some(dir.join("bin/python"))
+}
+
+#[test]
+fn a_python_of_a_virtual_environment_runs_with_its_modules_and_reads_nothing_else() {
+    let home = tempfile::tempdir().unwrap();
+    let Some(python) = environment(&home.path().join("venv")) else {
+        println!("not run: there is no python3 that makes a virtual environment");
+        return;
+    };
+    std::fs::write(home.path().join("secret"), "secret").unwrap();
+    let read = format!("import json, only_here; print(open({:?}).read())", home.path().join("secret"));
+    let yaml = format!(
+        "version: 1\nnamespace: org.example\ncapabilities:\n\
+         - {{ name: command, command: [{python:?}, -c, \"import json, only_here; print(json.dumps(only_here.WORD))\"] }}\n\
+         - {{ name: script, command: [./script] }}\n\
+         - {{ name: system, command: [./system] }}\n\
+         - {{ name: secret, command: [{python:?}, -c, {read:?}] }}\n"
+    );
+    let text = "import json\nfrom only_here import WORD\nprint(json.dumps(WORD))\n";
+    let b = Setup::new()
+        .capabilities(&yaml)
+        .file("script", &format!("#!{}\n{text}", python.display()))
+        .mode("script", 0o755)
+        // That of pyenv, where there is one.
+        .file("system", "#!/usr/bin/env python3\nimport json, ssl, sqlite3\nprint(json.dumps(7))\n")
+        .mode("system", 0o755)
+        .environment("PATH", &std::env::var("PATH").unwrap())
+        .start();
+    for name in ["command", "script", "system"] {
+        assert_eq!(said(&b, name), Value::from(7), "{name}: {}", b.log());
+    }
+    if is_enforced("files") {
+        let mut caller = Caller::of(&b);
+        let id = caller.invoke(by_id("org.example.secret:1.0.0", Value::Null));
+        caller.result(&id);
+        assert!(b.log().contains("permission=filesystem:read"), "{}", b.log());
+    }
 }

@@ -6,11 +6,13 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
+use capd::provider::process::confine::Enforced;
 use serde_json::Value;
 
-use crate::support::{PATIENCE, Setup, Sidecar, capctl, exit_code, run_with, stdout};
+use crate::support::{PATIENCE, Setup, Sidecar, capctl, exit_code, run_with, stderr, stdout};
 
 const ECHO: &str = "version: 1\nnamespace: org.example\ncapabilities:\n\
                     - { name: echo, version: \"1.0.0\", command: [cat], inputSchema: {type: object}, outputSchema: {type: object} }\n";
@@ -168,6 +170,65 @@ fn a_command_that_went_missing_or_lost_its_right_to_run() {
     finds(&b, "failed", 2, "\"./one\" does not exist", "run: capctl reload");
     let found = finds(&b, "failed", 2, "\"./two\" is not executable", "run: capctl reload");
     assert!(found["text"].as_str().unwrap().contains("capabilities.yaml:5"), "{found}");
+}
+
+#[test]
+fn an_interpreter_of_a_script_that_went_missing() {
+    let yaml = "version: 1\nnamespace: org.example\ncapabilities:\n- { name: one, command: [./one] }\n";
+    let b = Setup::new().capabilities(yaml).file("one", "#!/bin/sh\ncat\n").mode("one", 0o755).start();
+    std::fs::write(b.dir.join("one"), "#!/nonexistent/venv/bin/python\n").unwrap();
+    let cause = "its interpreter \"/nonexistent/venv/bin/python\" does not exist";
+    finds(&b, "failed", 2, cause, "run: capctl reload");
+    std::fs::write(b.dir.join("one"), "#!/usr/bin/env no-such-python\n").unwrap();
+    finds(
+        &b,
+        "failed",
+        2,
+        "its interpreter \"no-such-python\" is in no folder of PATH",
+        "run: capctl reload",
+    );
+    // Before a start, `config check` says the same.
+    let mut check = Command::new(env!("CARGO_BIN_EXE_capd"));
+    let checked = run_with(check.args(["config", "check", "--config"]).arg(b.dir.join("capd.toml")), b"");
+    assert_eq!(exit_code(&checked), 2, "{}", stderr(&checked));
+    assert!(stderr(&checked).contains("no-such-python"), "{}", stderr(&checked));
+}
+
+#[test]
+fn a_file_that_confinement_denies_to_a_command() {
+    if !Enforced::here().told().0.split(", ").any(|enforced| enforced == "files") {
+        println!("not run: this kernel keeps commands from no file");
+        return;
+    }
+    let outside = tempfile::tempdir().unwrap();
+    let data = outside.path().join("data.json");
+    std::fs::write(&data, "{}").unwrap();
+    let yaml = |permissions: &str| {
+        format!(
+            "version: 1\nnamespace: org.example\ncapabilities:\n- {{ name: one, command: [cat, {data:?}], permissions: [{permissions}] }}\n"
+        )
+    };
+    let b = Setup::new().capabilities(&yaml("")).start();
+    let a = Setup::new().peer(&b).start();
+    let call = || run_with(capctl(Some(&a.socket)).args(["call", "org.example.one", "--params", "{}"]), b"");
+    let called = call();
+    assert_ne!(exit_code(&called), 0);
+    assert!(!stderr(&called).contains("data.json"), "no caller learns of it: {}", stderr(&called));
+    let cause = format!("confinement denied {} to its command", data.display());
+    let found = finds(&b, "warning", 0, &cause, "declare filesystem:read under permissions");
+    assert_eq!(found["about"], "org.example.one:1.0.0");
+    assert!(b.log().contains("permission=filesystem:read"), "{}", b.log());
+    // Declared, it works, and nothing is left to say.
+    std::fs::write(b.dir.join("capabilities.yaml"), yaml("\"filesystem:read\"")).unwrap();
+    let reloaded = run_with(capctl(Some(&b.socket)).arg("reload"), b"");
+    assert_eq!(exit_code(&reloaded), 0, "{}", stderr(&reloaded));
+    let called = call();
+    assert_eq!(exit_code(&called), 0, "{}", stderr(&called));
+    let (_, checks) = asked(&[], Some(&b.socket));
+    assert!(
+        !checks.iter().any(|check| check["text"].as_str().unwrap().contains("confinement")),
+        "{checks:?}"
+    );
 }
 
 #[test]

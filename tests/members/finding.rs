@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use crate::cell::{Cell, answered, call, declaring, until};
-use crate::support::{Sidecar, capctl, run_with, stdout};
+use crate::support::{Sidecar, capctl, exit_code, run_with, stdout};
 
 fn provider(cell: &Cell, seed: u8, names: &[&str]) -> Sidecar {
     let who = format!("p{seed}");
@@ -70,6 +70,12 @@ fn a_second_process_of_one_identity_fences_the_first() {
     first.audited("split_identity", 1);
     until("the second one is registered", || second.metric("capd_fleet_registered") == 1);
     assert_eq!(second.metric("capd_fleet_fenced"), 0);
+    let doctor = |sidecar: &Sidecar| run_with(capctl(Some(&sidecar.socket)).arg("doctor"), b"");
+    let found = doctor(&first);
+    assert_eq!(exit_code(&found), 5, "{}", stdout(&found));
+    let line = stdout(&found).lines().find(|line| line.contains("another process has this identity"));
+    assert!(line.is_some_and(|line| line.contains("; to repair: stop one of the two")), "{}", stdout(&found));
+    assert_eq!(exit_code(&doctor(&second)), 0, "{}", stdout(&doctor(&second)));
     let parts = run_with(capctl(Some(&first.socket)).args(["metrics"]), b"");
     assert!(stdout(&parts).contains("capd_fleet_refused_total"), "{}", stdout(&parts));
 }

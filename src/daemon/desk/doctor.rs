@@ -14,6 +14,7 @@ use crate::daemon::context::{Inbound, Refusal};
 use crate::health::{Source as _, State};
 use crate::policy::cases::Declared;
 use crate::policy::{Action, Caller, Subject, Verdict};
+use crate::provider::process::Denial;
 use crate::schema::Artifact;
 
 impl Desk {
@@ -21,6 +22,7 @@ impl Desk {
     pub(in crate::daemon) fn on_doctor(&self, inbound: &Inbound<'_>) -> Result<(), Refusal> {
         is_for_the_agent(inbound, "doctor")?;
         let mut checks = self.checked_parts();
+        checks.extend(self.checked_commands());
         checks.extend(self.checked_grants());
         checks.extend(self.checked_peers());
         let report =
@@ -45,8 +47,10 @@ impl Desk {
     fn checked_parts(&self) -> Vec<DoctorCheck<'static>> {
         let parts = self.parts().into_iter();
         // Agents come and go, and each peer is a check of its own.
-        let shown = parts.filter(|part| {
-            matches!(part.name, "journal" | "audit") || part.state == State::Failed && part.name != "peers"
+        let shown = parts.filter(|part| match part.name {
+            "journal" | "audit" => true,
+            "registry" => part.state != State::Ok,
+            name => part.state == State::Failed && name != "peers",
         });
         let check = |part: crate::health::Part| {
             let state = match part.state {
@@ -57,6 +61,10 @@ impl Desk {
             let remedy = match part.name {
                 "journal" => "free space on the disk of agent.dir; the next write shows that it works again",
                 "audit" => "free space on the disk of agent.dir, or remove old records: capctl audit prune",
+                "registry" if part.state == State::Failed => {
+                    "stop one of the two; a second machine needs a key of its own: capd init"
+                }
+                "registry" => "run: capctl fleet doctor",
                 "listeners" => "wait until it has stopped, then start it: capd run",
                 _ => "the sidecar's log says why",
             };
@@ -64,6 +72,23 @@ impl Desk {
             DoctorCheck { remedy, ..found(part.name, String::new(), state, part.detail) }
         };
         shown.map(check).collect()
+    }
+
+    /// Commands that failed because of their confinement, and have not succeeded since.
+    fn checked_commands(&self) -> Vec<DoctorCheck<'static>> {
+        let denials = self.executor.providers.denials();
+        let check = |Denial { capability, denied }: Denial| {
+            let remedy = match denied.permission() {
+                Some(permission) => format!(
+                    "declare {permission} under permissions of the capability, grant it to its callers, and run: capctl reload"
+                ),
+                None => "move it out of the sidecar's own files: no permission opens them".to_owned(),
+            };
+            let text = format!("confinement denied {denied} to its command");
+            let check = found("command", capability, CheckState::Warning, text);
+            DoctorCheck { remedy: Some(remedy.into()), ..check }
+        };
+        denials.into_iter().take(CHECKS_MAX).map(check).collect()
     }
 
     /// Rules that permit calls of a capability without the permissions that it declares.

@@ -26,7 +26,9 @@ use crate::net::{Link, LinkId};
 use crate::provider::http::{self, HttpProvider, HttpSpec};
 use crate::provider::link::{Answered, LinkProvider, Wire};
 use crate::provider::process::confine::{Confinement, Ground, Groups};
-use crate::provider::process::{Confined, ProcessProvider, ProcessSpec, Spawn, WarmProvider, WarmSpec};
+use crate::provider::process::{
+    Confined, Denial, ProcessProvider, ProcessSpec, Spawn, WarmProvider, WarmSpec,
+};
 use crate::provider::{AgentResult, Invocation, Provider};
 use crate::registry::snapshot::{Entry, Event, Origin, ProviderId};
 use crate::schema::Fingerprint;
@@ -146,6 +148,11 @@ impl Providers {
     /// Calls in flight with the agent that has most.
     pub(in crate::daemon) fn agents_busiest(&self) -> usize {
         lock(&self.agents).values().map(|agent| agent.provider.in_flight()).max().unwrap_or(0)
+    }
+
+    /// Commands that confinement kept from something when they failed last.
+    pub(in crate::daemon) fn denials(&self) -> Vec<Denial> {
+        lock(&self.serving).values().filter_map(|provider| provider.denial()).collect()
     }
 
     /// The provider behind an entry of the registry; `None` once it has left.

@@ -6,9 +6,11 @@
 //! Rights that a kernel cannot restrict are left open, and [`Enforced`] reports them.
 
 mod calls;
+mod denied;
 mod files;
 mod group;
 mod kernel;
+mod runtime;
 mod system;
 mod user;
 
@@ -27,6 +29,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::{Deserialize, Serialize};
 
 pub use calls::Sockets;
+pub use denied::Denied;
 use files::{Kind, places, resolved};
 pub use group::{Group, GroupBounds, Groups};
 pub use kernel::Enforced;
@@ -115,8 +118,8 @@ pub enum ConfineError {
     #[error("the rules for files and network cannot be set")]
     Landlock(#[from] RulesetError),
     /// The command cannot be run.
-    #[error("the command cannot be run: {}", .0.kind())]
-    Exec(io::Error),
+    #[error("the command {:?} cannot be run: {}", .0.display().to_string(), .1.kind())]
+    Exec(PathBuf, io::Error),
 }
 
 impl Ground {
@@ -180,7 +183,9 @@ impl Confinement {
         let mut rules = rules.scope(Scope::from_all(RULES))?.create()?;
         let (read, all) = (AccessFs::from_read(RULES), AccessFs::from_all(RULES));
         let Ground { readable, hidden, .. } = &self.ground;
-        for root in readable.iter().map(PathBuf::as_path).chain([program]) {
+        let path = std::env::var_os("PATH");
+        let needed = runtime::needs(program, Path::new("."), path.as_deref());
+        for root in readable.iter().chain(&needed) {
             rules = allow(rules, root, hidden, read)?;
         }
         for device in DEVICES {
@@ -227,7 +232,10 @@ pub fn confine(order: &str, words: &[OsString]) -> ConfineError {
         return ConfineError::Group(error);
     }
     match confinement.enforce(Path::new(program)) {
-        Ok(()) => ConfineError::Exec(Command::new(program).arg0(name).args(args).exec()),
+        Ok(()) => {
+            let error = Command::new(program).arg0(name).args(args).exec();
+            ConfineError::Exec(PathBuf::from(program), error)
+        }
         Err(error) => error,
     }
 }

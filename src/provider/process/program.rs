@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access};
 
-use super::inherited_environment;
+use super::{inherited_environment, script};
 
 /// Why a program cannot be started.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProgramError {
     /// No folder of PATH has such a file.
     #[error("is in no folder of PATH")]
@@ -28,15 +28,24 @@ pub enum ProgramError {
     /// It cannot be examined.
     #[error("cannot be found: {0}")]
     Unreadable(ErrorKind),
+    /// It is a script, and the program of its first line cannot be started.
+    #[error("is a script, and its interpreter {interpreter:?} {error}")]
+    Interpreter {
+        /// The program of the line `#!`.
+        interpreter: String,
+        /// What is wrong with it.
+        error: Box<ProgramError>,
+    },
 }
 
 impl ProgramError {
     /// What a start of it fails with.
-    pub(super) const fn kind(self) -> ErrorKind {
+    pub(super) fn kind(&self) -> ErrorKind {
         match self {
             Self::NotInPath | Self::Missing => ErrorKind::NotFound,
             Self::NotExecutable | Self::Directory => ErrorKind::PermissionDenied,
-            Self::Unreadable(kind) => kind,
+            Self::Unreadable(kind) => *kind,
+            Self::Interpreter { error, .. } => error.kind(),
         }
     }
 }
@@ -53,6 +62,33 @@ pub fn find(program: &str, dir: &Path) -> Result<PathBuf, ProgramError> {
 
 /// The same, with this PATH.
 pub(super) fn find_in(program: &str, dir: &Path, path: Option<&OsStr>) -> Result<PathBuf, ProgramError> {
+    let file = file_in(program, dir, path)?;
+    check_interpreters(&file, dir, path)?;
+    Ok(file)
+}
+
+/// Fails where the file is a script that the system cannot run.
+fn check_interpreters(file: &Path, dir: &Path, path: Option<&OsStr>) -> Result<(), ProgramError> {
+    let mut script = file.to_owned();
+    for _ in 0..SCRIPTS_MAX {
+        let Some(interpreter) = script::interpreter(&script) else { return Ok(()) };
+        let found = |name: &str| {
+            file_in(name, dir, path).map_err(|error| ProgramError::Interpreter {
+                interpreter: name.to_owned(),
+                error: Box::new(error),
+            })
+        };
+        // A name without a folder is a file beside the command.
+        script = found(&dir.join(&interpreter.file).to_string_lossy())?;
+        if let Some(sought) = &interpreter.sought {
+            script = found(sought)?;
+        }
+    }
+    Ok(())
+}
+
+/// The same, whatever runs it.
+pub(super) fn file_in(program: &str, dir: &Path, path: Option<&OsStr>) -> Result<PathBuf, ProgramError> {
     if program.contains('/') {
         let file = dir.join(program);
         return executable(&file).map(|()| file);
@@ -84,3 +120,6 @@ fn executable(file: &Path) -> Result<(), ProgramError> {
         }),
     }
 }
+
+/// Scripts that are the interpreter of another one, as many as the system follows.
+pub(super) const SCRIPTS_MAX: usize = 4;

@@ -9,7 +9,7 @@ use capd_proto::cbor::json;
 use capd_proto::code::Code;
 use tokio_util::sync::CancellationToken;
 
-use super::{Process, ProcessCall, ProcessError, ProcessSpec};
+use super::{Denial, Process, ProcessCall, ProcessError, ProcessSpec};
 use crate::provider::ticket::Ticket;
 use crate::provider::{CallKey, Invocation, Outcome, Provider};
 
@@ -50,6 +50,10 @@ impl Provider for ProcessProvider {
 
     fn in_flight(&self) -> usize {
         lock(&self.running).len()
+    }
+
+    fn denial(&self) -> Option<Denial> {
+        self.process.denial()
     }
 }
 

@@ -24,7 +24,8 @@ use tokio_util::sync::CancellationToken;
 
 use self::table::Table;
 use self::worker::Worker;
-use super::{ProcessSpec, Spawn};
+use super::denials::Denials;
+use super::{Denial, ProcessSpec, Spawn};
 use crate::provider::ticket::Ticket;
 use crate::provider::{CallKey, Invocation, Provider};
 
@@ -44,6 +45,7 @@ pub struct WarmSpec {
 /// A capability that is served by one process, which is restarted when it ends.
 pub struct WarmProvider {
     table: Arc<Table>,
+    denials: Arc<Denials>,
     /// What keeps the process, until it begins.
     idle: Mutex<Option<(Worker, Spawn)>>,
 }
@@ -54,8 +56,9 @@ impl WarmProvider {
     pub fn new(mut spec: WarmSpec, spawn: Spawn, shutdown: CancellationToken) -> Self {
         spec.process.bound();
         let table = Arc::new(Table::new(&spec));
-        let worker = Worker::new(spec, Arc::clone(&table), shutdown);
-        Self { table, idle: Mutex::new(Some((worker, spawn))) }
+        let denials = Arc::new(Denials::default());
+        let worker = Worker::new(spec, Arc::clone(&table), Arc::clone(&denials), shutdown);
+        Self { table, denials, idle: Mutex::new(Some((worker, spawn))) }
     }
 }
 
@@ -77,6 +80,10 @@ impl Provider for WarmProvider {
 
     fn in_flight(&self) -> usize {
         self.table.in_flight()
+    }
+
+    fn denial(&self) -> Option<Denial> {
+        self.denials.last()
     }
 }
 

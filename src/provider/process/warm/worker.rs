@@ -11,6 +11,7 @@ use tokio::process::{ChildStderr, ChildStdout};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
+use super::super::denials::Denials;
 use super::super::{Group, ProcessError, confine, inherited_environment, message, start};
 use super::WarmSpec;
 use super::line::{self, Junk};
@@ -23,6 +24,7 @@ pub(super) struct Worker {
     spec: WarmSpec,
     environment: Vec<(&'static str, OsString)>,
     table: Arc<Table>,
+    denials: Arc<Denials>,
     shutdown: CancellationToken,
 }
 
@@ -61,8 +63,13 @@ enum End {
 }
 
 impl Worker {
-    pub(super) fn new(spec: WarmSpec, table: Arc<Table>, shutdown: CancellationToken) -> Self {
-        Self { spec, environment: inherited_environment(), table, shutdown }
+    pub(super) fn new(
+        spec: WarmSpec,
+        table: Arc<Table>,
+        denials: Arc<Denials>,
+        shutdown: CancellationToken,
+    ) -> Self {
+        Self { spec, environment: inherited_environment(), table, denials, shutdown }
     }
 
     /// Keeps a process until nobody needs it.
@@ -150,6 +157,10 @@ impl Worker {
             }
         };
         let _left_open = timeout(DRAIN_WAIT_MAX, rest).await;
+        if matches!(end, End::Itself | End::Junk(..)) {
+            let (capability, spec) = (&self.spec.capability, &self.spec.process);
+            self.denials.on_failure(capability, &log.tail, spec, &self.environment);
+        }
         let mut reason = match (&end, status) {
             (End::Junk(..), _) => "the provider was ended for a line that answers no call".to_owned(),
             (End::Hung, _) => "the provider was ended because it did not answer in time".to_owned(),
@@ -224,6 +235,7 @@ impl Worker {
                         if let Err((junk, line)) = answers.take(&self.table) {
                             return End::Junk(junk, line);
                         }
+                        self.denials.on_success();
                         if self.table.is_done() {
                             return End::Unneeded;
                         }
