@@ -121,3 +121,47 @@ fn the_tour_shows_a_first_call_and_a_command_to_paste() {
     assert_eq!(shown.matches("did:key:z6Mk").count(), 2, "{shown}");
     assert!(shown.contains("capctl") && shown.contains(" call org.agentries.code-review "), "{shown}");
 }
+
+#[test]
+fn its_files_are_a_start_of_one_s_own() {
+    let home = tempfile::tempdir().unwrap();
+    let dir = home.path().join("mine");
+    let mut print = Command::new(env!("CARGO_BIN_EXE_capd"));
+    print.arg("dev").arg("--dir").arg(&dir).arg("--print-config");
+    let printed = run_with(&mut print, b"");
+    assert_eq!(exit_code(&printed), 0, "{}", stderr(&printed));
+    let text = stdout(&printed).to_owned();
+    for name in ["provider", "caller"] {
+        let file = dir.join(name).join("capd.toml");
+        let content = std::fs::read_to_string(&file).unwrap();
+        assert!(text.contains(&format!("# {}\n\n{content}", file.display())), "{text}");
+    }
+    // A second time it keeps what is there, and says the same.
+    assert_eq!(stdout(&run_with(&mut print, b"")), text);
+    let commands: Vec<_> =
+        text.lines().filter_map(|line| line.strip_prefix("#   ")).map(str::to_owned).collect();
+    let [provider, caller, call] = &commands[..] else { panic!("{text}") };
+    let folder = Path::new(env!("CARGO_BIN_EXE_capd")).parent().unwrap();
+    let path = format!("{}:/usr/bin:/bin", folder.display());
+    let shell = |line: &str| {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", line]).env("PATH", &path).current_dir(home.path());
+        shell
+    };
+    let run = |line: &str| {
+        let mut process = shell(&format!("exec {line} --stop-with-stdin --announce"));
+        let mut process = process.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut said = String::new();
+        BufReader::new(process.stdout.take().unwrap()).read_line(&mut said).unwrap();
+        assert!(said.contains("did:key:"), "{line}: {said}");
+        process
+    };
+    let running = [run(provider), run(caller)];
+    let called = run_with(&mut shell(call), b"");
+    for mut process in running {
+        drop(process.stdin.take());
+        process.wait().unwrap();
+    }
+    assert_eq!(exit_code(&called), 0, "{}", stderr(&called));
+    assert!(stdout(&called).contains("\"issues\""), "{}", stdout(&called));
+}

@@ -41,8 +41,8 @@ impl Example {
     /// Whether the command goes on until it is ended, so that a reader gives it a terminal of its own.
     pub(super) fn runs_until_ended(&self) -> bool {
         // With a code, `capd pair` goes to the machine that waits, and ends.
-        let has_other_end =
-            self.is_in_background() || self.command.contains("--help") || self.command.contains('@');
+        let has_other_end = self.is_in_background()
+            || ["--help", "--print-config", "@"].iter().any(|word| self.command.contains(word));
         !has_other_end
             && ["capd run", "capd dev", "capd pair", "capctl serve"].iter().any(|words| {
                 self.command.strip_prefix(words).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))

@@ -1,5 +1,6 @@
 //! Implements `capd dev`: runs two sidecars as processes and the example agent, makes a first call, stays until Ctrl-C.
 
+mod files;
 #[path = "../../../examples/code-review/review/mod.rs"]
 mod review;
 
@@ -18,19 +19,9 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::Failure;
 
-/// The example's declaration and schemas, laid out beside the provider's sidecar as an owner would.
-const EXAMPLE: &[(&str, &str)] = &[
-    ("capabilities.yaml", include_str!("../../../examples/code-review/capabilities.yaml")),
-    ("schemas/1.5.0/input.json", include_str!("../../../examples/code-review/schemas/1.5.0/input.json")),
-    ("schemas/1.5.0/output.json", include_str!("../../../examples/code-review/schemas/1.5.0/output.json")),
-    ("schemas/2.0.0/input.json", include_str!("../../../examples/code-review/schemas/2.0.0/input.json")),
-    ("schemas/2.0.0/output.json", include_str!("../../../examples/code-review/schemas/2.0.0/output.json")),
-];
 /// What the first call reviews.
 const REVIEWED: &str = include_str!("../../../proto/src/frame.rs");
 const CAPABILITY: &str = "org.agentries.code-review";
-/// What the caller may call: what the example serves, which stands under this namespace.
-const ALLOW: &str = "[[allow]]\ncallers = [\"*\"]\ncapabilities = [\"org.agentries.*\"]\n";
 const READY_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Args)]
@@ -38,9 +29,12 @@ pub(super) struct DevArgs {
     /// Print one JSON line about the sidecars instead of the tour, and stay.
     #[arg(long)]
     json: bool,
-    /// Keep the sidecars' state here instead of in a temporary folder.
+    /// Keep the sidecars' files here instead of in a temporary folder; files that are there are used as they are.
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
+    /// Write the files to that folder, print the configurations and how to run them, and start nothing.
+    #[arg(long, requires = "dir", conflicts_with_all = ["json", "new_identity"])]
+    print_config: bool,
     /// Make new keys if only they are missing in that folder; existing keys are kept.
     #[arg(long, requires = "dir")]
     new_identity: bool,
@@ -64,6 +58,10 @@ pub(super) fn dev(args: DevArgs) -> Result<(), Failure> {
         return review::answer(&api, std::io::stdin().lock(), std::io::stdout().lock())
             .map_err(Failure::runtime);
     }
+    if args.print_config {
+        let folder = Folder::new(args.dir)?;
+        return files::print(&folder.path);
+    }
     capd::net::runtime(Duration::ZERO).map_err(Failure::runtime)?.block_on(stay(args))
 }
 
@@ -73,7 +71,7 @@ async fn stay(args: DevArgs) -> Result<(), Failure> {
     let folder = Folder::new(args.dir)?;
     let flags: &[&str] = if args.new_identity { &["--new-identity"] } else { &[] };
     let outcome = tokio::select! {
-        outcome = tour(&folder.path, args.json, flags) => outcome,
+        outcome = tour(&folder, args.json, flags) => outcome,
         _ = terminate.recv() => return Ok(()),
         _ = interrupt.recv() => return Ok(()),
     };
@@ -89,23 +87,15 @@ async fn stay(args: DevArgs) -> Result<(), Failure> {
 }
 
 /// Starts both sidecars, makes the first call, and says what a newcomer can do next.
-async fn tour(dir: &Path, as_json: bool, flags: &[&str]) -> Result<Vec<Sidecar>, Failure> {
-    let provider_dir = dir.join("provider");
-    write_example(&provider_dir.join("agent"))?;
-    let declaration = provider_dir.join("agent").join("capabilities.yaml");
-    let mut settings = vec![("agent.capabilities", path_text(&declaration)?)];
-    if rustix::process::geteuid().is_root() {
-        // The example's command is this program.
-        settings.push(("process.allow_root", "on".to_owned()));
-    }
-    let provider = Sidecar::start("provider", &provider_dir, &settings, ALLOW, flags).await?;
-    let peer = format!(
-        "[[peers]]\ndid = {:?}\naddresses = [\"quic://{}\", \"tcp://{}\"]\nserves = [\"org.agentries.*\"]\n",
-        provider.text("did"),
-        provider.text("quic"),
-        provider.text("tcp"),
-    );
-    let caller = Sidecar::start("caller", &dir.join("caller"), &[], &peer, flags).await?;
+async fn tour(folder: &Folder, as_json: bool, flags: &[&str]) -> Result<Vec<Sidecar>, Failure> {
+    // Files that stay must find each other at the next start.
+    let ports = if folder.is_ours { files::Ports::Any } else { files::Ports::Fixed };
+    let config = files::provider(&folder.path, ports)?;
+    let provider = Sidecar::start("provider", &config, flags).await?;
+    let at =
+        files::Peer { did: provider.text("did"), quic: provider.text("quic"), tcp: provider.text("tcp") };
+    let config = files::caller(&folder.path, ports, &at)?;
+    let caller = Sidecar::start("caller", &config, flags).await?;
     let result = first_call(&caller).await?;
     if as_json {
         println!(
@@ -190,26 +180,9 @@ struct Sidecar {
 }
 
 impl Sidecar {
-    async fn start(
-        name: &'static str,
-        dir: &Path,
-        settings: &[(&str, String)],
-        more: &str,
-        flags: &[&str],
-    ) -> Result<Self, Failure> {
-        std::fs::create_dir_all(dir).map_err(Failure::runtime)?;
-        let config = dir.join("capd.toml");
-        let text = format!(
-            "[agent]\nname = {name:?}\ndir = {:?}\n\n[listen]\nquic = \"127.0.0.1:0\"\ntcp = \"127.0.0.1:0\"\n\n\
-             [peer]\nadmit = \"any\"\n\n[log]\nlevel = \"warn\"\n\n{more}",
-            path_text(dir)?
-        );
-        std::fs::write(&config, text).map_err(Failure::runtime)?;
+    async fn start(name: &'static str, config: &Path, flags: &[&str]) -> Result<Self, Failure> {
         let mut command = Command::new(std::env::current_exe().map_err(Failure::runtime)?);
-        command.args(["run", "--announce", "--stop-with-stdin", "--config"]).arg(&config).args(flags);
-        for (key, value) in settings {
-            command.arg("--set").arg(format!("{key}={value}"));
-        }
+        command.args(["run", "--announce", "--stop-with-stdin", "--config"]).arg(config).args(flags);
         // A group of its own, so that Ctrl-C reaches the sidecars through us, in order.
         command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
         let mut process = command.spawn().map_err(Failure::runtime)?;
@@ -252,19 +225,6 @@ async fn announced(process: &mut Child) -> Result<Value, Failure> {
         Some(line) => serde_json::from_str(&line).map_err(Failure::runtime),
         None => Err(Failure::runtime("the sidecar ended before it was ready; see its message above")),
     }
-}
-
-fn write_example(dir: &Path) -> Result<(), Failure> {
-    for (name, text) in EXAMPLE {
-        let path = dir.join(name);
-        std::fs::create_dir_all(path.parent().unwrap_or(dir)).map_err(Failure::runtime)?;
-        std::fs::write(path, text).map_err(Failure::runtime)?;
-    }
-    Ok(())
-}
-
-fn path_text(path: &Path) -> Result<String, Failure> {
-    path.to_str().map(str::to_owned).ok_or_else(|| Failure::mistake("the folder's path is not UTF-8"))
 }
 
 /// Where the sidecars keep their state; removed at the end unless the user named it.
