@@ -256,6 +256,11 @@ impl<W> Ledger<W> {
         self.forgotten_ms = self.forgotten_ms.max(Some(forgotten_ms));
     }
 
+    /// Whether any call of a peer's is remembered.
+    pub fn is_any_of(&self, from: &Did) -> bool {
+        self.peers.contains_key(from)
+    }
+
     /// Calls remembered: running, finished and released.
     pub fn calls(&self) -> usize {
         self.calls

@@ -37,6 +37,8 @@ pub struct Place {
     pub key_file: PathBuf,
     /// The audit log, unless it is off.
     pub audit: Option<PathBuf>,
+    /// The tenant in its records.
+    pub tenant: String,
     /// The files that the owner wrote.
     pub configuration: Vec<PathBuf>,
 }
@@ -108,6 +110,7 @@ impl Place {
             dir: agent.dir.clone(),
             key_file: agent.key_file.clone(),
             audit: config.audit.file.clone(),
+            tenant: config.audit.tenant.clone(),
             configuration: file.into_iter().chain(more.cloned()).collect(),
         }
     }

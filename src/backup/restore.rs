@@ -10,8 +10,10 @@ use capd_proto::ledger::JournalId;
 use tar::{Archive, Entry, EntryType};
 
 use super::{
-    BackupError, CONFIGURATION, FORMAT, JOURNAL, KEY, Listed, MANIFEST, Manifest, Place, copy, failed, sync,
+    AUDIT, BackupError, CONFIGURATION, FORMAT, JOURNAL, KEY, Listed, MANIFEST, Manifest, Place, copy, failed,
+    sync,
 };
+use crate::store::audit::{AuditFile, Kind, Record, short};
 use crate::store::{Sqlite, Unused};
 
 /// What was restored.
@@ -30,10 +32,10 @@ pub struct Restored {
 }
 
 /// Restores the archive `file` at `place`. With `replace`, a state that is there is moved aside; without, it is an error.
-/// The configuration in the archive is checked, and not restored.
+/// The configuration in the archive is checked, and not restored. The audit log gets a record of it, of the time `now_ms`.
 ///
 /// **Errors:** [`BackupError`]. A sidecar that runs there is always an error.
-pub fn restore(file: &Path, place: &Place, replace: bool) -> Result<Restored, BackupError> {
+pub fn restore(file: &Path, place: &Place, replace: bool, now_ms: u64) -> Result<Restored, BackupError> {
     DirBuilder::new().recursive(true).mode(0o700).create(&place.dir).map_err(failed(&place.dir, "create"))?;
     let lock = Unused::lock(&place.dir)?;
     let staging = Staging::make(&place.dir)?;
@@ -42,10 +44,11 @@ pub fn restore(file: &Path, place: &Place, replace: bool) -> Result<Restored, Ba
     if journal.to_string() == manifest.journal {
         return Err(staging.damaged(file, &"its journal kept its id"));
     }
+    let is_noted = staging.note(&manifest, &journal, place, now_ms)?;
     let mut puts = Vec::new();
     for listed in &manifest.files {
         if let Some(target) = place.target(&listed.name)
-            && !is_same(&target, listed)?
+            && ((is_noted && listed.name == AUDIT) || !is_same(&target, listed)?)
         {
             puts.push((staging.0.join(&listed.name), target));
         }
@@ -84,6 +87,26 @@ impl Staging {
         }
         DirBuilder::new().mode(0o700).create(&folder).map_err(failed(&folder, "create"))?;
         Ok(Self(folder))
+    }
+
+    /// Records in the audit log, if there is one and it is to be restored, that the state is as of the backup.
+    fn note(
+        &self,
+        manifest: &Manifest,
+        journal: &JournalId,
+        place: &Place,
+        now_ms: u64,
+    ) -> Result<bool, BackupError> {
+        let log = self.0.join(AUDIT);
+        if place.audit.is_none() || !log.exists() {
+            return Ok(false);
+        }
+        let record = Record::new(Kind::Restored, now_ms)
+            .with("created", short(&manifest.created))
+            .with("formerJournal", short(&manifest.journal))
+            .with("journal", journal.to_string());
+        AuditFile::write(&log, None)?.note(record, &place.tenant)?;
+        Ok(true)
     }
 
     /// Unpacks what the manifest lists, and nothing else.

@@ -17,6 +17,7 @@ fn place(dir: &Path) -> Place {
         dir: dir.to_owned(),
         key_file: dir.join("identity.key"),
         audit: None,
+        tenant: "default".to_owned(),
         configuration: vec![dir.join("capd.toml"), dir.join("missing.yaml")],
     }
 }
@@ -61,7 +62,7 @@ fn saved(dir: &Path, calls: u64) -> (PathBuf, Manifest) {
     let (path, bytes) = copying.finish(&about).unwrap();
     assert_eq!(fs::metadata(&path).unwrap().len(), bytes);
     assert_eq!(path.file_name().unwrap(), "backup-1970-01-02T000000Z-123.tar");
-    (path.clone(), restore(&path, &place(tempfile::tempdir().unwrap().path()), false).unwrap().manifest)
+    (path.clone(), restore(&path, &place(tempfile::tempdir().unwrap().path()), false, 7).unwrap().manifest)
 }
 
 #[test]
@@ -73,7 +74,7 @@ fn a_restored_state_has_every_commit_and_a_journal_of_another_id() {
     assert_eq!(names, ["identity.key", "journal.db", "fleet.incarnation", "configuration/capd.toml"]);
 
     let to = tempfile::tempdir().unwrap();
-    let restored = restore(&file, &place(to.path()), false).unwrap();
+    let restored = restore(&file, &place(to.path()), false, 7).unwrap();
     assert_eq!((restored.calls, restored.given, restored.moved.len()), (20, 0, 0));
     assert_ne!(restored.journal.to_string(), restored.manifest.journal);
     let mut found: Vec<_> = fs::read_dir(to.path())
@@ -99,17 +100,17 @@ fn a_state_that_is_used_or_there_is_not_replaced_unasked() {
     let to = tempfile::tempdir().unwrap();
     let running = Sqlite::open(to.path(), Options::default()).unwrap();
     for replace in [false, true] {
-        let refused = restore(&file, &place(to.path()), replace).unwrap_err();
+        let refused = restore(&file, &place(to.path()), replace, 7).unwrap_err();
         let BackupError::Store(error) = &refused else { panic!("{refused}") };
         assert_eq!(error.kind(), StoreErrorKind::Locked);
     }
     let former = running.journal_id();
     drop(running);
     let before = fs::read(to.path().join("journal.db")).unwrap();
-    assert!(matches!(restore(&file, &place(to.path()), false), Err(BackupError::Exists(_))));
+    assert!(matches!(restore(&file, &place(to.path()), false, 7), Err(BackupError::Exists(_))));
     assert_eq!(fs::read(to.path().join("journal.db")).unwrap(), before, "it is as it was");
 
-    let restored = restore(&file, &place(to.path()), true).unwrap();
+    let restored = restore(&file, &place(to.path()), true, 7).unwrap();
     assert_eq!(restored.moved, [to.path().join("replaced-1")]);
     assert_eq!(fs::read(restored.moved[0].join("journal.db")).unwrap(), before);
     let journal = Sqlite::open(to.path(), Options::default()).unwrap();
@@ -125,7 +126,7 @@ fn a_backup_that_is_cut_or_changed_anywhere_restores_nothing() {
     let to = tempfile::tempdir().unwrap();
     let refused = |bytes: &[u8], what: &str| {
         fs::write(&bad, bytes).unwrap();
-        restore(&bad, &place(to.path()), false).expect_err(what);
+        restore(&bad, &place(to.path()), false, 7).expect_err(what);
         assert_eq!(fs::read_dir(to.path()).unwrap().count(), 0, "{what}: nothing is left");
     };
     // The end of an archive is padding.
@@ -167,7 +168,7 @@ fn a_member_that_names_a_path_is_refused() {
         let file = dir.path().join("bad.tar");
         fs::write(&file, tar.into_inner().unwrap()).unwrap();
         let to = dir.path().join("to");
-        let refused = restore(&file, &place(&to), false).unwrap_err().to_string();
+        let refused = restore(&file, &place(&to), false, 7).unwrap_err().to_string();
         assert!(refused.contains("is no plain file"), "{name}: {refused}");
         assert!(!dir.path().join("escaped").exists());
     }

@@ -303,6 +303,7 @@ impl Driver {
             let until_ms = self.clock.monotonic_ms() + LEAVE_MS;
             self.leaving = Leaving::Until { asked: None, until_ms };
             self.handle(vec![Input::Leave]).await;
+            self.registered = None;
             // Says whether there is anything to withdraw.
             self.settle();
             if matches!(self.leaving, Leaving::Until { asked: None, .. }) {

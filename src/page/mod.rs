@@ -6,7 +6,7 @@
 //!
 //! Read in this order: `serve` accepts connections, `door` admits requests and keeps sessions, `assets` are the files of
 //! the page, `sidecar` leads to the sidecar, `fault` writes errors. Then come the data, a file for each view: `overview`
-//! with `advice`, `lists` for calls and capabilities, `contracts`, `policy`, `audit` and `configuration`; `stream` sends
+//! with `advice`, `lists` for calls and capabilities, `fleet` for the registry, `contracts`, `policy`, `audit` and `configuration`; `stream` sends
 //! what changes. `actions` is all that changes anything.
 
 mod actions;
@@ -17,6 +17,7 @@ mod configuration;
 mod contracts;
 mod door;
 mod fault;
+mod fleet;
 mod lists;
 mod overview;
 mod policy;

@@ -23,7 +23,9 @@ use tower::ServiceExt as _;
 
 use super::door::{self, Wanted};
 use super::fault::{Fault, Json};
-use super::{Shown, actions, assets, audit, configuration, contracts, lists, overview, policy, stream};
+use super::{
+    Shown, actions, assets, audit, configuration, contracts, fleet, lists, overview, policy, stream,
+};
 
 /// Answers until the future is dropped. At most 64 connections are open at once; further ones wait in the system's queue.
 pub(super) async fn serve(listener: TcpListener, shown: &Arc<Shown>) {
@@ -72,6 +74,7 @@ fn router(shown: Arc<Shown>) -> Router {
         .route("/data/calls/{id}", get(lists::call))
         .route("/data/contracts/{name}", get(contracts::matrix))
         .route("/data/requires", get(contracts::requires))
+        .route("/data/fleet", get(fleet::report))
         .route("/data/policy", get(policy::rules))
         .route("/data/policy/why", get(policy::why))
         .route("/data/audit", get(audit::records))

@@ -68,6 +68,12 @@ fn a_call_never_runs_again_where_a_backup_was_restored() {
     let did = b.did.clone();
     let b = b.restart();
     assert_eq!(b.did, did);
+    let restored = b.audited("state_restored", 1);
+    assert_eq!(restored.len(), 1);
+    let journals = ["formerJournal", "journal"].map(|field| restored[0][field].as_str().unwrap());
+    assert!(restored[0]["created"].is_string() && journals[0] != journals[1], "{restored:?}");
+    let checked = run(&b, &["audit", "verify"]);
+    assert_eq!(checked.0, 0, "{}", checked.1);
     let mut provider = Provider::of(&b, vec![loose(ONCE)]);
     is_unknown(&caller.result(&held_id));
     // Whatever the copy knows, nobody can say that it knows what came after.

@@ -9,6 +9,7 @@ use std::time::Instant;
 use ciborium::Value;
 
 use crate::agents::{Caller, ERROR, Provider, by_id, failure, loose, success};
+use crate::peer::Peer;
 use crate::support::{PATIENCE, PING, Setup, Sidecar, exit_code, stderr};
 
 const ECHO: &str = "org.example.echo:1.0.0";
@@ -277,4 +278,28 @@ fn a_sidecar_that_is_drained_ends_its_calls_takes_no_new_ones_and_stays() {
     provider.heard_nothing_more();
     assert_eq!(b.audited("operator", 1).len(), 1, "asked again, it is no other act");
     assert_eq!(b.terminate().code(), Some(0));
+}
+
+#[test]
+fn a_drained_sidecar_says_so_on_a_link_that_a_newcomer_opens() {
+    let b = Sidecar::start();
+    let (early, late) = (Peer::serving(Vec::new()), Peer::serving(Vec::new()));
+    let open = early.connect(&b);
+    let drain = || crate::support::run_with(crate::support::capctl(Some(&b.socket)).arg("drain"), b"");
+    assert_eq!(exit_code(&drain()), 0);
+    is_told_to_go(&open);
+    // Nothing is in flight, and nothing is remembered of either.
+    for peer in [&early, &late] {
+        is_told_to_go(&peer.connect(&b));
+    }
+}
+
+/// Waits until the other side has said GOAWAY, and the link is closed.
+#[track_caller]
+fn is_told_to_go(link: &capd::net::Link) {
+    let deadline = Instant::now() + PATIENCE;
+    while !(link.is_draining() && link.is_closed()) {
+        assert!(Instant::now() < deadline, "the link stays");
+        std::thread::yield_now();
+    }
 }

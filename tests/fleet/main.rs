@@ -136,6 +136,7 @@ async fn who_leaves_withdraws_and_the_driver_ends() {
     assert!(registry.has(&path));
     provider.fleet.leave().await;
     assert!(!registry.has(&path));
+    assert_eq!(provider.fleet.status().registered, None);
     assert!(provider.fleet.inspect().await.is_none());
     // A second time there is nothing to wait for.
     provider.fleet.leave().await;

@@ -45,3 +45,26 @@ fn a_revoked_provider_gets_no_call() {
     assert!(error.contains("4002") || error.contains("2002"), "{error}");
     drop(provider);
 }
+
+#[test]
+fn a_drained_provider_is_withdrawn_from_the_registry_and_calls_go_to_the_other() {
+    let cell = Cell::in_file();
+    let start =
+        |seed, who| cell.member(seed, &["org.example.*"]).capabilities(&declaring(who, &["ask"])).start();
+    let (one, two) = (start(1, "one"), start(2, "two"));
+    let caller = cell.member(10, &[]).start();
+    let registered = || {
+        let listed = run_with(capctl(Some(&caller.socket)).args(["fleet", "ls", "--json"]), b"");
+        [&one, &two].map(|provider| stdout(&listed).contains(&provider.did))
+    };
+    until("both are registered", || registered() == [true, true]);
+    let drained = run_with(capctl(Some(&one.socket)).arg("drain"), b"");
+    assert!(drained.status.success(), "{drained:?}");
+    until("one is withdrawn", || registered() == [false, true]);
+    assert_eq!(one.metric("capd_fleet_registered"), 0);
+    let doctor = run_with(capctl(Some(&one.socket)).args(["fleet", "doctor"]), b"");
+    assert!(stdout(&doctor).contains("nothing is registered"), "{}", stdout(&doctor));
+    for _ in 0..5 {
+        assert_eq!(answered(&caller, "org.example.ask"), "two");
+    }
+}

@@ -14,7 +14,7 @@ use super::Service;
 use super::close::{CloseReason, Fault};
 use super::connection::{self, CANCEL};
 use super::gather::{self, Gather};
-use super::link::{Link, Route};
+use super::link::{Link, Path, Route};
 use super::outbox::{Outbox, Precedence, SendError};
 use super::quic;
 use super::settings::Settings;
@@ -55,6 +55,12 @@ impl Exchanges {
             granted: AtomicU32::new(quic::streams_first(settings)),
             streams_max: settings.streams_max,
         }
+    }
+
+    /// What the connection has measured of its path.
+    pub(super) fn path(&self) -> Path {
+        let path = self.connection.stats().path;
+        Path { round_trip: path.rtt, sent_packets: path.sent_packets, lost_packets: path.lost_packets }
     }
 
     /// Counts a stream that the peer opened; one that uses half of what it may have may have twice as many.

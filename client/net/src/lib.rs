@@ -74,7 +74,7 @@ use capd_proto::message::Member;
 pub use close::{CloseReason, Fault};
 pub use host::Host;
 pub use key_file::{KeyFileError, Seed, load_or_create};
-pub use link::{Kind, Link, LinkId, Route};
+pub use link::{Kind, Link, LinkId, Path, Route};
 pub use meter::{Levels, Limit};
 pub use outbox::SendError;
 pub use settings::{FRAME_PROGRESS_BYTES, Settings};

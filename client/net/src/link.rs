@@ -6,6 +6,7 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use capd_proto::envelope::Encoded;
@@ -70,6 +71,17 @@ impl fmt::Display for Kind {
             Self::LocalTcp => "local-tcp",
         })
     }
+}
+
+/// What a QUIC link has measured since it opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Path {
+    /// The newest estimate.
+    pub round_trip: Duration,
+    /// Packets that this side sent.
+    pub sent_packets: u64,
+    /// Packets of those that did not arrive, and were sent again.
+    pub lost_packets: u64,
 }
 
 /// An open link. Cheap to share; to close it is to ask the driver.
@@ -293,6 +305,11 @@ impl Link {
     pub fn written_bytes(&self) -> (u64, usize) {
         let traffic = &self.flow.metered().traffic;
         (traffic.sent_bytes.load(Ordering::Relaxed), traffic.queued_bytes.load(Ordering::Relaxed))
+    }
+
+    /// What is known of the path that the link's packets take; nothing where the system resends them by itself.
+    pub fn path(&self) -> Option<Path> {
+        self.exchanges.as_ref().map(Exchanges::path)
     }
 
     /// Sends a PING. A restarted peer does not know the link and answers with a stateless reset, which otherwise may

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::args::{BackupArgs, RestoreArgs};
 use crate::failure::{Exit, Failure};
-use crate::{Sidecar, configuration, output};
+use crate::{Sidecar, audit, configuration, output};
 
 /// Has the sidecar write its backup, and moves it where it is wanted.
 pub(crate) async fn backup(sidecar: &Sidecar, args: BackupArgs, json: bool) -> Result<(), Failure> {
@@ -52,7 +52,8 @@ pub(crate) fn restore(args: &RestoreArgs, json: bool) -> Result<(), Failure> {
     let file = configuration::file(args.config.as_ref());
     let config = configuration::load(file).map_err(|mistakes| Failure::usage(mistakes.to_string()))?;
     let place = Place::of(&config);
-    let restored = backup::restore(&args.file, &place, args.replace).map_err(|error| failure(&error))?;
+    let restored = backup::restore(&args.file, &place, args.replace, audit::now_ms())
+        .map_err(|error| failure(&error))?;
     if json {
         return output::print_json(&json!({
             "did": restored.manifest.did,

@@ -16,7 +16,11 @@ impl Operator for Desk {
             .parts()
             .into_iter()
             .map(|part| json!({"name": part.name, "state": part.state.as_str(), "detail": part.detail}));
-        json!({"parts": parts.collect::<Vec<_>>(), "draining": self.ctx.draining.is_cancelled()})
+        json!({
+            "parts": parts.collect::<Vec<_>>(),
+            "draining": self.ctx.draining.is_cancelled(),
+            "paths": self.paths(),
+        })
     }
 
     fn policy(&self) -> Value {
@@ -81,6 +85,22 @@ impl Operator for Desk {
 }
 
 impl Desk {
+    /// What each QUIC link to a peer has measured.
+    fn paths(&self) -> Vec<Value> {
+        let peers = &self.directory.peers;
+        let links = peers.connected().into_iter().flat_map(|peer| peers.links_of(&peer));
+        let shown = links.filter_map(|link| {
+            let path = link.path()?;
+            Some(json!({
+                "did": link.principal().as_str(),
+                "round_trip_us": u64::try_from(path.round_trip.as_micros()).unwrap_or(u64::MAX),
+                "sent": path.sent_packets,
+                "lost": path.lost_packets,
+            }))
+        });
+        shown.collect()
+    }
+
     /// What is served here, as rules are decided about it.
     pub(super) fn served(&self) -> Vec<Declared> {
         let snapshot = self.directory.snapshot();

@@ -36,6 +36,11 @@ impl Table {
         }
     }
 
+    /// Whether any call of a peer's runs, or has a result that it may ask for.
+    pub(in crate::daemon) fn remembers(&self, from: &Did) -> bool {
+        lock(&self.calls).ledger.is_any_of(from)
+    }
+
     /// What the ledger remembers.
     pub(in crate::daemon) fn ledger_levels(&self) -> LedgerLevels {
         let calls = lock(&self.calls);

@@ -11,6 +11,9 @@ impl Fleet {
         if let Some(by) = status.fenced_by {
             return (State::Failed, format!("another process has this identity ({by}); stop one of the two"));
         }
+        if self.ctx.draining.is_cancelled() {
+            return (State::Ok, "left, since the sidecar drains".to_owned());
+        }
         if let Some(age_ms) = self.revocations_age_ms(status)
             && self.config().is_some_and(|config| age_ms > config.deny_max_age_ms)
         {

@@ -33,6 +33,7 @@ use super::fleet::Fleet;
 use super::journal::Tags;
 use super::{caller, executor};
 use crate::api::Api;
+use crate::net::Link;
 use crate::store::Journal;
 
 /// All rooms of one sidecar.
@@ -64,6 +65,16 @@ impl Sidecar {
         let is_first = !self.ctx.draining.is_cancelled();
         self.ctx.draining.cancel();
         is_first
+    }
+
+    /// A sidecar that drains says so on a link that opens. One of a peer whose calls it remembers stays: that peer may ask for
+    /// them, and new ones are refused there. So do all while calls of our own are in flight.
+    pub(in crate::daemon) fn drain_newcomer(&self, link: &Link) {
+        let is_needed =
+            || self.executor.table.remembers(link.principal()) || self.caller.calls_in_flight() > 0;
+        if self.ctx.draining.is_cancelled() && !is_needed() {
+            link.drain();
+        }
     }
 }
 

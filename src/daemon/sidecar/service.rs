@@ -52,6 +52,7 @@ impl Service for Links {
         self.0.door.on_open(link);
         self.0.fleet.on_open(link);
         self.0.directory.on_open(link);
+        self.0.drain_newcomer(link);
     }
 
     fn on_message(&self, link: &Arc<Link>, route: &Route, payload: Bytes) {

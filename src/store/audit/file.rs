@@ -14,8 +14,8 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, Row, ffi, params};
 
 use super::super::{StoreError, StoreErrorKind};
-use super::AuditStorage;
 use super::chain::{Entry, Hash, Head, record_hash};
+use super::{AuditStorage, Record};
 
 /// An audit log's open file.
 #[derive(Debug)]
@@ -64,6 +64,16 @@ impl AuditFile {
         };
         copy().map_err(|error| of_sqlite(to, &error))?;
         File::open(to).and_then(|file| file.sync_all()).map_err(|error| refused(to, "sync", &error))
+    }
+
+    /// Appends one record to a log that no sidecar writes, and closes the log.
+    ///
+    /// **Errors:** it cannot be written.
+    pub fn note(mut self, record: Record, tenant: &str) -> Result<(), StoreError> {
+        self.append(&[record.canonical(tenant)])?;
+        let path = self.path.clone();
+        // What stands beside the file until then is put into it.
+        self.connection.close().map_err(|(_, error)| of_sqlite(&path, &error))
     }
 
     /// Whether the file still stands under its name.

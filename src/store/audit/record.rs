@@ -51,6 +51,8 @@ pub enum Kind {
     Operator,
     /// Records that could not be written.
     Lost,
+    /// The state was restored from a backup: what happened after the backup is in no record.
+    Restored,
     /// Records that were removed because of their age.
     Pruned,
     /// A new chain, because the earlier file could not be used.
@@ -78,7 +80,7 @@ pub struct Finding {
 
 impl Kind {
     /// Every kind, the protocol's first.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::SchemaViolation,
         Self::Drift,
         Self::Denied,
@@ -89,6 +91,7 @@ impl Kind {
         Self::RawResult,
         Self::Operator,
         Self::Lost,
+        Self::Restored,
         Self::Pruned,
         Self::Replaced,
         Self::Reloaded,
@@ -109,6 +112,7 @@ impl Kind {
             Self::RawResult => "raw_result",
             Self::Operator => "operator",
             Self::Lost => "audit_lost",
+            Self::Restored => "state_restored",
             Self::Pruned => "audit_pruned",
             Self::Replaced => "audit_replaced",
             Self::Reloaded => "configuration_reloaded",

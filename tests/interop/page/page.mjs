@@ -58,6 +58,7 @@ try {
     `something else is logged as an error, or leaves the host: ${faults.join("\n")}`);
   await context.close();
   await looks();
+  await drained();
   await restart();
 } finally {
   await browser.close();
@@ -216,6 +217,17 @@ async function views(tab) {
   await tab.locator("summary", { hasText: other }).waitFor();
   await tab.getByRole("button", { name: `Measure the round trip to ${other}` }).click();
   await tab.locator("[role=status]", { hasText: /^\d+(\.\d+)? ms/ }).waitFor();
+
+  const cells = tab.locator("table tr", { hasText: other }).locator("td");
+  await until("the loss of packets", async () => /^\d+\.\d % of [1-9][\d,]*$/.test(await cells.nth(4).innerText()));
+  const fleet = tab.locator("#fleet");
+  await until("the registry", async () => /page ok/.test(await fleet.innerText()));
+  const registry = await fleet.innerText();
+  assert.match(registry, /engine\s+\S*fleet\.db/);
+  assert.match(registry, /revision\s+[1-9]/);
+  assert.match(registry, /staleness\s+none/);
+  assert.match(registry, /frozen\s+no/);
+  assert.match(registry, /registered\s+generation \d+, incarnation \d+/);
 
   await show(tab, "policy");
   const policy = await tab.locator("main").innerText();
@@ -451,14 +463,40 @@ async function picture(tab, name, scheme) {
   await tab.setViewportSize(was);
 }
 
+/** Two clicks drain a sidecar: it takes no calls, tells its peers and its fleet, and the page says so. */
+async function drained() {
+  const context = await window_(1280, 800, "light");
+  const tab = await context.newPage();
+  await tab.goto(server.url);
+  await tab.locator("#state.good").waitFor();
+  await show(tab, "configuration");
+  await tab.getByRole("button", { name: "Drain", exact: true }).click();
+  await until("the question", async () => (await said(tab).innerText()).includes("Press it again"));
+  assert.equal((await a.ask("POST", "/v1/call/com.acme.echo", {})).status, 200, "one click drains nothing");
+  await tab.getByRole("button", { name: "Drain: take no new calls until a restart" }).click();
+  await until("the drain", async () => (await said(tab).innerText()).includes("no calls are in flight"));
+  const refused = await a.ask("POST", "/v1/call/com.acme.echo", {});
+  assert.equal(refused.json.code, 5002, JSON.stringify(refused.json));
+  await show(tab, "overview");
+  await until("the advice", async () => /listeners failed: the sidecar drains/.test(await tab.locator("#advice").innerText()));
+  await show(tab, "peers");
+  await until("nothing registered", async () => /registered\s+nothing/.test(await tab.locator("#fleet").innerText()));
+  await show(tab, "audit");
+  await tab.getByLabel("Kind", { exact: true }).selectOption("operator");
+  await tab.locator(".list .line").first().click();
+  await until("the record", async () => (await tab.locator("#record").innerText()).includes("drain"));
+  await context.close();
+  done("two clicks drain the sidecar");
+}
+
 /** A sidecar that goes and comes back is told of, and the page goes on. */
 async function restart() {
   const context = await window_(1280, 800, "dark");
   const tab = await context.newPage();
   await tab.goto(server.url);
-  await tab.locator("#state.good").waitFor();
+  await tab.locator("#state.bad", { hasText: /^draining$/ }).waitFor();
   await a.stop();
-  await tab.locator("#state.bad").waitFor();
+  await tab.locator("#state.bad", { hasText: /^no contact$/ }).waitFor();
   await tab.getByText("the page goes on by itself").waitFor();
   await context.close();
   done("a sidecar that is gone is told of");

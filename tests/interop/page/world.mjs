@@ -130,15 +130,20 @@ export class Sidecar {
 /** Everything that is shown, and the page that shows it. */
 export async function world(capd, folder) {
   const [main, other] = [await Sidecar.did(capd, folder, "main"), await Sidecar.did(capd, folder, "other")];
+  const authority = await capctl(capd, "fleet", "init", "--cell", "page", "--authority", `${folder}/authority.key`, "--json").then(({ authority }) => authority);
+  const fleet = async (name, did, serves) => {
+    await capctl(capd, "fleet", "admit", did, "--cell", "page", "--authority", `${folder}/authority.key`, "--serves", serves, "--output", `${folder}/${name}/membership`, "--json");
+    return `[fleet]\ncell = "page"\nauthority = "${authority}"\nmembership = "membership"\nfile = "../fleet.db"\n`;
+  };
   const b = await Sidecar.start(capd, folder, "other", {
-    rest: `[[peers]]\ndid = "${main}"\nserves = ["*"]\n[[allow]]\ncallers = ["${main}"]\ncapabilities = ["org.example.*"]\n`,
+    rest: `${await fleet("other", other, "org.example.*")}[[peers]]\ndid = "${main}"\nserves = ["*"]\n[[allow]]\ncallers = ["${main}"]\ncapabilities = ["org.example.*"]\n`,
   });
   const policy = `@id("friends-may-shout")\npermit (principal == Caller::"${other}", action, resource == Capability::"com.acme.shout");\n`
     + `@id("nobody-is-slow")\nforbid (principal == Caller::"${other}", action == Action::"invoke", resource == Capability::"com.acme.shout")\nwhen { resource.major == 2 };\n`
     + `@id("for-what-is-gone")\npermit (principal, action, resource == Capability::"com.acme.gone");\n`;
   const a = await Sidecar.start(capd, folder, "main", {
     agent: `capabilities = "capabilities.yaml"\n`,
-    rest: `[[peers]]\ndid = "${other}"\naddresses = ["quic://${b.quic}"]\nserves = ["*"]\n`
+    rest: `${await fleet("main", main, "com.acme.*")}[[peers]]\ndid = "${other}"\naddresses = ["quic://${b.quic}"]\nserves = ["*"]\n`
       + `[[peers]]\ndid = "did:key:z6MkhaXgBZDvotDkL5257faiztiGiC2QtKLGpbnnEGta2doK"\naddresses = ["quic://127.0.0.1:9"]\nserves = ["*"]\n`
       + `[policy]\nfiles = ["rules.cedar"]\n`,
   }, { "rules.cedar": policy, "capabilities.yaml": REQUIRES });
@@ -155,6 +160,14 @@ export async function world(capd, folder) {
   });
   await b.provide(REMOTE, (call, reply) => reply("clean"));
   return { a, b, held, main, other };
+}
+
+/** What a command of capctl's that needs no sidecar says, as JSON. */
+async function capctl(capd, ...words) {
+  const child = spawn(path.join(path.dirname(capd), "capctl"), words, { stdio: ["ignore", "pipe", "inherit"], env: environment() });
+  let told = "";
+  for await (const piece of child.stdout) told += piece;
+  return JSON.parse(told);
 }
 
 /** `capd page`, and the URL that it prints. */

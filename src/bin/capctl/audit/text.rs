@@ -76,6 +76,7 @@ fn what(record: &Value) -> String {
             let more = if more == 0 { String::new() } else { format!(", and {more} more") };
             format!("{}{more}", text(&change["key"]))
         }
+        Some(Kind::Restored) => format!("a backup of {}", text(&record["created"])),
         Some(Kind::Pruned) => format!("{} records were removed", record["records"]),
         Some(
             Kind::DuplicateResult
@@ -127,6 +128,10 @@ mod tests {
             (json!({"kind": "late_result", "reason": "the call had ended"}), "the call had ended"),
             (json!({"kind": "operator", "action": "cancel", "tool": "capd-page"}), "cancel with capd-page"),
             (json!({"kind": "audit_lost", "records": 3}), "3 records could not be written"),
+            (
+                json!({"kind": "state_restored", "created": "2026-11-26T07:02:11Z"}),
+                "a backup of 2026-11-26T07:02:11Z",
+            ),
             (json!({"kind": "audit_pruned", "records": 3}), "3 records were removed"),
             (json!({"kind": "of a later capd"}), ""),
         ] {

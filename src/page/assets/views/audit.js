@@ -4,7 +4,7 @@ import { List } from "../list.js";
 import { download, get } from "../link.js";
 import { day, did, number, pill, tree } from "../text.js";
 
-const KINDS = ["capability_schema_violation", "drift", "denied", "binding_mismatch", "duplicate_result", "late_result", "interrupted", "raw_result", "configuration_reloaded", "operator", "audit_lost", "audit_pruned", "audit_replaced"];
+const KINDS = ["capability_schema_violation", "drift", "denied", "binding_mismatch", "duplicate_result", "late_result", "interrupted", "raw_result", "configuration_reloaded", "operator", "audit_lost", "audit_pruned", "audit_replaced", "state_restored", "split_identity", "fleet_refused"];
 const AGES = { "": 0, "last hour": 36e5, "last day": 864e5, "last week": 6048e5 };
 
 export function audit(place, { rest }) {
