@@ -69,6 +69,36 @@ pub fn logged(text: &str) -> Cow<'_, str> {
     })
 }
 
+/// The one of `known` that was probably meant by `text`, which is none of them. Capitals do not count.
+pub fn nearest<'a>(text: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    // What is longer is no slip of the fingers, and would take long to compare.
+    let far_max = FAR_MAX.min(text.len() / 3);
+    let wanted = text.to_lowercase();
+    let far = known
+        .into_iter()
+        .filter(|known| known.len().abs_diff(text.len()) <= 4 * FAR_MAX)
+        .map(|known| (distance(&known.to_lowercase(), &wanted), known));
+    far.filter(|(distance, _)| *distance <= far_max).min().map(|(_, known)| known)
+}
+
+/// How many letters must be added, removed or changed to make one text of the other.
+pub fn distance(one: &str, other: &str) -> usize {
+    let other: Vec<_> = other.chars().collect();
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (index, letter) in one.chars().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], index + 1);
+        for (at, known) in other.iter().enumerate() {
+            let changed = diagonal + usize::from(*known != letter);
+            diagonal = row[at + 1];
+            row[at + 1] = changed.min(row[at] + 1).min(diagonal + 1);
+        }
+    }
+    row.last().copied().unwrap_or_default()
+}
+
+/// Letters by which a word may differ from what was meant.
+const FAR_MAX: usize = 3;
+
 /// The text with `escape` in place of each hidden character; itself, where there is none.
 fn escaped(text: &str, escape: impl Fn(char, &mut String)) -> Cow<'_, str> {
     // Nearly every text is plain ASCII.
@@ -94,6 +124,15 @@ mod tests {
                 assert!(matches!(escape(text), Cow::Borrowed(same) if same == text), "{text:?}");
             }
         }
+    }
+
+    #[test]
+    fn a_slip_of_the_fingers_is_nearly_what_was_meant() {
+        let known = ["listen.quic", "listen.tcp", "log.level"];
+        assert_eq!(nearest("lsiten.quic", known), Some("listen.quic"));
+        assert_eq!(nearest("LOG.LEVEL", known), Some("log.level"));
+        assert_eq!((nearest("timeouts.frame_ms", known), nearest("", known)), (None, None));
+        assert_eq!((distance("", "abc"), distance("kitten", "sitting"), distance("a", "a")), (3, 3, 0));
     }
 
     #[test]

@@ -183,7 +183,11 @@ fn misplaced(
     if known.contains(&name) {
         return Problem { problem: format!("{name}: {}", mistyped(found)), span: value.span() };
     }
-    Problem { problem: format!("unknown key {}", quoted(name)), span: key.span() }
+    let mut problem = format!("unknown key {}", quoted(name));
+    if let Some(meant) = crate::text::nearest(name, known.iter().copied()) {
+        problem += &format!("; did you mean {meant:?}?");
+    }
+    Problem { problem, span: key.span() }
 }
 
 fn group_name(text: &str) -> Result<String, String> {

@@ -133,12 +133,16 @@ pub(super) fn from_environment(
         match KEYS.iter().find(|key| key.variable() == *name) {
             Some(key) => text_value(key, text, origin, settings, mistakes),
             None if kubernetes::makes(name, text) => ignored.push(name.clone()),
-            None => mistakes.push(Mistake {
-                accepted: near(name, KEYS.iter().map(Key::variable)),
-                origin,
-                key: name.clone(),
-                problem: "unknown variable".into(),
-            }),
+            None => {
+                let known: Vec<_> = KEYS.iter().map(Key::variable).collect();
+                let meant = crate::text::nearest(name, known.iter().map(String::as_str));
+                mistakes.push(Mistake {
+                    problem: with_nearest("unknown variable", meant),
+                    accepted: near(meant.unwrap_or(name), known.iter().cloned()),
+                    origin,
+                    key: name.clone(),
+                });
+            }
         }
     }
     ignored
@@ -179,12 +183,20 @@ fn mistake(key: &Key, origin: Origin, problem: String) -> Mistake {
 }
 
 fn unknown(path: &str, origin: Origin) -> Mistake {
+    let keys = || KEYS.iter().map(|key| key.path);
+    let sections = keys().filter_map(|key| key.split_once('.')).map(|(section, _)| section);
+    let meant = crate::text::nearest(path, keys().chain(sections));
     Mistake {
         origin,
         key: path.into(),
-        problem: "unknown key".into(),
-        accepted: near(path, KEYS.iter().map(|key| key.path.to_owned())),
+        problem: with_nearest("unknown key", meant),
+        accepted: near(meant.unwrap_or(path), keys().map(str::to_owned)),
     }
+}
+
+/// What is wrong with a word, and which one was probably meant.
+fn with_nearest(problem: &str, meant: Option<&str>) -> String {
+    meant.map_or_else(|| problem.to_owned(), |meant| format!("{problem}; did you mean {meant:?}?"))
 }
 
 fn is_section(name: &str) -> bool {

@@ -264,6 +264,8 @@ fn an_unknown_key_is_refused_with_its_line_and_its_section_s_keys() {
         &refused("[log]\nformat = \"json\"\ncolour = true\n"),
         &["/etc/capd/capd.toml:3:", "log.colour", "unknown key", "log.format, log.level"],
     );
+    says(&refused("[lsiten]\n"), &["unknown key; did you mean \"listen\"?; accepted: listen.quic"]);
+    says(&refused("log.levle = \"info\""), &["log.levle: unknown key; did you mean \"log.level\"?"]);
     says(&refused("[loggs]\n"), &["capd.toml:1:", "loggs", "unknown key", "log.format"]);
     says(&refused("[[peers]]\ndid = \"did:key:z1\"\n\nport = 3\n"), &["capd.toml:4:", "peers", "\"port\""]);
     says(&refused("peer.signature = \"always\""), &["peer.signature:", "peer.signatures, peer.admit"]);

@@ -263,7 +263,10 @@ fn peer_table(table: &DeTable<'_>, span: Range<usize>) -> Result<Peer, Problem> 
                 return Err(at(format!("{}: {}", key.get_ref(), mistyped(other))));
             }
             (unknown, _) => {
-                let problem = format!("unknown key {}", quoted(unknown));
+                let mut problem = format!("unknown key {}", quoted(unknown));
+                if let Some(meant) = crate::text::nearest(unknown, ["name", "did", "addresses", "serves"]) {
+                    problem += &format!("; did you mean {meant:?}?");
+                }
                 return Err(Problem { problem, span: key.span() });
             }
         }

@@ -57,7 +57,12 @@ impl<'n> Fields<'n> {
         for (key, _) in members {
             if !known.contains(&key.name.as_str()) {
                 let shown: String = key.name.chars().take(80).collect();
-                report.mistake(key.line, &fields.path(&shown), "unknown key", &known.join(", "));
+                let meant = crate::text::nearest(&shown, known.iter().copied());
+                let problem = meant.map_or_else(
+                    || "unknown key".to_owned(),
+                    |meant| format!("unknown key; did you mean {meant:?}?"),
+                );
+                report.mistake(key.line, &fields.path(&shown), problem, &known.join(", "));
             }
         }
         Some(fields)

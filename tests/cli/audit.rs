@@ -115,6 +115,8 @@ fn records_are_queried_by_what_they_are_about() {
     let (code, out, errors) = run(Some(&sidecar), &["audit", "query", "--kind", "drift"]);
     assert_eq!((code, out.as_str(), errors.as_str()), (0, "", "no records\n"));
     let (code, _, errors) = run(Some(&sidecar), &["audit", "query", "--kind", "drifted"]);
+    assert_eq!((code, errors.contains("did you mean \"drift\"?")), (2, true), "{errors}");
+    let (code, _, errors) = run(Some(&sidecar), &["audit", "query", "--kind", "nonsense"]);
     assert_eq!((code, errors.contains("binding_mismatch")), (2, true), "{errors}");
     let (code, _, errors) = run(Some(&sidecar), &["audit", "query", "--since", "yesterday"]);
     assert_eq!((code, errors.contains("24h")), (2, true), "{errors}");

@@ -88,7 +88,7 @@ fn an_operand_that_names_several_says_how_to_name_one() {
     assert_eq!((code, out.as_str()), (2, ""));
     assert!(errors.contains("all.yaml#org.example.review:1.1.0"), "{errors}");
     let (code, _, errors) = run(dir.path(), &["diff", "all.yaml#review:3.0.0", "all.yaml"]);
-    assert_eq!(code, 2);
+    assert_eq!(code, 3);
     assert!(errors.contains("org.example.review:1.0.0"), "{errors}");
     let broken = declaration(&[("1.0.0", json!({"type": "text"}), gives())]);
     std::fs::write(dir.path().join("broken.yaml"), broken).unwrap();
@@ -209,7 +209,7 @@ fn the_registry_and_peers_are_asked_for_ids() {
     let end = &b.did[b.did.len() - 8..];
     assert_eq!(of(&["check", "org.example.review:1.1.0", &format!("{end}/org.example.review:2.0.0")]).0, 4);
     let (code, _, errors) = of(&["diff", &format!("{end}/org.example.review:1.0.0"), &theirs]);
-    assert_eq!(code, 2);
+    assert_eq!(code, 3);
     assert!(errors.contains("does not declare org.example.review:1.0.0"), "{errors}");
     let (code, out, errors) = of(&["matrix", "org.example.review"]);
     assert_eq!(code, 0, "{errors}");

@@ -21,10 +21,11 @@ fn run(sidecar: &Sidecar, words: &[&str]) -> (i32, String, String) {
 }
 
 /// Verbs that take a capability of the sidecar, with what else they need; `{}` stands for it.
-const VERBS: [&[&str]; 6] = [
+const VERBS: [&[&str]; 7] = [
     &["call", "{}", "--params", "\"a\""],
     &["describe", "{}"],
-    &["query", "{}"],
+    &["matrix", "{}"],
+    &["diff", "{}", "org.example.upper:1.0.0"],
     &["bench", "{}", "--params", "\"a\"", "--duration", "50ms", "--warm-up", "10ms", "--in-flight", "1"],
     &["calls", "--capability", "{}"],
     &["policy", "why", "did:web:a.example", "{}"],
@@ -38,11 +39,7 @@ fn with(verb: &[&'static str], capability: &'static str) -> Vec<&'static str> {
 fn every_verb_that_takes_a_capability_takes_each_of_its_forms() {
     let sidecar = sidecar();
     for verb in VERBS {
-        let forms: &[&str] = match verb[0] {
-            "calls" => &["org.example.upper", "org.example.upper:1.0.0", "upper", "upper:1.0.0"],
-            "policy" => &["org.example.upper", "upper"],
-            _ => &["org.example.upper", "upper", "example.upper", "upper:1.0.0", "upper@>=1.0.0 <2.0.0"],
-        };
+        let forms = ["org.example.upper", "upper", "example.upper", "upper:1.0.0", "upper@>=1.0.0 <2.0.0"];
         for form in forms {
             let line = with(verb, form);
             let (code, _, errors) = run(&sidecar, &line);
@@ -66,15 +63,47 @@ fn every_verb_that_takes_a_capability_takes_each_of_its_forms() {
         assert_eq!(run(&sidecar, &line).0, 2, "{line:?}");
     }
     // A whole name that nobody serves: the sidecar refuses it, and says it alike.
-    for verb in &VERBS[..4] {
+    for verb in &VERBS[..5] {
         let line = with(verb, "org.example.uper");
         let (code, _, errors) = run(&sidecar, &line);
         assert_eq!(code, 3, "{line:?}: {errors}");
         assert!(errors.contains("4002 CAPABILITY_NOT_FOUND"), "{line:?}: {errors}");
-        assert!(
-            verb[0] == "bench" || errors.contains("did you mean \"org.example.upper\"?"),
-            "{line:?}: {errors}"
-        );
+        assert!(errors.contains("did you mean \"org.example.upper\"?"), "{line:?}: {errors}");
+    }
+}
+
+#[test]
+fn verbs_about_all_versions_of_a_name_find_it_by_its_end_and_take_no_version() {
+    let sidecar = sidecar();
+    let verb = ["audit", "query", "--capability"];
+    let asked = |capability: &'static str| run(&sidecar, &[&verb[..], &[capability]].concat());
+    assert_eq!(asked("upper").0, 0);
+    assert_eq!(asked("org.example.*").0, 0);
+    let (code, _, errors) = asked("uper");
+    assert!(code == 3 && errors.contains("did you mean \"org.example.upper\"?"), "{code}: {errors}");
+    let (code, _, errors) = asked("upper:1.0.0");
+    assert!(code == 2 && errors.contains("leave the version away: upper"), "{code}: {errors}");
+}
+
+#[test]
+fn a_list_has_every_name_with_the_part_and_a_name_that_is_not_there_is_not_found() {
+    let sidecar = sidecar();
+    let count = |words: &[&str]| {
+        let (code, text, errors) = run(&sidecar, words);
+        assert_eq!(code, 0, "{words:?}: {errors}");
+        text.lines().count()
+    };
+    for verb in ["ls", "query"] {
+        assert_eq!(count(&[verb, "--json"]), 4);
+        assert_eq!(count(&[verb, "word", "--json"]), 2);
+        assert_eq!(count(&[verb, "upper@<2.0.0", "--json"]), 1);
+        assert_eq!(count(&[verb, "org.example.upper", "--json"]), 2);
+        assert_eq!(count(&[verb, "org.example.other.*", "--json"]), 1);
+        assert_eq!(count(&[verb, "com.example.*", "--json"]), 0);
+        for missing in ["uper", "org.example.uper"] {
+            let (code, _, errors) = run(&sidecar, &[verb, missing]);
+            assert!(code == 3 && errors.contains("did you mean \"org.example.upper\"?"), "{errors}");
+        }
     }
 }
 

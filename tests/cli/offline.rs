@@ -16,8 +16,8 @@ fn help_names_every_exit_code_and_subcommand() {
     let (code, text, _) = run(&["--help"]);
     assert_eq!(code, 0);
     for word in [
-        "call", "calls", "top", "query", "ls", "describe", "serve", "cancel", "ping", "bench", "id", "diff",
-        "check", "matrix", "decode", "cddl", "gen", "hash", "subtype", "fleet", "context",
+        "call", "calls", "top", "ls", "describe", "serve", "cancel", "ping", "bench", "id", "diff", "check",
+        "matrix", "decode", "cddl", "gen", "hash", "subtype", "fleet", "context",
     ] {
         assert!(text.contains(&format!("\n  {word} ")), "{word}\n{text}");
     }
@@ -54,11 +54,11 @@ fn bad_usage_is_exit_2_and_says_what_is_accepted() {
         (&["decode", "--hex", "0x"], "hexadecimal"),
         (&["decode", "/nonexistent.bin"], "/nonexistent.bin"),
         (&["decode"], "FILE"),
-        (&["diff", "nowhere", "a.b.c:1.0.0"], "neither a file nor a capability"),
+        (&["diff", "no where", "a.b.c:1.0.0"], "neither a file nor a capability"),
         (&["diff", "/nonexistent.yaml", "a.b.c:1.0.0"], "/nonexistent.yaml"),
         (&["check"], "OLD... NEW"),
         (&["check", "a.b.c:1.0.0", "--mode", "sideways"], "backward, forward, full"),
-        (&["matrix"], "NAME|DECLARATION"),
+        (&["matrix"], "CAPABILITY|DECLARATION"),
         (&["gen"], "--lang"),
         (&["subtype"], "SUB"),
         (&["subtype", "/nonexistent.json"], "SUP"),

@@ -301,6 +301,6 @@ fn only_the_own_agent_may_look_into_the_policy() {
     let sidecar = Setup::new().start();
     let stranger = Identity::from_seed([7; 32]).did().to_string();
     let wrong = run_with(capctl(Some(&sidecar.socket)).args(["policy", "why", "bob", "a.b.c"]), b"");
-    assert_eq!(exit_code(&wrong), 2, "{}", stderr(&wrong));
+    assert_eq!(exit_code(&wrong), 3, "{}", stderr(&wrong));
     assert!(!why(&sidecar, &stranger, "a.b.c").is_empty());
 }

@@ -83,7 +83,7 @@ fn a_watch_prints_each_change_of_each_call_that_matches() {
         |peer: &str| run(&far, &["calls", "--role", "served", "--peer", peer, "--json"]).1.lines().count();
     assert_eq!((count(&near.did), count(&far.did)), (1, 0));
     let (code, _, errors) = run(&far, &["calls", "--peer", "nobody"]);
-    assert_eq!((code, errors.contains("neither a DID nor the name of a peer")), (2, true), "{errors}");
+    assert_eq!((code, errors.contains("neither a DID nor the name of a peer")), (3, true), "{errors}");
 }
 
 #[test]

@@ -170,8 +170,11 @@ fn capabilities_are_listed_paged_and_described() {
          org.example.upper  2.0.0    local\n\
          org.example.upper  1.0.0    local     Upper case\n"
     );
-    let (code, out, errors) = run(&sidecar, &["ls", "nothing-like-it"]);
+    let (code, out, errors) = run(&sidecar, &["ls", "com.nobody.*"]);
     assert_eq!((code, out.as_str(), errors.as_str()), (0, "", "no capabilities\n"));
+    let (code, out, errors) = run(&sidecar, &["ls", "nothing-like-it"]);
+    assert_eq!((code, out.as_str()), (3, ""), "{errors}");
+    assert!(errors.contains("no capability has \"nothing-like-it\" in its name"), "{errors}");
     let (_, lines, _) = run(&sidecar, &["ls", "org.example.*", "--json"]);
     assert_eq!(lines.lines().count(), 5);
 
@@ -182,11 +185,15 @@ fn capabilities_are_listed_paged_and_described() {
         if let Some(cursor) = &cursor {
             line.extend(["--cursor", cursor.as_str()]);
         }
-        let page = json_of(&sidecar, &line);
-        let page_ids = page["capabilities"].as_array().unwrap().iter();
-        ids.extend(page_ids.map(|descriptor| descriptor["id"].as_str().unwrap().to_owned()));
-        match page["next_cursor"].as_str() {
-            Some(next) => cursor = Some(next.to_owned()),
+        let (_, page, _) = run(&sidecar, &line);
+        let lines = page.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        let (found, next): (Vec<_>, Vec<_>) = lines.partition(|line| line["next_cursor"].is_null());
+        ids.extend(found.iter().map(|descriptor| descriptor["id"].as_str().unwrap().to_owned()));
+        // The old name of `ls` is the same verb.
+        line[0] = "ls";
+        assert_eq!(run(&sidecar, &line).1, page);
+        match next.first() {
+            Some(next) => cursor = Some(next["next_cursor"].as_str().unwrap().to_owned()),
             None => break,
         }
     }

@@ -14,6 +14,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use capd::client::Order;
 use capd::manual::{CompletionArgs, ManArgs};
 use capd::store::audit::Kind;
 use capd_proto::capability::{CapabilityId, Range};
@@ -85,9 +86,8 @@ pub(crate) enum Command {
     /// Show what the sidecar refused, dropped or lost, and verify the audit log
     #[command(subcommand)]
     Audit(AuditCommand),
-    /// List the versions of a capability, or a whole namespace with NAME.*
-    Query(QueryArgs),
-    /// List every capability that the sidecar knows
+    /// List the capabilities that the sidecar knows: all, those of a namespace, or the versions of one
+    #[command(alias = "query")]
     Ls(LsArgs),
     /// Check the configuration, the sidecar, its peers, and the capabilities that the agent requires
     Doctor(DoctorArgs),
@@ -232,8 +232,8 @@ pub(crate) struct AuditQueryArgs {
     /// Only records of the last 24h, for example, or since this time
     #[arg(long, value_name = "DURATION|TIME", value_parser = moment::parse)]
     pub(crate) since: Option<Moment>,
-    /// Only records about this capability, or a namespace: org.example.*
-    #[arg(long, value_name = "NAME")]
+    /// Only records about this capability: its name or the unique end of it; or a namespace: org.example.*
+    #[arg(long, value_name = "NAME|NAMESPACE.*")]
     pub(crate) capability: Option<String>,
     /// Only records about this peer, by its name or DID; with --file, by its DID
     #[arg(long, value_name = "PEER")]
@@ -243,18 +243,33 @@ pub(crate) struct AuditQueryArgs {
     pub(crate) file: Option<PathBuf>,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OrderArg {
+    NewestFirst,
+    OldestFirst,
+}
+
+impl From<OrderArg> for Order {
+    fn from(order: OrderArg) -> Self {
+        match order {
+            OrderArg::NewestFirst => Self::NewestFirst,
+            OrderArg::OldestFirst => Self::OldestFirst,
+        }
+    }
+}
+
 #[derive(Debug, ArgGroup)]
-pub(crate) struct QueryArgs {
-    /// A capability: NAME, NAME:VERSION or NAME@RANGE; or a namespace: org.example.*
-    #[arg(value_name = "CAPABILITY")]
-    pub(crate) name: String,
+pub(crate) struct LsArgs {
+    /// NAME, NAME:VERSION or NAME@RANGE; any part of a name, for all names that have it; or a namespace: org.example.*
+    #[arg(value_name = "CAPABILITY|NAMESPACE.*")]
+    pub(crate) wanted: Option<String>,
     /// Only versions in this range
     #[arg(long, value_name = "RANGE")]
     pub(crate) version: Option<Range>,
-    /// Page size; the cursor for the next page is printed if there are more
+    /// At most so many; the cursor for those that follow is printed
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..=1_000))]
     pub(crate) limit: Option<u64>,
-    /// Continue where an earlier query of the same kind stopped
+    /// Continue where an earlier list of the same kind stopped
     #[arg(long)]
     pub(crate) cursor: Option<String>,
     /// Which version of a name comes first
@@ -263,20 +278,8 @@ pub(crate) struct QueryArgs {
     /// Only capabilities of this agent, by its name or DID, from its own sidecar
     #[arg(long, value_name = "PEER")]
     pub(crate) to: Option<String>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum OrderArg {
-    NewestFirst,
-    OldestFirst,
-}
-
-#[derive(Debug, ArgGroup)]
-pub(crate) struct LsArgs {
-    /// Only names that match: a namespace (org.example.*) or a part of the name
-    pub(crate) pattern: Option<String>,
     /// List the sidecar's peers instead, and why one is not connected
-    #[arg(long, conflicts_with = "pattern")]
+    #[arg(long, conflicts_with_all = ["wanted", "version", "limit", "cursor", "to"])]
     pub(crate) peers: bool,
 }
 

@@ -43,6 +43,10 @@ async fn query(sidecar: &Sidecar, args: AuditQueryArgs, json: bool) -> Result<()
         Some(peer) => Some(source.peer(peer).await?),
         None => None,
     };
+    let capability = match capability {
+        Some(capability) => Some(source.capability(capability).await?),
+        None => None,
+    };
     let filter = Filter { kind, since_ms, capability, peer };
     let (mut after, mut is_first) = (0, true);
     loop {

@@ -41,7 +41,11 @@ pub(crate) async fn run(sidecar: &Sidecar, args: BenchArgs, json: bool) -> Resul
     };
     let mut interrupts = signal(SignalKind::interrupt())?;
     // What cannot be called at all is said at once.
-    client.call(request.clone())?.outcome().await?;
+    let first = client.call(request.clone())?;
+    let id = first.id();
+    if let Err(error) = first.outcome().await {
+        return Err(call::refused(&client, error, id, &args.capability).await);
+    }
     let load = Arc::new(Load::new(client, request, &args)?);
     let work = async {
         match args.rate {

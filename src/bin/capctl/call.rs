@@ -44,7 +44,7 @@ pub(crate) async fn run(sidecar: &Sidecar, args: CallArgs, json: bool) -> Result
     let printed = match outcome {
         Ok(answer) => print(id, &answer, json),
         Err(error @ ClientError::Refused(_)) if is_unknown(&error) => {
-            Err(capability::not_found(&client, error, &args.capability).await.about(id))
+            Err(refused(&client, error, id, &args.capability).await)
         }
         Err(error) => Err(failure(error, id, &args)),
     };
@@ -95,6 +95,19 @@ fn failure(error: ClientError, id: MessageId, args: &CallArgs) -> Failure {
     }
 }
 
+/// Why a call failed, with the next step after a refusal.
+pub(crate) async fn refused(client: &Client, error: ClientError, id: MessageId, capability: &str) -> Failure {
+    let hint = match &error {
+        ClientError::Refused(wire) => refusal_hint(wire.code, capability),
+        _ => None,
+    };
+    let failure = capability::not_found(client, error, capability).await.about(id);
+    match hint {
+        Some(hint) => failure.hint(hint),
+        None => failure,
+    }
+}
+
 fn is_unknown(error: &ClientError) -> bool {
     matches!(error, ClientError::Refused(wire) if wire.code == Code::CAPABILITY_NOT_FOUND)
 }
@@ -105,7 +118,7 @@ fn refusal_hint(code: Code, capability: &str) -> Option<String> {
     let capability = if capability.contains('@') { name } else { capability };
     match code {
         Code::SCHEMA_VIOLATION => Some(format!("to see the input schema: capctl describe {capability}")),
-        Code::VERSION_MISMATCH => Some(format!("to see the versions that are served: capctl query {name}")),
+        Code::VERSION_MISMATCH => Some(format!("to see the versions that are served: capctl ls {name}")),
         Code::SCHEMA_DRIFT | Code::UNSUPPORTED_SCHEMA => Some(format!(
             "to see what is served: capctl describe {capability}; to check all that is required: capctl doctor"
         )),

@@ -5,10 +5,12 @@ use std::fmt::Write as _;
 use capd::client::{
     CallFilter, CallState, Client, ClientError, JournalCounters, ListedCall, ResultStatus, Role, call_json,
 };
+use capd_proto::capability::Range;
 use capd_proto::identity::Did;
 use capd_proto::limits::QUERY_LIMIT_MAX;
 
 use crate::args::CallsArgs;
+use crate::capability::Wanted;
 use crate::failure::{Exit, Failure};
 use crate::{Sidecar, audit, names, output, time, watch};
 
@@ -27,12 +29,13 @@ pub(crate) async fn run(sidecar: &Sidecar, args: CallsArgs, json: bool) -> Resul
         }
         return Ok(());
     }
+    let wanted = args.capability.as_deref().map(|text| Wanted::read(text, None)).transpose()?;
     let now_ms = audit::now_ms();
     let filter = CallFilter {
         side: args.role,
         state: args.state,
-        capability: match &args.capability {
-            Some(text) => Some(named(&client, text).await?),
+        capability: match &wanted {
+            Some(wanted) => Some(named(&client, wanted).await?),
             None => None,
         },
         since_ms: args.since.map(|since| since.ms(now_ms)),
@@ -41,36 +44,65 @@ pub(crate) async fn run(sidecar: &Sidecar, args: CallsArgs, json: bool) -> Resul
         Some(peer) => Some(names::find(&client, peer).await?),
         None => None,
     };
+    let range = wanted.and_then(|wanted| wanted.range());
+    let only = Only { peer, range };
     if args.watch {
-        return watch::run(&client, filter, peer, args.limit, json).await;
+        return watch::run(&client, filter, &only, args.limit, json).await;
     }
-    list(&client, &filter, peer.as_ref(), args.limit.unwrap_or(u64::MAX), json).await
+    list(&client, &filter, &only, args.limit.unwrap_or(u64::MAX), json).await
+}
+
+/// What a sidecar does not select calls by.
+#[derive(Debug, Default)]
+pub(crate) struct Only {
+    pub(crate) peer: Option<Did>,
+    pub(crate) range: Option<Range>,
+}
+
+impl Only {
+    /// Whether a call is with this peer and of a version in this range, where they are set.
+    pub(crate) fn admits(&self, call: &ListedCall<'_>) -> bool {
+        let is_in = |range: &Range| {
+            let version =
+                call.capability.as_deref().and_then(|id| id.split_once(':')).map(|(_, version)| version);
+            version.and_then(|version| version.parse().ok()).is_some_and(|version| range.matches(&version))
+        };
+        self.peer.as_ref().is_none_or(|peer| with(call) == peer.as_str())
+            && self.range.as_ref().is_none_or(is_in)
+    }
+
+    const fn is_any(&self) -> bool {
+        self.peer.is_none() && self.range.is_none()
+    }
 }
 
 /// The name or id that is meant; a whole one may be of a capability that is no longer served.
-async fn named(client: &capd::client::Client, text: &str) -> Result<String, Failure> {
-    let (name, version) = text.split_once(':').map_or((text, ""), |(name, version)| (name, version));
-    let name = crate::capability::Wanted::read(name, None)?.name(client).await?;
-    Ok(if version.is_empty() { name.to_string() } else { format!("{name}:{version}") })
+async fn named(client: &Client, wanted: &Wanted) -> Result<String, Failure> {
+    let name = wanted.name(client).await?;
+    let range = wanted.range();
+    Ok(match range.as_ref().and_then(Range::as_exact) {
+        Some(version) => format!("{name}:{version}"),
+        None => name.to_string(),
+    })
 }
 
 /// Prints the calls that match. There may be a million, so each page is printed as it comes.
 async fn list(
     client: &Client,
     filter: &CallFilter,
-    peer: Option<&Did>,
+    only: &Only,
     mut left: u64,
     json: bool,
 ) -> Result<(), Failure> {
     let (mut cursor, mut is_first) = (None, true);
     loop {
         // The sidecar does not know this filter, so how many of a page pass it is not known either.
-        let limit = if peer.is_some() { QUERY_LIMIT_MAX } else { left.min(QUERY_LIMIT_MAX) };
+        let limit = if only.is_any() { left.min(QUERY_LIMIT_MAX) } else { QUERY_LIMIT_MAX };
         let mut page = client.calls_where(filter, cursor.as_ref(), Some(limit)).await?;
         if page.next_cursor.is_some() && page.next_cursor == cursor {
             return Err(ClientError::Answer("a page whose cursor does not advance".to_owned()).into());
         }
-        page.calls.retain(|call| is_with(call, peer));
+        page.calls.retain(|call| only.admits(call));
         page.calls.truncate(usize::try_from(left).unwrap_or(usize::MAX));
         if json {
             for call in &page.calls {
@@ -116,11 +148,6 @@ pub(crate) fn row(call: &ListedCall<'_>, own: &str) -> [String; 7] {
         call.capability.as_deref().unwrap_or_default().to_owned(),
         if with(call) == own { "local".to_owned() } else { with(call).to_owned() },
     ]
-}
-
-/// Whether a call is with this peer. Without a peer, each is.
-pub(crate) fn is_with(call: &ListedCall<'_>, peer: Option<&Did>) -> bool {
-    peer.is_none_or(|peer| with(call) == peer.as_str())
 }
 
 /// The other agent: who made a call that runs here, who was given one that is relayed.

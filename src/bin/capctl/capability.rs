@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 
 use capd::client::{Client, ClientError, Offer, Order, Query, Target};
+use capd::text::distance;
 use capd_proto::capability::{CapabilityId, CapabilityName, CapabilityPattern, Range, Version};
 use capd_proto::code::Code;
 
@@ -56,7 +57,14 @@ impl Wanted {
         if let Ok(name) = self.name.parse() {
             return Ok(name);
         }
-        let names = known(client).await?;
+        self.among(&known(client).await?)
+    }
+
+    /// The whole name, which is one of those known. **Errors:** as [`Wanted::name`].
+    pub(crate) fn among(&self, names: &BTreeSet<CapabilityName>) -> Result<CapabilityName, Failure> {
+        if let Ok(name) = self.name.parse() {
+            return Ok(name);
+        }
         let ending = format!(".{}", self.name);
         let found: Vec<_> = names.iter().filter(|name| name.as_str().ends_with(&ending)).collect();
         match found[..] {
@@ -64,7 +72,7 @@ impl Wanted {
             [] => {
                 let failure = Failure::usage(format!("no capability is named {:?}, or ends so", self.name));
                 let failure = failure.exit(Exit::Refused);
-                Err(failure.hint(guess(&self.name, &names)))
+                Err(failure.hint(guess(&self.name, names)))
             }
             _ => {
                 let failure =
@@ -72,6 +80,36 @@ impl Wanted {
                 Err(failure.hint(format!("write one of: {}", listed(found.iter().map(|name| name.as_str())))))
             }
         }
+    }
+
+    /// The name for a verb that is about all versions. **Errors:** also usage, for one that names a version.
+    pub(crate) fn of_all_versions(text: &str, verb: &str) -> Result<Self, Failure> {
+        let wanted = Self::read(text, None)?;
+        if wanted.version == Wish::Newest {
+            return Ok(wanted);
+        }
+        let failure = Failure::usage(format!("{text:?}: {verb} is about all versions of a name"));
+        Err(failure.hint(format!("leave the version away: {}", wanted.name)))
+    }
+
+    /// The name as it was written, whole or an ending.
+    pub(crate) fn written(&self) -> &str {
+        &self.name
+    }
+
+    /// Its versions that are meant; none for a bare name.
+    pub(crate) fn range(&self) -> Option<Range> {
+        match &self.version {
+            Wish::Newest => None,
+            Wish::Exact(version) => Some(Range::exact(version.clone())),
+            Wish::In(range) => Some(range.clone()),
+        }
+    }
+
+    /// Whether an id, or a name alone, is of a version that is meant. A name alone is of any.
+    pub(crate) fn admits(&self, text: &str) -> bool {
+        let version = text.split_once(':').and_then(|(_, version)| version.parse().ok());
+        self.range().is_none_or(|range| version.is_none_or(|version| range.matches(&version)))
     }
 
     /// What to call.
@@ -86,13 +124,7 @@ impl Wanted {
 
     /// Its versions that are meant; all of them for a bare name.
     pub(crate) async fn query(&self, client: &Client) -> Result<Query, Failure> {
-        let mut query = Query::new(self.name(client).await?);
-        query.version = match &self.version {
-            Wish::Newest => None,
-            Wish::Exact(version) => Some(Range::exact(version.clone())),
-            Wish::In(range) => Some(range.clone()),
-        };
-        Ok(query)
+        Ok(Query { version: self.range(), ..Query::new(self.name(client).await?) })
     }
 
     /// The one version that is meant: the highest release, or the highest in the range.
@@ -127,7 +159,7 @@ pub(crate) async fn not_found(client: &Client, error: ClientError, text: &str) -
 }
 
 /// Every name that the sidecar knows.
-async fn known(client: &Client) -> Result<BTreeSet<CapabilityName>, Failure> {
+pub(crate) async fn known(client: &Client) -> Result<BTreeSet<CapabilityName>, Failure> {
     match client.query_all(&Query::new(CapabilityPattern::Any)).await {
         Ok(offers) => Ok(offers.iter().map(|offer: &Offer| offer.id().name.clone()).collect()),
         // PROTOCOL 7.1: nothing to list is 4002.
@@ -137,15 +169,16 @@ async fn known(client: &Client) -> Result<BTreeSet<CapabilityName>, Failure> {
 }
 
 /// The nearest of the names that there are, or where to look.
-fn guess(text: &str, names: &BTreeSet<CapabilityName>) -> String {
+pub(crate) fn guess(text: &str, names: &BTreeSet<CapabilityName>) -> String {
     let last = |name: &str| name.rsplit('.').next().unwrap_or_default().to_lowercase();
-    let near = |name: &'_ CapabilityName| {
-        let whole = distance(&name.as_str().to_lowercase(), &text.to_lowercase());
-        let distance = whole.min(distance(&last(name.as_str()), &last(text)));
-        (distance <= FAR_MAX.min(text.len() / 3)).then(|| (distance, name.to_string()))
-    };
-    let nearest = names.iter().take(NAMES_MAX).filter_map(near).min();
-    match nearest {
+    let wanted = text.to_lowercase();
+    let distances = names.iter().take(NAMES_MAX).map(|name| {
+        let whole = distance(&name.as_str().to_lowercase(), &wanted);
+        (whole.min(distance(&last(name.as_str()), &last(text))), name.as_str())
+    });
+    let nearest = distances.min();
+    let far_max = FAR_MAX.min(text.len() / 3);
+    match nearest.filter(|(distance, _)| *distance <= far_max) {
         Some((_, name)) => format!("did you mean {name:?}?"),
         None if names.is_empty() => "the sidecar knows no capability; capctl doctor finds out why".to_owned(),
         None => format!("the sidecar knows: {}", listed(names.iter().map(CapabilityName::as_str))),
@@ -157,21 +190,6 @@ fn listed<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     let names: Vec<_> = names.take(LISTED_MAX).map(one_line).collect();
     format!("{}{more}", names.join(", "))
-}
-
-/// How many letters must be added, removed or changed to make one text of the other.
-fn distance(one: &str, other: &str) -> usize {
-    let other: Vec<_> = other.chars().collect();
-    let mut row: Vec<usize> = (0..=other.len()).collect();
-    for (index, letter) in one.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], index + 1);
-        for (at, known) in other.iter().enumerate() {
-            let changed = diagonal + usize::from(*known != letter);
-            diagonal = row[at + 1];
-            row[at + 1] = changed.min(row[at] + 1).min(diagonal + 1);
-        }
-    }
-    row.last().copied().unwrap_or_default()
 }
 
 /// Labels before an ending, so that it can be checked as a name is.
@@ -221,6 +239,5 @@ mod tests {
         }
         assert!(guess("other", &names).contains("org.example.upper, org.example.word-count"));
         assert!(guess("other", &BTreeSet::new()).contains("capctl doctor"));
-        assert_eq!((distance("", "abc"), distance("kitten", "sitting"), distance("a", "a")), (3, 3, 0));
     }
 }

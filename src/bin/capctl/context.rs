@@ -199,7 +199,11 @@ pub(crate) fn unknown<'a>(
     if known.is_empty() {
         failure.hint(HINT_CONTEXT)
     } else {
-        failure.hint(format!("known contexts: {}", known.join(", ")))
+        let meant = capd::text::nearest(name, known.iter().copied());
+        failure.hint(match meant {
+            Some(meant) => format!("did you mean {meant:?}?"),
+            None => format!("known contexts: {}", known.join(", ")),
+        })
     }
 }
 

@@ -83,7 +83,6 @@ fn run(args: Args) -> Result<(), Failure> {
         Command::Calls(calls) => wait_for(calls::run(&sidecar, calls, json)),
         Command::Bench(bench) => wait_for(bench::run(&sidecar, bench, json)),
         Command::Audit(command) => wait_for(audit::run(&sidecar, command, json)),
-        Command::Query(query) => wait_for(list::query(&sidecar, query, json)),
         Command::Ls(ls) => wait_for(list::ls(&sidecar, ls, json)),
         Command::Doctor(doctor) => wait_for(doctor::run(sidecar, doctor, json)),
         Command::Describe(describe) => wait_for(describe::run(&sidecar, describe, json)),

@@ -10,7 +10,7 @@ use capd::client::Client;
 use capd_proto::identity::Did;
 use capd_proto::message::ListedPeer;
 
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 
 /// The names of a sidecar's peers.
 #[derive(Debug, Default)]
@@ -43,7 +43,7 @@ pub(crate) fn shown(text: &str) -> Cow<'_, str> {
 
 /// The peer that the command line means: a DID, or a name of the sidecar's peers.
 ///
-/// **Errors:** usage; no peer, or more than one, has this name.
+/// **Errors:** not found; usage, if more than one has this name.
 pub(crate) async fn find(client: &Client, text: &str) -> Result<Did, Failure> {
     if text.starts_with("did:") {
         return did(text);
@@ -72,6 +72,10 @@ pub(crate) async fn resolved(client: &Client, text: &str) -> String {
 pub(crate) fn unknown<'a>(text: &str, names: impl Iterator<Item = &'a str>) -> Failure {
     let names: Vec<_> = names.map(crate::output::one_line).collect();
     let failure = Failure::usage(format!("{text:?} is neither a DID nor the name of a peer"));
+    let failure = failure.exit(Exit::Refused);
+    if let Some(meant) = capd::text::nearest(text, names.iter().map(String::as_str)) {
+        return failure.hint(format!("did you mean {meant:?}?"));
+    }
     if names.is_empty() {
         return failure
             .hint("no peer has a name; `capd pair` adds a peer, and name = in [[peers]] names one");

@@ -6,11 +6,10 @@ use std::time::Duration;
 use capd::client::{CallFilter, CallState, Client, ListedCall, ResultStatus, WantedState, call_json};
 use capd_proto::code::Code;
 use capd_proto::envelope::MessageId;
-use capd_proto::identity::Did;
 use capd_proto::limits::QUERY_LIMIT_MAX;
 use tokio::time::sleep;
 
-use crate::calls::{HEADING, is_with, row};
+use crate::calls::{HEADING, Only, row};
 use crate::failure::Failure;
 use crate::{names, output};
 
@@ -18,7 +17,7 @@ use crate::{names, output};
 pub(crate) async fn run(
     client: &Client,
     filter: CallFilter,
-    peer: Option<Did>,
+    only: &Only,
     limit: Option<u64>,
     json: bool,
 ) -> Result<(), Failure> {
@@ -33,7 +32,7 @@ pub(crate) async fn run(
     loop {
         let calls = look(client, &every, &watch).await?;
         let mut changed = watch.changed(calls);
-        changed.retain(|call| is_in(call, wanted) && is_with(call, peer.as_ref()));
+        changed.retain(|call| is_in(call, wanted) && only.admits(call));
         let skipped = if is_first {
             changed.len().saturating_sub(at_start.try_into().unwrap_or(usize::MAX))
         } else {

@@ -128,7 +128,10 @@ impl FromStr for Kind {
     fn from_str(text: &str) -> Result<Self, String> {
         Self::ALL.into_iter().find(|kind| kind.as_str() == text).ok_or_else(|| {
             let known: Vec<_> = Self::ALL.iter().map(|kind| kind.as_str()).collect();
-            format!("no such kind; there are {}", known.join(", "))
+            match crate::text::nearest(text, known.iter().copied()) {
+                Some(meant) => format!("no such kind; did you mean {meant:?}?"),
+                None => format!("no such kind; there are {}", known.join(", ")),
+            }
         })
     }
 }

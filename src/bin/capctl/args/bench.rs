@@ -10,7 +10,7 @@ use crate::duration;
 #[derive(Debug, ArgGroup)]
 pub(crate) struct BenchArgs {
     /// A capability: NAME, NAME:VERSION or NAME@RANGE; the end of a name is enough if it is unique
-    #[arg(value_name = "NAME|ID")]
+    #[arg(value_name = "CAPABILITY")]
     pub(crate) capability: String,
     /// Accepted versions, such as '>=1.0.0 <2.0.0' [default: the highest release]
     #[arg(long, value_name = "RANGE")]

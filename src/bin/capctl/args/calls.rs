@@ -20,8 +20,8 @@ pub(crate) struct CallsArgs {
     /// Only calls in this state: running, waiting, sent, accepted, executing or finished
     #[arg(long)]
     pub(crate) state: Option<WantedState>,
-    /// Only calls of this capability: its name, or its id
-    #[arg(long, value_name = "NAME|ID")]
+    /// Only calls of this capability: NAME, NAME:VERSION or NAME@RANGE; the end of a name is enough if it is unique
+    #[arg(long, value_name = "CAPABILITY")]
     pub(crate) capability: Option<String>,
     /// Only calls that were made since: so long ago (30s, 2m, 24h), or a time (2026-11-21T12:00:00Z)
     #[arg(long, value_parser = moment::parse)]

@@ -4,7 +4,8 @@ use clap::{Args as ArgGroup, ValueEnum};
 
 #[derive(Debug, ArgGroup)]
 pub(crate) struct DiffArgs {
-    /// A declaration: FILE, FILE#NAME, FILE#NAME:VERSION, NAME:VERSION, or PEER/NAME:VERSION
+    /// A declaration: FILE, FILE#CAPABILITY, CAPABILITY, or PEER/CAPABILITY. A CAPABILITY is NAME, NAME:VERSION or NAME@RANGE;
+    /// the end of a name is enough if it is unique
     pub(crate) a: String,
     /// The declaration to compare it with
     pub(crate) b: String,
@@ -52,7 +53,7 @@ impl CheckMode {
 
 #[derive(Debug, ArgGroup)]
 pub(crate) struct MatrixArgs {
-    /// A capability's name, for every version that the sidecar knows; or declarations, in the forms of diff
-    #[arg(required = true, value_name = "NAME|DECLARATION")]
+    /// A CAPABILITY, for every version of it that the sidecar knows; or declarations, in the forms of diff
+    #[arg(required = true, value_name = "CAPABILITY|DECLARATION")]
     pub(crate) declarations: Vec<String>,
 }

@@ -24,7 +24,7 @@ pub(crate) enum FleetCommand {
 
 #[derive(Debug, ArgGroup)]
 pub(crate) struct WhyNameArgs {
-    /// The name of a capability
+    /// The name of a capability, or the unique end of it
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
 }

@@ -23,8 +23,8 @@ pub(crate) struct GenArgs {
     /// Write nothing: print what would change as a diff, and end with exit code 1 if anything would
     #[arg(long)]
     pub(crate) check: bool,
-    /// Only these capabilities, each as NAME or NAME:VERSION; the last labels of a name will do
-    #[arg(value_name = "ID")]
+    /// Only these capabilities, each as NAME, NAME:VERSION or NAME@RANGE, or the end of a name
+    #[arg(value_name = "CAPABILITY")]
     pub(crate) ids: Vec<String>,
 }
 

@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 
-use capd_proto::capability::CapabilityPattern;
 use clap::{Args as ArgGroup, Subcommand};
 
 #[derive(Debug, Subcommand)]
@@ -29,9 +28,9 @@ pub(crate) enum PolicyCommand {
     },
     /// Ask the sidecar what a caller may do with a capability, and which rules decide
     Why {
-        /// The caller's DID
+        /// The caller, by its name or DID
         caller: String,
-        /// The capability: its name, or a unique ending of it
+        /// The capability: NAME, NAME:VERSION or NAME@RANGE; the end of a name is enough if it is unique
         capability: String,
         /// The provider, by its name or DID, for calls of the sidecar's own agent to a peer [default: its own agent]
         #[arg(long, value_name = "PEER")]
@@ -49,8 +48,8 @@ pub(crate) enum PolicyCommand {
 pub(crate) struct GrantArgs {
     /// The peer's name or DID, group:NAME, or * for every peer
     pub(crate) caller: String,
-    /// The capability's name, a namespace (org.example.*), or * for everything
-    pub(crate) capability: CapabilityPattern,
+    /// The capability's name or the unique end of it, a namespace (org.example.*), or * for everything
+    pub(crate) capability: String,
     /// A permission that the capability declares, such as db:read; repeatable
     #[arg(long = "permission", value_name = "SCOPE:VERB")]
     pub(crate) permissions: Vec<String>,

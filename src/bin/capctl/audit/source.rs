@@ -9,11 +9,13 @@ use capd::store::audit::{
     AuditCounters, AuditFile, AuditStorage as _, Filter, Page, Pruned, Query, page, prune,
 };
 use capd::store::{StoreError, StoreErrorKind};
+use capd_proto::capability::CapabilityName;
 use capd_proto::limits::QUERY_LIMIT_MAX;
 use capd_proto::message::{AuditPage, AuditPruneRequest, AuditRequest};
 use serde_json::Value;
 
 use crate::Sidecar;
+use crate::capability::Wanted;
 use crate::failure::{Exit, Failure};
 
 /// Where a log is read.
@@ -42,6 +44,20 @@ impl Source {
         match self {
             Self::Sidecar(client) => Ok(crate::names::find(client, &text).await?.to_string()),
             Self::File(_) => Ok(text),
+        }
+    }
+
+    /// The name that the command line means, or the namespace as it is. **Errors:** usage, or not found.
+    pub(super) async fn capability(&self, text: String) -> Result<String, Failure> {
+        if text.ends_with('*') {
+            return Ok(text);
+        }
+        let wanted = Wanted::of_all_versions(&text, "the audit log")?;
+        match self {
+            Self::Sidecar(client) => Ok(wanted.name(client).await?.to_string()),
+            Self::File(_) if text.parse::<CapabilityName>().is_ok() => Ok(text),
+            Self::File(_) => Err(Failure::usage(format!("{text:?} is no whole name"))
+                .hint("without --file, the sidecar finds a name by its end")),
         }
     }
 

@@ -7,9 +7,10 @@ use capd::schema::compat::{self, Compatibility, Verdict};
 use serde_json::{Value, json};
 
 use super::needed::Needed;
-use super::operand::{Found, Held, Operands};
+use super::operand::{self, Found, Held, Operands};
 use super::report;
 use crate::args::MatrixArgs;
+use crate::capability::Wanted;
 use crate::failure::Failure;
 use crate::{Sidecar, output};
 
@@ -83,8 +84,10 @@ async fn collect(sidecar: &Sidecar, args: &MatrixArgs) -> Result<Found, Failure>
     let mut operands = Operands::new(sidecar);
     let mut all = Found::default();
     for text in &args.declarations {
-        let found = match text.parse() {
-            Ok(name) if !std::path::Path::new(text).is_file() => operands.known(&name).await?,
+        let is_meant = !operand::is_file(text) && !text.contains('/');
+        let found = match Wanted::read(text, None) {
+            // One version that peers declare in different ways is a column each.
+            Ok(wanted) if is_meant => operands.known(&wanted).await?,
             Ok(_) | Err(_) => {
                 let Found { held, needed, .. } = operands.all(text).await?;
                 all.needed.extend(needed);

@@ -1,14 +1,14 @@
 //! Finds the declarations that a command line names: operands in; declarations with their schemas, from files, the
 //! sidecar or its peers, out.
 //!
-//! **Shape:** `FILE`, `FILE#NAME`, `FILE#NAME:VERSION`; `NAME:VERSION` as the sidecar knows it; `PEER/NAME:VERSION` as
-//! that peer declares it.
+//! **Shape:** `FILE`, `FILE#CAPABILITY`; `CAPABILITY` as the sidecar knows it; `PEER/CAPABILITY` as that peer declares it.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use capd::client::{Client, Description, Query, SchemaSide};
+use capd::client::{Client, Description, SchemaSide};
 use capd::declaration::{DECLARATION_BYTES_MAX, Declaration, Declared, Required, SchemaSource};
 use capd::schema::compat::{Contract, Terms};
 use capd_proto::capability::{CapabilityId, CapabilityName};
@@ -16,7 +16,8 @@ use capd_proto::negotiate::Served;
 
 use super::descriptor;
 use super::needed::Needed;
-use crate::failure::Failure;
+use crate::capability::{self, Wanted};
+use crate::failure::{Exit, Failure};
 use crate::{Sidecar, names};
 
 /// One declaration of a capability.
@@ -117,17 +118,23 @@ impl<'a> Operands<'a> {
             return in_file(&path, selector);
         }
         if let Some((peer, id)) = text.split_once('/') {
-            let id = id_of(id).ok_or_else(|| nothing(text))?;
+            let wanted = Wanted::read(id, None).map_err(|_| nothing(text))?;
+            let id = wanted.id(self.client().await?).await?;
             return Ok(Found::one(self.declared_by(Some(peer), &id).await?));
         }
-        let id = id_of(text).ok_or_else(|| nothing(text))?;
+        let wanted = Wanted::read(text, None).map_err(|_| nothing(text))?;
+        let id = wanted.id(self.client().await?).await?;
         Ok(Found::one(self.declared_by(None, &id).await?))
     }
 
-    /// Every version of a capability that the sidecar knows.
-    pub(super) async fn known(&mut self, name: &CapabilityName) -> Result<Vec<Held>, Failure> {
+    /// Every version of a capability that is meant and that the sidecar knows.
+    pub(super) async fn known(&mut self, wanted: &Wanted) -> Result<Vec<Held>, Failure> {
         let client = self.client().await?;
-        let offers = client.query_all(&Query::new(name.clone())).await?;
+        let query = wanted.query(client).await?;
+        let offers = match client.query_all(&query).await {
+            Ok(offers) => offers,
+            Err(error) => return Err(capability::not_found(client, error, wanted.written()).await),
+        };
         let mut ids: Vec<_> = offers.into_iter().map(|offer| offer.descriptor.id).collect();
         ids.sort_by(|one, other| one.version.total_cmp(&other.version));
         ids.dedup();
@@ -148,14 +155,18 @@ impl<'a> Operands<'a> {
     async fn declared_by(&mut self, peer: Option<&str>, id: &CapabilityId) -> Result<Held, Failure> {
         let client = self.client().await?;
         let own = client.did().as_str().to_owned();
-        let mut descriptions = client.describe(id).await?;
+        let mut descriptions = match client.describe(id).await {
+            Ok(descriptions) => descriptions,
+            Err(error) => return Err(capability::not_found(client, error, id.name.as_str()).await),
+        };
         if let Some(peer) = peer {
             let did = names::resolved(client, peer).await;
             descriptions.retain(|description| is_from(description, &did, &own));
         }
         let Some(first) = descriptions.first() else {
             return Err(Failure::usage(format!("{} does not declare {id}", peer.unwrap_or("nobody")))
-                .hint(format!("capctl query {} shows who does", id.name)));
+                .exit(Exit::Refused)
+                .hint(format!("to see who does: capctl ls {}", id.name)));
         };
         let held = of_description(first);
         // The agent's own declaration comes first and is the one that is meant; peers must agree or be named.
@@ -207,6 +218,11 @@ fn file_of(text: &str) -> Option<(PathBuf, Option<&str>)> {
     (Path::new(path).is_file() || is_meant).then(|| (path.into(), selector))
 }
 
+/// Whether an operand names a file, whether it is there or not.
+pub(super) fn is_file(text: &str) -> bool {
+    file_of(text).is_some()
+}
+
 fn in_file(path: &Path, selector: Option<&str>) -> Result<Found, Failure> {
     let bytes = read(path)?;
     let json = serde_json::from_slice::<serde_json::Value>(&bytes).ok().filter(|json| json["version"] != 1);
@@ -221,22 +237,29 @@ fn in_file(path: &Path, selector: Option<&str>) -> Result<Found, Failure> {
         found.is_whole = false;
         if found.names().next().is_none() {
             let message = format!("{} neither declares nor requires {selector:?}", path.display());
-            return Err(Failure::usage(message).hint(format!("it has {}", known.join(", "))));
+            let named = known.iter().map(|id| id.split(':').next().unwrap_or(id));
+            let names: BTreeSet<CapabilityName> = named.filter_map(|name| name.parse().ok()).collect();
+            let meant = selector.split([':', '@']).next().unwrap_or(selector);
+            // A name that is there, in another version, needs no other name.
+            let is_there = names.iter().any(|name| name.as_str().ends_with(meant));
+            let guess = capability::guess(meant, &names);
+            let hint = if guess.starts_with("did you mean") && !is_there {
+                guess
+            } else {
+                format!("it has {}", known.join(", "))
+            };
+            return Err(Failure::usage(message).exit(Exit::Refused).hint(hint));
         }
     }
     Ok(found)
 }
 
-/// Whether a name, its last labels, or either with a version, names an id.
+/// Whether a name, its last labels, or either with a version or a range, names an id.
 pub(crate) fn is_selected(id: &CapabilityId, selector: &str) -> bool {
-    let (name, version) = match selector.split_once(':') {
-        Some((name, version)) => (name, Some(version)),
-        None => (selector, None),
-    };
-    let full = id.name.as_str();
+    let Ok(wanted) = Wanted::read(selector, None) else { return false };
+    let (full, name) = (id.name.as_str(), wanted.written());
     let is_named = full == name || full.strip_suffix(name).is_some_and(|before| before.ends_with('.'));
-    let is_version = |text: &str| text.parse().is_ok_and(|version| id.version == version);
-    is_named && version.is_none_or(is_version)
+    is_named && wanted.range().is_none_or(|range| range.matches(&id.version))
 }
 
 fn declared(path: &Path) -> Result<Found, Failure> {
@@ -295,13 +318,9 @@ fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     Ok(bytes)
 }
 
-fn id_of(text: &str) -> Option<CapabilityId> {
-    text.parse().ok()
-}
-
 fn nothing(text: &str) -> Failure {
     Failure::usage(format!("{text:?} is neither a file nor a capability")).hint(
-        "accepted: FILE, FILE#NAME, FILE#NAME:VERSION, NAME:VERSION, or PEER/NAME:VERSION with a peer's DID",
+        "accepted: FILE, FILE#CAPABILITY, CAPABILITY, or PEER/CAPABILITY; a CAPABILITY is NAME, NAME:VERSION or NAME@RANGE",
     )
 }
 

@@ -1,9 +1,11 @@
 //! Implements `fleet ls`, `fleet why` and `fleet doctor`: a sidecar in; its view of the registry out.
 
+use capd::client::Client;
 use capd_proto::message::{FleetCandidate, FleetName, FleetReport, FleetRequest};
 use serde_json::{Value, json};
 
 use crate::args::WhyNameArgs;
+use crate::capability::Wanted;
 use crate::doctor::{Check, Report};
 use crate::failure::{Exit, Failure};
 use crate::{Sidecar, output};
@@ -26,7 +28,10 @@ pub(super) async fn ls(sidecar: &Sidecar, json: bool) -> Result<(), Failure> {
 
 /// Explains who is called for a name, and why others are not.
 pub(super) async fn why(sidecar: &Sidecar, args: WhyNameArgs, json: bool) -> Result<(), Failure> {
-    let report = asked(sidecar, &FleetRequest::Why { name: args.name.into() }).await?;
+    let wanted = Wanted::of_all_versions(&args.name, "fleet why")?;
+    let client = sidecar.connect_for_people().await?;
+    let name = wanted.name(&client).await?;
+    let report = ask(&client, &FleetRequest::Why { name: name.as_str().into() }).await?;
     let Some(name) = report.names.first() else {
         return Err(Failure::unexpected("the sidecar's answer names nothing".to_owned()));
     };
@@ -48,7 +53,10 @@ pub(super) async fn doctor(sidecar: &Sidecar, json: bool) -> Result<(), Failure>
 }
 
 async fn asked(sidecar: &Sidecar, request: &FleetRequest<'_>) -> Result<FleetReport<'static>, Failure> {
-    let client = sidecar.connect_for_people().await?;
+    ask(&sidecar.connect_for_people().await?, request).await
+}
+
+async fn ask(client: &Client, request: &FleetRequest<'_>) -> Result<FleetReport<'static>, Failure> {
     let report = client.fleet(request).await?;
     if report.cell.is_empty() {
         return Err(Failure::usage("the sidecar is in no fleet")

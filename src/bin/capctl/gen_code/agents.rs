@@ -12,7 +12,7 @@ use capd_proto::code::Code;
 
 use crate::args::GenArgs;
 use crate::compat::{is_from, is_selected};
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 use crate::{Sidecar, names};
 
 /// The agents to generate code for, each with the capabilities that were asked for.
@@ -112,6 +112,7 @@ fn nothing(args: &GenArgs, known: usize) -> Failure {
         }
     };
     failure
+        .exit(Exit::Refused)
         .hint("capctl ls shows every capability and its provider; capctl ls --peers shows who is connected")
 }
 
@@ -153,6 +154,7 @@ fn select(agents: &mut Vec<Agent>, ids: &[String]) -> Result<(), Failure> {
         shown.truncate(SHOWN_MAX);
         let rest = if more > 0 { format!(", and {more} more") } else { String::new() };
         return Err(Failure::usage(format!("{unknown:?} names no capability that is declared"))
+            .exit(Exit::Refused)
             .hint(format!("declared are {}{rest}", shown.join(", "))));
     }
     for agent in agents.iter_mut() {

@@ -1,5 +1,6 @@
 //! Implements `policy grant` and `policy revoke`: a peer and a capability in; the configuration changed and in force out.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use capd::client::Client;
@@ -10,25 +11,26 @@ use capd_proto::code::Code;
 use serde_json::json;
 
 use crate::args::GrantArgs;
+use crate::capability::{self, Wanted};
 use crate::failure::{Exit, Failure};
 use crate::{Sidecar, configuration, operate, output};
 
 /// Lets a caller call a capability.
 pub(super) async fn grant(sidecar: &Sidecar, args: &GrantArgs, json: bool) -> Result<(), Failure> {
-    let Place { file, config, caller } = Place::of(args)?;
+    let Place { file, config, caller, capability } = Place::of(sidecar, args).await?;
     let mut edited = File::open(&file).map_err(failed)?;
     let grant = NewGrant {
         caller: caller.word.clone(),
         name: caller.peer_name.clone(),
-        capability: args.capability.to_string(),
+        capability: capability.to_string(),
         permissions: args.permissions.clone(),
     };
     let edit = edited.grant(&grant).map_err(failed)?;
     let config = save(&edited, edit, config)?;
     let is_running = reloaded(sidecar, &config).await?;
-    told("granted", &caller, args, (edit, &file), is_running.is_some(), json)?;
+    told("granted", &caller, &capability, (edit, &file), is_running.is_some(), json)?;
     if let Some(client) = is_running {
-        lacks(&client, &caller, args).await;
+        lacks(&client, &caller, &capability).await;
         client.close().await;
     }
     Ok(())
@@ -36,14 +38,13 @@ pub(super) async fn grant(sidecar: &Sidecar, args: &GrantArgs, json: bool) -> Re
 
 /// Takes a grant back. **Errors:** another rule still allows it.
 pub(super) async fn revoke(sidecar: &Sidecar, args: &GrantArgs, json: bool) -> Result<(), Failure> {
-    let Place { file, config, caller } = Place::of(args)?;
+    let Place { file, config, caller, capability } = Place::of(sidecar, args).await?;
     let mut edited = File::open(&file).map_err(failed)?;
-    let edit = edited.revoke(&caller.word, &args.capability.to_string()).map_err(failed)?;
+    let edit = edited.revoke(&caller.word, &capability.to_string()).map_err(failed)?;
     let config = save(&edited, edit, config)?;
     let client = reloaded(sidecar, &config).await?;
-    told("revoked", &caller, args, (edit, &file), client.is_some(), json)?;
-    let (Some(client), Some(did), CapabilityPattern::Name(name)) = (client, &caller.did, &args.capability)
-    else {
+    told("revoked", &caller, &capability, (edit, &file), client.is_some(), json)?;
+    let (Some(client), Some(did), CapabilityPattern::Name(name)) = (client, &caller.did, &capability) else {
         return Ok(());
     };
     // A name that nobody serves is decided on as well; without an answer nothing is known.
@@ -66,6 +67,7 @@ struct Place {
     file: PathBuf,
     config: Config,
     caller: Caller,
+    capability: CapabilityPattern,
 }
 
 /// Who may call.
@@ -77,15 +79,40 @@ struct Caller {
 }
 
 impl Place {
-    fn of(args: &GrantArgs) -> Result<Self, Failure> {
+    async fn of(sidecar: &Sidecar, args: &GrantArgs) -> Result<Self, Failure> {
         let file = configuration::file(args.config.as_ref()).ok_or_else(|| {
             Failure::usage("a grant is written to the sidecar's configuration; name it with --config FILE")
         })?;
         let config = configuration::load(Some(file.clone()))
             .map_err(|mistakes| Failure::usage(mistakes.to_string()))?;
         let caller = Caller::of(&args.caller, &config)?;
-        Ok(Self { file, config, caller })
+        let capability = capability(sidecar, &config, &args.capability).await?;
+        Ok(Self { file, config, caller, capability })
     }
+}
+
+/// What the command line means: a namespace, a whole name, or the end of a name that the sidecar or its files know.
+async fn capability(sidecar: &Sidecar, config: &Config, text: &str) -> Result<CapabilityPattern, Failure> {
+    if text.ends_with('*') {
+        return text.parse().map_err(|error| Failure::usage(format!("{text:?}: {error}")));
+    }
+    let wanted = Wanted::of_all_versions(text, "a grant")?;
+    if let Ok(name) = wanted.written().parse() {
+        return Ok(CapabilityPattern::Name(name));
+    }
+    let mut names: BTreeSet<_> = super::cases::declared(config)?.into_iter().map(|one| one.id.name).collect();
+    names.extend(config.allow.iter().flat_map(|grant| &grant.capabilities).filter_map(
+        |granted| match granted {
+            CapabilityPattern::Name(name) => Some(name.clone()),
+            _ => None,
+        },
+    ));
+    // A sidecar that does not run knows no more than its files.
+    if let Ok(client) = configuration::beside(sidecar, config).connect().await {
+        names.extend(capability::known(&client).await?);
+        client.close().await;
+    }
+    wanted.among(&names).map(CapabilityPattern::Name)
 }
 
 impl Caller {
@@ -102,6 +129,10 @@ impl Caller {
                 config.peers.iter().map(|peer| peer.name.as_ref().unwrap_or(&peer.did)).collect();
             let known = names.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(", ");
             let failure = Failure::usage(format!("{text:?} is no peer of this configuration"));
+            let failure = failure.exit(Exit::Refused);
+            if let Some(meant) = capd::text::nearest(text, names.iter().map(|name| name.as_str())) {
+                return Err(failure.hint(format!("did you mean {meant:?}?")));
+            }
             return Err(if known.is_empty() {
                 failure.hint("there is none; `capd pair` adds one")
             } else {
@@ -148,12 +179,12 @@ async fn reloaded(sidecar: &Sidecar, config: &Config) -> Result<Option<Client>, 
 fn told(
     what: &str,
     caller: &Caller,
-    args: &GrantArgs,
+    capability: &CapabilityPattern,
     (edit, file): (Edit, &std::path::Path),
     is_running: bool,
     json: bool,
 ) -> Result<(), Failure> {
-    let capability = args.capability.to_string();
+    let capability = capability.to_string();
     if json {
         return output::print_json(&json!({
             "caller": caller.word,
@@ -179,8 +210,8 @@ fn told(
 }
 
 /// Says what else a call needs: a capability may declare permissions that the grant does not bring.
-async fn lacks(client: &Client, caller: &Caller, args: &GrantArgs) {
-    let (Some(did), CapabilityPattern::Name(name)) = (&caller.did, &args.capability) else { return };
+async fn lacks(client: &Client, caller: &Caller, capability: &CapabilityPattern) {
+    let (Some(did), CapabilityPattern::Name(name)) = (&caller.did, capability) else { return };
     match client.policy_why(did, name, None).await {
         Ok(why) => {
             let missing = why.decisions.iter().flat_map(|decision| &decision.missing);

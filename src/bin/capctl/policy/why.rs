@@ -22,7 +22,8 @@ pub(super) async fn why(
         None => None,
     };
     let capability = wanted.name(&client).await?;
-    let why = client.policy_why(&caller, &capability, provider.as_ref()).await?;
+    let mut why = client.policy_why(&caller, &capability, provider.as_ref()).await?;
+    why.decisions.retain(|decision| wanted.admits(&decision.capability));
     if json {
         return why.decisions.iter().try_for_each(|decision| {
             output::print_json(&json!({

@@ -42,7 +42,7 @@ pub(super) const VERBS: &[Verb] = &[
         asks: Asks::Perhaps,
         examples: &[
             "capctl audit query --since 24h --kind drift",
-            "capctl audit query --capability 'org.example.*' --peer billing",
+            "capctl audit query --capability upper --peer billing",
         ],
         codes: &[NOT_FOUND, (4, "the audit log cannot be read: it is damaged")],
     },
@@ -65,15 +65,14 @@ pub(super) const VERBS: &[Verb] = &[
         codes: &[(4, "the audit log cannot be read: it is damaged")],
     },
     Verb {
-        name: "query",
-        asks: Asks::Sidecar,
-        examples: &["capctl query org.example.upper", "capctl query 'org.example.*' --limit 20"],
-        codes: &[NOT_FOUND],
-    },
-    Verb {
         name: "ls",
         asks: Asks::Sidecar,
-        examples: &["capctl ls", "capctl ls 'org.example.*'", "capctl ls --peers"],
+        examples: &[
+            "capctl ls",
+            "capctl ls org.example.upper",
+            "capctl ls 'org.example.*' --limit 20",
+            "capctl ls --peers",
+        ],
         codes: &[NOT_FOUND],
     },
     Verb {
