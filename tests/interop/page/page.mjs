@@ -422,6 +422,8 @@ async function looks() {
       for (const [name, route] of routes) {
         await show(tab, route);
         if (name === "contracts" && route.includes("/")) await tab.getByRole("button", { name: /1\.0\.0 with a provider of 2\.0\.0/ }).click();
+        if (name === "peers") await tab.locator("summary", { hasText: other }).waitFor();
+        if (name === "peers") await tab.locator("#fleet dl").waitFor();
         if (name === "calls" || name === "audit") await tab.locator(".list .line").first().waitFor();
         const wide = await tab.evaluate(() => document.documentElement.scrollWidth - innerWidth);
         assert.ok(wide <= 0, `${name} is ${wide} px wider than ${width} px`);
