@@ -43,6 +43,21 @@ impl Metric {
         self.told(samples.into_iter().map(sample).collect())
     }
 
+    /// The same with values that have a fraction.
+    pub fn fractions<const N: usize>(
+        &self,
+        samples: impl IntoIterator<Item = ([Cow<'static, str>; N], f64)>,
+    ) -> MetricFamily<'static> {
+        debug_assert_eq!(self.labels.len(), N, "{}", self.name);
+        let names = || self.labels.iter().map(|name| Cow::Borrowed(*name));
+        let sample = |(values, value): ([_; N], f64)| MetricSample {
+            labels: names().zip(values).collect(),
+            part: None,
+            value: MetricValue::Float(value),
+        };
+        self.told(samples.into_iter().map(sample).collect())
+    }
+
     /// A histogram with, for each set of label values, how many took no longer than each bound, how many there were, and their
     /// sum. **Units:** bounds and sums in microseconds; the metric's own unit is seconds.
     pub fn histogram<const N: usize>(
@@ -147,6 +162,24 @@ pub const CALLS_IN_FLIGHT: Metric = gauge(
     "capd_calls_in_flight",
     &["role"],
     "Calls that run here (executor), and the agent's calls to peers (caller).",
+);
+/// Links to each peer.
+pub const PEER_LINKS: Metric = gauge(
+    "capd_peer_links",
+    &["peer"],
+    "Open links to each peer of [[peers]], and to members of the fleet that have one; at most 500 peers are told of.",
+);
+/// How far away each peer is.
+pub const PEER_ROUND_TRIP: Metric = gauge(
+    "capd_peer_round_trip_seconds",
+    &["peer"],
+    "Round trip to each peer with a QUIC link, on the fastest one.",
+);
+/// How lossy the path to each peer is.
+pub const PEER_LOST: Metric = gauge(
+    "capd_peer_lost_ratio",
+    &["peer"],
+    "Share of the packets to each peer that were lost, since its open QUIC links began.",
 );
 /// Capabilities that peers declare but may not serve.
 pub const PEER_CAPABILITIES_WITHHELD: Metric = gauge(
@@ -260,6 +293,9 @@ pub const METRICS: &[Metric] = &[
     CALLS,
     CALL_DURATION,
     CALLS_IN_FLIGHT,
+    PEER_LINKS,
+    PEER_ROUND_TRIP,
+    PEER_LOST,
     PEER_CAPABILITIES_WITHHELD,
     FLEET_REFUSED,
     FLEET_STALE,

@@ -18,7 +18,7 @@ use capd_proto::code::Code;
 
 /// What a sidecar tells whoever runs it.
 pub(crate) trait Operator: Send + Sync + 'static {
-    /// How its parts are, and the links to peers that measure their path: round trip, and packets since each opened. **Shape:**
+    /// How its parts are, and the paths to peers with QUIC links: round trip, and packets since they opened. **Shape:**
     /// `{"parts": [{"name", "state", "detail"}], "draining", "paths": [{"did", "round_trip_us", "sent", "lost"}]}`.
     fn status(&self) -> Value;
 

@@ -1,6 +1,7 @@
 //! Calls and limits in; what `capctl metrics` tells of them out.
 
 use std::collections::BTreeSet;
+use std::time::Instant;
 
 use capd::admin::METRICS;
 use capd::config::keys::{KEYS, Kind};
@@ -8,7 +9,7 @@ use ciborium::Value;
 use serde_json::Value as Json;
 
 use crate::agents::{Caller, Provider, by_id, loose, success, within};
-use crate::support::{Setup, Sidecar, capctl, exit_code, run_with, stderr, stdout};
+use crate::support::{PATIENCE, Setup, Sidecar, capctl, exit_code, run_with, stderr, stdout};
 
 const ECHO: &str = "org.example.echo:1.0.0";
 
@@ -24,7 +25,9 @@ fn calls(role: &str, outcome: &str, code: &str) -> String {
 
 #[test]
 fn every_metric_is_told_and_every_limit_under_its_key() {
-    let sidecar = Sidecar::start();
+    let peer = Sidecar::start();
+    let sidecar = Setup::new().peer(&peer).start();
+    until_links(&sidecar, &peer, 1.0);
     let families = families(&sidecar);
     let told: Vec<_> = families.iter().map(|family| family["name"].as_str().unwrap()).collect();
     assert_eq!(told, METRICS.iter().map(|metric| metric.name).collect::<Vec<_>>());
@@ -96,6 +99,15 @@ fn calls_are_counted_by_how_they_end_on_both_sides() {
     }
     assert_eq!(b.metric(level), 0);
     assert_eq!(a.metric("capd_links{kind=\"quic\"}"), 1);
+    // Each side tells of the other, also the one that has no configured peer.
+    for (sidecar, peer) in [(&a, &b), (&b, &a)] {
+        let of_peer = |name: &str| fraction(sidecar, &format!("{name}{{peer=\"{}\"}}", peer.did));
+        assert_eq!(of_peer("capd_peer_links"), Some(1.0));
+        assert!(
+            of_peer("capd_peer_round_trip_seconds").is_some_and(|seconds| seconds > 0.0 && seconds < 5.0)
+        );
+        assert!(of_peer("capd_peer_lost_ratio").is_some_and(|ratio| (0.0..=1.0).contains(&ratio)));
+    }
     assert!(b.metric("capd_received_bytes_total") > 0 && b.metric("capd_sent_bytes_total") > 0);
     // A loose capability is not idempotent: both calls went through the journal.
     assert!(b.metric("capd_journal_changes_total") >= 4);
@@ -115,4 +127,30 @@ fn a_call_that_comes_too_soon_is_counted_under_the_rate_that_refused_it() {
     let refusals = "capd_limit_refusals_total{limit=\"limits.call_rate_per_peer\"}";
     assert!(b.metric(refusals) >= 1);
     assert_eq!(b.metric("capd_limit_refusals_total{limit=\"limits.call_rate\"}"), 0);
+}
+
+#[test]
+fn a_configured_peer_that_is_away_has_no_link_and_no_round_trip() {
+    let mut b = Setup::new().start();
+    let a = Setup::new().peer(&b).start();
+    until_links(&a, &b, 1.0);
+    assert!(b.terminate().success());
+    until_links(&a, &b, 0.0);
+    assert_eq!(fraction(&a, &format!("capd_peer_round_trip_seconds{{peer=\"{}\"}}", b.did)), None);
+}
+
+/// The value of a sample that may have a fraction, if there is one.
+fn fraction(sidecar: &Sidecar, sample: &str) -> Option<f64> {
+    let output = run_with(capctl(Some(&sidecar.socket)).arg("metrics"), b"");
+    stdout(&output).lines().find_map(|line| line.strip_prefix(sample)?.strip_prefix(' ')?.parse().ok())
+}
+
+/// Waits until a sidecar has so many links to a peer.
+#[track_caller]
+fn until_links(sidecar: &Sidecar, peer: &Sidecar, wanted: f64) {
+    let links = format!("capd_peer_links{{peer=\"{}\"}}", peer.did);
+    let deadline = Instant::now() + PATIENCE;
+    while fraction(sidecar, &links) != Some(wanted) {
+        assert!(Instant::now() < deadline, "never {wanted} links");
+    }
 }

@@ -6,6 +6,7 @@ use capd_proto::code::Code;
 use capd_proto::message::{MetricFamily, Metrics, Response, Role, Type};
 
 use super::Desk;
+use super::paths::Path;
 use crate::admin;
 use crate::config::Limits;
 use crate::daemon::account::meter::{BUCKETS_US, CallLimit, Took};
@@ -55,6 +56,7 @@ impl Desk {
         let refused = self.fleet.refused().into_iter().map(|(why, count)| ([Cow::Borrowed(why)], count));
         let status = self.fleet.registry().map(|registry| registry.status()).unwrap_or_default();
         let now_ms = self.ctx.clock.monotonic_ms();
+        let paths = self.paths_of_peers();
         let stale_ms = status.stale_since_ms.map_or(0, |since_ms| now_ms.saturating_sub(since_ms));
         let revocations_ms = self.fleet.revocations_age_ms(&status).unwrap_or(0);
         vec![
@@ -67,6 +69,9 @@ impl Desk {
             admin::CALLS.family(calls),
             self.durations(),
             admin::CALLS_IN_FLIGHT.family(in_flight),
+            admin::PEER_LINKS.family(paths.iter().map(|path| (path.label(), count_of(path.links)))),
+            admin::PEER_ROUND_TRIP.fractions(paths.iter().filter_map(Path::round_trip)),
+            admin::PEER_LOST.fractions(paths.iter().filter_map(Path::lost)),
             admin::PEER_CAPABILITIES_WITHHELD.alone(count_of(self.directory.serves.count())),
             admin::FLEET_REFUSED.family(refused),
             admin::FLEET_STALE.alone(stale_ms / 1_000),

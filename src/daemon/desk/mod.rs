@@ -3,7 +3,7 @@
 //! [`query`] lists capabilities and sends schema documents, [`listing`] lists calls, [`peer_list`] peers,
 //! [`fleet`] reports the fleet, [`audit_pages`] reads and prunes the audit log, [`metrics`] collects the counters of all
 //! rooms, [`health`] tells whether the sidecar can work, [`doctor`] what is wrong with it, [`policy`] explains decisions,
-//! [`operator`] tells the person who runs it of all that together.
+//! [`paths`] tells how far away peers are, [`operator`] tells the person who runs it of all that together.
 
 mod audit_pages;
 mod doctor;
@@ -12,6 +12,7 @@ mod health;
 mod listing;
 mod metrics;
 mod operator;
+mod paths;
 mod peer_list;
 mod policy;
 mod query;

@@ -4,6 +4,7 @@ use capd_proto::capability::CapabilityId;
 use serde_json::{Value, json};
 
 use super::Desk;
+use super::paths::Path;
 use crate::api::operator::{Act, Operator};
 use crate::health::Source as _;
 use crate::policy::cases::Declared;
@@ -19,7 +20,7 @@ impl Operator for Desk {
         json!({
             "parts": parts.collect::<Vec<_>>(),
             "draining": self.ctx.draining.is_cancelled(),
-            "paths": self.paths(),
+            "paths": self.paths_of_peers().iter().filter_map(Path::json).collect::<Vec<_>>(),
         })
     }
 
@@ -85,22 +86,6 @@ impl Operator for Desk {
 }
 
 impl Desk {
-    /// What each QUIC link to a peer has measured.
-    fn paths(&self) -> Vec<Value> {
-        let peers = &self.directory.peers;
-        let links = peers.connected().into_iter().flat_map(|peer| peers.links_of(&peer));
-        let shown = links.filter_map(|link| {
-            let path = link.path()?;
-            Some(json!({
-                "did": link.principal().as_str(),
-                "round_trip_us": u64::try_from(path.round_trip.as_micros()).unwrap_or(u64::MAX),
-                "sent": path.sent_packets,
-                "lost": path.lost_packets,
-            }))
-        });
-        shown.collect()
-    }
-
     /// What is served here, as rules are decided about it.
     pub(super) fn served(&self) -> Vec<Declared> {
         let snapshot = self.directory.snapshot();
