@@ -88,7 +88,8 @@ impl Directory {
                     is_known = self.peers.misunderstood(peer, refusal.clone());
                 }
                 let (code, reason) = (refusal.code, refusal.message);
-                if is_known {
+                // A peer that drains says GOAWAY on each link, and need not list anything.
+                if is_known || link.is_draining() {
                     tracing::debug!(%peer, %code, reason, "the peer still does not list its capabilities");
                 } else {
                     tracing::warn!(%peer, %code, reason, "the peer does not list its capabilities");
