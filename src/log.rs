@@ -4,6 +4,7 @@
 //! lines for programs. [`Lines`] is a writer that never waits for the reader of the log.
 
 mod lines;
+mod names;
 
 use std::fmt::{self, Debug};
 
@@ -17,6 +18,7 @@ use tracing_subscriber::registry::LookupSpan;
 use crate::text;
 
 pub use lines::{BYTES_MAX, LINES_MAX, Line, Lines};
+pub use names::name_peers;
 
 /// The fields of an event for people: the message, then `name=value`; a value that is not a single word is quoted.
 #[derive(Clone, Copy, Debug, Default)]
@@ -66,6 +68,11 @@ impl Visit for Visitor<'_> {
             return;
         }
         let mut text = format!("{value:?}");
+        if PEERS.contains(&field.name())
+            && let Some(name) = names::of(&text)
+        {
+            text = name;
+        }
         // What reads like another field, or like the end of this one, is quoted; what is quoted already is one text.
         let is_word = !text.contains([' ', '=', '"']) || (text.starts_with('"') && text.ends_with('"'));
         if field.name() != "message" && !is_word {
@@ -96,6 +103,9 @@ where
         writer.write_str(&text::json(&line))
     }
 }
+
+/// Fields that hold the DID of a peer.
+const PEERS: [&str; 2] = ["peer", "caller"];
 
 #[cfg(test)]
 mod tests {
@@ -150,6 +160,28 @@ mod tests {
             let last = "number=1 flag=true word=word quoted=\"word\" words=\"two words\" pair=\"a=b\"";
             assert!(ansi || lines[2].ends_with(last), "{}", lines[2]);
         }
+    }
+
+    #[test]
+    fn lines_for_people_call_peers_by_their_names() {
+        let text = || {
+            name_peers([("did:web:named.example".to_owned(), "billing".to_owned())].into_iter());
+            let lines = Lines::default();
+            let writer = lines.clone();
+            let builder = tracing_subscriber::fmt().without_time().with_ansi(false);
+            let subscriber = builder.with_writer(move || writer.clone()).fmt_fields(Fields).finish();
+            tracing::subscriber::with_default(subscriber, || {
+                tracing::info!(peer = %"did:web:named.example", did = %"did:web:named.example", "one");
+                tracing::info!(caller = "did:web:named.example", peer = %"did:web:other.example", "two");
+            });
+            String::from_utf8(lines.0.lock().unwrap().clone()).unwrap()
+        };
+        let is_shown = |text: &str| {
+            text.contains("one peer=billing did=did:web:named.example\n")
+                && text.contains("two caller=billing peer=did:web:other.example\n")
+        };
+        // Sidecars of other tests in this process name their own peers at the same time.
+        assert!((0..100).any(|_| is_shown(&text())), "{}", text());
     }
 
     #[test]

@@ -31,6 +31,12 @@ impl Peered {
         Ok(Self { is_open, peers: peers.collect::<Result<_, StartError>>()? })
     }
 
+    /// Has the log call them by the names that their owner gave them.
+    pub(super) fn name_in_log(&self) {
+        let named = self.peers.iter().filter_map(|(did, peer)| Some((did.to_string(), peer.name.clone()?)));
+        crate::log::name_peers(named);
+    }
+
     pub(super) fn listed(&self) -> BTreeSet<Did> {
         self.peers.keys().cloned().collect()
     }

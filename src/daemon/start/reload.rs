@@ -216,6 +216,7 @@ impl Reloader {
         sidecar.ctx.replace_config(Arc::clone(&config));
         sidecar.executor.table.set_limits(ledger_limits(&config.limits));
         sidecar.executor.replace_rates(peer_rates(&config.limits));
+        peered.name_in_log();
         sidecar.door.replace((peered.is_open, peered.listed()), keyring, is_other_policy.then_some(rules));
         let listed =
             Listed { dialled: peered.dialled(), serves: peered.serves(), others: config.peer.serves.clone() };

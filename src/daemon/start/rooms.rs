@@ -52,6 +52,7 @@ pub(super) fn rooms<M: Medium>(
     audit: Audit,
 ) -> Result<Made<M::Storage>, StartError> {
     let Read { peers, keyring, rules } = read;
+    peers.name_in_log();
     let admission = Admission::new(peers.is_open, peers.listed());
     let limits = &config.limits;
     let bounds = ledger_limits(limits);
