@@ -199,17 +199,18 @@ async fn a_key_is_one_call_over_the_link_and_over_http_also_after_a_kill() {
 
 #[tokio::test]
 async fn an_answer_to_a_key_that_was_heard_outlives_a_kill() {
+    const CALLS: usize = 64;
     let calls = Arc::<AtomicUsize>::default();
     let mut sidecar = Sidecar::start();
     for round in 0..5 {
         let serving = Serving::new(&sidecar, counter(&calls), "org.example.count:1.0.0").await;
-        let (heard, mut answers) = mpsc::unbounded_channel();
+        let (heard, mut answers) = mpsc::channel(CALLS);
         let client = client_of(&sidecar).await;
-        for number in 0..64 {
+        for number in 0..CALLS {
             let (client, heard, key) = (client.clone(), heard.clone(), format!("{round}.{number}"));
             tokio::spawn(async move {
                 let answer = client.call_typed::<_, u64>("org.example.count", &0, options(&key)).await;
-                let _ = answer.map(|count| heard.send((key, count)));
+                let _ = answer.map(|count| heard.try_send((key, count)));
             });
         }
         let mut known = vec![soon(answers.recv()).await.unwrap()];

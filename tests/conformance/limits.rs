@@ -71,7 +71,7 @@ fn a_frame_that_does_not_end_in_time_is_1001_on_every_link() {
 
 #[test]
 fn a_frame_above_the_largest_is_counted() {
-    let sidecar = quiet_sidecar();
+    let sidecar = Sidecar::start();
     let mut link = RawLink::open(&sidecar, Transport::Tcp);
     link.send_raw(&[0xff, 0xff, 0xff, 0xff, 1]);
     link.closed();

@@ -70,7 +70,7 @@ async fn no_call_is_ended_by_the_registry_and_none_runs_twice_when_providers_die
     for provider in &providers {
         until(|| provider.metric("capd_fleet_registered") == 1).await;
     }
-    let traffic = Traffic::start(&agents, callers.iter().map(|caller| caller.socket.clone()), NAMES).await;
+    let traffic = Traffic::start(callers.iter().map(|caller| caller.socket.clone()), NAMES).await;
     let mut world = World { server, proxy, cell, providers, callers, traffic, agents };
 
     world.steady("steady").await;

@@ -93,7 +93,7 @@ struct Shared {
 }
 
 impl Traffic {
-    pub async fn start(_: &Agents, sockets: impl Iterator<Item = PathBuf>, names: u8) -> Self {
+    pub async fn start(sockets: impl Iterator<Item = PathBuf>, names: u8) -> Self {
         let shared = Arc::<Shared>::default();
         let mut callers = JoinSet::new();
         for (seed, socket) in (0_u64..).zip(sockets) {
