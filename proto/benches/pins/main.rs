@@ -1,8 +1,8 @@
 //! Instructions that each stage of one message takes, counted by callgrind and held against `pins.txt`.
 //!
 //! ```text
-//! cargo bench -p capd-proto --bench pins                # fails when a stage moved by more than 5 %
-//! cargo bench -p capd-proto --bench pins -- --accept    # writes pins.txt anew
+//! cargo pins             # fails when a stage moved by more than 5 %
+//! cargo pins --accept    # writes pins.txt anew
 //! ```
 //!
 //! Counts do not move with the machine's load, as times do; they do with the compiler, and with what the processor
@@ -31,7 +31,7 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     if !has("--bench") {
-        // As other benchmarks do: only `cargo bench` counts, `cargo test` tries it out.
+        // As other benchmarks do: `cargo test` only tries it out.
         STAGES.iter().for_each(|(_, run)| run(1));
         return ExitCode::SUCCESS;
     }
@@ -75,8 +75,8 @@ fn compare(counted: &[(&str, f64)]) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     eprintln!(
-        "{moved} stages stand otherwise than pinned by more than {:.0} %. When that is meant, run\n    cargo bench -p \
-         capd-proto --bench pins -- --accept\nand commit proto/benches/pins/pins.txt, saying why.",
+        "{moved} stages stand otherwise than pinned by more than {:.0} %. When that is meant, run\n    cargo pins \
+         --accept\nand commit proto/benches/pins/pins.txt, saying why.",
         CHANGE_MAX * 100.0
     );
     ExitCode::FAILURE

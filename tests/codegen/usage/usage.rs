@@ -7,7 +7,8 @@ use super::pr_reviewer::{self, ReviewPrRequest, ReviewPrRequestSeverity, ReviewP
 use super::shapes;
 
 pub async fn call(client: &Client) -> Result<ReviewPrResponseVerdict, ClientError> {
-    let params = ReviewPrRequest { pr_url: "https://example.org/1".into(), severity: ReviewPrRequestSeverity::High };
+    let params =
+        ReviewPrRequest { pr_url: "https://example.org/1".into(), severity: ReviewPrRequestSeverity::High };
     let options = CallOptions { key: Some("a".into()), ..CallOptions::default() };
     Ok(pr_reviewer::review_pr(client, &params, options).await?.verdict)
 }
