@@ -12,8 +12,8 @@ use crate::{input, output};
 
 /// Checks every item, and prints one line for each.
 ///
-/// **Errors:** usage, when a file cannot be read, the CDDL does not compile, or it has no such rule; exit code 4, when
-/// an item does not match.
+/// **Errors:** usage, when a file cannot be read, the CDDL does not compile, or it has no such rule; refused, when an
+/// item does not match.
 pub(crate) fn check(args: &CddlCheckArgs, json: bool) -> Result<(), Failure> {
     let program = program(&args.cddl)?;
     let (name, rule) = rule(&program, args)?;
@@ -31,7 +31,7 @@ pub(crate) fn check(args: &CddlCheckArgs, json: bool) -> Result<(), Failure> {
             })?;
         }
     }
-    if misfits == 0 { Ok(()) } else { Err(Failure::told(Exit::SchemaViolation)) }
+    if misfits == 0 { Ok(()) } else { Err(Failure::told(Exit::Refused)) }
 }
 
 /// Why an item is not what the rule describes.

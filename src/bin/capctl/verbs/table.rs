@@ -180,7 +180,7 @@ pub(super) const VERBS: &[Verb] = &[
         name: "cddl check",
         asks: Asks::Nobody,
         examples: &["capctl cddl check --cddl point.cddl point.cbor"],
-        codes: &[(4, "at least one file does not match")],
+        codes: &[(3, "at least one file does not match")],
     },
     Verb { name: "hash", asks: Asks::Nobody, examples: &["capctl hash capabilities.yaml"], codes: &[] },
     Verb {
