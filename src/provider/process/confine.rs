@@ -30,7 +30,7 @@ use serde::{Deserialize, Serialize};
 
 pub use calls::Sockets;
 pub use denied::Denied;
-use files::{Kind, places, resolved};
+use files::{Kind, Source, places, resolved};
 pub use group::{Group, GroupBounds, Groups};
 pub use kernel::Enforced;
 pub use system::{OF_ROOT, SYSTEM};
@@ -185,11 +185,20 @@ impl Confinement {
         let Ground { readable, hidden, .. } = &self.ground;
         let path = std::env::var_os("PATH");
         let needed = runtime::needs(program, Path::new("."), path.as_deref());
-        for root in readable.iter().chain(&needed) {
-            rules = allow(rules, root, hidden, read)?;
+        for root in readable.iter().map(PathBuf::as_path).chain([program]) {
+            rules = allow(rules, root, Source::Owner, hidden, read)?;
+        }
+        for root in &needed {
+            rules = allow(rules, root, Source::File, hidden, read)?;
         }
         for device in DEVICES {
-            rules = allow(rules, Path::new(device), &[], AccessFs::ReadFile | AccessFs::WriteFile)?;
+            rules = allow(
+                rules,
+                Path::new(device),
+                Source::Owner,
+                &[],
+                AccessFs::ReadFile | AccessFs::WriteFile,
+            )?;
         }
         if self.files == Files::None {
             return Ok(rules);
@@ -198,9 +207,9 @@ impl Confinement {
         // Devices are ways around what is hidden, and the kernel's own files are its switches.
         let hidden: Vec<PathBuf> =
             KERNEL.map(PathBuf::from).into_iter().chain(hidden.iter().cloned()).collect();
-        rules = allow(rules, Path::new("/"), &hidden, access)?;
-        rules = allow(rules, Path::new("/dev/shm"), &hidden[KERNEL.len()..], access)?;
-        allow(rules, Path::new("/sys"), &hidden[KERNEL.len()..], read)
+        rules = allow(rules, Path::new("/"), Source::Owner, &hidden, access)?;
+        rules = allow(rules, Path::new("/dev/shm"), Source::Owner, &hidden[KERNEL.len()..], access)?;
+        allow(rules, Path::new("/sys"), Source::Owner, &hidden[KERNEL.len()..], read)
     }
 }
 
@@ -208,10 +217,11 @@ impl Confinement {
 fn allow(
     mut rules: RulesetCreated,
     root: &Path,
+    source: Source,
     hidden: &[PathBuf],
     access: BitFlags<AccessFs>,
 ) -> Result<RulesetCreated, RulesetError> {
-    for place in places(root, hidden) {
+    for place in places(root, source, hidden) {
         let access = match place.kind {
             Kind::Folder => access,
             Kind::File => access & AccessFs::from_file(RULES),

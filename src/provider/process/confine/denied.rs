@@ -65,8 +65,11 @@ impl Confinement {
 
     /// What it may read without a permission, resolved.
     fn open(&self, program: &Path, dir: &Path, path: Option<&OsStr>) -> Vec<PathBuf> {
+        let resolved = |root: &PathBuf| root.canonicalize().ok();
+        let is_hidden = |path: &PathBuf| self.ground.hidden.iter().any(|hidden| path.starts_with(hidden));
         let needed = runtime::needs(program, dir, path);
-        self.ground.readable.iter().chain(&needed).filter_map(|root| root.canonicalize().ok()).collect()
+        let named = self.ground.readable.iter().filter_map(resolved).chain(dir.join(program).canonicalize());
+        named.chain(needed.iter().filter_map(resolved).filter(|path| !is_hidden(path))).collect()
     }
 
     /// Whether it was confinement that kept it from this path.

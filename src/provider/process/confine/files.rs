@@ -22,6 +22,14 @@ pub(super) struct Place {
     pub(super) kind: Kind,
 }
 
+/// Who says that a command needs a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    Owner,
+    /// A script's first line, or the settings of an environment.
+    File,
+}
+
 /// What stands at a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -35,14 +43,15 @@ pub(super) enum Kind {
 
 /// Everything beneath `root` but what is hidden; nothing where `root` is not there.
 ///
-/// A root that lies in a hidden folder was named by the owner, and is reached; other hidden paths stay hidden in it.
-pub(super) fn places(root: &Path, hidden: &[PathBuf]) -> Vec<Place> {
+/// A root that the owner named is reached in a hidden folder, too; other hidden paths stay hidden in it. A root that was
+/// found, in a file that a command may have written, is not.
+pub(super) fn places(root: &Path, source: Source, hidden: &[PathBuf]) -> Vec<Place> {
     let mut places = Vec::new();
     let Ok(root) = root.canonicalize() else { return places };
     let hidden: Vec<&Path> = hidden
         .iter()
         .map(PathBuf::as_path)
-        .filter(|hidden| root == **hidden || !root.starts_with(hidden))
+        .filter(|hidden| source == Source::File || root == **hidden || !root.starts_with(hidden))
         .collect();
     // What is gone or may not be opened is not reached either.
     if let Ok(file) = open_resolved(&root) {
@@ -122,7 +131,7 @@ mod tests {
             let path = std::fs::read_link(format!("/proc/self/fd/{}", place.file.as_raw_fd())).unwrap();
             (path.strip_prefix(dir).unwrap().to_str().unwrap().to_owned(), place.kind)
         };
-        let mut found: Vec<_> = places(root, hidden).iter().map(named).collect();
+        let mut found: Vec<_> = places(root, Source::Owner, hidden).iter().map(named).collect();
         found.sort_by(|a, b| a.0.cmp(&b.0));
         found
     }
@@ -153,6 +162,21 @@ mod tests {
         assert_eq!(found(&dir, &at("nothing"), &hidden), []);
         // A declaration within the state folder reads its own folder.
         assert_eq!(found(&dir, &at("state/deep/deeper"), &hidden), [place("state/deep/deeper", folder)]);
+    }
+
+    #[test]
+    fn a_file_that_names_what_is_hidden_opens_none_of_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path().canonicalize().unwrap();
+        let at = |name: &str| dir.join(name);
+        std::fs::create_dir_all(at("state/lib")).unwrap();
+        std::fs::write(at("state/identity.key"), "").unwrap();
+        symlink("state/identity.key", at("python")).unwrap();
+        let hidden = [at("state")];
+        for name in ["state", "state/lib", "state/identity.key", "python"] {
+            assert!(places(&at(name), Source::File, &hidden).is_empty(), "{name}");
+        }
+        assert_eq!(places(&at("state/lib"), Source::Owner, &hidden).len(), 1);
     }
 
     #[test]
