@@ -120,12 +120,22 @@ const fn gauge(name: &'static str, labels: &'static [&'static str], help: &'stat
     Metric { name, kind: MetricKind::Gauge, help, labels }
 }
 
+const fn histogram(name: &'static str, labels: &'static [&'static str], help: &'static str) -> Metric {
+    Metric { name, kind: MetricKind::Histogram, help, labels }
+}
+
 /// Always 1.
 pub const BUILD_INFO: Metric =
     gauge("capd_build_info", &["version"], "1, labelled with the running version.");
 /// When the sidecar started.
 pub const START_TIME: Metric =
     gauge("capd_start_time_seconds", &[], "When the sidecar started, in seconds since 1970.");
+/// How late the event loop turns.
+pub const EVENT_LOOP_LAG: Metric = histogram(
+    "capd_event_loop_lag_seconds",
+    &[],
+    "How late a timer of the event loop fires, measured four times a second; whatever delays it delays every call.",
+);
 /// Open links.
 pub const LINKS: Metric = gauge(
     "capd_links",
@@ -148,12 +158,11 @@ pub const CALLS: Metric = counter(
     "Calls that ended, as in the access log: by the error's code, role (executor, caller) and outcome (success, error, refused).",
 );
 /// How long calls took.
-pub const CALL_DURATION: Metric = Metric {
-    name: "capd_call_duration_seconds",
-    kind: MetricKind::Histogram,
-    help: "Time from a call's arrival to its end, by role (executor, caller), outcome (success, error, refused) and, if metrics.capabilities is on, capability.",
-    labels: &["role", "outcome"],
-};
+pub const CALL_DURATION: Metric = histogram(
+    "capd_call_duration_seconds",
+    &["role", "outcome"],
+    "Time from a call's arrival to its end, by role (executor, caller), outcome (success, error, refused) and, if metrics.capabilities is on, capability.",
+);
 /// How long calls took, where metrics name capabilities.
 pub const CALL_DURATION_BY_CAPABILITY: Metric =
     Metric { labels: &["role", "outcome", "capability"], ..CALL_DURATION };
@@ -180,6 +189,18 @@ pub const PEER_LOST: Metric = gauge(
     "capd_peer_lost_ratio",
     &["peer"],
     "Share of the packets to each peer that were lost, since its open QUIC links began.",
+);
+/// Bytes from each peer.
+pub const PEER_RECEIVED_BYTES: Metric = counter(
+    "capd_peer_received_bytes_total",
+    &["peer"],
+    "Bytes of frames received from each peer, on all its links since the start.",
+);
+/// Bytes to each peer.
+pub const PEER_SENT_BYTES: Metric = counter(
+    "capd_peer_sent_bytes_total",
+    &["peer"],
+    "Bytes of frames for each peer that were handed to the kernel, on all its links since the start.",
 );
 /// Capabilities that peers declare but may not serve.
 pub const PEER_CAPABILITIES_WITHHELD: Metric = gauge(
@@ -223,6 +244,12 @@ pub const FLEET_NAMES: Metric =
 /// Providers of them.
 pub const FLEET_CANDIDATES: Metric =
     gauge("capd_fleet_candidates", &[], "Providers that are known of the watched names.");
+/// Verdicts over what peers serve.
+pub const DRIFT_VERDICTS: Metric = counter(
+    "capd_drift_verdicts_total",
+    &["verdict"],
+    "Schemas of providers that were compared with what the agent requires: proven, drifted (calls end with 4902), unknown (4903), or unpublished (calls pass, payloads are checked).",
+);
 /// The journal's changes.
 pub const JOURNAL_CHANGES: Metric =
     counter("capd_journal_changes_total", &[], "Changes that the journal made durable.");
@@ -232,6 +259,12 @@ pub const JOURNAL_COMMITS: Metric =
 /// The journal's failures.
 pub const JOURNAL_FAILURES: Metric =
     counter("capd_journal_failures_total", &[], "Changes that the journal could not write.");
+/// The journal's size.
+pub const JOURNAL_BYTES: Metric = gauge(
+    "capd_journal_bytes",
+    &[],
+    "Bytes on disk of journal.db and its log, as of the reading before; limits.ledger_entries_max has the calls in it.",
+);
 /// Audit records.
 pub const AUDIT_RECORDS: Metric = counter("capd_audit_records_total", &[], "Audit records written.");
 /// Audit records that are missing.
@@ -286,6 +319,7 @@ pub const LIMIT_MAX: Metric = gauge("capd_limit_max", &["limit"], "The value of 
 pub const METRICS: &[Metric] = &[
     BUILD_INFO,
     START_TIME,
+    EVENT_LOOP_LAG,
     LINKS,
     RECEIVED_BYTES,
     SENT_BYTES,
@@ -296,6 +330,8 @@ pub const METRICS: &[Metric] = &[
     PEER_LINKS,
     PEER_ROUND_TRIP,
     PEER_LOST,
+    PEER_RECEIVED_BYTES,
+    PEER_SENT_BYTES,
     PEER_CAPABILITIES_WITHHELD,
     FLEET_REFUSED,
     FLEET_STALE,
@@ -305,9 +341,11 @@ pub const METRICS: &[Metric] = &[
     FLEET_REGISTERED,
     FLEET_NAMES,
     FLEET_CANDIDATES,
+    DRIFT_VERDICTS,
     JOURNAL_CHANGES,
     JOURNAL_COMMITS,
     JOURNAL_FAILURES,
+    JOURNAL_BYTES,
     AUDIT_RECORDS,
     AUDIT_RECORDS_LOST,
     AUDIT_USED_PERCENT,

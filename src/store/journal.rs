@@ -64,6 +64,8 @@ pub enum Work {
     Read(Row),
     /// Remove forgotten rows from the disk.
     Tidy,
+    /// Look how much of the disk the journal takes, for [`Counters::bytes`].
+    Measure,
     /// Copy the journal into a new file. Other work goes on meanwhile.
     Copy(PathBuf),
 }
@@ -106,6 +108,8 @@ pub struct Counters {
     pub commits: u64,
     /// Changes that failed.
     pub failures: u64,
+    /// Bytes on disk when it was last measured: at the start, and for each [`Work::Measure`].
+    pub bytes: u64,
     /// Whether a kind of change failed last time.
     pub is_failing: bool,
     /// Whether that is for want of space.
@@ -120,6 +124,7 @@ pub(super) struct Shared<T> {
     changes: AtomicU64,
     commits: AtomicU64,
     failures: AtomicU64,
+    bytes: AtomicU64,
     is_failing: AtomicBool,
     is_full: AtomicBool,
 }
@@ -141,6 +146,7 @@ where
         changes: AtomicU64::new(0),
         commits: AtomicU64::new(0),
         failures: AtomicU64::new(0),
+        bytes: AtomicU64::new(storage.bytes()),
         is_failing: AtomicBool::new(false),
         is_full: AtomicBool::new(false),
     });
@@ -201,6 +207,7 @@ impl<T: Send + 'static> Journal<T> {
             changes: self.shared.changes.load(Ordering::Relaxed),
             commits: self.shared.commits.load(Ordering::Relaxed),
             failures: self.shared.failures.load(Ordering::Relaxed),
+            bytes: self.shared.bytes.load(Ordering::Relaxed),
             is_failing: self.shared.is_failing.load(Ordering::Relaxed),
             is_full: self.shared.is_full.load(Ordering::Relaxed),
         }
@@ -231,6 +238,10 @@ impl<T> Shared<T> {
     pub(super) fn set_failing(&self, is_failing: bool, is_full: bool) {
         self.is_failing.store(is_failing, Ordering::Relaxed);
         self.is_full.store(is_failing && is_full, Ordering::Relaxed);
+    }
+
+    pub(super) fn set_bytes(&self, bytes: u64) {
+        self.bytes.store(bytes, Ordering::Relaxed);
     }
 
     pub(super) fn count_failure(&self, changes: usize) {

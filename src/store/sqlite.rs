@@ -94,6 +94,10 @@ impl Storage for Sqlite {
         self.open_now().tidy()
     }
 
+    fn bytes(&self) -> u64 {
+        self.kept.files.bytes()
+    }
+
     fn copy(&mut self, to: &Path, between: &mut dyn FnMut(&mut dyn Storage)) -> Result<(), StoreError> {
         copy::copy(self.open_now(), to, between)
     }
@@ -150,6 +154,10 @@ impl Storage for Open<'_> {
         // Deleted rows are overwritten in the database; the log still has them as they were, until it is cut off.
         let copied = self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
         copied.map_err(|error| self.kept.files.failed(error.into()))
+    }
+
+    fn bytes(&self) -> u64 {
+        self.kept.files.bytes()
     }
 }
 

@@ -35,6 +35,11 @@ pub trait Storage {
         Ok(())
     }
 
+    /// How much of the disk it takes; 0 where that is unknown. **Units:** bytes.
+    fn bytes(&self) -> u64 {
+        0
+    }
+
     /// Copies everything into a new file, in steps. Between two steps `between` may use the storage: the copy has what
     /// stands when the last step is done.
     ///

@@ -271,6 +271,7 @@ impl<T> Clerk<T> {
                 Work::Read(row) if finished.contains(&row) => Slot::Reads(row),
                 Work::Read(row) => Slot::Read(storage.read(row)),
                 Work::Tidy => Slot::Tidied,
+                Work::Measure => Slot::Measured,
                 Work::Copy(to) => {
                     copies.push((to, tag));
                     continue;
@@ -285,6 +286,10 @@ impl<T> Clerk<T> {
                 Slot::Reads(row) => storage.read(row).map(Some),
                 Slot::Read(outcome) => outcome.map(Some),
                 Slot::Tidied => storage.tidy().map(|()| None),
+                Slot::Measured => {
+                    self.shared.set_bytes(storage.bytes());
+                    Ok(None)
+                }
             };
             (tag, outcome)
         });
@@ -367,6 +372,8 @@ enum Slot {
     Read(Result<Bytes, StoreError>),
     /// The storage, once the changes are written.
     Tidied,
+    /// The storage's size, once the changes are written.
+    Measured,
 }
 
 /// A group that failed, in the order in which its parts are tried again: what makes room, what has been executed

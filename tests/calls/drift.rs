@@ -74,6 +74,14 @@ fn logs(sidecar: &Sidecar, parts: &[&str]) -> usize {
     }
 }
 
+/// Holds that so many proofs ended proven, drifted, unknown and unpublished.
+#[track_caller]
+fn proofs(sidecar: &Sidecar, counts: [u64; 4]) {
+    let count =
+        |verdict: &str| sidecar.metric(&format!("capd_drift_verdicts_total{{verdict=\"{verdict}\"}}"));
+    assert_eq!(["proven", "drifted", "unknown", "unpublished"].map(count), counts);
+}
+
 #[test]
 fn a_provider_that_asks_for_more_is_refused_with_a_value_that_shows_it() {
     let b = Sidecar::start();
@@ -96,6 +104,7 @@ fn a_provider_that_asks_for_more_is_refused_with_a_value_that_shows_it() {
     let told = &record["findings"][0];
     assert_eq!((&told["side"], &told["rule"]), (&"request".into(), &"required".into()));
     assert!(told["witness"].as_str().unwrap().contains("count"), "{record}");
+    proofs(&a, [0, 1, 0, 0]);
     provider.heard_nothing_more();
 }
 
@@ -159,6 +168,7 @@ fn calls_that_come_together_wait_for_one_proof() {
         caller.result(id);
     }
     assert_eq!((logs(&a, &["a requirement is proven"]), peer.document_requests()), (1, 1));
+    proofs(&a, [1, 0, 0, 0]);
 }
 
 #[test]
@@ -178,6 +188,7 @@ fn a_construct_that_cannot_be_proven_is_4903_and_nothing_is_sent() {
     let refusal = caller.error(&id);
     assert_eq!(refusal.code(), Some(4903));
     assert_eq!(findings(&refusal), [finding("request", "unknown", "unevaluatedProperties", false)]);
+    proofs(&sends, [0, 0, 1, 0]);
 }
 
 #[test]
@@ -206,6 +217,7 @@ fn a_provider_that_tells_no_schemas_is_called_and_what_passes_is_held_to_the_age
     peer.succeed(&peer.heard_type(CAP_INVOKE), counted(2));
     assert_eq!(success(&caller.result(&id)), &counted(2));
     assert_eq!(logs(&a, &["does not publish its schemas"]), 1);
+    proofs(&a, [0, 0, 0, 1]);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Calls and limits in; what `capctl metrics` tells of them out.
 
 use std::collections::BTreeSet;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use capd::admin::METRICS;
 use capd::config::keys::{KEYS, Kind};
@@ -137,6 +137,67 @@ fn a_configured_peer_that_is_away_has_no_link_and_no_round_trip() {
     assert!(b.terminate().success());
     until_links(&a, &b, 0.0);
     assert_eq!(fraction(&a, &format!("capd_peer_round_trip_seconds{{peer=\"{}\"}}", b.did)), None);
+}
+
+#[test]
+fn the_size_of_the_journal_is_that_of_its_files_once_they_rest() {
+    let b = Sidecar::start();
+    let mut provider = Provider::of(&b, vec![loose(ECHO)]);
+    let mut caller = Caller::of(&b);
+    let size = |file: &str| std::fs::metadata(b.dir.join("state").join(file)).unwrap().len();
+    let before = size("journal.db-wal");
+    for number in 0..8 {
+        let id = caller.invoke(by_id(ECHO, number.into()));
+        provider.echo();
+        success(&caller.result(&id));
+    }
+    assert!(size("journal.db-wal") > before);
+    let deadline = Instant::now() + PATIENCE;
+    while b.metric("capd_journal_bytes") != size("journal.db") + size("journal.db-wal") {
+        assert!(Instant::now() < deadline, "{}", b.metric("capd_journal_bytes"));
+    }
+}
+
+#[test]
+fn a_loop_that_stands_still_is_told_of_as_late() {
+    let b = Sidecar::start();
+    let of = |part: &str| fraction(&b, &format!("capd_event_loop_lag_seconds_{part}")).unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    while of("count") < 1.0 {
+        assert!(Instant::now() < deadline, "nothing is measured");
+    }
+    let before = of("sum");
+    b.stop();
+    // Its timer is due within a quarter of a second, and fires when it goes on.
+    std::thread::sleep(Duration::from_millis(900));
+    b.go_on();
+    while of("sum") < before + 0.6 {
+        assert!(Instant::now() < deadline, "nothing was late");
+    }
+}
+
+#[test]
+fn bytes_of_a_peer_are_counted_over_all_its_links() {
+    let b = Setup::new().start();
+    let a = Setup::new().peer(&b).start();
+    until_links(&a, &b, 1.0);
+    let did = b.did.clone();
+    let carried = |name: &str| a.metric(&format!("capd_peer_{name}_bytes_total{{peer=\"{did}\"}}"));
+    let before = ["received", "sent"].map(carried);
+    assert!(before.into_iter().all(|bytes| bytes > 0), "{before:?}");
+    let b = b.restart();
+    let deadline = Instant::now() + PATIENCE;
+    // The link that ended carried one HANDSHAKE, and so does the next.
+    while ["received", "sent"]
+        .map(carried)
+        .into_iter()
+        .zip(before)
+        .any(|(bytes, first)| bytes < 3 * first / 2)
+    {
+        assert!(Instant::now() < deadline, "{before:?}");
+    }
+    until_links(&a, &b, 1.0);
+    assert!(a.metric("capd_sent_bytes_total") >= carried("sent"));
 }
 
 /// The value of a sample that may have a fraction, if there is one.

@@ -298,6 +298,12 @@ impl Sidecar {
         rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
     }
 
+    /// Has it go on where [`Sidecar::stop`] stopped it.
+    pub fn go_on(&self) {
+        let pid = rustix::process::Pid::from_raw(self.child.id().cast_signed()).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::CONT).unwrap();
+    }
+
     /// Sends SIGTERM and waits for its end.
     pub fn terminate(&mut self) -> ExitStatus {
         let pid = rustix::process::Pid::from_raw(self.child.id().cast_signed()).unwrap();

@@ -371,7 +371,12 @@ impl Driver {
         let link = Link::new(identification, Arc::clone(&self.flow), Arc::clone(&self.control), exchanges);
         debug!(?link, "open");
         self.link = Some(Arc::clone(&link));
-        self.flow.metered().traffic.is_open.store(true, Ordering::Relaxed);
+        let traffic = &self.flow.metered().traffic;
+        traffic.is_open.store(true, Ordering::Relaxed);
+        if !link.kind().is_local() {
+            // A link opens once.
+            let _first = traffic.peer.set(link.principal().clone());
+        }
         self.host.service.on_open(&link);
         let is_wanted = self.ready.take().is_some_and(|ready| ready.send(Ok(Arc::clone(&link))).is_ok());
         if !is_wanted && link.role() == Role::Client {

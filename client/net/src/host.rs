@@ -1,5 +1,6 @@
 //! Holds what every link of this process shares: settings, identity, permits, tasks, shutdown.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
@@ -13,7 +14,7 @@ use super::address::{Handshakes, Origin};
 use super::claim::{Claim, Held, Room, Tally};
 use super::half_open::{HalfOpen, Place};
 use super::http::Front;
-use super::meter::{Levels, Limit, Meter};
+use super::meter::{Carried, Levels, Limit, Meter};
 use super::quic::ResetKey;
 use super::settings::Settings;
 use super::spare::Spare;
@@ -239,6 +240,11 @@ impl Host {
             links_per_peer: self.opened.highest(),
             ..self.meter.levels()
         }
+    }
+
+    /// What the links of each peer have carried since the start.
+    pub fn carried_by_peer(&self) -> BTreeMap<Did, Carried> {
+        self.meter.carried_by_peer()
     }
 
     /// The right of somebody who connected from `address` to become a peer link. **Errors:** the bound that is reached.

@@ -75,7 +75,7 @@ pub use close::{CloseReason, Fault};
 pub use host::Host;
 pub use key_file::{KeyFileError, Seed, load_or_create};
 pub use link::{Kind, Link, LinkId, Path, Route};
-pub use meter::{Levels, Limit};
+pub use meter::{Carried, Levels, Limit};
 pub use outbox::SendError;
 pub use settings::{FRAME_PROGRESS_BYTES, Settings};
 pub use system::{Clock, Now, Random, Spawn, System, Task, Tasks, WallClock, Work, runtime};

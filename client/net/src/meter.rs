@@ -3,8 +3,11 @@
 //! Counting is one relaxed addition. Each link counts for itself, and the sum is made on request.
 
 use std::collections::BTreeMap;
+use std::ops::AddAssign;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use capd_proto::identity::Did;
 
 use super::link::Kind;
 use super::system::Clock;
@@ -94,6 +97,15 @@ pub struct Levels {
     pub sent_bytes: u64,
 }
 
+/// What the links of one peer have carried since the start, those that are closed included. **Units:** bytes of frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Carried {
+    /// Received from it.
+    pub received_bytes: u64,
+    /// Handed to the transport for it.
+    pub sent_bytes: u64,
+}
+
 /// Counts for all links of one process.
 #[derive(Debug)]
 pub(super) struct Meter {
@@ -107,8 +119,9 @@ struct Links {
     traffic: BTreeMap<u64, Arc<Traffic>>,
     next: u64,
     /// Bytes carried by closed links.
-    received_bytes: u64,
-    sent_bytes: u64,
+    closed: Carried,
+    /// Those of each peer, and the place of the link that closed last.
+    closed_by_peer: BTreeMap<Did, (Carried, u64)>,
 }
 
 /// What one link carries and holds.
@@ -116,6 +129,8 @@ struct Links {
 pub(super) struct Traffic {
     kind: Kind,
     pub(super) is_open: AtomicBool,
+    /// Who is at the other end of a peer link, once that is known.
+    pub(super) peer: OnceLock<Did>,
     pub(super) received_bytes: AtomicU64,
     /// When bytes last came. **Units:** monotonic milliseconds.
     pub(super) heard_ms: AtomicU64,
@@ -134,6 +149,7 @@ impl Traffic {
         Self {
             kind,
             is_open: AtomicBool::new(false),
+            peer: OnceLock::new(),
             received_bytes: AtomicU64::new(0),
             heard_ms: AtomicU64::new(0),
             sent_bytes: AtomicU64::new(0),
@@ -141,6 +157,40 @@ impl Traffic {
             held_bytes: AtomicUsize::new(0),
             streams: AtomicUsize::new(0),
         }
+    }
+
+    fn carried(&self) -> Carried {
+        Carried {
+            received_bytes: self.received_bytes.load(Ordering::Relaxed),
+            sent_bytes: self.sent_bytes.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl AddAssign for Carried {
+    fn add_assign(&mut self, other: Self) {
+        self.received_bytes += other.received_bytes;
+        self.sent_bytes += other.sent_bytes;
+    }
+}
+
+impl Links {
+    /// Adds what a link carried that has closed.
+    fn close(&mut self, place: u64) {
+        let Some(traffic) = self.traffic.remove(&place) else { return };
+        self.closed += traffic.carried();
+        let Some(peer) = traffic.peer.get() else { return };
+        if self.closed_by_peer.len() >= PEERS_MAX && !self.closed_by_peer.contains_key(peer) {
+            // A counter that begins again is what those who read counters expect of one that was away.
+            let oldest = self.closed_by_peer.iter().min_by_key(|(_, (_, place))| *place);
+            if let Some(oldest) = oldest.map(|(peer, _)| peer.clone()) {
+                self.closed_by_peer.remove(&oldest);
+            }
+        }
+        let (carried, last) = self.closed_by_peer.entry(peer.clone()).or_default();
+        *carried += traffic.carried();
+        *last = self.next;
+        self.next += 1;
     }
 }
 
@@ -194,8 +244,8 @@ impl Meter {
         let links = self.links();
         let mut levels = Levels {
             open: KINDS.map(|kind| (kind, 0)).to_vec(),
-            received_bytes: links.received_bytes,
-            sent_bytes: links.sent_bytes,
+            received_bytes: links.closed.received_bytes,
+            sent_bytes: links.closed.sent_bytes,
             ..Levels::default()
         };
         for traffic in links.traffic.values() {
@@ -204,8 +254,9 @@ impl Meter {
             levels.queue_bytes_total += queued;
             levels.receive_bytes = levels.receive_bytes.max(traffic.held_bytes.load(Ordering::Relaxed));
             levels.streams = levels.streams.max(traffic.streams.load(Ordering::Relaxed));
-            levels.received_bytes += traffic.received_bytes.load(Ordering::Relaxed);
-            levels.sent_bytes += traffic.sent_bytes.load(Ordering::Relaxed);
+            let Carried { received_bytes, sent_bytes } = traffic.carried();
+            levels.received_bytes += received_bytes;
+            levels.sent_bytes += sent_bytes;
             if traffic.is_open.load(Ordering::Relaxed)
                 && let Some((_, count)) = levels.open.iter_mut().find(|(kind, _)| *kind == traffic.kind)
             {
@@ -213,6 +264,19 @@ impl Meter {
             }
         }
         levels
+    }
+
+    /// What the links of each peer have carried, of the last [`PEERS_MAX`] peers without an open one at the most.
+    pub(super) fn carried_by_peer(&self) -> BTreeMap<Did, Carried> {
+        let links = self.links();
+        let closed = links.closed_by_peer.iter();
+        let mut all: BTreeMap<_, _> = closed.map(|(peer, (carried, _))| (peer.clone(), *carried)).collect();
+        for traffic in links.traffic.values() {
+            if let Some(peer) = traffic.peer.get() {
+                *all.entry(peer.clone()).or_default() += traffic.carried();
+            }
+        }
+        all
     }
 
     fn links(&self) -> MutexGuard<'_, Links> {
@@ -223,13 +287,13 @@ impl Meter {
 
 impl Drop for Metered {
     fn drop(&mut self) {
-        let mut links = self.meter.links();
-        links.traffic.remove(&self.place);
-        links.received_bytes += self.traffic.received_bytes.load(Ordering::Relaxed);
-        links.sent_bytes += self.traffic.sent_bytes.load(Ordering::Relaxed);
+        self.meter.links().close(self.place);
     }
 }
 
+/// Most peers without an open link whose bytes are remembered; beyond, the one whose link closed the longest ago is
+/// forgotten.
+const PEERS_MAX: usize = 1_024;
 /// Every kind of link.
 const KINDS: [Kind; 4] = [Kind::PeerQuic, Kind::PeerTcp, Kind::LocalUnix, Kind::LocalTcp];
 
@@ -254,6 +318,51 @@ mod tests {
         let levels = meter.levels();
         assert_eq!((levels.received_bytes, levels.queue_bytes), (13, 3));
         assert_eq!(open(&levels), [0, 0, 1, 0]);
+    }
+
+    fn peer(number: usize) -> Did {
+        Did::parse(&format!("did:web:{number:06}.example")).unwrap()
+    }
+
+    fn carry(link: &Metered, peer: Did, bytes: u64) {
+        // Each link is of one peer.
+        let _first = link.traffic.peer.set(peer);
+        link.traffic.sent_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    #[test]
+    fn what_a_peer_is_sent_only_grows_whatever_links_it_has() {
+        let meter = Meter::new(Clock::start());
+        let sent = |number| meter.carried_by_peer().get(&peer(number)).map(|carried| carried.sent_bytes);
+        let (one, two, other) =
+            (meter.link(Kind::PeerQuic), meter.link(Kind::PeerTcp), meter.link(Kind::PeerQuic));
+        assert_eq!(sent(1), None);
+        carry(&one, peer(1), 5);
+        carry(&two, peer(1), 7);
+        carry(&other, peer(2), 100);
+        assert_eq!((sent(1), sent(2)), (Some(12), Some(100)));
+        drop((one, two));
+        assert_eq!(sent(1), Some(12));
+        let again = meter.link(Kind::PeerQuic);
+        carry(&again, peer(1), 1);
+        assert_eq!((sent(1), sent(2)), (Some(13), Some(100)));
+    }
+
+    #[test]
+    fn of_more_peers_than_are_remembered_the_one_that_left_first_is_forgotten() {
+        let meter = Meter::new(Clock::start());
+        let open = meter.link(Kind::PeerQuic);
+        carry(&open, peer(0), 1);
+        for number in 1..=PEERS_MAX {
+            carry(&meter.link(Kind::PeerQuic), peer(number), 1);
+        }
+        // It comes back, so the second one is the one that left first.
+        carry(&meter.link(Kind::PeerQuic), peer(1), 1);
+        carry(&meter.link(Kind::PeerQuic), peer(PEERS_MAX + 1), 1);
+        let carried = meter.carried_by_peer();
+        assert_eq!(carried.len(), PEERS_MAX + 1);
+        let sent = |number| carried.get(&peer(number)).map(|carried| carried.sent_bytes);
+        assert_eq!([0, 1, 2, 3, PEERS_MAX + 1].map(sent), [Some(1), Some(2), None, Some(1), Some(1)]);
     }
 
     #[test]

@@ -86,6 +86,19 @@ pub(in crate::daemon) enum CallLimit {
     Repairs,
 }
 
+/// What came of holding a peer's schemas against what the agent requires.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::daemon) enum Verdict {
+    /// They fit.
+    Proven,
+    /// They do not: calls end with 4902.
+    Drifted,
+    /// Nobody can say: calls end with 4903.
+    Unknown,
+    /// The peer does not publish them: calls pass, and their payloads are checked.
+    Unpublished,
+}
+
 /// Counts of all calls.
 #[derive(Debug)]
 pub(in crate::daemon) struct Meter {
@@ -94,6 +107,7 @@ pub(in crate::daemon) struct Meter {
     /// Calls that are counted under the name of their capability, and not in `took`.
     named: Mutex<BTreeMap<Box<str>, Arc<ByEnd>>>,
     refused: [AtomicU64; BOUNDS],
+    verdicts: [AtomicU64; VERDICTS.len()],
 }
 
 /// How long calls took, by role and outcome.
@@ -131,6 +145,7 @@ impl Default for Meter {
             took: ByEnd::none(),
             named: Mutex::default(),
             refused: [const { AtomicU64::new(0) }; BOUNDS],
+            verdicts: [const { AtomicU64::new(0) }; VERDICTS.len()],
         }
     }
 }
@@ -213,6 +228,16 @@ impl Meter {
         self.refused[limit as usize].load(Ordering::Relaxed)
     }
 
+    /// Counts a proof that ended.
+    pub(in crate::daemon) fn proved(&self, verdict: Verdict) {
+        self.verdicts[verdict as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many proofs ended with each verdict.
+    pub(in crate::daemon) fn verdicts(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        VERDICTS.into_iter().zip(&self.verdicts).map(|(name, count)| (name, count.load(Ordering::Relaxed)))
+    }
+
     /// Calls by role and end: all successes, and the errors and refusals that there were. A code that this build does
     /// not know is none.
     pub(in crate::daemon) fn calls(&self) -> Vec<(Role, &'static str, Option<Code>, u64)> {
@@ -248,6 +273,8 @@ pub(in crate::daemon) const BUCKETS_US: [u64; 18] = [
 ];
 /// Ways in which a call may end, as metrics name them.
 const OUTCOMES: [&str; 3] = ["success", "error", "refused"];
+/// Verdicts by their numbers, as metrics name them.
+const VERDICTS: [&str; 4] = ["proven", "drifted", "unknown", "unpublished"];
 /// Most capabilities that are counted apart: each has up to 126 series.
 const NAMED_MAX: usize = 128;
 /// Both roles, in the order of their numbers.

@@ -3,12 +3,14 @@
 //!
 //! [`audit`] makes the records, [`denials`] folds excessive ones, [`access`] logs each call once, [`meter`] counts
 //! calls and refusals by limits, [`turns`] counts repairs of an agent, [`deprecation`] warns once of deprecated
-//! versions, [`rates`] says when to come back, [`trace`] records spans, [`phases`] times what a call waits for.
+//! versions, [`rates`] says when to come back, [`trace`] records spans, [`phases`] times what a call waits for, [`lag`]
+//! measures how late the event loop turns.
 
 pub(in crate::daemon) mod access;
 pub(in crate::daemon) mod audit;
 pub(in crate::daemon) mod denials;
 mod deprecation;
+pub(in crate::daemon) mod lag;
 pub(in crate::daemon) mod meter;
 pub(in crate::daemon) mod phases;
 mod rates;
@@ -19,6 +21,7 @@ use std::sync::{Arc, Mutex};
 
 use self::denials::Denials;
 use self::deprecation::Warned;
+use self::lag::Lag;
 use self::meter::Meter;
 use self::turns::Turns;
 use super::context::Ctx;
@@ -32,6 +35,8 @@ pub(in crate::daemon) struct Account {
     pub(in crate::daemon) audit: Audit,
     /// Counts calls.
     pub(in crate::daemon) meter: Meter,
+    /// How late the event loop turns.
+    pub(in crate::daemon) lag: Lag,
     /// Who was denied how often.
     pub(in crate::daemon) denials: Denials,
     /// Spans on their way to the collector.
@@ -48,6 +53,7 @@ impl Account {
             started_at_ms: ctx.clock.wall_ms(),
             audit,
             meter: Meter::default(),
+            lag: Lag::default(),
             denials: Denials::default(),
             spans: Queue::default(),
             turns: Turns::default(),

@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::Caller;
 use crate::changes::Changes;
 use crate::daemon::account::audit::Audited;
+use crate::daemon::account::meter::Verdict;
 use crate::daemon::context::{Refusal, lock};
 use crate::schema::drift::gate::{Case, Passage, Question};
 use crate::schema::drift::{self, Fault, Finding, Gate, Offered, Requirement, Standing, Told};
@@ -191,6 +192,7 @@ impl Caller {
         let (needed, told) = (requirement.needed.clone(), offered);
         let proven = self.ctx.tasks.compute(move || drift::prove(&needed, &told)).await;
         let standing = self.drift.gate.decide(case, proven.unwrap_or_else(panicked));
+        self.account.meter.proved(verdict(&standing));
         match &*standing {
             Standing::Proven => tracing::debug!(%requirement, %provider, "a requirement is proven"),
             Standing::Untold => self.tell_unproven(&requirement, provider),
@@ -249,6 +251,15 @@ fn findings(standing: &Standing) -> &[Finding] {
     match standing {
         Standing::Broken(findings) => findings,
         Standing::Proven | Standing::Untold => &[],
+    }
+}
+
+fn verdict(standing: &Standing) -> Verdict {
+    match standing {
+        Standing::Proven => Verdict::Proven,
+        Standing::Untold => Verdict::Unpublished,
+        Standing::Broken(findings) if drift::code(findings) == Code::SCHEMA_DRIFT => Verdict::Drifted,
+        Standing::Broken(_) => Verdict::Unknown,
     }
 }
 

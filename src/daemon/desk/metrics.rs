@@ -9,6 +9,7 @@ use super::Desk;
 use super::paths::Path;
 use crate::admin;
 use crate::config::Limits;
+use crate::daemon::account::lag::Late;
 use crate::daemon::account::meter::{BUCKETS_US, CallLimit, Took};
 use crate::daemon::context::{Inbound, Refusal};
 use crate::log::Lines;
@@ -46,7 +47,10 @@ impl Desk {
             (Role::Caller, self.caller.calls_in_flight()),
         ];
         let in_flight = in_flight.map(|(role, count)| ([Cow::Borrowed(role.as_str())], count_of(count)));
+        let verdicts = self.account.meter.verdicts();
+        let verdicts = verdicts.map(|(verdict, count)| ([Cow::Borrowed(verdict)], count));
         let journal = self.executor.journal_counters();
+        self.executor.measure_journal();
         let audit = self.account.audit.counters();
         let spans = self.account.spans.counters();
         let rows = self.limits(host.as_deref(), &levels);
@@ -62,6 +66,7 @@ impl Desk {
         vec![
             admin::BUILD_INFO.family([([env!("CARGO_PKG_VERSION").into()], 1)]),
             admin::START_TIME.alone(self.account.started_at_ms / 1_000),
+            self.lag(),
             admin::LINKS.family(links),
             admin::RECEIVED_BYTES.alone(levels.received_bytes),
             admin::SENT_BYTES.alone(levels.sent_bytes),
@@ -72,6 +77,9 @@ impl Desk {
             admin::PEER_LINKS.family(paths.iter().map(|path| (path.label(), count_of(path.links)))),
             admin::PEER_ROUND_TRIP.fractions(paths.iter().filter_map(Path::round_trip)),
             admin::PEER_LOST.fractions(paths.iter().filter_map(Path::lost)),
+            admin::PEER_RECEIVED_BYTES
+                .family(paths.iter().map(|path| (path.label(), path.carried.received_bytes))),
+            admin::PEER_SENT_BYTES.family(paths.iter().map(|path| (path.label(), path.carried.sent_bytes))),
             admin::PEER_CAPABILITIES_WITHHELD.alone(count_of(self.directory.serves.count())),
             admin::FLEET_REFUSED.family(refused),
             admin::FLEET_STALE.alone(stale_ms / 1_000),
@@ -81,9 +89,11 @@ impl Desk {
             admin::FLEET_REGISTERED.alone(status.registered.is_some().into()),
             admin::FLEET_NAMES.alone(count_of(status.wanted)),
             admin::FLEET_CANDIDATES.alone(count_of(status.candidates)),
+            admin::DRIFT_VERDICTS.family(verdicts),
             admin::JOURNAL_CHANGES.alone(journal.changes),
             admin::JOURNAL_COMMITS.alone(journal.commits),
             admin::JOURNAL_FAILURES.alone(journal.failures),
+            admin::JOURNAL_BYTES.alone(journal.bytes),
             admin::AUDIT_RECORDS.alone(audit.written),
             admin::AUDIT_RECORDS_LOST.alone(audit.lost),
             admin::AUDIT_USED_PERCENT.alone(audit.used_percent),
@@ -167,8 +177,13 @@ impl Desk {
     }
 }
 
-/// How long calls took, with the bounds that they were counted by.
+/// How long something took, with the bounds that it was counted by.
 impl Desk {
+    fn lag(&self) -> MetricFamily<'static> {
+        let Late { buckets, count, sum_us } = self.account.lag.late();
+        admin::EVENT_LOOP_LAG.histogram([admin::Distribution { labels: [], buckets, count, sum_us }])
+    }
+
     fn durations(&self) -> MetricFamily<'static> {
         let by_capability = self.ctx.config().metrics.capabilities;
         let took = self.account.meter.durations(by_capability).into_iter();

@@ -8,6 +8,7 @@ use capd_proto::identity::Did;
 use serde_json::{Value, json};
 
 use super::Desk;
+use crate::net::Carried;
 
 /// What the open links to a peer say together.
 pub(super) struct Path {
@@ -17,6 +18,8 @@ pub(super) struct Path {
     round_trip: Option<Duration>,
     sent_packets: u64,
     lost_packets: u64,
+    /// On all links since the start.
+    pub(super) carried: Carried,
 }
 
 impl Desk {
@@ -26,10 +29,16 @@ impl Desk {
         let configured =
             self.ctx.config().peers.iter().filter_map(|peer| Did::parse(&peer.did).ok()).collect();
         let dids: BTreeSet<Did> = peers.connected().into_iter().chain::<Vec<_>>(configured).collect();
-        dids.into_iter().take(PEERS_MAX).map(|peer| self.path(peer)).collect()
+        let host = self.host.get().and_then(std::sync::Weak::upgrade);
+        let carried = host.map(|host| host.carried_by_peer()).unwrap_or_default();
+        let path = |peer| {
+            let carried = carried.get(&peer).copied().unwrap_or_default();
+            self.path(peer, carried)
+        };
+        dids.into_iter().take(PEERS_MAX).map(path).collect()
     }
 
-    fn path(&self, peer: Did) -> Path {
+    fn path(&self, peer: Did, carried: Carried) -> Path {
         let links = self.directory.peers.links_of(&peer);
         let measured: Vec<_> = links.iter().filter_map(|link| link.path()).collect();
         Path {
@@ -38,6 +47,7 @@ impl Desk {
             round_trip: measured.iter().map(|path| path.round_trip).min(),
             sent_packets: measured.iter().map(|path| path.sent_packets).sum(),
             lost_packets: measured.iter().map(|path| path.lost_packets).sum(),
+            carried,
         }
     }
 }

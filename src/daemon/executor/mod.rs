@@ -120,6 +120,11 @@ impl Executor {
         self.scribe.counters()
     }
 
+    /// Has the journal's size read again, for whoever asks next.
+    pub(in crate::daemon) fn measure_journal(&self) {
+        self.scribe.measure();
+    }
+
     /// Drops what would keep it alive: calls whose tickets answer to it.
     pub(in crate::daemon) fn let_go(&self) {
         self.table.let_go();

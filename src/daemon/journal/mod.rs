@@ -28,6 +28,9 @@ pub(in crate::daemon) trait Scribe<T>: Send + Sync {
     /// latest.
     fn tidy(&self);
 
+    /// Has the writer look how much of the disk the journal takes. A full queue leaves it to the next time.
+    fn measure(&self);
+
     /// What the journal's writer did so far.
     fn counters(&self) -> Counters;
 }
@@ -62,6 +65,10 @@ impl<T, A: Tags + From<T>> Scribe<T> for Journal<A> {
 
     fn tidy(&self) {
         let _left = Self::submit(self, Work::Tidy, A::untold());
+    }
+
+    fn measure(&self) {
+        let _left = Self::submit(self, Work::Measure, A::untold());
     }
 
     fn counters(&self) -> Counters {

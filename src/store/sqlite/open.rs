@@ -65,6 +65,12 @@ impl Files {
         Ok(Self { folder, database, log, mark, last })
     }
 
+    /// Bytes of the database and its log.
+    pub(super) fn bytes(&self) -> u64 {
+        let size = |path: &Path| fs::metadata(path).map_or(0, |found| found.len());
+        size(&self.database) + size(&self.log)
+    }
+
     /// Whether there is no journal. One that has lost its database is not taken for none: SQLite would make a new one
     /// and delete the log.
     fn must_be_made(&self, mark: Mark) -> Result<bool, StoreError> {
