@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Command, Output};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ciborium::Value;
 
@@ -292,6 +292,31 @@ fn a_drained_sidecar_says_so_on_a_link_that_a_newcomer_opens() {
     for peer in [&early, &late] {
         is_told_to_go(&peer.connect(&b));
     }
+}
+
+#[test]
+fn a_drained_sidecar_dials_nobody_once_it_has_no_call_to_finish() {
+    let b = Sidecar::start();
+    let a = Setup::new()
+        .set("timeouts.reconnect_initial_ms", "10")
+        .set("timeouts.reconnect_max_ms", "20")
+        .peer(&b)
+        .start();
+    let links = format!("capd_peer_links{{peer=\"{}\"}}", b.did);
+    let until_links = |wanted: u64| {
+        let deadline = Instant::now() + PATIENCE;
+        while a.metric(&links) != wanted {
+            assert!(Instant::now() < deadline, "never {wanted} links");
+        }
+    };
+    until_links(1);
+    let drained = crate::support::run_with(crate::support::capctl(Some(&a.socket)).arg("drain"), b"");
+    assert_eq!(exit_code(&drained), 0, "{}", stderr(&drained));
+    until_links(0);
+    let connected = || b.log().lines().filter(|line| line.contains("peer connected")).count();
+    // Dozens of pauses between two dials.
+    std::thread::sleep(Duration::from_secs(1));
+    assert_eq!((connected(), a.metric(&links)), (1, 0));
 }
 
 /// Waits until the other side has said GOAWAY, and the link is closed.

@@ -158,6 +158,12 @@ pub trait Service: Send + Sync + 'static {
         None
     }
 
+    /// Whether a link to a peer that is dialled again and again is still wanted. It is, unless the service says otherwise.
+    fn wants_link(&self, peer: &Did) -> bool {
+        let _any = peer;
+        true
+    }
+
     /// A link is open.
     fn on_open(&self, link: &Arc<Link>);
 

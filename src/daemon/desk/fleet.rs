@@ -89,7 +89,9 @@ impl Desk {
             took_us: Some(took_us),
             incarnation: status.fence.map(|fence| fence.incarnation),
             generation: status.registered,
-            stale_ms: Some(status.stale_since_ms.map_or(0, |since_ms| now_ms.saturating_sub(since_ms))),
+            // One that drains has left, and reads no more: how old its knowledge is means nothing.
+            stale_ms: (!self.ctx.draining.is_cancelled())
+                .then(|| status.stale_since_ms.map_or(0, |since_ms| now_ms.saturating_sub(since_ms))),
             revocations_age_ms: self.fleet.revocations_age_ms(&status),
             is_frozen: status.is_frozen,
             refused: self

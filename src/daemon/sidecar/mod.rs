@@ -15,6 +15,7 @@ mod workers;
 
 use std::sync::{Arc, OnceLock};
 
+use capd_proto::identity::Did;
 use capd_proto::ledger::JournalId;
 
 use self::operate::Operator;
@@ -70,11 +71,16 @@ impl Sidecar {
     /// A sidecar that drains says so on a link that opens. One of a peer whose calls it remembers stays: that peer may ask for
     /// them, and new ones are refused there. So do all while calls of our own are in flight.
     pub(in crate::daemon) fn drain_newcomer(&self, link: &Link) {
-        let is_needed =
-            || self.executor.table.remembers(link.principal()) || self.caller.calls_in_flight() > 0;
-        if self.ctx.draining.is_cancelled() && !is_needed() {
+        if !self.needs_link(link.principal()) {
             link.drain();
         }
+    }
+
+    /// Whether a link to a peer is of use: while the sidecar drains, only to finish calls, or to answer for those that it ran.
+    pub(in crate::daemon) fn needs_link(&self, peer: &Did) -> bool {
+        !self.ctx.draining.is_cancelled()
+            || self.executor.table.remembers(peer)
+            || self.caller.calls_in_flight() > 0
     }
 }
 

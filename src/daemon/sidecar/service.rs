@@ -43,6 +43,10 @@ impl Service for Links {
         Some(self.0.journal_id)
     }
 
+    fn wants_link(&self, peer: &Did) -> bool {
+        self.0.needs_link(peer)
+    }
+
     fn on_open(&self, link: &Arc<Link>) {
         if link.kind().is_local() {
             tracing::debug!(link = %link.id(), kind = %link.kind(), "an agent connected");

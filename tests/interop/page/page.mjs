@@ -483,6 +483,7 @@ async function drained() {
   await until("the advice", async () => /listeners failed: the sidecar drains/.test(await tab.locator("#advice").innerText()));
   await show(tab, "peers");
   await until("nothing registered", async () => /registered\s+nothing/.test(await tab.locator("#fleet").innerText()));
+  assert.match(await tab.locator("#fleet").innerText(), /staleness\s+not read any more/);
   await show(tab, "audit");
   await tab.getByLabel("Kind", { exact: true }).selectOption("operator");
   await tab.locator(".list .line").first().click();

@@ -89,7 +89,7 @@ impl Dialling {
 ///
 /// Pauses start at `redial_delay_min`, double up to `redial_delay_max`, and are shortened at random by up to half. They
 /// start over once a link has lasted as long as the pause that would follow it. The service learns the outcome of each
-/// failed round.
+/// failed round. A round in which the service [wants no link](crate::Service::wants_link) passes without a dial.
 pub fn keep_connected(host: &Arc<Host>, peer: Did, addresses: Vec<Address>) -> Dialling {
     let dialling = Dialling(Arc::new(Shared {
         addresses: Mutex::new(addresses.into()),
@@ -113,7 +113,11 @@ async fn dial_forever(host: &Arc<Host>, peer: &Did, dialling: &Dialling) {
             let settings = host.settings();
             delay(failures, settings.redial_delay_min, settings.redial_delay_max)
         };
-        if let Some(link) = dial_once(host, peer, &dialling.addresses()).await {
+        let linked = match host.service.wants_link(peer) {
+            true => dial_once(host, peer, &dialling.addresses()).await,
+            false => None,
+        };
+        if let Some(link) = linked {
             let since = Instant::now();
             link.closed().await;
             // A peer that takes links only to drop them is not dialled at full speed; one that crashes is.

@@ -80,7 +80,7 @@ function registry(told) {
     ["engine", [h("span.mono.wrap", told.registry), told.version ? ` ${told.version}` : ""]],
     ["answers", told.error ? pill(told.error, "bad") : `in ${ms(told.took_ms)}`],
     ["revision", told.revision === null ? "not known" : number(told.revision)],
-    ["staleness", told.stale_ms ? pill(`${seconds(told.stale_ms)} behind; known providers are called`, "odd") : "none: what is known is current"],
+    ["staleness", told.stale_ms === null ? "not read any more: this sidecar has left, since it drains" : told.stale_ms ? pill(`${seconds(told.stale_ms)} behind; known providers are called`, "odd") : "none: what is known is current"],
     ["frozen", told.frozen ? pill("yes: much vanished at once, and nothing of it is dropped", "odd") : "no"],
     ["revocations", told.revocations_age_ms === null ? pill("not known yet: no member gets a link", "bad") : `known as of ${seconds(told.revocations_age_ms)} ago`],
     ["registered", told.generation === null ? "nothing" : `generation ${told.generation}, incarnation ${told.incarnation}`],
