@@ -1,12 +1,15 @@
 //! The attackers' process: `KIND ADDRESS WHOM COUNT` in; `ready`, and one answer for each line of standard input, out.
 //! WHOM is the sidecar's DID, or the token of its HTTP.
 //!
-//! `idle` holds open QUIC links that say nothing, and answers `N` with the median of N PINGs in microseconds. `slow`
+//! `idle` holds open QUIC links that say nothing, and answers `N` with the median of N PINGs in microseconds. `ping` is
+//! honest: it answers `MS` with the p50 and p99 of the PINGs of that time in microseconds, and their number. `slow`
 //! holds TLS links on which one byte of a frame comes each second. `reset` opens a link and answers `N` with what came
 //! of resetting N streams. `flood` answers `RATE SECONDS` with how many calls had their result, sent at that rate.
-//! `slow-http` is in [`http`].
+//! `slow-http` is in [`http`], and `schemas`, which takes only how many schemas there are at most, in
+//! [`schemas`].
 
 mod http;
+mod schemas;
 
 use std::io::{self, BufRead as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
@@ -29,7 +32,7 @@ use crate::peer::greet::{greet, letter, read_frame};
 use crate::peer::tls::client_config;
 use crate::peer::{Certificate, frame};
 use crate::support::{AMP_MESSAGE, field, map};
-use crate::world::ECHO;
+use crate::world::{ECHO, at};
 
 /// Links that one address opens: within what a sidecar lets one address begin at once.
 const LINKS_PER_ADDRESS: usize = 400;
@@ -43,13 +46,19 @@ const CAP_INVOKE: u64 = 0x22;
 
 /// The process's whole life.
 pub(crate) fn run(words: &[String]) {
-    let [kind, address, whom, count] = words else { panic!("KIND ADDRESS WHOM COUNT") };
     crate::world::raise_files_limit();
+    if let [kind, most] = words
+        && kind == "schemas"
+    {
+        return schemas::attack(most.parse().unwrap());
+    }
+    let [kind, address, whom, count] = words else { panic!("KIND ADDRESS WHOM COUNT") };
     let target = Target { address: address.parse().unwrap(), did: whom.as_str().into() };
     let count = count.parse().unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     match kind.as_str() {
         "idle" => runtime.block_on(idle(&target, count)),
+        "ping" => runtime.block_on(honest_pings(&target)),
         "slow" => runtime.block_on(slow(&target, count)),
         "slow-http" => runtime.block_on(http::slow(target.address, whom, count)),
         "reset" => runtime.block_on(reset(&target)),
@@ -82,20 +91,40 @@ async fn idle(target: &Target, count: usize) {
         for number in 0..line.parse().unwrap() {
             let last = links.len() - 1;
             let link = &mut links[number % (last + 1)];
-            let begin = Instant::now();
-            link.send.write_all(&frame(PING_FRAME, b"how long")).await.unwrap();
-            loop {
-                let (frame_type, payload) = read_frame(&mut link.receive).await.unwrap();
-                match frame_type {
-                    PONG_FRAME => break,
-                    PING_FRAME => link.send.write_all(&frame(PONG_FRAME, &payload)).await.unwrap(),
-                    _ => {}
-                }
-            }
-            times.push(begin.elapsed());
+            times.push(ping(link).await);
         }
         times.sort_unstable();
         say(&format!("{:.0}", times[times.len() / 2].as_secs_f64() * 1e6));
+    }
+}
+
+async fn honest_pings(target: &Target) {
+    let mut link = quic_links(target, 1).await.pop().expect("one was asked for");
+    say("ready");
+    let mut lines = lines();
+    while let Some(line) = lines.recv().await {
+        let (time, begin, mut times) =
+            (Duration::from_millis(line.parse().unwrap()), Instant::now(), Vec::new());
+        while begin.elapsed() < time {
+            times.push(ping(&mut link).await);
+        }
+        times.sort_unstable();
+        let us = |part| at(&times, part).as_secs_f64() * 1e6;
+        say(&format!("{:.1} {:.1} {}", us(0.5), us(0.99), times.len()));
+    }
+}
+
+/// The time until a PING is answered; answers the sidecar's own meanwhile.
+async fn ping(link: &mut QuicLink) -> Duration {
+    let begin = Instant::now();
+    link.send.write_all(&frame(PING_FRAME, b"how long")).await.unwrap();
+    loop {
+        let (frame_type, payload) = read_frame(&mut link.receive).await.unwrap();
+        match frame_type {
+            PONG_FRAME => return begin.elapsed(),
+            PING_FRAME => link.send.write_all(&frame(PONG_FRAME, &payload)).await.unwrap(),
+            _ => {}
+        }
     }
 }
 

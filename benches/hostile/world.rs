@@ -129,7 +129,7 @@ pub(crate) fn token(sidecar: &Sidecar) -> String {
     std::fs::read_to_string(sidecar.dir.join("state/token")).unwrap().trim().to_owned()
 }
 
-fn background() -> (Handle, oneshot::Sender<()>) {
+pub(crate) fn background() -> (Handle, oneshot::Sender<()>) {
     let driving = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let handle = driving.handle().clone();
     let (running, stopped) = oneshot::channel();
@@ -167,14 +167,27 @@ impl Crowd {
             "slow-http" => (world.sidecar.local_tcp, token(&world.sidecar)),
             _ => (world.sidecar.quic, world.sidecar.did.clone()),
         };
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--crowd", kind, &address.unwrap().to_string(), &whom, &count.to_string()]);
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let stdin = child.stdin.take();
-        let stdout = BufReader::new(child.stdout.take().unwrap());
-        let mut crowd = Self { child, stdin, stdout };
+        let mut crowd = Self::spawn(&mut Command::new(std::env::current_exe().unwrap()), |command| {
+            command.args(["--crowd", kind, &address.unwrap().to_string(), &whom, &count.to_string()])
+        });
         assert_eq!(crowd.line(), "ready", "{kind}");
         crowd
+    }
+
+    /// A crowd of a kind that takes its target later. It stands for another machine, so it has only the time of the processors
+    /// that nobody else wants.
+    pub(crate) fn elsewhere(kind: &str, most: usize) -> Self {
+        Self::spawn(
+            Command::new("nice").args(["-n", "19"]).arg(std::env::current_exe().unwrap()),
+            |command| command.args(["--crowd", kind, &most.to_string()]),
+        )
+    }
+
+    fn spawn(command: &mut Command, with: impl FnOnce(&mut Command) -> &mut Command) -> Self {
+        let mut child = with(command).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let stdin = child.stdin.take();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        Self { child, stdin, stdout }
     }
 
     /// What it answers to a line.
@@ -186,6 +199,11 @@ impl Crowd {
     /// Says a line whose answer is read later.
     pub(crate) fn tell(&mut self, line: &str) {
         writeln!(self.stdin.as_mut().expect("open until it is dropped"), "{line}").unwrap();
+    }
+
+    /// The number that it answers to any line.
+    pub(crate) fn count(&mut self) -> u64 {
+        self.ask("count").parse().unwrap()
     }
 
     /// Its next line.
