@@ -301,3 +301,30 @@ fn any_cbor_is_checked_against_any_cddl() {
     assert_eq!(code, 2);
     assert!(told.contains("--rule") && told.contains("point"), "{told}");
 }
+
+#[test]
+fn colours_are_for_terminals_or_who_forces_them() {
+    let table = |variables: &[(&str, &str)]| {
+        let mut command = capctl(None);
+        command.args(["hash", "tests/codegen/declarations/none.yaml"]).env_remove("NO_COLOR");
+        let output = run_with(command.envs(variables.iter().copied()), b"");
+        assert_eq!(exit_code(&output), 2);
+        stderr(&output).to_owned()
+    };
+    assert!(table(&[]).starts_with("capctl: "), "a pipe is no terminal");
+    assert!(table(&[("CLICOLOR_FORCE", "1")]).starts_with("\u{1b}[31mcapctl:\u{1b}[0m "));
+    assert!(table(&[("CLICOLOR_FORCE", "1"), ("NO_COLOR", "1")]).starts_with("capctl: "));
+
+    let home = tempfile::tempdir().unwrap();
+    let contexts = |variables: &[(&str, &str)]| {
+        let run = |line: &[&str]| {
+            let mut command = capctl(None);
+            command.args(line).env("XDG_CONFIG_HOME", home.path()).env_remove("NO_COLOR");
+            run_with(command.envs(variables.iter().copied()), b"")
+        };
+        assert_eq!(exit_code(&run(&["context", "set", "a", "--socket", "/a"])), 0);
+        stdout(&run(&["context", "ls"])).to_owned()
+    };
+    assert_eq!(contexts(&[]), "   NAME  SIDECAR\n*  a     /a\n");
+    assert!(contexts(&[("CLICOLOR_FORCE", "1")]).starts_with("\u{1b}[1m   NAME  SIDECAR\u{1b}[0m\n*  a "));
+}

@@ -210,7 +210,7 @@ fn capabilities_are_listed_paged_and_described() {
     assert_eq!(document["providers"][0]["output"]["checked"], false);
     for (key, name) in [("static_hash", "static hash"), ("lineage", "lineage")] {
         let hash = document["providers"][0][key].as_str().unwrap();
-        assert!(hash.len() == 64 && text.contains(&format!("  {name:<14}{hash}\n")), "{text}");
+        assert!(hash.len() == 64 && text.contains(&format!("  {name:<14}sha-256:{hash}\n")), "{text}");
     }
 }
 

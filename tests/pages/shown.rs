@@ -52,7 +52,7 @@ const KINDS: [Kind; 11] = [
     any(r"\b[0-9]+(?:\.[0-9]+)? (?:ns|µs|ms|s)\b"),
     any(r#"_ms"?[:=] ?[0-9]+"#),
     // What a load generator counts.
-    any(r"\b[0-9]+(?:\.[0-9]+)? calls(?:/s|,)"),
+    any(r"\b[0-9][0-9,]*(?:\.[0-9]+)? calls(?:/s|,)"),
     // Columns: how far apart they are follows from the values in them.
     any(" {2,}"),
     // Whatever it is.

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::args::{BackupArgs, RestoreArgs};
 use crate::failure::{Exit, Failure};
-use crate::{Sidecar, audit, configuration, output};
+use crate::{Sidecar, audit, configuration, output, terminal};
 
 /// Has the sidecar write its backup, and moves it where it is wanted.
 pub(crate) async fn backup(sidecar: &Sidecar, args: BackupArgs, json: bool) -> Result<(), Failure> {
@@ -32,7 +32,11 @@ pub(crate) async fn backup(sidecar: &Sidecar, args: BackupArgs, json: bool) -> R
     if json {
         return output::print_json(&json!({"file": at, "bytes": made.bytes}));
     }
-    output::print(&format!("{}: {} bytes; it holds the agent's key", at.display(), made.bytes))
+    output::print(&format!(
+        "{}: {}; it holds the agent's key",
+        at.display(),
+        terminal::bytes(made.bytes as f64)
+    ))
 }
 
 /// Moves a file, also to another file system. Only its owner may read it there, from its first byte on.
@@ -71,9 +75,11 @@ pub(crate) fn restore(args: &RestoreArgs, json: bool) -> Result<(), Failure> {
 fn told(restored: &Restored, place: &Place) -> String {
     let Restored { manifest, calls, given, moved, .. } = restored;
     let mut text = format!(
-        "{} as of {}: {calls} calls of peers, {given} calls made\nrestored into {}\n",
+        "{} as of {}: {} calls of peers, {} calls made\nrestored into {}\n",
         manifest.did,
         manifest.created,
+        terminal::grouped(*calls as u64),
+        terminal::grouped(*given as u64),
         place.dir.display()
     );
     for folder in moved {

@@ -19,6 +19,7 @@ use tokio_util::task::TaskTracker;
 use crate::args::BenchArgs;
 use crate::capability::Wanted;
 use crate::failure::{Exit, Failure};
+use crate::terminal::{self, Progress};
 use crate::{Sidecar, call, names, output};
 use record::Record;
 
@@ -47,6 +48,8 @@ pub(crate) async fn run(sidecar: &Sidecar, args: BenchArgs, json: bool) -> Resul
         return Err(call::refused(&client, error, id, &args.capability).await);
     }
     let load = Arc::new(Load::new(client, request, &args)?);
+    let seen = Arc::clone(&load);
+    let progress = Progress::begin(move |seconds| seen.words(seconds));
     let work = async {
         match args.rate {
             None => load.closed_loop(args.in_flight).await,
@@ -60,6 +63,7 @@ pub(crate) async fn run(sidecar: &Sidecar, args: BenchArgs, json: bool) -> Resul
     };
     let ended = Instant::now();
     load.stop.cancel();
+    drop(progress);
     let record = load.take();
     if let Some(lost) = record.lost {
         return Err(lost.into());
@@ -157,6 +161,14 @@ impl Load {
             }
             _ => {}
         }
+    }
+
+    /// How far it has come, for people who wait.
+    fn words(&self, seconds: u64) -> String {
+        let whole = self.ends.saturating_duration_since(self.starts).as_secs();
+        let (calls, errors) = self.record.lock().unwrap_or_else(PoisonError::into_inner).counts();
+        let [calls, errors] = [calls, errors].map(terminal::grouped);
+        format!("{seconds} of {whole} s: {calls} calls, {errors} that ended badly")
     }
 
     fn take(&self) -> Record {

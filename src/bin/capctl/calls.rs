@@ -109,7 +109,7 @@ async fn list(
                 output::print_json(&call_json(call))?;
             }
         } else if !page.calls.is_empty() {
-            output::print(&table(&page.calls, client.did().as_str(), is_first))?;
+            output::print_table(&table(&page.calls, client.did().as_str(), is_first))?;
             is_first = false;
         }
         left = left.saturating_sub(page.calls.len() as u64);

@@ -71,7 +71,7 @@ fn facts(offer: &Offer) -> Vec<(&'static str, String)> {
         };
         facts.push((name, format!("{value}{unit}")));
     }
-    facts.extend(descriptor_hashes(offer).map(|(_, name, hash)| (name, hash)));
+    facts.extend(descriptor_hashes(offer).map(|(_, name, hash)| (name, format!("sha-256:{hash}"))));
     facts
 }
 

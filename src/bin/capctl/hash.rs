@@ -1,5 +1,6 @@
 //! Implements `hash`: a declaration's file in; the hashes of its capabilities, of their lineages, and of the whole out.
 
+use std::fmt::Display;
 use std::path::Path;
 
 use capd::daemon;
@@ -33,11 +34,16 @@ pub(crate) fn run(args: &HashArgs, json: bool) -> Result<(), Failure> {
     }
     let mut rows = Vec::new();
     for hashed in &hashes.capabilities {
-        rows.push(vec!["static".to_owned(), hashed.static_hash.to_string(), hashed.id.to_string()]);
-        rows.push(vec!["lineage".to_owned(), hashed.lineage.to_string(), hashed.id.to_string()]);
+        rows.push(vec!["static".to_owned(), named(&hashed.static_hash), hashed.id.to_string()]);
+        rows.push(vec!["lineage".to_owned(), named(&hashed.lineage), hashed.id.to_string()]);
     }
-    rows.push(vec!["toolkit".to_owned(), hashes.toolkit.to_string(), args.file.display().to_string()]);
-    output::print(&output::table(&["HASH", "SHA-256", "OF"], &rows))
+    rows.push(vec!["toolkit".to_owned(), named(&hashes.toolkit), args.file.display().to_string()]);
+    output::print_table(&output::table(&["KIND", "HASH", "OF"], &rows))
+}
+
+/// A hash as people see all of them: with its algorithm in front.
+fn named(hash: &impl Display) -> String {
+    format!("sha-256:{hash}")
 }
 
 /// Reads a declaration; its schemas are held to their profiles unless it is only looked at.

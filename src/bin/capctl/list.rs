@@ -129,7 +129,7 @@ fn shown(offers: &[Offer], next_cursor: Option<String>, json: bool) -> Result<()
         output::note("no capabilities");
         return Ok(());
     }
-    output::print(&table(offers))?;
+    output::print_table(&table(offers))?;
     if let Some(cursor) = next_cursor {
         output::note(&format!("more: --cursor {}", output::one_line(&cursor)));
     }

@@ -35,6 +35,7 @@ mod policy;
 mod reach;
 mod serve;
 mod subtype;
+mod terminal;
 mod time;
 mod top;
 mod verbs;
@@ -159,7 +160,7 @@ fn contexts(flags: &SidecarArgs, command: &ContextCommand, json: bool) -> Result
                     vec![if is_current { "*" } else { "" }.to_owned(), name.clone(), place]
                 })
                 .collect();
-            output::print(&output::table(&["", "NAME", "SIDECAR"], &rows))?;
+            output::print_table(&output::table(&["", "NAME", "SIDECAR"], &rows))?;
         }
         ContextCommand::Show => {
             let choice = context::choose(flags, &variable)?;
@@ -198,7 +199,7 @@ fn end(failure: &Failure, json: bool) -> ExitCode {
         if json {
             output::note(&output::json_line(&failure.json()))
         } else {
-            output::note(&format!("capctl: {failure}"))
+            output::complain(&failure.to_string())
         }
     }
     ExitCode::from(failure.exit as u8)

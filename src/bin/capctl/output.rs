@@ -10,7 +10,7 @@ use capd::text;
 use serde_json::Value;
 
 use crate::failure::Failure;
-use crate::names;
+use crate::{names, terminal};
 
 /// Writes one line, or several, to stdout.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
@@ -20,6 +20,17 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     if !text.ends_with('\n') {
         stdout.write_all(b"\n")?;
     }
+    Ok(stdout.flush()?)
+}
+
+/// Writes what [`table`] made to stdout, in colours where they may be.
+pub(crate) fn print_table(table: &str) -> Result<(), Failure> {
+    let mut stdout = io::stdout().lock();
+    if !terminal::has_colours(&stdout) {
+        return print(table);
+    }
+    // Its cells cannot steer the terminal.
+    stdout.write_all(terminal::painted(table).as_bytes())?;
     Ok(stdout.flush()?)
 }
 
@@ -42,6 +53,13 @@ fn sorted(value: &Value) -> Value {
 /// Writes one line to stderr. That nobody reads it is no reason to stop, so a failure is let go.
 pub(crate) fn note(text: &str) {
     let _ = io::stderr().write_all(format!("{}\n", text::shown(text)).as_bytes());
+}
+
+/// Says on stderr why the command failed.
+pub(crate) fn complain(text: &str) {
+    let is_painted = terminal::has_colours(&io::stderr());
+    let name = if is_painted { terminal::Tone::Bad.paint("capctl:") } else { "capctl:".to_owned() };
+    let _ = io::stderr().write_all(format!("{name} {}\n", text::shown(text)).as_bytes());
 }
 
 /// Puts `text` in place of the terminal's current line, on stderr.

@@ -26,7 +26,7 @@ pub(crate) async fn ls(sidecar: &Sidecar, json: bool) -> Result<(), Failure> {
         vec![peer.did.to_string(), peer.state.as_str().to_owned(), peer.links.to_string(), reason]
     };
     let rows: Vec<_> = peers.iter().map(row).collect();
-    output::print(&output::table(&["PEER", "STATE", "LINKS", "REASON"], &rows))
+    output::print_table(&output::table(&["PEER", "STATE", "LINKS", "REASON"], &rows))
 }
 
 /// The time to `to` and back.

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use crate::args::SubtypeArgs;
 use crate::failure::{Exit, Failure};
 use crate::output;
+use crate::terminal::Progress;
 
 /// Longest line of `--pairs`: two schemas, and room for their names.
 const LINE_BYTES_MAX: usize = 2 * SCHEMA_BYTES_MAX + 1024;
@@ -32,7 +33,7 @@ fn two_files(sub: &Path, sup: &Path, json: bool) -> Result<(), Failure> {
         return Err(Failure::usage("only one schema can come from stdin; use a file for the other"));
     }
     let (a, b) = (compiled(sub)?, compiled(sup)?);
-    let verdict = is_subtype(&a, &b);
+    let verdict = proven(&a, &b);
     if json {
         output::print_json(&document(&verdict))?;
     } else {
@@ -43,6 +44,11 @@ fn two_files(sub: &Path, sup: &Path, json: bool) -> Result<(), Failure> {
         Verdict::Refuted { .. } => Err(Failure::told(Exit::SchemaViolation)),
         Verdict::Unknown { .. } => Err(Failure::told(Exit::Undecided)),
     }
+}
+
+fn proven(a: &Compiled, b: &Compiled) -> Verdict {
+    let _progress = Progress::begin(|seconds| format!("proving for {seconds} s"));
+    is_subtype(a, b)
 }
 
 fn name(file: &Path) -> String {
@@ -80,7 +86,7 @@ fn each_line(file: &Path) -> Result<(), Failure> {
             continue;
         }
         match pair(&line) {
-            Ok((a, b)) => output::print_json(&document(&is_subtype(&a, &b)))?,
+            Ok((a, b)) => output::print_json(&document(&proven(&a, &b)))?,
             Err(Wrong { pointer, problem }) => {
                 let error = format!("line {number}, at {pointer}: {problem}");
                 output::print_json(&json!({"verdict": "unknown", "path": pointer, "error": error}))?;

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::args::TopArgs;
 use crate::failure::Failure;
-use crate::{Sidecar, audit, output};
+use crate::{Sidecar, audit, output, terminal};
 
 /// Shows what the sidecar does until Ctrl-C, or so many times.
 pub(crate) async fn run(sidecar: &Sidecar, args: TopArgs, json: bool) -> Result<(), Failure> {
@@ -50,8 +50,11 @@ fn text(did: &str, load: &Load, peers: &[ListedPeer<'_>], now: u64) -> String {
     let links: Vec<_> = load.links.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
     let links = if links.is_empty() { "none".to_owned() } else { links.join(", ") };
     let mut text = format!("{did}  up {}\n", span(now.saturating_sub(load.started_at)));
-    let (received, sent, queued) =
-        (bytes(load.received_rate), bytes(load.sent_rate), bytes(load.queue_bytes as f64));
+    let (received, sent, queued) = (
+        terminal::bytes(load.received_rate),
+        terminal::bytes(load.sent_rate),
+        terminal::bytes(load.queue_bytes as f64),
+    );
     let _ = writeln!(text, "peers {connected} of {} connected  links {links}", peers.len());
     let _ = writeln!(text, "in {received}/s  out {sent}/s  queued {queued}\n");
     text += &calls(load);
@@ -61,7 +64,7 @@ fn text(did: &str, load: &Load, peers: &[ListedPeer<'_>], now: u64) -> String {
         .flat_map(|(name, calls)| {
             let codes = calls.codes.iter();
             codes.map(move |((outcome, code), rate)| {
-                vec![(*name).to_owned(), outcome.clone(), code.clone(), number(*rate)]
+                vec![(*name).to_owned(), outcome.clone(), code.clone(), terminal::rate(*rate)]
             })
         })
         .collect();
@@ -90,15 +93,15 @@ fn text(did: &str, load: &Load, peers: &[ListedPeer<'_>], now: u64) -> String {
 fn calls(load: &Load) -> String {
     let rows = ROLES.map(|(role, name)| {
         let calls = load.roles.get(role).cloned().unwrap_or_default();
-        let rate = |outcome: &str| number(calls.rates.get(outcome).copied().unwrap_or(0.0));
+        let rate = |outcome: &str| terminal::rate(calls.rates.get(outcome).copied().unwrap_or(0.0));
         let took = |ms: Option<f64>| ms.map_or_else(|| "-".to_owned(), |ms| format!("{ms:.1} ms"));
         vec![
             name.to_owned(),
-            number(calls.rate()),
+            terminal::rate(calls.rate()),
             rate("success"),
             rate("error"),
             rate("refused"),
-            calls.in_flight.to_string(),
+            terminal::grouped(calls.in_flight),
             took(calls.p50_ms),
             took(calls.p99_ms),
         ]
@@ -111,24 +114,9 @@ fn is_in_use(limit: &Limit) -> bool {
 }
 
 fn limit(limit: &Limit) -> Vec<String> {
-    let count = |count: Option<u64>| count.map_or_else(|| "-".to_owned(), |count| count.to_string());
+    let count = |count: Option<u64>| count.map_or_else(|| "-".to_owned(), terminal::grouped);
     let share = limit.share().map_or_else(|| "-".to_owned(), |share| format!("{:.0}", share * 100.0));
-    vec![limit.key.clone(), count(limit.level), count(limit.max), share, limit.refused.to_string()]
-}
-
-fn number(rate: f64) -> String {
-    if rate == 0.0 || rate >= 100.0 { format!("{rate:.0}") } else { format!("{rate:.1}") }
-}
-
-fn bytes(count: f64) -> String {
-    let (mut count, mut unit) = (count, "B");
-    for larger in ["KiB", "MiB", "GiB"] {
-        if count < 1_024.0 {
-            break;
-        }
-        (count, unit) = (count / 1_024.0, larger);
-    }
-    if unit == "B" { format!("{count:.0} B") } else { format!("{count:.1} {unit}") }
+    vec![limit.key.clone(), count(limit.level), count(limit.max), share, terminal::grouped(limit.refused)]
 }
 
 /// A time span in its two largest units.

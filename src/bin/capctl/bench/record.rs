@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::args::BenchArgs;
 use crate::failure::Failure;
-use crate::output;
+use crate::{output, terminal};
 
 /// What the measured calls came to.
 #[derive(Debug, Default)]
@@ -49,6 +49,11 @@ impl Record {
         let Some(times) = &mut self.times else { return };
         times.latency.saturating_record(nanoseconds(latency));
         times.service.saturating_record(nanoseconds(service));
+    }
+
+    /// Calls so far that ended well, and others.
+    pub(super) fn counts(&self) -> (u64, u64) {
+        (self.times.as_ref().map_or(0, |times| times.service.len()), self.errors.values().sum())
     }
 
     /// What is to be told of calls measured for `measured`.
@@ -149,19 +154,23 @@ impl Report {
 
     pub(super) fn text(&self) -> String {
         let load = match self.rate {
-            None => format!("{} calls in flight", self.in_flight),
-            Some(rate) => format!("{rate} calls/s, at most {} in flight", self.in_flight),
+            None => format!("{} calls in flight", terminal::grouped(self.in_flight.into())),
+            Some(rate) => format!(
+                "{} calls/s, at most {} in flight",
+                terminal::grouped(rate.into()),
+                terminal::grouped(self.in_flight.into())
+            ),
         };
         let mut text = format!(
-            "{}: {load}, {:.1} s after {:.1} s of warm-up\n\n{} calls, {:.1} calls/s\n",
+            "{}: {load}, {:.1} s after {:.1} s of warm-up\n\n{} calls, {} calls/s\n",
             self.capability,
             self.seconds,
             self.warm_up_seconds,
-            self.calls,
-            self.rate_done()
+            terminal::grouped(self.calls),
+            terminal::rate(self.rate_done())
         );
         for (error, count) in &self.errors {
-            text.push_str(&format!("{count} ended with {}\n", output::one_line(error)));
+            text.push_str(&format!("{} ended with {}\n", terminal::grouped(*count), output::one_line(error)));
         }
         let heading: Vec<_> =
             std::iter::once("").chain(QUANTILES.map(|(name, _, _)| name)).chain(["MAX", "MEAN"]).collect();
@@ -270,7 +279,7 @@ mod tests {
         let report = record.report(&args(None), Duration::from_secs(1));
         assert_eq!(report.json()["errors"], json!({"no answer in time": 2}));
         assert!(
-            report.text().contains("0 calls, 0.0 calls/s\n2 ended with no answer in time\n"),
+            report.text().contains("0 calls, 0 calls/s\n2 ended with no answer in time\n"),
             "{}",
             report.text()
         );

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use capd::schema::compat::{self, Compatibility, Verdict};
+use capd::schema::compat::{Compatibility, Verdict};
 use serde_json::{Value, json};
 
 use super::annotate;
@@ -155,8 +155,8 @@ struct Check<'a> {
 
 impl<'a> Check<'a> {
     fn run(old: &'a Held, new: &'a Held, mode: CheckMode) -> Self {
-        let forward = || compat::compare(&new.contract, &old.contract);
-        let backward = compat::compare(&old.contract, &new.contract);
+        let forward = || super::compared(&new.contract, &old.contract);
+        let backward = super::compared(&old.contract, &new.contract);
         let asked = (mode != CheckMode::Backward).then(forward);
         let verdict = || asked.as_ref().map_or_else(|| forward().verdict(), Compatibility::verdict);
         let step = Step::between(old, new, backward.verdict(), verdict);

@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use capd::schema::compat::{self, Compatibility, Verdict};
+use capd::schema::compat::{Compatibility, Verdict};
 use serde_json::{Value, json};
 
 use super::needed::Needed;
@@ -66,7 +66,7 @@ enum Caller<'a> {
 impl Caller<'_> {
     fn compare(&self, provider: &Held) -> Compatibility {
         match self {
-            Self::Held(held) => compat::compare(&held.contract, &provider.contract),
+            Self::Held(held) => super::compared(&held.contract, &provider.contract),
             Self::Needed(needed) => needed.compare(provider),
         }
     }

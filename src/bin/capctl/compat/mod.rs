@@ -11,7 +11,7 @@ mod needed;
 mod operand;
 mod report;
 
-use capd::schema::compat::{self, Verdict, version};
+use capd::schema::compat::{self, Compatibility, Contract, Verdict, version};
 use serde_json::json;
 
 pub(crate) use check::check;
@@ -22,7 +22,14 @@ pub(crate) use operand::{is_from, is_selected};
 
 use crate::args::DiffArgs;
 use crate::failure::Failure;
+use crate::terminal::Progress;
 use crate::{Sidecar, output};
+
+/// How a caller of one contract fits a provider of another; who waits for the proof at a terminal is told that it runs.
+fn compared(caller: &Contract, provider: &Contract) -> Compatibility {
+    let _progress = Progress::begin(|seconds| format!("comparing schemas for {seconds} s"));
+    compat::compare(caller, provider)
+}
 
 /// Shows what changes from one declaration to another, in both directions.
 pub(crate) async fn diff(sidecar: &Sidecar, args: DiffArgs, json: bool) -> Result<(), Failure> {
@@ -37,8 +44,8 @@ pub(crate) async fn diff(sidecar: &Sidecar, args: DiffArgs, json: bool) -> Resul
                 .hint("name what a provider declares as one of them"));
         }
     };
-    let backward = compat::compare(&old.contract, &new.contract);
-    let forward = compat::compare(&new.contract, &old.contract);
+    let backward = compared(&old.contract, &new.contract);
+    let forward = compared(&new.contract, &old.contract);
     let step = Step::between(&old, &new, backward.verdict(), || forward.verdict());
     if json {
         let mut document = json!({

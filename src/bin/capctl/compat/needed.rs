@@ -6,7 +6,7 @@
 
 use std::fmt::Write as _;
 
-use capd::schema::compat::{self, Compatibility, Contract, Outcome, Terms, Verdict};
+use capd::schema::compat::{Compatibility, Contract, Outcome, Terms, Verdict};
 use capd_proto::capability::{CapabilityName, Range};
 use capd_proto::negotiate::{self, Want};
 use serde_json::{Value, json};
@@ -44,7 +44,7 @@ impl Needed {
 
     /// How the agent's calls fit a provider.
     pub(super) fn compare(&self, held: &Held) -> Compatibility {
-        let mut found = compat::compare(&self.contract, &held.contract);
+        let mut found = super::compared(&self.contract, &held.contract);
         let is_silent = |terms: &Terms| matches!(terms, Terms::Undeclared);
         if is_silent(&self.contract.input) {
             found.requests = Outcome::Full;

@@ -116,7 +116,7 @@ impl Report {
             });
             lines.collect::<Vec<Vec<String>>>()
         });
-        output::print(&output::table(&["STATE", "CHECK", "ABOUT", "FOUND"], &rows.collect::<Vec<_>>()))
+        output::print_table(&output::table(&["STATE", "CHECK", "ABOUT", "FOUND"], &rows.collect::<Vec<_>>()))
     }
 
     /// The worst failure: of the files, of a contract, of anything else, of what is not there.

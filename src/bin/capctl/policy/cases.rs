@@ -26,7 +26,7 @@ pub(crate) fn run(file: &Path, config: &Config, json: bool) -> Result<(), Failur
         decided.iter().try_for_each(|decided| output::print_json(&decided.json()))?;
     } else {
         let rows: Vec<_> = decided.iter().map(Decided::row).collect();
-        output::print(&output::table(
+        output::print_table(&output::table(
             &["STATE", "LINE", "CALLER", "ACTION", "CAPABILITY", "DECISION"],
             &rows,
         ))?;

@@ -44,7 +44,7 @@ pub(super) async fn why(
             [&decision.capability, &decision.action, &decision.reason].map(ToString::to_string).to_vec()
         })
         .collect();
-    output::print(&output::table(&["CAPABILITY", "ACTION", "DECISION"], &rows))
+    output::print_table(&output::table(&["CAPABILITY", "ACTION", "DECISION"], &rows))
 }
 
 /// Has the sidecar read its policy anew.
