@@ -2,6 +2,7 @@
 //! belongs to one journal*).
 
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use capd::net::CloseReason;
 use capd_proto::ledger::JournalId;
@@ -11,7 +12,7 @@ use crate::agents::{
     CAP_INVOKE, Caller, ERROR, Provider, by_id, failure, loose, of_error, retried_soon, success, unknown_for,
 };
 use crate::peer::{Heard, Peer, beside};
-use crate::support::{Message, Setup, Sidecar, field, map, set};
+use crate::support::{Message, PATIENCE, Setup, Sidecar, field, map, set};
 
 const ONCE: &str = "org.example.once:1.0.0";
 
@@ -166,6 +167,37 @@ fn a_peer_that_has_its_journal_still_is_sent_the_call_again() {
         peer.succeed(&again, "done".into());
         assert_eq!(success(&caller.result(&id)), &Value::from("done"));
     }
+}
+
+/// It stays with the peer that refused it, whatever that remembers by now: nothing ran there.
+#[test]
+fn a_call_that_was_refused_for_what_it_is_is_given_to_the_peers_next_journal() {
+    let peer = Peer::serving(vec![retried_soon(ONCE, false)]);
+    peer.remember_in(Some(ONE));
+    let a = beside(&peer);
+    let mut caller = Caller::of(&a);
+    let envelope = caller.link.envelope(CAP_INVOKE, by_id(ONCE, Value::Null));
+    let id = caller.link.send_envelope(&envelope);
+    let heard = peer.heard_type(CAP_INVOKE);
+    peer.refuse(&heard, 4004, "client");
+    assert_eq!(caller.error(&id).code(), Some(4004));
+    peer.remember_in(Some(OTHER));
+    break_link(&heard);
+    let deadline = Instant::now() + PATIENCE;
+    while a.log().matches("peer serves").count() < 2 {
+        assert!(Instant::now() < deadline, "the peer is not there again");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    caller.link.send_envelope(&envelope);
+    let again = peer.heard_type(CAP_INVOKE);
+    assert_eq!((again.message.id(), named(&again)), (id.clone(), Some(OTHER)));
+    peer.refuse(&again, 4004, "client");
+    assert_eq!(caller.error(&id).code(), Some(4004));
+    caller.link.send_envelope(&envelope);
+    let again = peer.heard_type(CAP_INVOKE);
+    assert_eq!((again.message.id(), named(&again)), (id.clone(), Some(OTHER)));
+    peer.succeed(&again, "done".into());
+    assert_eq!(success(&caller.result(&id)), &Value::from("done"));
 }
 
 #[test]

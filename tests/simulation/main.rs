@@ -94,6 +94,14 @@ fn worlds_with_every_fault_keep_the_promise() {
     assert!(audited.into_inner() > 60, "faults are accounted for");
 }
 
+/// In this world a provider refuses a call for coming too often and then loses its journal, and the agent asks again under the
+/// same id.
+#[test]
+fn a_call_that_was_refused_outlives_the_journal_of_its_provider() {
+    let seed = 9_340;
+    assert_sound(seed, &run(seed));
+}
+
 /// In this world an agent's call waits for a provider, its link breaks, and an agent beside it comes to serve the call just
 /// before the copy does that the caller sends over its next link.
 #[test]

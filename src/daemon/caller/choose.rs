@@ -76,8 +76,19 @@ impl Caller {
                 Some(Err(_)) | None => self.choose_from(call, None, &[]),
             };
         }
+        let given = given.map(|given| match self.gifts.may_have_run(&call.id, &call.name) {
+            true => given,
+            // Refused for what it is, it stays with its peer, whatever memory that has by now.
+            false => self.as_it_is_now(given),
+        });
         let asked = given.or_else(|| self.gifts.former(&call.id, &call.name));
         self.choose_from(call, asked, &[])
+    }
+
+    /// A peer with the journal that it names on its link, if it has one.
+    fn as_it_is_now(&self, Replica { peer, journal }: Replica) -> Replica {
+        let journal = self.directory.peers.link(&peer).map_or(journal, |link| link.journal());
+        Replica { peer, journal }
     }
 
     /// The same, of peers other than `refused_by`, and only of `asked` where somebody may have the call.
