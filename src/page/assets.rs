@@ -35,6 +35,7 @@ assets! {
     "/form.js" "form.js" JS;
     "/list.js" "list.js" JS;
     "/chart.js" "chart.js" JS;
+    "/names.js" "names.js" JS;
     "/text.js" "text.js" JS;
     "/views/overview.js" "views/overview.js" JS;
     "/views/calls.js" "views/calls.js" JS;

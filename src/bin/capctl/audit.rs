@@ -14,6 +14,7 @@ use serde_json::json;
 
 use crate::args::{AuditCommand, AuditQueryArgs};
 use crate::failure::{Exit, Failure};
+use crate::hash::named;
 use crate::{Sidecar, output};
 use source::Source;
 pub(crate) use source::now_ms;
@@ -136,7 +137,7 @@ fn conclude(outcome: Result<Summary, Break>, json: bool) -> Result<(), Failure> 
                 }
             }
             if head.seq > 0 {
-                text += &format!("\nits end is {}:{hash}", head.seq);
+                text += &format!("\nits end is {}:{}", head.seq, named(&hash));
             }
             output::print(&text)
         }
@@ -224,7 +225,8 @@ impl std::str::FromStr for Anchor {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || "expected ROW:HASH, as verify prints the chain's end".to_owned();
         let (seq, hash) = text.split_once(':').ok_or_else(wrong)?;
-        let hash = crate::hex::decode(hash)?;
+        // As it is shown to people, or as JSON and exports have it.
+        let hash = crate::hex::decode(hash.strip_prefix("sha-256:").unwrap_or(hash))?;
         Ok(Self { seq: seq.parse().map_err(|_| wrong())?, hash: hash.try_into().map_err(|_| wrong())? })
     }
 }

@@ -42,7 +42,7 @@ pub(crate) fn run(args: &HashArgs, json: bool) -> Result<(), Failure> {
 }
 
 /// A hash as people see all of them: with its algorithm in front.
-fn named(hash: &impl Display) -> String {
+pub(crate) fn named(hash: &impl Display) -> String {
     format!("sha-256:{hash}")
 }
 

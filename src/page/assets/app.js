@@ -1,6 +1,7 @@
 // Leads to the views: the part of the URL behind # in; the view that it names on the screen.
 import { h, put } from "./dom.js";
 import { enter, follow, get, on } from "./link.js";
+import { know } from "./names.js";
 import { overview } from "./views/overview.js";
 import { calls } from "./views/calls.js";
 import { capabilities } from "./views/capabilities.js";
@@ -59,6 +60,7 @@ async function start() {
     return shut(error.message);
   }
   on("overview", (now) => {
+    if (now.reachable) know(now.peers);
     state.textContent = now.reachable ? (now.status.draining ? "draining" : "live") : "no contact";
     state.className = `pill ${now.reachable && !now.status.draining ? "good" : "bad"}`;
     if (!now.reachable) state.title = now.detail;
@@ -80,6 +82,8 @@ async function start() {
     event.preventDefault();
     main.focus();
   });
+  // What is shown first has names as well.
+  await get("/data/overview").then(({ now }) => know(now?.peers ?? []), () => {});
   route(true);
   follow();
 }

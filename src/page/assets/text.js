@@ -1,5 +1,6 @@
 // Writes numbers, times, outcomes and JSON for people.
 import { h } from "./dom.js";
+import { nameOf } from "./names.js";
 
 export function time(ms) {
   if (!ms) return "";
@@ -32,9 +33,11 @@ export function bytes(value) {
   return `${unit === 0 ? Math.round(value) : value.toFixed(1)} ${units[unit]}`;
 }
 
-/** A DID, short enough for a table. Its whole text stands in the title. */
+/** A peer's name; the DID of one that has none, short enough for a table. The whole DID stands in the title. */
 export function did(text) {
   if (!text) return "";
+  const name = nameOf(text);
+  if (name) return h("span", { title: text }, name);
   const shown = text.length > 24 ? `${text.slice(0, 12)}…${text.slice(-6)}` : text;
   return h("span.mono", { title: text }, shown);
 }

@@ -164,6 +164,9 @@ async function calls(tab) {
   await filter("Role", "made", (found) => found > 100);
   await filter("Capability", "org.example.lint", (found) => found === 1);
   await filter("Peer", other.slice(-8), (found) => found === 1);
+  assert.match(await tab.locator(".list .line").first().innerText(), /linter/, "a peer is told by its name");
+  await filter("Peer", "nobody", (found) => found === 0);
+  await filter("Peer", "linter", (found) => found === 1);
   await filter("Peer", "", (found) => found === 1);
   await filter("Capability", "", (found) => found > 100);
   await filter("Outcome", "success", (found) => found > 100);
@@ -240,6 +243,8 @@ async function views(tab) {
   await why.waitFor();
   assert.match(await why.innerText(), /denied[\s\S]*no rule grants it[\s\S]*\[\[allow\]\]/);
   await tab.getByLabel("Capability", { exact: true }).fill("com.acme.shout");
+  await tab.getByRole("button", { name: "Explain" }).click();
+  await tab.getByLabel("Caller", { exact: true }).fill("linter");
   await tab.getByRole("button", { name: "Explain" }).click();
   await until("the denial of 2.0.0", async () => /invoke 2\.0\.0[\s\S]*forbidden by nobody-is-slow/.test(await why.innerText()));
   assert.match(await why.innerText(), /invoke 1\.0\.0[\s\S]*allowed by friends-may-shout/);

@@ -143,7 +143,7 @@ export async function world(capd, folder) {
     + `@id("for-what-is-gone")\npermit (principal, action, resource == Capability::"com.acme.gone");\n`;
   const a = await Sidecar.start(capd, folder, "main", {
     agent: `capabilities = "capabilities.yaml"\n`,
-    rest: `${await fleet("main", main, "com.acme.*")}[[peers]]\ndid = "${other}"\naddresses = ["quic://${b.quic}"]\nserves = ["*"]\n`
+    rest: `${await fleet("main", main, "com.acme.*")}[[peers]]\ndid = "${other}"\nname = "linter"\naddresses = ["quic://${b.quic}"]\nserves = ["*"]\n`
       + `[[peers]]\ndid = "did:key:z6MkhaXgBZDvotDkL5257faiztiGiC2QtKLGpbnnEGta2doK"\naddresses = ["quic://127.0.0.1:9"]\nserves = ["*"]\n`
       + `[policy]\nfiles = ["rules.cedar"]\n`,
   }, { "rules.cedar": policy, "capabilities.yaml": REQUIRES });

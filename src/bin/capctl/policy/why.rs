@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::capability::Wanted;
 use crate::failure::Failure;
-use crate::{Sidecar, names, output};
+use crate::{Sidecar, names, operate, output};
 
 /// Shows what a caller may do with a capability, and which rules say so.
 pub(super) async fn why(
@@ -49,10 +49,10 @@ pub(super) async fn why(
 
 /// Has the sidecar read its policy anew.
 pub(super) async fn reload(sidecar: &Sidecar, json: bool) -> Result<(), Failure> {
-    let client = sidecar.connect().await?;
-    let reloaded = client.policy_reload().await.map_err(|error| {
-        Failure::from(error).hint("nothing is changed; `capctl policy check` names each mistake")
-    })?;
+    let reloaded = operate::reloaded(&sidecar.connect().await?, false).await?;
+    if !reloaded.applied {
+        return Err(operate::needs_restart(&reloaded));
+    }
     if json {
         return output::print_json(&json!({"rules": reloaded.rules}));
     }

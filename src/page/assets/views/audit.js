@@ -2,6 +2,7 @@
 import { button, h, labelled, put, say } from "../dom.js";
 import { List } from "../list.js";
 import { download, get } from "../link.js";
+import { didOf } from "../names.js";
 import { day, did, number, pill, tree } from "../text.js";
 
 const KINDS = ["capability_schema_violation", "drift", "denied", "binding_mismatch", "duplicate_result", "late_result", "interrupted", "raw_result", "configuration_reloaded", "operator", "audit_lost", "audit_pruned", "audit_replaced", "state_restored", "split_identity", "fleet_refused"];
@@ -11,7 +12,7 @@ export function audit(place, { rest }) {
   const kind = h("select", h("option", { value: "" }, "any"), KINDS.map((name) => h("option", { value: name }, name)));
   const age = h("select", Object.keys(AGES).map((name) => h("option", { value: name }, name || "any")));
   const capability = h("input", { type: "search", placeholder: "org.example.echo or org.example.*", autocomplete: "off" });
-  const peer = h("input", { type: "search", placeholder: "did:key:z6Mk…", autocomplete: "off" });
+  const peer = h("input", { type: "search", placeholder: "a name, or did:key:z6Mk…", autocomplete: "off" });
   const count = h("p.faint", { role: "status", id: "count" });
   const verdict = h("p", { role: "status", id: "chain" });
   const detail = h("div", { "aria-live": "polite", id: "record" });
@@ -37,7 +38,7 @@ export function audit(place, { rest }) {
     loading = true;
     try {
       const since = AGES[age.value] ? Date.now() - AGES[age.value] : "";
-      const told = await get("/data/audit", { before: before ?? "", kind: kind.value, since_ms: since, capability: capability.value.trim(), peer: peer.value.trim() });
+      const told = await get("/data/audit", { before: before ?? "", kind: kind.value, since_ms: since, capability: capability.value.trim(), peer: didOf(peer.value.trim()) });
       if (mine !== epoch) return;
       before = told.before ?? null;
       records = [...records, ...told.records.map((row) => ({ ...row, key: row.seq }))];

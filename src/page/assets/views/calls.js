@@ -2,6 +2,7 @@
 import { h, labelled, put } from "../dom.js";
 import { List } from "../list.js";
 import { get, on } from "../link.js";
+import { didOf } from "../names.js";
 import { did, ms, number, outcome, pill, time } from "../text.js";
 import { call } from "./call.js";
 
@@ -15,7 +16,7 @@ export function calls(place, { rest, parameters }) {
     role: choice("Role", [["", "made and served"], ["made", "made here"], ["served", "served here"]]),
     outcome: choice("Outcome", [["", "any"], ["running", "running"], ["success", "success"], ["failed", "failed"], ["refused", "refused"]]),
     capability: input("Capability", "org.example.echo"),
-    peer: input("Peer", "did:key:z6Mk…, or its end"),
+    peer: input("Peer", "a name, a DID, or its end"),
     since: choice("Age", [["", "any"], ["1m", "last minute"], ["15m", "last 15 minutes"], ["1h", "last hour"], ["24h", "last day"]]),
   };
   for (const [name, field] of Object.entries(filters)) field.control.value = parameters.get(name) ?? "";
@@ -53,7 +54,7 @@ export function calls(place, { rest, parameters }) {
     if (filters.role.control.value === "served" && row.role !== "executor") return false;
     const name = filters.capability.control.value.trim();
     if (name && row.capability !== name && row.capability?.split(":")[0] !== name) return false;
-    const peer = filters.peer.control.value.trim();
+    const peer = didOf(filters.peer.control.value.trim());
     if (peer && ![row.from, row.peer].some((text) => text && (text === peer || (peer.length >= 6 && text.endsWith(peer))))) return false;
     return true;
   };

@@ -2,6 +2,7 @@
 import { chart } from "../chart.js";
 import { h, put } from "../dom.js";
 import { get, on } from "../link.js";
+import { named } from "../names.js";
 import { bytes, day, ms, number, pill } from "../text.js";
 
 const ROLES = [["executor", "Served here"], ["caller", "Made by the agent"]];
@@ -23,7 +24,7 @@ export function overview(place) {
       return;
     }
     put(advice, now.advice.length === 0 ? h("p", pill("all is well", "good"), " Nothing needs your attention.")
-      : h("ul.notes", { id: "advice" }, now.advice.map((item) => note(item.severity, item.what, item.do))));
+      : h("ul.notes", { id: "advice" }, now.advice.map((item) => note(item.severity, named(item.what), named(item.do)))));
     put(calls, ROLES.map(([role, title]) => card(role, title, now.load.roles[role] ?? {}, samples)));
     put(parts, now.status.parts.map((part) =>
       h(`li.${{ ok: "good", degraded: "odd", failed: "bad" }[part.state]}`, h("b", part.name), ` ${part.state}: `, h("span.then", part.detail))));

@@ -1,6 +1,7 @@
 // The view Peers: every peer, whether calls reach it, why not, how its links do, and what it serves; the fleet's registry.
 import { button, facts, h, put, table } from "../dom.js";
 import { act, get, on } from "../link.js";
+import { named, nameOf } from "../names.js";
 import { ms, number, pill } from "../text.js";
 
 const REGISTRY_MS = 5000;
@@ -28,7 +29,7 @@ export function peers(place) {
     put(listed, found.length === 0 ? h("p", "There are no peers: this sidecar serves its own agent alone. Add [[peers]] to capd.toml, or run ", h("code", "capd pair"), ".")
       : table("Peers", ["Peer", "State", "Links", "Round trip", "Loss", "Reason"], found.map((peer) => [
         [peer.name && `${peer.name} `, h("span.mono.wrap", peer.did)], pill(peer.state, KINDS[peer.state]), number(peer.links),
-        peer.links > 0 ? roundTrip(peer.did) : "–", losses.get(peer.did), peer.reason ?? ""])));
+        peer.links > 0 ? roundTrip(peer.did) : "–", losses.get(peer.did), named(peer.reason ?? "")])));
   };
   get("/data/overview").then(({ now }) => show(now?.peers ?? [], now?.status?.paths ?? []), () => {});
   // Asking asks the registry, which may take seconds: the next question waits for the answer.
@@ -54,7 +55,7 @@ export function peers(place) {
       by.get(offer.provider).push(offer.id);
     }
     put(served, by.size === 0 ? h("p", "No peer serves anything that this agent may call.")
-      : [...by].map(([did, ids]) => h("details", { open: by.size < 4 }, h("summary.mono.wrap", `${did} (${ids.length})`),
+      : [...by].map(([did, ids]) => h("details", { open: by.size < 4 }, h("summary", nameOf(did) && `${nameOf(did)} `, h("span.mono.wrap", did), ` (${ids.length})`),
         h("ul", ids.map((id) => h("li", h("a.mono", { href: `#/capabilities/${encodeURIComponent(id)}` }, id)))))));
   }, (error) => put(served, h("p.pill.bad", error.message)));
   return on("overview", (now) => {

@@ -1,6 +1,7 @@
 // The view Policy: why a caller may or may not call something, step by step; the rules; what is wrong with them.
 import { button, h, labelled, loading, put, say, table } from "../dom.js";
 import { act, get } from "../link.js";
+import { didOf, nameOf } from "../names.js";
 import { reloaded } from "./configuration.js";
 import { pill } from "../text.js";
 
@@ -24,19 +25,20 @@ function why(parameters) {
   };
   const callers = h("datalist", { id: "callers" });
   const names = h("datalist", { id: "served" });
-  const [caller, callerField] = field("Caller", "caller", "did:key:z6Mk…", "callers");
+  const [caller, callerField] = field("Caller", "caller", "a name, or did:key:z6Mk…", "callers");
   const [capability, capabilityField] = field("Capability", "capability", "org.example.echo", "served");
   const [provider, providerField] = field("Provider", "provider", "this sidecar", "callers");
   const told = h("div", { "aria-live": "polite" });
-  get("/data/overview").then(({ now }) => put(callers, (now?.peers ?? []).map((peer) => h("option", { value: peer.did }))), () => {});
+  get("/data/overview").then(({ now }) => put(callers, (now?.peers ?? []).map((peer) => h("option", { value: nameOf(peer.did) ?? peer.did }))), () => {});
   get("/data/self").then((self) => put(names, [...new Set(self.capabilities.map((id) => id.split(":")[0]))].map((name) => h("option", { value: name }))), () => {});
   const ask = (event) => {
     event?.preventDefault();
     const asked = { caller: caller.value.trim(), capability: capability.value.trim(), provider: provider.value.trim() };
     const query = new URLSearchParams(Object.entries(asked).filter(([, value]) => value));
     history.replaceState(null, "", `#/policy?${query}`);
-    put(told, loading(Promise.all([get("/data/policy/why", asked), get("/data/policy"), get("/data/overview")]),
-      ([{ decisions }, { rules }, { now }]) => steps(asked, decisions, rules, now?.peers ?? [])));
+    const dids = { ...asked, caller: didOf(asked.caller), provider: didOf(asked.provider) };
+    put(told, loading(Promise.all([get("/data/policy/why", dids), get("/data/policy"), get("/data/overview")]),
+      ([{ decisions }, { rules }, { now }]) => steps(dids, decisions, rules, now?.peers ?? [])));
   };
   if (caller.value && capability.value) ask();
   return [h("form.row", { onsubmit: ask }, callerField, capabilityField, providerField, callers, names, h("button.main", { type: "submit" }, "Explain")), told];
