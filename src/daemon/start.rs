@@ -200,11 +200,12 @@ pub(super) async fn start_on(
     let journal = (Arc::new(sidecar.journal.clone()) as _, keys);
     let api = api::start(&host, api_system, api_options(&config), Arc::downgrade(&desk), journal);
     let _first = sidecar.api.set(api);
+    let _first = sidecar.operator.set(Arc::clone(&reloader) as _);
     let mut bound = listen(&config, &host).await?;
+    reloader.catch_up(&sidecar);
+    reloader.dial(&host, &Peered::of(&sidecar.ctx.config())?);
     bound.health = listen_health(&config, &sidecar).await?;
     fleet::run(&sidecar, &config, driver, &bound);
-    reloader.dial(&host, &Peered::of(&config)?);
-    let _first = sidecar.operator.set(Arc::clone(&reloader) as _);
     tracing::info!(did = %sidecar.ctx.did(), "ready");
     Ok(Daemon { sidecar, host, bound, threads, faults, reloader })
 }
@@ -337,14 +338,15 @@ async fn listen(config: &Config, host: &Arc<Host>) -> Result<Bound, StartError> 
         bound.tcp =
             Some(tcp::listen(host, address).await.map_err(|error| failed("listen.tcp", &address, error))?);
     }
-    if let Some(path) = &config.listen.unix {
-        local::listen_unix(host, path).map_err(|error| failed("listen.unix", &path.display(), error))?;
-        bound.socket = Some(path.clone());
-    }
     if let Some(address) = config.listen.local_tcp {
         let token = token(&config.listen.token_file)?;
         let listening = local::listen_tcp(host, address, token).await;
         bound.local_tcp = Some(listening.map_err(|error| failed("listen.local_tcp", &address, error))?);
+    }
+    // Last, and without a wait: whoever finds it talks to a sidecar that has read its files.
+    if let Some(path) = &config.listen.unix {
+        local::listen_unix(host, path).map_err(|error| failed("listen.unix", &path.display(), error))?;
+        bound.socket = Some(path.clone());
     }
     Ok(bound)
 }

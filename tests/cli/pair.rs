@@ -165,6 +165,35 @@ fn init_writes_a_commented_file_that_runs_and_overwrites_nothing() {
     assert!(home.config("it's ün").contains("name = \"it-s--n\""), "{}", home.config("it's ün"));
 }
 
+/// A sidecar reads its files, and then listens: whoever changes a file in between finds no socket that takes a reload.
+#[test]
+fn a_peer_that_is_paired_while_a_sidecar_starts_is_admitted() {
+    let home = Home::new();
+    let (ann, _) = (home.init("ann"), home.init("bob"));
+    let text = home.config("bob") + "\n[policy]\nfiles = [\"rules.cedar\"]\n";
+    std::fs::write(home.path("bob/capd.toml"), text).unwrap();
+    let rules = home.path("bob/rules.cedar");
+    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    rustix::fs::mknodat(rustix::fs::CWD, &rules, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    let mut sidecar = home.spawn(&["run", "--announce", "--config", "bob/capd.toml"]);
+    // Opening it to write waits until somebody reads: the sidecar, which has read capd.toml by then.
+    let mut read_by = std::fs::File::options().write(true).open(&rules).unwrap();
+    std::fs::remove_file(&rules).unwrap();
+    std::fs::write(&rules, "").unwrap();
+
+    let (waiting, place) = home.waiting("ann", &["--yes"]);
+    let dialled = home.capd(&["pair", &place, "--config", "bob/capd.toml", "--yes"]);
+    assert_eq!(exit_code(&dialled), 0, "{}{}", stdout(&dialled), stderr(&dialled));
+    assert!(stdout(&dialled).contains("the sidecar does not run; it admits ann once it does"), "{dialled:?}");
+    assert_eq!(waiting.end().0, 0);
+
+    read_by.write_all(b"\n").unwrap();
+    drop(read_by);
+    sidecar.until("\"did\"");
+    let peers = ctl(&home, &["--socket", "bob/state/capd.sock", "ls", "--peers", "--wide"]);
+    assert!(stdout(&peers).contains(&ann), "{}{}", stdout(&peers), stderr(&peers));
+}
+
 #[test]
 fn two_sidecars_pair_and_one_calls_the_other_after_one_grant() {
     let home = Home::new();

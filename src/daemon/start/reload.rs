@@ -107,7 +107,28 @@ impl Reloader {
         self.dials.replace(host, peered);
     }
 
+    /// Applies the file once more where it is not what this start has read, now that whoever changes it next finds a
+    /// socket that takes a reload. It waits for nothing, so no call meets the former file.
+    pub(super) fn catch_up(&self, sidecar: &Arc<Sidecar>) {
+        let running = Guard::into_inner(sidecar.ctx.config());
+        let Some(sources) = running.sources() else { return };
+        if Config::load(sources).is_ok_and(|config| difference(&running, &config).is_empty()) {
+            return;
+        }
+        let reloaded = self.read(sidecar).map(|fresh| {
+            let reload = self.weigh(sidecar, &fresh, false);
+            if let Some(declaration) = self.settle(sidecar, fresh, &reload) {
+                former::keep(&sidecar.ctx.config(), &declaration);
+            }
+            reload
+        });
+        tell(&reloaded, false);
+    }
+
     pub(in crate::daemon) fn on_log(&self, apply: ApplyLog) {
+        if let Some(sidecar) = self.sidecar.upgrade() {
+            apply(&sidecar.ctx.config().log);
+        }
         // Only the first counts.
         let _first = self.log.set(apply);
     }
@@ -122,24 +143,32 @@ impl Reloader {
         let reading = sidecar.clone();
         // Files may be slow, and links are not to wait for them.
         let read = sidecar.ctx.tasks.compute(move || reloader.read(&reading)).await;
-        let mut fresh = read.unwrap_or(Err(ReloadError::Stopping))?;
-        let changes = self.changes(&sidecar, &fresh);
-        let needs_restart = changes.iter().any(|change| change.effect == Effect::Restart);
-        let applied = !dry_run && !needs_restart;
-        let reload =
-            Reload { applied, changes, rules: fresh.rules.shown().len(), warnings: fresh.warnings.clone() };
-        if applied {
-            let declaration = fresh.declaration.take();
-            self.apply(&sidecar, fresh, &reload);
-            if let Some(declaration) = declaration {
-                let config = Guard::into_inner(sidecar.ctx.config());
-                let kept = sidecar.ctx.tasks.compute(move || former::keep(&config, &declaration));
-                kept.await;
-            }
-        } else {
-            lock(&self.served).release(&sidecar, &fresh.plan.schemas());
+        let fresh = read.unwrap_or(Err(ReloadError::Stopping))?;
+        let reload = self.weigh(&sidecar, &fresh, dry_run);
+        if let Some(declaration) = self.settle(&sidecar, fresh, &reload) {
+            let config = Guard::into_inner(sidecar.ctx.config());
+            sidecar.ctx.tasks.compute(move || former::keep(&config, &declaration)).await;
         }
         Ok(reload)
+    }
+
+    /// What a fresh configuration changes, and whether it is to be applied.
+    fn weigh(&self, sidecar: &Sidecar, fresh: &Fresh, dry_run: bool) -> Reload {
+        let changes = self.changes(sidecar, fresh);
+        let needs_restart = changes.iter().any(|change| change.effect == Effect::Restart);
+        let applied = !dry_run && !needs_restart;
+        Reload { applied, changes, rules: fresh.rules.shown().len(), warnings: fresh.warnings.clone() }
+    }
+
+    /// Applies what is to be applied, and drops the rest; the declaration that is in force from here on.
+    fn settle(&self, sidecar: &Arc<Sidecar>, mut fresh: Fresh, reload: &Reload) -> Option<Declaration> {
+        if !reload.applied {
+            lock(&self.served).release(sidecar, &fresh.plan.schemas());
+            return None;
+        }
+        let declaration = fresh.declaration.take();
+        self.apply(sidecar, fresh, reload);
+        declaration
     }
 
     /// Reads everything and makes it ready; blocks.
@@ -265,20 +294,7 @@ impl Operator for Reloader {
     fn reload(self: Arc<Self>, dry_run: bool) -> Work<Result<Reload, ReloadError>> {
         Box::pin(async move {
             let reloaded = self.run(dry_run).await;
-            match &reloaded {
-                Ok(reload) if !reload.applied && !dry_run => {
-                    let keys = reload.changes.iter().filter(|change| change.effect == Effect::Restart);
-                    let keys: Vec<_> = keys.map(|change| change.key.as_str()).collect();
-                    tracing::error!(
-                        keys = keys.join(", "),
-                        "the configuration is not reloaded: these keys change only with a restart"
-                    );
-                }
-                Err(error) if !dry_run => {
-                    tracing::error!(%error, "the configuration is not reloaded: the running one stays in force");
-                }
-                Ok(_) | Err(_) => {}
-            }
+            tell(&reloaded, dry_run);
             reloaded
         })
     }
@@ -295,6 +311,24 @@ impl Operator for Reloader {
     fn drain(&self) -> Result<Draining, ReloadError> {
         let sidecar = self.sidecar.upgrade().ok_or(ReloadError::Stopping)?;
         Ok(drain::drain(&sidecar))
+    }
+}
+
+/// Has the log say why a configuration is not in force.
+fn tell(reloaded: &Result<Reload, ReloadError>, dry_run: bool) {
+    match reloaded {
+        Ok(reload) if !reload.applied && !dry_run => {
+            let keys = reload.changes.iter().filter(|change| change.effect == Effect::Restart);
+            let keys: Vec<_> = keys.map(|change| change.key.as_str()).collect();
+            tracing::error!(
+                keys = keys.join(", "),
+                "the configuration is not reloaded: these keys change only with a restart"
+            );
+        }
+        Err(error) if !dry_run => {
+            tracing::error!(%error, "the configuration is not reloaded: the running one stays in force");
+        }
+        Ok(_) | Err(_) => {}
     }
 }
 
