@@ -1,6 +1,6 @@
 //! Converts the sidecar's lists and descriptions to the JSON of `capctl --json` and the HTTP API.
 
-use capd_proto::message::{ListedCall, ListedPeer};
+use capd_proto::message::{CallTimeline, ListedCall, ListedPeer};
 use serde_json::{Map, Value, json};
 
 use super::{Description, Offer, SchemaSide};
@@ -54,7 +54,44 @@ pub fn call_json(call: &ListedCall<'_>) -> Value {
     put("bytes", call.bytes.map(Value::from));
     put("waiters", Some(json!(call.waiters)));
     put("journaled", Some(json!(call.journaled)));
+    put("timeline", call.timeline.as_deref().map(timeline_json));
     Value::Object(document)
+}
+
+fn timeline_json(timeline: &CallTimeline<'_>) -> Value {
+    let known = |pairs: Vec<(&str, Option<Value>)>| -> Value {
+        let known = pairs.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
+        Value::Object(known.collect())
+    };
+    let phases = timeline.phases.iter().map(|phase| {
+        known(vec![
+            ("name", Some(json!(phase.name))),
+            ("begin_us", Some(json!(phase.begin_us))),
+            ("end_us", phase.end_us.map(Value::from)),
+        ])
+    });
+    let tries = timeline.tries.iter().map(|one| {
+        known(vec![
+            ("begin_us", Some(json!(one.begin_us))),
+            ("end_us", one.end_us.map(Value::from)),
+            ("peer", one.peer.as_deref().map(Value::from)),
+            ("link", one.link.as_deref().map(Value::from)),
+            ("outcome", one.outcome.map(|outcome| json!(outcome.as_str()))),
+            ("code", one.code.map(|code| json!(code.0))),
+        ])
+    });
+    known(vec![
+        ("trace", Some(json!(timeline.trace))),
+        ("sampled", Some(json!(timeline.sampled))),
+        ("came_at_ms", Some(json!(timeline.came_at_ms))),
+        ("took_us", timeline.took_us.map(Value::from)),
+        ("link", timeline.link.as_deref().map(Value::from)),
+        ("phases", Some(phases.collect())),
+        ("tries", Some(tries.collect())),
+        ("tries_omitted", Some(timeline.tries_omitted).filter(|omitted| *omitted > 0).map(Value::from)),
+        ("joined", Some(json!(timeline.joined))),
+        ("replays", Some(json!(timeline.replays))),
+    ])
 }
 
 impl Description {

@@ -67,7 +67,8 @@ pub use agent::{Agent, Capability};
 pub use call::{Answer, CallRequest, Progress, Session, Target, Trace};
 pub use calls::{CallFilter, CallList};
 pub use capd_proto::message::{
-    CallSide, CallState, CancelState, JournalCounters, ListedCall, Order, ResultStatus, Role, WantedState,
+    CallPhase, CallSide, CallState, CallTimeline, CallTry, CancelState, JournalCounters, ListedCall, Order,
+    ResultStatus, Role, TryOutcome, WantedState,
 };
 pub use document::{call_json, descriptor_hashes, descriptor_json, peer_json};
 pub use endpoint::Endpoint;

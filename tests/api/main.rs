@@ -19,4 +19,5 @@ mod lists;
 mod page;
 mod provide;
 mod push;
+mod timeline;
 mod tools;

@@ -7,6 +7,7 @@ use std::str::FromStr;
 
 use super::body::{BodyError, MapWriter, read_array, read_bytes, read_map, required, wrong_value};
 use super::result::read_code;
+use super::timeline::CallTimeline;
 use crate::{
     cbor::{Reader, Writer},
     code::Code,
@@ -162,6 +163,8 @@ pub struct ListedCall<'a> {
     pub waiters: u64,
     /// Whether it is in the journal.
     pub journaled: bool,
+    /// Where its time went; only where one id is asked for, and only if it was kept.
+    pub timeline: Option<Box<CallTimeline<'a>>>,
 }
 
 /// The role of a sidecar in a call.
@@ -372,6 +375,7 @@ impl<'a> ListedCall<'a> {
             bytes: None,
             waiters: 0,
             journaled: false,
+            timeline: None,
         }
     }
 
@@ -389,6 +393,7 @@ impl<'a> ListedCall<'a> {
             bytes: self.bytes,
             waiters: self.waiters,
             journaled: self.journaled,
+            timeline: self.timeline.map(|timeline| Box::new(timeline.into_owned())),
             ..ListedCall::new(self.id, owned(self.from), self.role, self.state, self.expires_at_ms)
         }
     }
@@ -409,6 +414,7 @@ impl<'a> ListedCall<'a> {
                 b"bytes" => call.bytes = Some(reader.uint()?),
                 b"state" => state = Some(CallState::read(reader)?),
                 b"waiters" => waiters = Some(reader.uint()?),
+                b"timeline" => call.timeline = Some(Box::new(CallTimeline::read(reader)?)),
                 b"journaled" => journaled = Some(reader.bool()?),
                 b"capability" => call.capability = Some(reader.text()?),
                 b"expires_at_ms" => expires_at_ms = Some(reader.uint()?),
@@ -442,6 +448,9 @@ impl<'a> ListedCall<'a> {
         map.text("state", self.state.as_str());
         map.text_if("status", self.status.map(ResultStatus::as_str));
         map.uint("waiters", self.waiters);
+        if let Some(timeline) = &self.timeline {
+            timeline.write(map.key_then("timeline"));
+        }
         map.bool_if("journaled", Some(self.journaled));
         map.text_if("capability", self.capability.as_deref());
         map.uint("expires_at_ms", self.expires_at_ms);

@@ -31,6 +31,7 @@ mod reload;
 mod request;
 mod result;
 mod schema_ref;
+mod timeline;
 
 use crate::cbor::Checked;
 
@@ -60,6 +61,7 @@ pub use reload::{BackedUp, ConfigChange, Draining, ReloadRequest, Reloaded, Take
 pub use request::{Accept, CancelState, NegotiateRequest, ReleaseState, Request, Response};
 pub use result::{CallError, CapResult, Outcome};
 pub use schema_ref::{ContentHash, HashAlg, SchemaRef, SchemaSource};
+pub use timeline::{CallPhase, CallTimeline, CallTry, TryOutcome};
 
 #[cfg(test)]
 mod tests;

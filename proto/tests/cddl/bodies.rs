@@ -662,6 +662,11 @@ fn listed_peers() {
 fn listed_calls() {
     let fields = "\"id\": $id, \"from\": \"did:key:a\", \"role\": \"executor\", \"state\": \"executing\", \"expires_at_ms\": 5, \"waiters\": 1, \"journaled\": true";
     let with = |more: &str| format!("{{\"op\": \"calls\", \"calls\": [{{{fields}{more}}}]}}");
+    let tries = "{\"begin_us\": 1, \"end_us\": 2, \"peer\": \"did:key:b\", \"link\": \"quic #2\", \"outcome\": \"refused\", \"code\": 5004}";
+    let timeline = format!(
+        "\"trace\": \"0a\", \"sampled\": true, \"came_at_ms\": 1, \"phases\": [{{\"name\": \"wire\", \"begin_us\": 1, \"end_us\": 2}}], \"tries\": [{tries}], \"joined\": 0, \"replays\": 0"
+    );
+    let timed = |more: &str| with(&format!(", \"timeline\": {{{timeline}{more}}}"));
     takes(
         "response-body",
         &[
@@ -671,9 +676,12 @@ fn listed_calls() {
             &with(
                 ", \"capability\": \"c\", \"peer\": \"did:key:b\", \"started_at_ms\": 1, \"deadline_at_ms\": 2, \"finished_at_ms\": 3, \"status\": \"error\", \"code\": 5003, \"bytes\": 9, \"later\": null",
             ),
+            &timed(""),
+            &timed(", \"took_us\": 9, \"link\": \"quic #1\", \"tries_omitted\": 1, \"later\": null"),
         ],
     );
     let bad = |from: &str, to: &str| with("").replace(from, to);
+    let untimed = |from: &str, to: &str| timed("").replace(from, to);
     refuses(
         "response-body",
         &[
@@ -689,6 +697,11 @@ fn listed_calls() {
             (&with(", \"status\": \"partial\""), "/calls/0/status", "\"success\" / \"error\""),
             (&with(", \"code\": -1"), "/calls/0/code", "uint"),
             (&with(", \"peer\": 1"), "/calls/0/peer", "tstr"),
+            (&with(", \"timeline\": {}"), "/calls/0/timeline", "\"trace\""),
+            (&untimed("\"name\": \"wire\", ", ""), "/calls/0/timeline/phases/0", "\"name\""),
+            (&untimed("\"refused\"", "\"gone\""), "/calls/0/timeline/tries/0/outcome", "\"unanswered\""),
+            (&untimed("5004", "-1"), "/calls/0/timeline/tries/0/code", "uint"),
+            (&untimed("\"replays\": 0", "\"replays\": null"), "/calls/0/timeline/replays", "uint"),
         ],
     );
 }

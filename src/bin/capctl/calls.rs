@@ -12,7 +12,7 @@ use capd_proto::limits::QUERY_LIMIT_MAX;
 use crate::args::CallsArgs;
 use crate::capability::Wanted;
 use crate::failure::{Exit, Failure};
-use crate::{Sidecar, audit, names, output, time, watch};
+use crate::{Sidecar, audit, names, output, time, timeline, watch};
 
 /// Lists the calls of the sidecar, or shows those of one id.
 pub(crate) async fn run(sidecar: &Sidecar, args: CallsArgs, json: bool) -> Result<(), Failure> {
@@ -203,6 +203,9 @@ fn text(call: &ListedCall<'_>) -> String {
         if let Some(value) = value {
             let _ = writeln!(text, "  {name:<16}{}", output::one_line(&names::shown(&value)));
         }
+    }
+    if let Some(of_call) = &call.timeline {
+        text += &timeline::text(of_call);
     }
     text
 }

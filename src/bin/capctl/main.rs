@@ -37,6 +37,7 @@ mod serve;
 mod subtype;
 mod terminal;
 mod time;
+mod timeline;
 mod top;
 mod verbs;
 mod watch;

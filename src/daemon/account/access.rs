@@ -12,7 +12,7 @@ use capd_proto::message::{Invoke, Role, Type};
 
 use super::Account;
 use super::meter::Ended;
-use super::phases::Phases;
+use super::timeline::Timeline;
 use super::trace::Traced;
 use crate::daemon::context::Refusal;
 use crate::net::Link;
@@ -22,7 +22,7 @@ pub(in crate::daemon) struct Line<'a> {
     pub(in crate::daemon) role: Role,
     pub(in crate::daemon) id: &'a MessageId,
     pub(in crate::daemon) traced: Traced,
-    pub(in crate::daemon) phases: Phases,
+    pub(in crate::daemon) timeline: Timeline,
     pub(in crate::daemon) caller: &'a str,
     /// Whom it was given to.
     pub(in crate::daemon) peer: Option<&'a str>,
@@ -129,7 +129,7 @@ impl Account {
             role,
             id: &envelope.id,
             traced: self.traced(&envelope),
-            phases: Phases::default(),
+            timeline: Timeline::default(),
             caller: link.principal().as_str(),
             peer: None,
             capability: identity.as_ref().map(|identity| &*identity.name),

@@ -3,8 +3,8 @@
 //!
 //! [`audit`] makes the records, [`denials`] folds excessive ones, [`access`] logs each call once, [`meter`] counts
 //! calls and refusals by limits, [`turns`] counts repairs of an agent, [`deprecation`] warns once of deprecated
-//! versions, [`rates`] says when to come back, [`trace`] records spans, [`phases`] times what a call waits for, [`lag`]
-//! measures how late the event loop turns.
+//! versions, [`rates`] says when to come back, [`trace`] records spans, [`phases`] names what a call waits for,
+//! [`timeline`] keeps when, [`lag`] measures how late the event loop turns.
 
 pub(in crate::daemon) mod access;
 pub(in crate::daemon) mod audit;
@@ -14,6 +14,7 @@ pub(in crate::daemon) mod lag;
 pub(in crate::daemon) mod meter;
 pub(in crate::daemon) mod phases;
 mod rates;
+pub(in crate::daemon) mod timeline;
 pub(in crate::daemon) mod trace;
 mod turns;
 
@@ -23,6 +24,7 @@ use self::denials::Denials;
 use self::deprecation::Warned;
 use self::lag::Lag;
 use self::meter::Meter;
+use self::timeline::Budget;
 use self::turns::Turns;
 use super::context::Ctx;
 use crate::otlp::Queue;
@@ -41,6 +43,8 @@ pub(in crate::daemon) struct Account {
     pub(in crate::daemon) denials: Denials,
     /// Spans on their way to the collector.
     pub(in crate::daemon) spans: Queue,
+    /// How many more timelines of calls are kept in this second.
+    timelines: Budget,
     turns: Turns,
     warned: Warned,
     /// **Units:** milliseconds since the Unix epoch.
@@ -56,6 +60,7 @@ impl Account {
             lag: Lag::default(),
             denials: Denials::default(),
             spans: Queue::default(),
+            timelines: Budget::default(),
             turns: Turns::default(),
             warned: Mutex::default(),
             ctx,

@@ -13,7 +13,8 @@ use smallvec::SmallVec;
 
 use super::Account;
 use super::access::Line;
-use super::phases::{Phase, Phases};
+use super::phases::Phase;
+use super::timeline::Timeline;
 use crate::daemon::context::wire::with_fields;
 use crate::otlp::{self, Context, Kind, Resource, Span, SpanId, TraceId, Value};
 
@@ -32,6 +33,10 @@ impl Traced {
     pub(in crate::daemon) fn trace(&self) -> impl std::fmt::Display {
         let trace = self.trace.map(|trace| trace.to_string());
         trace.map_or(Cow::Borrowed("00000000000000000000000000000000"), Cow::Owned)
+    }
+
+    pub(super) const fn id(&self) -> Option<TraceId> {
+        self.trace
     }
 
     /// Whether a collector is to get a span of it.
@@ -114,15 +119,15 @@ impl Account {
         });
         let start_ns = end_ns.saturating_sub(line.took_us.saturating_mul(1_000));
         let at_ns = |us: u64| start_ns.saturating_add(us.saturating_mul(1_000));
-        for (number, (phase, from_us, to_us)) in (1..).zip(line.phases.spans(line.took_us)) {
+        for (number, (phase, from_us, to_us)) in (1..).zip(line.timeline.spans(line.took_us)) {
             self.record_phase(context, number, phase, (at_ns(from_us), at_ns(to_us)));
         }
     }
 
     /// The result of a call is on disk. That takes place behind the call's span, so it is recorded by itself.
-    pub(in crate::daemon) fn record_saved(&self, traced: &Traced, phases: &Phases) {
-        let Some((number, began_us)) = phases.saving() else { return };
-        let Some(context) = traced.own else { return };
+    pub(in crate::daemon) fn record_saved(&self, traced: &Traced, timeline: &Timeline) {
+        let Some(context) = traced.own.filter(|own| own.is_sampled()) else { return };
+        let Some((number, began_us)) = timeline.saving() else { return };
         let took_us = self.ctx.clock.monotonic_us().saturating_sub(began_us);
         let end_ns = self.ctx.clock.wall_us().saturating_mul(1_000);
         let start_ns = end_ns.saturating_sub(took_us.saturating_mul(1_000));

@@ -7,7 +7,7 @@ use capd_proto::call::executor::Surplus;
 use capd_proto::code::Code;
 use capd_proto::envelope::MessageId;
 use capd_proto::identity::Did;
-use capd_proto::message::{self, CapResult, ErrorBody, Type};
+use capd_proto::message::{self, CapResult, ErrorBody, TryOutcome, Type};
 
 use super::outgoing::Waiter;
 use super::{Caller, Handed, RelayedCall};
@@ -49,6 +49,8 @@ impl Caller {
         }
         match self.outgoing.requests.take(&id, inbound.link.principal()).map(|waiting| waiting.who) {
             Some(Waiter::Call(call, generation)) => {
+                let outcome = if ended.is_ok() { TryOutcome::Success } else { TryOutcome::Error };
+                self.end_try(&call, generation, outcome, ended.err());
                 self.enter(&call, Phase::Result);
                 let input = Input::Result { generation, error: ended.err(), retry_after_ms };
                 self.drive_call(&call, Some(input), Handed::Result(inbound, ended));
@@ -82,6 +84,7 @@ impl Caller {
         let Waiter::Call(call, generation) = waiting.who else {
             return self.deliver(waiting, inbound, Type::Error);
         };
+        self.end_try(&call, generation, TryOutcome::Refused, Some(error.code));
         self.enter(&call, Phase::Result);
         // The params fitted what the peer last said of its schema, and it listed what we may call.
         let is_changed = matches!(
@@ -127,7 +130,10 @@ impl Caller {
     pub(in crate::daemon) fn on_link_lost(self: &Arc<Self>, link: &Arc<Link>) {
         for (id, waiting) in self.outgoing.requests.lost(link) {
             match waiting.who {
-                Waiter::Call(call, _) => self.drive_call(&call, Some(Input::LinkLost), Handed::Nothing),
+                Waiter::Call(call, generation) => {
+                    self.end_try(&call, generation, TryOutcome::Lost, None);
+                    self.drive_call(&call, Some(Input::LinkLost), Handed::Nothing);
+                }
                 Waiter::Cancel(call) => self.drive_call(&call, Some(Input::CancelUnknown), Handed::Nothing),
                 Waiter::Release(call) => self.drive_call(&call, Some(Input::Unreleased), Handed::Nothing),
                 Waiter::Agent { link, route } => {

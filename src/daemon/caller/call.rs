@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 use tokio::sync::Notify;
 
 use crate::daemon::account::audit::Audited;
-use crate::daemon::account::phases::Phases;
+use crate::daemon::account::timeline::Timeline;
 use crate::daemon::account::trace::Traced;
 use crate::daemon::context::judge::Judged;
 use crate::daemon::context::seal::{Sealed, Unsealed};
@@ -41,6 +41,8 @@ pub(super) struct RelayedCall {
     pub(super) thread_id: Option<Bytes>,
     pub(super) moments: Moments,
     pub(super) traced: Traced,
+    /// Whether its timeline is kept.
+    pub(super) is_timed: bool,
     /// Set with the agent's answer, so that nothing is sent that nobody waits for.
     pub(super) ended: Ended,
     pub(super) progress: Mutex<Progress>,
@@ -126,7 +128,7 @@ pub(super) struct Progress {
     pub(super) chosen: Option<Chosen>,
     /// Peers that refused the call since its last pause.
     pub(super) refused_by: Vec<Did>,
-    pub(super) phases: Phases,
+    pub(super) timeline: Timeline,
 }
 
 impl Progress {
@@ -213,7 +215,7 @@ pub(super) struct Logged<'a> {
     pub(super) name: &'a str,
     pub(super) invoked: Invoked,
     pub(super) traced: Traced,
-    pub(super) phases: Phases,
+    pub(super) timeline: Timeline,
     pub(super) peer: Option<Did>,
     pub(super) descriptor: Option<Arc<Descriptor>>,
 }
@@ -230,6 +232,7 @@ impl RelayedCall {
         if self.ended.is_set() {
             return Ok(false);
         }
+        progress.timeline.join();
         progress.waiters.push((Arc::clone(inbound.link), inbound.route.clone()));
         Ok(true)
     }
@@ -245,7 +248,7 @@ impl RelayedCall {
             name: &self.name,
             invoked: self.invoked(),
             traced: self.traced,
-            phases: progress.phases.clone(),
+            timeline: progress.timeline.clone(),
             peer: chosen.map(|chosen| chosen.peer.clone()),
             descriptor: chosen.and_then(|chosen| chosen.descriptor.clone()),
         }

@@ -164,6 +164,7 @@ impl Caller {
         answer: impl Fn(&Self, &Arc<Link>, &Route),
     ) {
         self.log_relayed(call, end);
+        self.close(call);
         let (ended, is_refused) = match end {
             End::Result(_, ended) => (ended, false),
             End::Refused(code) => (Err(code), true),

@@ -8,7 +8,7 @@ use capd_proto::call::caller::{Generation, Input, Output, Refused};
 use capd_proto::code::Code;
 use capd_proto::envelope::Ext;
 use capd_proto::identity::Did;
-use capd_proto::message::{Request, Type};
+use capd_proto::message::{Request, TryOutcome, Type};
 
 use super::answers::nothing_waits;
 use super::memory::naming;
@@ -140,12 +140,13 @@ impl Caller {
         if !idempotent {
             self.gifts.sent(&call.id);
         }
-        self.enter(call, Phase::Wire);
+        self.begin_try(call, generation, (&peer, &link));
         // Told before it is so: once the request waits for its answer, its link may be lost at any moment.
         self.drive_call(call, Some(Input::Sent), Handed::Nothing);
         let who = Waiter::Call(Arc::clone(call), generation);
         let sent = self.request(&link, id, envelope, answered_by_ms, who);
         if let Err(refusal) = sent {
+            self.end_try(call, generation, TryOutcome::Refused, Some(refusal.code));
             self.not_sent(call, generation, &refusal, None);
         }
     }

@@ -10,14 +10,21 @@ use capd_proto::identity::Did;
 use capd_proto::message::{CallState, Descriptor, ListedCall, ResultStatus, Role};
 
 use super::{Caller, RelayedCall};
+use crate::daemon::account::timeline::Timeline;
 use crate::daemon::context::lock;
 use crate::daemon::context::times::Times;
 
 impl Caller {
-    /// The call of the agent's of this id.
+    /// The call of the agent's of this id, with its timeline.
     pub(in crate::daemon) fn listed_of(&self, id: &MessageId, times: Times) -> Option<ListedCall<'static>> {
-        let running = self.outgoing.call(id).map(|call| self.listed(&call, times));
-        running.or_else(|| Some(self.past(self.outgoing.past_calls().get(id)?)))
+        let (listed, timeline) = match self.outgoing.call(id) {
+            Some(call) => (self.listed(&call, times), lock(&call.progress).timeline.clone()),
+            None => {
+                let past = self.outgoing.past_call(id)?;
+                (self.past(&past), past.timeline)
+            }
+        };
+        Some(ListedCall { timeline: timeline.told(times), ..listed })
     }
 
     /// All calls that this sidecar relays or has relayed, with ids in `range`, by their ids.
@@ -57,6 +64,7 @@ pub(super) struct PastCall {
     ended: Result<(), Code>,
     /// Whether nothing was executed, so that there is no result.
     is_refused: bool,
+    timeline: Timeline,
 }
 
 impl PastCall {
@@ -102,6 +110,7 @@ impl RelayedCall {
             finished_at_ms,
             ended,
             is_refused,
+            timeline: progress.timeline.clone(),
         }
     }
 

@@ -123,6 +123,11 @@ impl Outgoing {
         lock(&self.ended).iter().map(|past| (*past.id(), past.clone())).collect()
     }
 
+    /// The agent's call of this id that has ended not long ago; of one that ended twice the last end.
+    pub(super) fn past_call(&self, id: &MessageId) -> Option<PastCall> {
+        lock(&self.ended).iter().rev().find(|past| past.id() == id).cloned()
+    }
+
     /// Takes a call out that has not ended: it begins anew elsewhere.
     pub(super) fn withdraw_call(&self, id: &MessageId) {
         lock(&self.calls).remove(id);

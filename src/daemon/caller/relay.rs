@@ -13,7 +13,7 @@ use super::Caller;
 use super::call::{Ended, Invoked, Moments, Progress, RelayedCall};
 use super::outgoing::Added;
 use crate::daemon::account::meter::CallLimit;
-use crate::daemon::account::phases::{Phase, Phases};
+use crate::daemon::account::phases::Phase;
 use crate::daemon::context::{Inbound, Refusal};
 
 impl Caller {
@@ -39,6 +39,7 @@ impl Caller {
         }
         let time_ms = invoke.timeout_ms.unwrap_or(self.ctx.call_timeout_ms());
         let traced = self.account.traced(inbound.envelope);
+        let timeline = self.account.timeline(&traced, inbound.link, inbound.now.monotonic_us);
         let call = Arc::new(RelayedCall {
             id: inbound.envelope.id,
             invoked: Mutex::new(Invoked::new(inbound, invoke)),
@@ -55,13 +56,14 @@ impl Caller {
                 started_us: inbound.now.monotonic_us,
             },
             traced,
+            is_timed: timeline.is_kept(),
             ended: Ended::default(),
             progress: Mutex::new(Progress {
                 waiters: smallvec![(Arc::clone(inbound.link), inbound.route.clone())],
                 given: None,
                 chosen: None,
                 refused_by: Vec::new(),
-                phases: Phases::new(&traced, inbound.now.monotonic_us),
+                timeline,
             }),
             judged: Mutex::default(),
             sealed: Mutex::default(),

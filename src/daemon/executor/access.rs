@@ -20,7 +20,7 @@ impl Executor {
             role: Role::Executor,
             id: &key.id,
             traced,
-            phases: running.phases.clone(),
+            timeline: running.timeline.clone(),
             caller: key.from.as_str(),
             peer: None,
             capability: Some(invocation.capability.name.as_str()),

@@ -6,7 +6,7 @@ use capd_proto::call::executor::{CancelState, Input, Output, Surplus};
 use capd_proto::envelope::{Ext, MessageId};
 use capd_proto::ledger::Status;
 use capd_proto::limits::LEDGER_SWEEP_MAX;
-use capd_proto::message::{self, Type};
+use capd_proto::message::{self, TryOutcome, Type};
 
 use super::Executor;
 use super::results::Answer;
@@ -35,6 +35,9 @@ impl Executor {
                 return driven;
             }
             let now_ms = self.ctx.clock.monotonic_ms();
+            if matches!(input, Input::ProviderLost { .. }) {
+                self.account.end_try(&mut running.timeline, 0, (TryOutcome::Lost, None));
+            }
             running.machine.handle(input, now_ms);
             while let Some(output) = running.machine.poll_output() {
                 match output {
@@ -45,7 +48,8 @@ impl Executor {
                             running.serving.provider = other;
                         }
                         running.machine.handle(Input::Start, now_ms);
-                        self.account.enter(&mut running.phases, Phase::Provider);
+                        self.account.enter(&mut running.timeline, Phase::Provider);
+                        self.account.begin_try(&mut running.timeline, 0, None);
                         handed = Some((Arc::clone(&running.serving.provider), running.hand_over()));
                     }
                     Output::Relay => driven.is_relayed = true,

@@ -16,7 +16,7 @@ use super::results::Answer;
 use super::table::{Candidates, Moments, Running, Serving, Stage, Waiter};
 use crate::daemon::account::audit::Audited;
 use crate::daemon::account::meter::CallLimit;
-use crate::daemon::account::phases::{Phase, Phases};
+use crate::daemon::account::phases::Phase;
 use crate::daemon::account::trace::Traced;
 use crate::daemon::context::judge::verdict;
 use crate::daemon::context::refusal::{denied, refused_artifact};
@@ -104,9 +104,10 @@ impl Executor {
             self.fleet.may_journal()?;
         }
         let row = if idempotent { None } else { Some(self.scribe.next_row()) };
-        let mut phases = Phases::new(&traced, call.inbound.now.monotonic_us);
+        let (link, came_us) = (call.inbound.link, call.inbound.now.monotonic_us);
+        let mut timeline = self.account.timeline(&traced, link, came_us);
         if row.is_some() {
-            self.account.enter(&mut phases, Phase::Journal);
+            self.account.enter(&mut timeline, Phase::Journal);
         }
         let running = Box::new(Running {
             machine: Machine::new(idempotent, deadline_ms),
@@ -117,7 +118,7 @@ impl Executor {
             params_bytes: call.invoke.params.len(),
             session: call.invoke.session.map(|session| session.session_id),
             traced,
-            phases,
+            timeline,
             serving: Serving { provider, others, output },
             is_deprecated: choice.is_deprecated,
             signed: needs_signature(call.inbound.link),
@@ -206,7 +207,12 @@ impl Executor {
         }
         let (key, expires_at_ms) = (key.clone(), call.inbound.expires_at_ms());
         let invoke = Admitted { key, body, expires_at_ms, idempotent: false };
-        Ok(Some(calls.ledger.admit_with(invoke, Facts::default(), call.waiter())))
+        let admission = calls.ledger.admit_with(invoke, Facts::default(), call.waiter());
+        calls.note_copy(
+            &CallKey { from: call.inbound.sender.clone(), id: call.inbound.envelope.id },
+            &admission,
+        );
+        Ok(Some(admission))
     }
 
     /// Takes a new call into the ledger and among those that run, in one look. **Errors:** there is no room for it.
@@ -225,6 +231,7 @@ impl Executor {
         let facts = Facts { capability: Some(calls.called.shared(&chosen.id)), ..Facts::default() };
         let admission = calls.ledger.admit_with(invoke, facts, call.waiter());
         if !matches!(admission, Admission::New) {
+            calls.note_copy(&key, &admission);
             return Ok(Begin::Known(admission));
         }
         // PROTOCOL 7.6: it was cancelled before it came, so it ends with 4901 and does not run.

@@ -127,10 +127,15 @@ impl Table {
         }
     }
 
-    /// Calls of one id, one for each agent that used it.
+    /// Calls of one id, one for each agent that used it, with their timelines.
     pub(in crate::daemon) fn listed_of(&self, id: MessageId, times: Times) -> Vec<ListedCall<'static>> {
         let calls = lock(&self.calls);
-        calls.ledger.find(id).map(|call| calls.listed(&call, times)).collect()
+        let listed = calls.ledger.find(id).map(|call| {
+            let key = CallKey { from: call.from.clone(), id };
+            let timeline = calls.timeline(&key).and_then(|timeline| timeline.told(times));
+            ListedCall { timeline, ..calls.listed(&call, times) }
+        });
+        listed.collect()
     }
 }
 

@@ -4,7 +4,7 @@
 //! providers. [`drive`] drives a running call's machine. [`results`] turns a provider's outcome into the call's one
 //! result. [`record`] waits for the journal if a call may run only once. [`recover`] takes over what a former process
 //! left there. [`release`] promises that a call will not run here. [`rates`] refuses callers that call too often, [`room`] calls beyond the capacity. [`sessions`] pins
-//! versions that callers agreed on with us.
+//! versions that callers agreed on with us. [`timelines`] remembers where the time of finished calls went.
 
 mod access;
 mod drive;
@@ -19,6 +19,7 @@ mod results;
 mod room;
 mod sessions;
 mod table;
+mod timelines;
 
 #[cfg(feature = "test-hooks")]
 use std::sync::atomic::{AtomicBool, Ordering};

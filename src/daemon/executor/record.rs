@@ -130,7 +130,8 @@ impl Executor {
         let (envelope, finish) = {
             let mut calls = lock(&self.table.calls);
             let Some(running) = calls.end(key) else { return };
-            self.account.record_saved(&running.traced, &running.phases);
+            self.account.record_saved(&running.traced, &running.timeline);
+            self.keep_timeline(&mut calls, key, running.timeline);
             let (Stage::Concluding { concluded, by }, Some(row)) = (running.stage, running.row) else {
                 return;
             };

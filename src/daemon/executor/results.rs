@@ -9,7 +9,7 @@ use capd_proto::code::Code;
 use capd_proto::envelope::Ext;
 use capd_proto::ledger::{Answerer, Kept};
 use capd_proto::limits::{EXT_CAPABILITY_ID, MSG_SIZE_BYTES_FLOOR};
-use capd_proto::message::{CallError, CapResult, SchemaSide, Type};
+use capd_proto::message::{CallError, CapResult, SchemaSide, TryOutcome, Type};
 
 use super::Executor;
 use super::drive::Driven;
@@ -34,7 +34,7 @@ impl Answers for Executor {
             return self.finish_judged(&key, outcome, &[], None);
         }
         if let Some(running) = lock(&self.table.calls).running.get_mut(&key) {
-            self.account.enter(&mut running.phases, Phase::Result);
+            self.account.enter(&mut running.timeline, Phase::Result);
         }
         let executor = Arc::clone(&self);
         self.ctx.spawn(async move {
@@ -202,7 +202,7 @@ impl Executor {
     ) {
         let Calls { ledger, running: all, .. } = &mut *calls;
         let Some(running) = all.get_mut(key) else { return };
-        self.account.enter(&mut running.phases, Phase::Result);
+        self.account.enter(&mut running.timeline, Phase::Result);
         let running = &*running;
         if !answer.is_providers() && matches!(outcome, executor::Outcome::Error(Code::INTERRUPTED)) {
             self.account.audit_interrupted(key, &running.invocation, "the sidecar shut down while it ran");
@@ -215,15 +215,24 @@ impl Executor {
         };
         let (concluded, body) = self.result(key, running, outcome, answer, bytes_max);
         self.log_executed(key, running, End::Result(&body, concluded.ended));
-        if running.row.is_some() {
+        let is_journaled = running.row.is_some();
+        if answer.is_providers()
+            && let Some(running) = all.get_mut(key)
+        {
+            let outcome = if concluded.ended.is_ok() { TryOutcome::Success } else { TryOutcome::Error };
+            self.account.end_try(&mut running.timeline, 0, (outcome, concluded.ended.err()));
+        }
+        if is_journaled {
             if let Some(running) = calls.running.get_mut(key) {
                 running.stage = Stage::Concluding { concluded, by };
-                self.account.enter(&mut running.phases, Phase::Journal);
+                self.account.enter(&mut running.timeline, Phase::Journal);
             }
             drop(calls);
             return self.save(key);
         }
-        calls.end(key);
+        if let Some(running) = calls.end(key) {
+            self.keep_timeline(&mut calls, key, running.timeline);
+        }
         let envelope = concluded.envelope;
         let kept = Kept::Held(envelope.clone());
         let finish = calls.ledger.finish(key, kept, by);

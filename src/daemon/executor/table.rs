@@ -15,8 +15,9 @@ use smallvec::SmallVec;
 use tokio::sync::Notify;
 
 use super::listing::Called;
+use super::timelines::Timelines;
 use crate::daemon::account::access::{PAYLOAD_BYTES_MAX, Payload};
-use crate::daemon::account::phases::Phases;
+use crate::daemon::account::timeline::Timeline;
 use crate::daemon::account::trace::Traced;
 use crate::daemon::context::lock;
 use crate::net::deadlines::Deadlines;
@@ -47,6 +48,8 @@ pub(super) struct Calls {
     pub(super) unsaved: BTreeSet<CallKey>,
     /// What finished calls were calls of.
     pub(super) called: Called,
+    /// Where the time of finished calls went.
+    pub(super) timelines: Timelines,
     /// Calls that were cancelled before they came.
     pub(super) cancelled: CancelMarks,
 }
@@ -71,7 +74,7 @@ pub(super) struct Running {
     pub(super) params_bytes: usize,
     pub(super) session: Option<SessionId>,
     pub(super) traced: Traced,
-    pub(super) phases: Phases,
+    pub(super) timeline: Timeline,
     pub(super) serving: Serving,
     pub(super) is_deprecated: bool,
     pub(super) signed: bool,
@@ -130,6 +133,7 @@ impl Table {
             deadlines: Deadlines::default(),
             unsaved: BTreeSet::new(),
             called: Called::default(),
+            timelines: Timelines::default(),
             cancelled: CancelMarks::default(),
         };
         let (wake, idle) = (Notify::new(), Notify::new());

@@ -53,7 +53,7 @@ fn running(key: &CallKey) -> Box<Running> {
         params_bytes: 0,
         session: None,
         traced: Traced::default(),
-        phases: Phases::default(),
+        timeline: Timeline::default(),
         serving: Serving { provider: Arc::new(Idle), others: Candidates::new(), output: None },
         is_deprecated: false,
         signed: false,
