@@ -40,6 +40,7 @@ assets! {
     "/views/overview.js" "views/overview.js" JS;
     "/views/calls.js" "views/calls.js" JS;
     "/views/call.js" "views/call.js" JS;
+    "/views/timeline.js" "views/timeline.js" JS;
     "/views/capabilities.js" "views/capabilities.js" JS;
     "/views/try.js" "views/try.js" JS;
     "/views/contracts.js" "views/contracts.js" JS;

@@ -1,5 +1,7 @@
 //! REQUEST `calls` of an agent in; the calls that its sidecar relays, runs and remembers out.
 
+use std::time::Instant;
+
 use ciborium::Value;
 
 use crate::agents::{
@@ -256,3 +258,32 @@ fn a_peer_learns_of_no_calls_and_not_even_of_the_question() {
     });
     assert_eq!(asked[0], asked[1]);
 }
+
+#[test]
+fn a_flood_of_calls_leaves_a_bounded_number_of_timelines() {
+    let b = Sidecar::start();
+    let a = Setup::new().peer(&b).start();
+    let mut provider = Provider::of(&b, vec![idempotent(ECHO)]);
+    let (mut caller, mut owner) = (Caller::of(&a), Caller::of(&b));
+    let begin = Instant::now();
+    let mut ids = Vec::new();
+    for _ in 0..FLOOD / 50 {
+        let some: Vec<_> = (0..50).map(|_| caller.invoke(by_id(ECHO, Value::Null))).collect();
+        for _ in &some {
+            provider.echo();
+        }
+        for id in &some {
+            success(&caller.result(id));
+        }
+        ids.extend(some);
+    }
+    let seconds = begin.elapsed().as_secs() as usize + 2;
+    for (side, kept_max) in [(&mut caller, 1_024), (&mut owner, 1_024)] {
+        let timed = |id: &Vec<u8>| of(side, id).iter().any(|call| field(call, "timeline").is_some());
+        let kept = ids.iter().map(timed).filter(|timed| *timed).count();
+        assert!((1..=kept_max.min(500 * seconds)).contains(&kept), "{kept} in {seconds} s");
+    }
+}
+
+/// Calls of a flood: more than are remembered on the caller's side.
+const FLOOD: usize = 2_000;

@@ -35,11 +35,13 @@ impl Executor {
                 return driven;
             }
             let now_ms = self.ctx.clock.monotonic_ms();
-            if matches!(input, Input::ProviderLost { .. }) {
-                self.account.end_try(&mut running.timeline, 0, (TryOutcome::Lost, None));
-            }
+            let is_lost = matches!(input, Input::ProviderLost { .. });
             running.machine.handle(input, now_ms);
             while let Some(output) = running.machine.poll_output() {
+                // A machine that has ended says nothing: its provider only gives up what was cancelled.
+                if is_lost {
+                    self.account.end_try(&mut running.timeline, 0, (TryOutcome::Lost, None));
+                }
                 match output {
                     Output::Execute | Output::TryAnother => {
                         if output == Output::TryAnother

@@ -216,11 +216,13 @@ impl Executor {
         let (concluded, body) = self.result(key, running, outcome, answer, bytes_max);
         self.log_executed(key, running, End::Result(&body, concluded.ended));
         let is_journaled = running.row.is_some();
-        if answer.is_providers()
-            && let Some(running) = all.get_mut(key)
-        {
-            let outcome = if concluded.ended.is_ok() { TryOutcome::Success } else { TryOutcome::Error };
-            self.account.end_try(&mut running.timeline, 0, (outcome, concluded.ended.err()));
+        if let Some(running) = all.get_mut(key) {
+            let end = match concluded.ended {
+                _ if !answer.is_providers() => (TryOutcome::Unanswered, None),
+                Ok(()) => (TryOutcome::Success, None),
+                Err(code) => (TryOutcome::Error, Some(code)),
+            };
+            self.account.end_try(&mut running.timeline, 0, end);
         }
         if is_journaled {
             if let Some(running) = calls.running.get_mut(key) {

@@ -8,20 +8,20 @@ import { createRequire } from "node:module";
 import path from "node:path";
 import { chromium } from "playwright-core";
 import { attacks } from "./attacks.mjs";
-import { HOSTILE, page as open, until, world } from "./world.mjs";
+import { HOSTILE, page as open, STUCK, until, world } from "./world.mjs";
 
 const [capd, folder, pictures] = process.argv.slice(2);
 const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 const CALLS = 10000;
 const VIEWS = ["overview", "calls", "capabilities", "contracts", "peers", "policy", "audit", "configuration"];
-const PICTURED = [...VIEWS, "capability", "call"];
+const PICTURED = [...VIEWS, "capability", "call", "timeline"];
 let began = Date.now();
 function done(what) {
   console.log(`${((Date.now() - began) / 1000).toFixed(1).padStart(6)} s  ${what}`);
   began = Date.now();
 }
 
-const { a, b, held, main, other } = await world(capd, folder);
+const { a, b, held, main, other, lint, stuck } = await world(capd, folder);
 const server = await open(capd, a.file);
 const { origin: base, hash } = new URL(server.url);
 const token = new URLSearchParams(hash.slice(1)).get("token");
@@ -50,6 +50,7 @@ try {
   await views(tab);
   await tryIt(tab);
   await watchedCall(tab);
+  await triedAgain(tab);
   await keyboard(tab);
   await sites(context, tab);
   // What the browser logs of the three mistakes above: a caller that is no DID, a wrong file, a level that is none.
@@ -330,6 +331,7 @@ async function watchedCall(tab) {
   held.shift()();
   await steps.locator("li.done", { hasText: "success" }).waitFor();
   assert.equal((await call).json, "done");
+  await timelineOf(tab, ["admit", "journal", "provider", "result", "journal"], [/^1 .* ms (success) local provider/s]);
 
   const doomed = a.ask("POST", "/v1/call/com.acme.slow?timeout=60s", { text: "cancelled" });
   await show(tab, "calls?outcome=running");
@@ -338,7 +340,43 @@ async function watchedCall(tab) {
   await tab.locator("ol.steps li.failed").waitFor();
   assert.notEqual((await doomed).status, 200);
   held.shift();
+  await timelineOf(tab, ["admit", "journal", "provider", "result", "journal"], [/unanswered/]);
   done("a call watched from its start to its result, and one cancelled");
+}
+
+/** The phases of the call that is shown, as bars that follow each other, and its tries. */
+async function timelineOf(tab, phases, tries) {
+  const spans = tab.locator("ol.spans").first();
+  await until("the phases", async () => JSON.stringify(await spans.locator("li b").allInnerTexts()) === JSON.stringify(phases));
+  const bars = await spans.locator("rect").evaluateAll((all) => all.map((bar) => [Number(bar.getAttribute("x")), Number(bar.getAttribute("width"))]));
+  assert.equal(bars.length, phases.length);
+  assert.ok(bars.every(([x, width], index) => width > 0 && x + width <= 100.01 && x >= (bars[index - 1]?.[0] ?? 0)), JSON.stringify(bars));
+  const rows = (await tab.getByRole("table", { name: /^Copies/ }).first().locator("tbody tr").allInnerTexts()).map((row) => row.replace(/\s+/g, " "));
+  assert.equal(rows.length, tries.length, rows.join("\n"));
+  tries.forEach((wanted, index) => assert.match(rows[index], wanted));
+}
+
+/** A call whose provider's sidecar is killed shows a try that was lost and one that succeeded. */
+async function triedAgain(tab) {
+  const call = a.ask("POST", "/v1/call/org.example.lint?timeout=60s", { path: STUCK });
+  await until("the call is with its provider", () => stuck.length > 0);
+  await b.killed();
+  await lint((_, reply) => reply("clean"));
+  assert.equal((await call).json, "clean");
+  await show(tab, "calls");
+  await tab.locator(".list .line", { hasText: "org.example.lint" }).first().click();
+  await tab.locator("ol.steps li.done", { hasText: "success" }).waitFor();
+  const tries = tab.getByRole("table", { name: "Copies sent to peers" });
+  await tries.waitFor();
+  const rows = await tries.locator("tbody tr").allInnerTexts();
+  assert.equal(rows.length, 2, rows.join("\n"));
+  assert.match(rows[0], /lost\s+linter\s+quic #\d+/);
+  assert.match(rows[1], /success\s+linter\s+quic #\d+/);
+  const phases = await tab.locator("ol.spans li b").allInnerTexts();
+  for (const phase of ["choose", "wire", "queue", "result"]) assert.ok(phases.includes(phase), phases.join(" "));
+  assert.match(await tab.locator("main").innerText(), /trace\s+[0-9a-f]{32}/);
+  await accessible(tab, "a call with two tries");
+  done("a call that was tried twice");
 }
 
 /** Everything can be reached and used with the keyboard alone. */
@@ -414,7 +452,8 @@ async function sites(context, tab) {
 async function looks() {
   const call = a.ask("POST", "/v1/call/com.acme.slow?timeout=60s", { text: "in flight" });
   const id = (await until("a call in flight", async () => (await a.ask("GET", "/v1/calls?state=running&limit=1")).json.calls[0])).id;
-  const routes = [...VIEWS.map((view) => [view, view]), ["contracts", "contracts/com.acme.shout"], ["capability", `capabilities/${encodeURIComponent("com.acme.shout:1.1.0")}`], ["call", `calls/${id}`],
+  const twice = (await a.ask("GET", "/v1/calls?capability=org.example.lint&limit=1")).json.calls[0].id;
+  const routes = [...VIEWS.map((view) => [view, view]), ["contracts", "contracts/com.acme.shout"], ["capability", `capabilities/${encodeURIComponent("com.acme.shout:1.1.0")}`], ["call", `calls/${id}`], ["timeline", `calls/${twice}`],
     ["why", `policy?caller=${other}&capability=com.acme.shout`]];
   const sizes = [[320, 640, "light"], [320, 640, "dark"], [1920, 1080, "light"], [1920, 1080, "dark"]];
   await Promise.all([sizes.slice(0, 2), sizes.slice(2)].map(async (some) => {
@@ -429,6 +468,7 @@ async function looks() {
         if (name === "contracts" && route.includes("/")) await tab.getByRole("button", { name: /1\.0\.0 with a provider of 2\.0\.0/ }).click();
         if (name === "peers") await tab.locator("summary", { hasText: other }).waitFor();
         if (name === "peers") await tab.locator("#fleet dl").waitFor();
+        if (name === "call" || name === "timeline") await tab.locator("ol.spans").waitFor();
         if (name === "calls" || name === "audit") await tab.locator(".list .line").first().waitFor();
         const wide = await tab.evaluate(() => document.documentElement.scrollWidth - innerWidth);
         assert.ok(wide <= 0, `${name} is ${wide} px wider than ${width} px`);

@@ -1,6 +1,6 @@
 // What the page is shown with: two sidecars that are peers, and their agents; all of it ours, all of it on loopback.
 import { spawn } from "node:child_process";
-import { mkdirSync, writeFileSync } from "node:fs";
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import http from "node:http";
 import { once } from "node:events";
 import { createInterface } from "node:readline";
@@ -40,6 +40,9 @@ requires:
     inputSchema: { type: object, properties: { path: { type: string } }, required: [path] }
 `;
 
+/** The file that is linted by nobody. */
+export const STUCK = "stuck.rs";
+
 /** A sidecar of ours. */
 export class Sidecar {
   static async start(capd, folder, name, config, files = {}) {
@@ -49,10 +52,26 @@ export class Sidecar {
     const file = path.join(dir, "capd.toml");
     writeFileSync(file, `[agent]\nname = "${name}"\ndir = "${dir}/state"\n${config.agent ?? ""}\n[listen]\nquic = "127.0.0.1:0"\n[log]\nlevel = "warn"\n${config.rest ?? ""}`, { mode: 0o600 });
     const made = new Sidecar();
-    Object.assign(made, { capd, file });
-    made.process = spawn(capd, ["run", "--announce", "--stop-with-stdin", "--config", file], { stdio: ["pipe", "pipe", "inherit"], env: environment() });
-    Object.assign(made, JSON.parse(await line(made.process, name)));
+    Object.assign(made, { capd, file, name });
+    await made.run();
     return made;
+  }
+
+  async run() {
+    this.process = spawn(this.capd, ["run", "--announce", "--stop-with-stdin", "--config", this.file], { stdio: ["pipe", "pipe", "inherit"], env: environment() });
+    Object.assign(this, JSON.parse(await line(this.process, this.name)));
+  }
+
+  /** Kills it, and starts it again at the same address. */
+  async killed() {
+    this.agent?.destroy();
+    this.answers?.destroy();
+    this.agent = this.answers = undefined;
+    const ended = once(this.process, "exit");
+    this.process.kill("SIGKILL");
+    await ended;
+    writeFileSync(this.file, readFileSync(this.file, "utf8").replace(`quic = "127.0.0.1:0"`, `quic = "${this.quic}"`), { mode: 0o600 });
+    await this.run();
   }
 
   static did(capd, folder, name) {
@@ -158,8 +177,11 @@ export async function world(capd, folder) {
       reply(call.params);
     }
   });
-  await b.provide(REMOTE, (call, reply) => reply("clean"));
-  return { a, b, held, main, other };
+  // Calls of one file are kept without an answer.
+  const stuck = [];
+  const lint = (answer) => b.provide(REMOTE, answer);
+  await lint((call, reply) => (call.params.path === STUCK ? stuck.push(call) : reply("clean")));
+  return { a, b, held, main, other, lint, stuck };
 }
 
 /** What a command of capctl's that needs no sidecar says, as JSON. */

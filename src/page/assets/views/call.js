@@ -1,7 +1,8 @@
-// One call: the timeline as far as its times are known, what is known beside, and its cancel.
+// One call: its steps, where its time went, what is known beside, and its cancel.
 import { button, facts, h, put, say } from "../dom.js";
 import { act, get, on } from "../link.js";
 import { bytes, day, did, ms, outcome, pill, tree } from "../text.js";
+import { timeline } from "./timeline.js";
 
 export function call(place, id) {
   const body = h("div");
@@ -32,6 +33,7 @@ function side(row) {
     h("h3", made ? "Made by this sidecar's agent " : "Served by this sidecar ", pill(word, kind)),
     h("ol.steps", { "data-role": row.role }, steps(row).map((step) =>
       h(`li.${step.state}`, h("b", step.name), h("span", step.text)))),
+    h("h4", "Where its time went"), timeline(row.timeline, made),
     facts([
       ["capability", h("span.mono", row.capability ?? "not known yet")],
       ["from", did(row.from)],
@@ -41,7 +43,6 @@ function side(row) {
       ["result", row.bytes === undefined ? null : bytes(row.bytes)],
       ["waiting callers", row.waiters ? String(row.waiters) : null],
       ["in the journal", row.journaled ? "yes" : "no"],
-      ["trace", row.trace && h("span.mono", row.trace)],
       ["known until", day(row.expires_at_ms)],
     ].filter(([name]) => name)));
 }
