@@ -1,7 +1,8 @@
 //! Damaged journal files in, all acknowledged rows or a clear refusal out: never something between (PROTOCOL 8).
 //!
-//! A journal is built, and its files are copied as `kill -9` would leave them. Then every byte of every file is
-//! changed, one at a time, and every file is cut at every length, and each time the journal is opened.
+//! A journal is built, and its files are copied as `kill -9` would leave them. Then bytes of every file are changed, one at
+//! a time, and every file is cut, and each time the journal is opened. `CAPD_STORE_POSITIONS` says at how many places of a
+//! file; above its length, at every one.
 
 #![allow(clippy::unwrap_used, reason = "these are tests, though not all of it stands in a test function")]
 
@@ -187,12 +188,13 @@ impl Outcome {
 }
 
 impl Case {
-    /// All flips and cuts, or, of a large file, a sample that is the same in each run.
+    /// All flips and cuts of a small file, and of a large one a sample that is the same in each run.
     fn faults(&self) -> Vec<Fault> {
+        let positions = std::env::var("CAPD_STORE_POSITIONS").ok().map(|text| text.parse().unwrap());
         let mut faults = Vec::new();
         for (file, bytes) in self.files.iter().enumerate() {
             let Some(bytes) = bytes else { continue };
-            let step = bytes.len().div_ceil(EXHAUSTIVE_BYTES_MAX).max(1);
+            let step = bytes.len().div_ceil(positions.unwrap_or(POSITIONS_DEFAULT)).max(1);
             for at in (0..bytes.len()).step_by(step) {
                 let at = (at + scatter(at) as usize % step).min(bytes.len() - 1);
                 faults.extend([Fault::Flip { file, at }, Fault::Cut { file, to: at }]);
@@ -446,5 +448,5 @@ const GROUP_CALLS: u64 = 26;
 const GROUP_GIFTS: u64 = 6;
 /// One reservation among them.
 const GROUP_ROWS: u64 = GROUP_CALLS + GROUP_GIFTS + 1;
-/// Longest file of which every byte is tried.
-const EXHAUSTIVE_BYTES_MAX: usize = 64 * 1024;
+/// Places of a file that are tried in the gate.
+const POSITIONS_DEFAULT: usize = 8 * 1024;
