@@ -17,7 +17,8 @@
 //! [`page`] shows a running sidecar in a browser.
 //! [`health`] answers orchestrators and scrapers. [`admin`] names the metrics, [`log`] writes the log, [`otlp`] exports traces, [`text`] escapes foreign text, and [`fault`] handles panics.
 //! [`backup`] saves and restores the state of a sidecar.
-//! [`pair`] introduces two sidecars that never met. [`manual`] writes completions and manual pages of the programs.
+//! [`pair`] introduces two sidecars that never met. [`manual`] writes completions and manual pages of the programs,
+//! and [`suggest`] names the verb that was meant.
 //!
 //! Three of these are crates of their own, so that other programs can use them without the daemon: [`schema`] is
 //! `capd-schema`, [`client`] is `capd-client`, and [`net`] is `capd-net`, the transport of both ends.
@@ -42,6 +43,7 @@ pub mod provider;
 pub mod registry;
 pub mod router;
 pub mod store;
+pub mod suggest;
 pub mod text;
 
 pub use capd_client as client;

@@ -81,17 +81,23 @@ pub fn nearest<'a>(text: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
     far.filter(|(distance, _)| *distance <= far_max).min().map(|(_, known)| known)
 }
 
-/// How many letters must be added, removed or changed to make one text of the other.
+/// How many letters must be added, removed, changed, or swapped with their neighbour to make one text of the other. **Source:**
+/// the distance of optimal string alignment.
 pub fn distance(one: &str, other: &str) -> usize {
     let other: Vec<_> = other.chars().collect();
     let mut row: Vec<usize> = (0..=other.len()).collect();
+    let (mut above, mut letter_above) = (row.clone(), None);
     for (index, letter) in one.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], index + 1);
+        let former = row.clone();
+        row[0] = index + 1;
         for (at, known) in other.iter().enumerate() {
-            let changed = diagonal + usize::from(*known != letter);
-            diagonal = row[at + 1];
-            row[at + 1] = changed.min(row[at] + 1).min(diagonal + 1);
+            let changed = former[at] + usize::from(*known != letter);
+            row[at + 1] = changed.min(row[at] + 1).min(former[at + 1] + 1);
+            if at > 0 && letter_above == Some(*known) && other[at - 1] == letter {
+                row[at + 1] = row[at + 1].min(above[at - 1] + 1);
+            }
         }
+        (above, letter_above) = (former, Some(letter));
     }
     row.last().copied().unwrap_or_default()
 }
@@ -133,6 +139,8 @@ mod tests {
         assert_eq!(nearest("LOG.LEVEL", known), Some("log.level"));
         assert_eq!((nearest("timeouts.frame_ms", known), nearest("", known)), (None, None));
         assert_eq!((distance("", "abc"), distance("kitten", "sitting"), distance("a", "a")), (3, 3, 0));
+        assert_eq!((distance("rnu", "run"), distance("ab", "ba"), distance("abcd", "badc")), (1, 1, 2));
+        assert_eq!((nearest("rnu", ["init", "run"]), nearest("rn", ["run"])), (Some("run"), None));
     }
 
     #[test]

@@ -26,7 +26,7 @@ const CRATES: [(&str, &str, &str); 8] = [
 /// Crates and modules that the table has module by module.
 const OPEN: [&str; 2] = ["proto", "daemon"];
 
-const LAYERS: [&[&str]; 27] = [
+const LAYERS: [&[&str]; 28] = [
     // The protocol without I/O.
     &["proto/limits", "proto/code"],
     &["proto/frame", "proto/cbor", "proto/capability", "proto/identity", "proto/rate"],
@@ -40,6 +40,7 @@ const LAYERS: [&[&str]; 27] = [
     // What each of the parts may use.
     &["schema"],
     &["changes", "fault", "kin", "manual", "text"],
+    &["suggest"],
     &["log", "otlp"],
     // The parts, which meet in the daemon alone.
     &[

@@ -225,9 +225,11 @@ fn hash_of(source: Option<&SchemaSource>) -> Option<ContentHash> {
 
 fn parsed(text: &str) -> Result<ContentHash, Problem> {
     let hex = text.strip_prefix("sha-256:").unwrap_or(text);
-    let digits = hex.as_bytes().chunks(2).map(|pair| {
-        let pair = std::str::from_utf8(pair).ok().filter(|pair| pair.len() == 2)?;
-        u8::from_str_radix(pair, 16).ok()
+    // A number may have a sign, and a digit has none.
+    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    let digits = hex.as_bytes().chunks(2).map(|pair| match pair {
+        [high, low] => Some(digit(*high)? << 4 | digit(*low)?),
+        _ => None,
     });
     let bytes: Option<Vec<u8>> = digits.collect();
     let hash = bytes.filter(|bytes| bytes.len() == 32).and_then(|bytes| ContentHash::from_slice(&bytes));
@@ -247,3 +249,21 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 const ANY_RELEASE: &str = ">=0.0.0";
 /// Cases whose proof is remembered.
 const PROVEN_MAX: usize = 4_096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hash_is_64_digits_and_nothing_else() {
+        let digits = "0123456789abcdefABCDEF0123456789".repeat(2);
+        let hash = parsed(&digits).unwrap();
+        assert_eq!(hex(&hash), digits.to_lowercase());
+        assert_eq!(parsed(&format!("sha-256:{digits}")).unwrap(), hash);
+        let signed = "+f".repeat(32);
+        for wrong in [signed.as_str(), "", "sha-256:", &digits[1..], &"é".repeat(32), &format!("{digits}0")]
+        {
+            assert!(parsed(wrong).is_err(), "{wrong:?}");
+        }
+    }
+}

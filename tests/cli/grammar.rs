@@ -167,6 +167,15 @@ fn every_verb_suggests_the_nearest_flag_and_says_usage_alike() {
         let output = run_with(capctl(None).args(verb).arg("--help"), b"");
         assert_eq!((exit_code(&output), stderr(&output)), (0, ""), "{verb:?}");
     }
+    for (program, words, meant) in [
+        (env!("CARGO_BIN_EXE_capd"), &["rnu"][..], "run"),
+        (env!("CARGO_BIN_EXE_capd"), &["config", "chekc"], "check"),
+        (env!("CARGO_BIN_EXE_capctl"), &["--json", "mna"], "man"),
+        (env!("CARGO_BIN_EXE_capctl"), &["policy", "wyh"], "why"),
+    ] {
+        let output = run_with(Command::new(program).args(words), b"");
+        assert!(exit_code(&output) == 2 && stderr(&output).contains(meant), "{words:?}: {}", stderr(&output));
+    }
     let output = run_with(capctl(None).arg("descrbe"), b"");
     assert!(stderr(&output).contains("describe") && exit_code(&output) == 2, "{}", stderr(&output));
 }
@@ -223,4 +232,60 @@ fn options_of_the_sidecar_stand_before_or_after_the_verb_but_not_in_both_places(
     let output =
         run_with(capctl(None).args(["--socket", "/nonexistent", "decode", "--hex", "0000000303abcd"]), b"");
     assert_eq!(exit_code(&output), 0, "{}", stderr(&output));
+}
+
+/// What stands in front of each SHA-256 of a text.
+fn before_hashes(text: &str) -> Vec<&str> {
+    let is_digit = |byte: &u8| byte.is_ascii_hexdigit();
+    let (mut found, mut at) = (Vec::new(), 0);
+    while let Some(begin) = text.as_bytes()[at..].iter().position(is_digit).map(|begin| at + begin) {
+        let digits = text.as_bytes()[begin..].iter().take_while(|byte| is_digit(byte)).count();
+        if digits == 64 {
+            found.push(
+                text[..begin].split(|char: char| char.is_whitespace() || char == '"').next_back().unwrap(),
+            );
+        }
+        at = begin + digits;
+    }
+    found
+}
+
+#[test]
+fn every_verb_shows_people_hashes_in_one_form() {
+    let sidecar = sidecar();
+    let declaration = sidecar.dir.join("capabilities.yaml");
+    let declaration = declaration.to_str().unwrap();
+    let audit = sidecar.audit_file();
+    let refused = ["call", "upper:1.0.0", "--params", "5"];
+    assert_eq!(run(&sidecar, &refused).0, 4);
+    let contracts = ["upper:1.0.0", "upper:2.0.0"];
+    // Of every verb, what it shows of this sidecar; of the others, what they say without words.
+    let words = |verb: &str| -> Vec<&str> {
+        match verb {
+            "call" => refused[1..].to_vec(),
+            "describe" | "matrix" => vec![contracts[0]],
+            "diff" | "check" => contracts.to_vec(),
+            "hash" | "gen" => vec![declaration],
+            "audit verify" => vec!["--file", audit.to_str().unwrap()],
+            "policy why" => vec!["did:web:a.example", contracts[0]],
+            _ => Vec::new(),
+        }
+    };
+    // They run until they are told to end, or end the sidecar.
+    let lasting = ["serve", "top", "drain", "bench", "restore", "backup"];
+    let mut seen = std::collections::BTreeSet::new();
+    for (name, asks, _) in table().iter().filter(|(name, ..)| !lasting.contains(&name.as_str())) {
+        let mut command = capctl((asks != "no").then_some(&*sidecar.socket));
+        command.args(name.split(' ')).args(words(name)).current_dir(&sidecar.dir);
+        let output = run_with(&mut command, b"");
+        // An export is JSON, whoever reads it.
+        let shown = [stdout(&output), stderr(&output)].into_iter().filter(|_| name != "audit export");
+        for before in shown.flat_map(before_hashes) {
+            assert!(before.ends_with("sha-256:"), "{name}: {before:?}");
+            seen.insert(name.clone());
+        }
+    }
+    for verb in ["audit verify", "describe", "hash"] {
+        assert!(seen.contains(verb), "{verb}: {seen:?}");
+    }
 }

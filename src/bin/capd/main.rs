@@ -159,7 +159,10 @@ impl Failure {
 }
 
 fn main() -> ExitCode {
-    let outcome = match Cli::parse().command {
+    let words: Vec<_> = std::env::args_os().collect();
+    let cli = Cli::try_parse_from(&words)
+        .unwrap_or_else(|error| capd::suggest::verb(&Cli::command(), &words, error).exit());
+    let outcome = match cli.command {
         Command::Run { sources, announce, stop_with_stdin, identity } => {
             allocator::set();
             run::run(sources, identity, run::Ways { announce, stop_with_stdin })

@@ -43,7 +43,10 @@ fn completed(verb: Command, name: &str) -> Command {
 /// the program can hold them.
 pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Args, clap::Error> {
     let mut command = command();
-    let matches = command.try_get_matches_from_mut(words)?;
+    let words: Vec<_> = words.into_iter().collect();
+    let matches = command
+        .try_get_matches_from_mut(&words)
+        .map_err(|error| capd::suggest::verb(&command, &words, error))?;
     let mut args = Args::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
     let verb = innermost(&matches);
     if verb.try_contains_id("socket").is_ok() {
