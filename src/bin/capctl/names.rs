@@ -182,8 +182,10 @@ mod tests {
 
     #[test]
     fn an_unknown_name_is_answered_with_the_names_that_there_are() {
-        let failure = unknown("bbo", ["ann", "bob"].into_iter()).to_string();
-        assert!(failure.contains("\"bbo\" is neither") && failure.contains("peers: ann, bob"), "{failure}");
+        let failure = unknown("eve", ["ann", "bob"].into_iter()).to_string();
+        assert!(failure.contains("\"eve\" is neither") && failure.contains("peers: ann, bob"), "{failure}");
+        let swapped = unknown("bbo", ["ann", "bob"].into_iter()).to_string();
+        assert!(swapped.contains("did you mean \"bob\"?"), "{swapped}");
         assert!(unknown("b", std::iter::repeat_n("a", 12)).to_string().contains(" and 2 more"));
         assert!(unknown("b", std::iter::empty()).to_string().contains("capd pair"));
     }
