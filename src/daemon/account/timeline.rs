@@ -14,7 +14,6 @@ use smallvec::{SmallVec, smallvec};
 use super::Account;
 use super::phases::Phase;
 use super::trace::Traced;
-use crate::daemon::context::times::Times;
 use crate::net::{Kind, Link, LinkId};
 use crate::otlp::TraceId;
 
@@ -26,6 +25,8 @@ pub(in crate::daemon) struct Timeline(Option<Arc<Kept>>);
 struct Kept {
     trace: Option<TraceId>,
     is_sampled: bool,
+    /// **Units:** wall-clock milliseconds. Read once, so that whoever asks twice is told the same.
+    came_at_ms: u64,
     /// The link that the call came on.
     link: Option<(Kind, LinkId)>,
     /// Phases, and when each began. **Units:** monotonic microseconds, as all moments here.
@@ -47,10 +48,11 @@ struct Try {
 }
 
 impl Timeline {
-    fn new(traced: &Traced, link: Option<&Link>, came_us: u64) -> Self {
+    fn new(traced: &Traced, link: Option<&Link>, (came_us, came_at_ms): (u64, u64)) -> Self {
         Self(Some(Arc::new(Kept {
             trace: traced.id(),
             is_sampled: traced.is_recorded(),
+            came_at_ms,
             link: link.map(|link| (link.kind(), link.id())),
             begun: smallvec![(Phase::Admit, came_us)],
             tries: SmallVec::new(),
@@ -64,7 +66,7 @@ impl Timeline {
     /// One of a call that came at 1 ms.
     #[cfg(test)]
     pub(in crate::daemon) fn of_test() -> Self {
-        Self::new(&Traced::default(), None, 1_000)
+        Self::new(&Traced::default(), None, (1_000, 4_990))
     }
 
     pub(in crate::daemon) const fn is_kept(&self) -> bool {
@@ -141,7 +143,7 @@ impl Timeline {
     }
 
     /// What whoever asks for this one call is told.
-    pub(in crate::daemon) fn told(&self, times: Times) -> Option<Box<CallTimeline<'static>>> {
+    pub(in crate::daemon) fn told(&self) -> Option<Box<CallTimeline<'static>>> {
         let kept = self.0.as_deref()?;
         let came_us = kept.begun.first()?.1;
         let took_us = kept.ended_us.map(|ended_us| ended_us.saturating_sub(came_us));
@@ -159,7 +161,7 @@ impl Timeline {
         Some(Box::new(CallTimeline {
             trace: kept.trace.map_or(String::new(), |trace| trace.to_string()).into(),
             sampled: kept.is_sampled,
-            came_at_ms: times.wall_ms(came_us / 1_000),
+            came_at_ms: kept.came_at_ms,
             took_us,
             link: kept.link.map(|(kind, id)| named(kind, id).into()),
             phases,
@@ -218,7 +220,7 @@ impl Account {
     /// The timeline of a call that came on `link`; kept for a call whose spans are exported, and as far as the budget goes.
     pub(in crate::daemon) fn timeline(&self, traced: &Traced, link: &Link, came_us: u64) -> Timeline {
         if traced.is_recorded() || self.timelines.take(came_us) {
-            Timeline::new(traced, Some(link), came_us)
+            Timeline::new(traced, Some(link), (came_us, self.ctx.clock.wall_ms()))
         } else {
             Timeline::default()
         }
@@ -271,7 +273,7 @@ mod tests {
     use super::*;
 
     fn told(timeline: &Timeline) -> CallTimeline<'static> {
-        *timeline.told(Times { wall_ms: 5_000, monotonic_ms: 11 }).unwrap()
+        *timeline.told().unwrap()
     }
 
     #[test]
@@ -298,7 +300,7 @@ mod tests {
         none.begin_try(0, None, || unreachable!("the clock is read"));
         none.end_try(0, (TryOutcome::Lost, None), || unreachable!("the clock is read"));
         none.end(|| unreachable!("the clock is read"));
-        assert_eq!((none.spans(9).count(), none.told(Times { wall_ms: 0, monotonic_ms: 0 })), (0, None));
+        assert_eq!((none.spans(9).count(), none.told()), (0, None));
     }
 
     #[test]

@@ -24,7 +24,7 @@ impl Caller {
                 (self.past(&past), past.timeline)
             }
         };
-        Some(ListedCall { timeline: timeline.told(times), ..listed })
+        Some(ListedCall { timeline: timeline.told(), ..listed })
     }
 
     /// All calls that this sidecar relays or has relayed, with ids in `range`, by their ids.

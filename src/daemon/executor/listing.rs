@@ -12,6 +12,7 @@ use capd_proto::message::{CallState, ListedCall, ResultStatus, Role};
 
 use super::table::{Calls, Running, Stage, Table};
 use crate::daemon::account::audit::Answered;
+use crate::daemon::account::timeline::Timeline;
 use crate::daemon::context::lock;
 use crate::daemon::context::times::Times;
 use crate::daemon::context::wire::end_of;
@@ -132,7 +133,7 @@ impl Table {
         let calls = lock(&self.calls);
         let listed = calls.ledger.find(id).map(|call| {
             let key = CallKey { from: call.from.clone(), id };
-            let timeline = calls.timeline(&key).and_then(|timeline| timeline.told(times));
+            let timeline = calls.timeline(&key).and_then(Timeline::told);
             ListedCall { timeline, ..calls.listed(&call, times) }
         });
         listed.collect()
