@@ -382,13 +382,12 @@ fn a_grant_names_a_peer_that_is_there() {
         + "[[peers]]\nname = \"bob\"\ndid = \"did:key:z6MktyTewFWmHLrvbwhGR1iR1X5ov4LbrNKarzahnF8AGz2P\"\n";
     std::fs::write(home.path("ann/capd.toml"), &text).unwrap();
     let policy = |args: &[&str]| ctl(&home, &[&["policy"], args, &["--config", "ann/capd.toml"]].concat());
-    let unknown = policy(&["grant", "bbo", "com.example.echo"]);
-    assert_eq!(exit_code(&unknown), 3);
-    assert!(
-        stderr(&unknown).contains("\"bbo\" is no peer") && stderr(&unknown).contains("its peers: bob"),
-        "{}",
-        stderr(&unknown)
-    );
+    for (name, hint) in [("bbo", "did you mean \"bob\"?"), ("eve", "its peers: bob")] {
+        let unknown = policy(&["grant", name, "com.example.echo"]);
+        let said = stderr(&unknown);
+        assert_eq!(exit_code(&unknown), 3, "{said}");
+        assert!(said.contains(&format!("{name:?} is no peer")) && said.contains(hint), "{said}");
+    }
     let granted = policy(&["grant", "BOB", "com.example.*", "--permission", "db:read"]);
     assert_eq!(exit_code(&granted), 0, "{}", stderr(&granted));
     assert!(stderr(&granted).contains("the sidecar does not run"), "{}", stderr(&granted));
