@@ -47,6 +47,9 @@ fn run(name: &str) {
             outcome = play(example, &mut session, &mut values);
         }
         is_starting = example.is_in_background();
+        if let Some(folder) = example.sidecar().filter(|_| is_starting && outcome.is_ok()) {
+            outcome = listening(folder, &mut session);
+        }
         if let Err(failure) = outcome {
             failures.push(format!("{name}:{}: $ {}\n{failure}", example.line, example.command));
         }
@@ -61,6 +64,16 @@ fn run(name: &str) {
     );
     std::io::stderr().write_all(summary.as_bytes()).unwrap();
     assert!(failures.is_empty(), "{} of {name} failed\n\n{}\n", failures.len(), failures.join("\n\n"));
+}
+
+/// Waits for a sidecar that was begun in the background, as whoever types does. **Errors:** it does not listen.
+fn listening(folder: &str, session: &mut Session) -> Result<(), String> {
+    let tries = PATIENCE.as_millis() / 50;
+    let socket = format!("{folder}/state/capd.sock");
+    let wait =
+        format!("for _ in $(seq {tries}); do [ -S {socket} ] && break; sleep 0.05; done; [ -S {socket} ]");
+    let (_, status) = session.run_with(&wait, "")?;
+    if status == 0 { Ok(()) } else { Err(format!("{socket} is not there")) }
 }
 
 /// Runs one example. **Errors:** how it differs from the page.

@@ -21,6 +21,12 @@ impl Example {
         self.command.ends_with('&')
     }
 
+    /// The folder of the configuration with which the command runs a sidecar.
+    pub(super) fn sidecar(&self) -> Option<&str> {
+        let file = self.command.strip_prefix("capd run --config ")?.split(' ').next()?;
+        file.strip_suffix("/capd.toml")
+    }
+
     /// What the reader types while the command runs: yes, to the question of `capd pair`.
     pub(super) fn answer(&self) -> &'static str {
         if self.command.starts_with("capd pair") { "y\n" } else { "" }
