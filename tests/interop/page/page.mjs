@@ -220,7 +220,7 @@ async function views(tab) {
   assert.match(await tab.locator("main").innerText(), /unreachable|waiting/);
   await tab.locator("summary", { hasText: other }).waitFor();
   await tab.getByRole("button", { name: `Measure the round trip to ${other}` }).click();
-  await tab.locator("[role=status]", { hasText: /^\d+(\.\d+)? ms/ }).waitFor();
+  await tab.locator("[role=status]", { hasText: /^\d+(\.\d+)? m?s/ }).waitFor();
 
   const cells = tab.locator("table tr", { hasText: other }).locator("td");
   await until("the loss of packets", async () => /^\d+\.\d % of [1-9][\d,]*$/.test(await cells.nth(4).innerText()));
@@ -331,7 +331,7 @@ async function watchedCall(tab) {
   held.shift()();
   await steps.locator("li.done", { hasText: "success" }).waitFor();
   assert.equal((await call).json, "done");
-  await timelineOf(tab, ["admit", "journal", "provider", "result", "journal"], [/^1 .* ms (success) local provider/s]);
+  await timelineOf(tab, ["admit", "journal", "provider", "result", "journal"], [/^1 .* m?s (success) local provider/s]);
 
   const doomed = a.ask("POST", "/v1/call/com.acme.slow?timeout=60s", { text: "cancelled" });
   await show(tab, "calls?outcome=running");
