@@ -362,9 +362,9 @@ async function triedAgain(tab) {
   await until("the call is with its provider", () => stuck.length > 0);
   await b.killed();
   await lint((_, reply) => reply("clean"));
-  assert.equal((await call).json, "clean");
-  await show(tab, "calls");
-  await tab.locator(".list .line", { hasText: "org.example.lint" }).first().click();
+  const answer = await call;
+  assert.equal(answer.json, "clean");
+  await show(tab, `calls/${answer.headers["capd-call"]}`);
   await tab.locator("ol.steps li.done", { hasText: "success" }).waitFor();
   const tries = tab.getByRole("table", { name: "Copies sent to peers" });
   await tries.waitFor();

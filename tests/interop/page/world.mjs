@@ -90,7 +90,7 @@ export class Sidecar {
         headers: { host: "localhost", ...(body === undefined ? {} : { "content-type": "application/json" }), ...headers } }, async (answer) => {
         let told = "";
         for await (const piece of answer) told += piece;
-        resolve({ status: answer.statusCode, json: told ? JSON.parse(told) : null });
+        resolve({ status: answer.statusCode, headers: answer.headers, json: told ? JSON.parse(told) : null });
       });
       // A connection that was idle may be closed while it is taken up again.
       request.on("error", (error) => (request.reusedSocket && error.code === "ECONNRESET" ? resolve(this.ask(method, route, body, headers, agent)) : reject(error)));
