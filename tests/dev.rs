@@ -165,3 +165,58 @@ fn its_files_are_a_start_of_one_s_own() {
     assert_eq!(exit_code(&called), 0, "{}", stderr(&called));
     assert!(stdout(&called).contains("\"issues\""), "{}", stdout(&called));
 }
+
+/// What `capd dev` with these arguments says on stderr, and its exit code.
+fn refused(args: &[&str], path: &Path) -> (i32, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_capd"));
+    let output = run_with(command.arg("dev").args(args).env("PATH", path), b"");
+    assert_eq!(stdout(&output), "");
+    (exit_code(&output), stderr(&output).to_owned())
+}
+
+#[test]
+fn a_fleet_without_an_etcd_is_told_two_ways_to_get_one() {
+    let empty = tempfile::tempdir().unwrap();
+    let (code, said) = refused(&["--fleet", "5"], empty.path());
+    assert_eq!(code, 1, "{said}");
+    for way in ["apt-get install etcd-server", "https://github.com/etcd-io/etcd/releases", "--etcd PATH"] {
+        assert!(said.contains(way), "{said}");
+    }
+    let (code, said) = refused(&["--fleet", "5", "--etcd", "/nowhere/etcd"], empty.path());
+    assert!(code == 2 && said.contains("--etcd /nowhere/etcd: No such file"), "{said}");
+    let (code, said) = refused(&["--fleet", "5", "--etcd", env!("CARGO_BIN_EXE_capctl")], empty.path());
+    assert!(code == 2 && said.contains("it is no etcd"), "{said}");
+}
+
+#[test]
+fn a_fleet_has_2_to_16_sidecars_and_files_of_its_own() {
+    let empty = tempfile::tempdir().unwrap();
+    for (args, part) in [
+        (&["--fleet", "1"][..], "1 is not in 2..=16"),
+        (&["--fleet", "17"], "17 is not in 2..=16"),
+        (&["--fleet", "5", "--dir", "mine"], "cannot be used with"),
+        (&["--etcd", "/usr/bin/etcd"], "--fleet <N>"),
+    ] {
+        let (code, said) = refused(args, empty.path());
+        assert!(code == 2 && said.contains(part), "{args:?}: {said}");
+    }
+}
+
+#[test]
+fn an_etcd_that_ends_at_once_is_shown_with_what_it_said() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let home = tempfile::tempdir().unwrap();
+    let etcd = home.path().join("etcd");
+    let script = "#!/bin/sh\n[ \"$1\" != --version ] || { echo 'etcd Version: 0.0.1'; exit; }\n\
+                  echo 'member count is unequal' >&2; exit 1\n";
+    std::fs::write(&etcd, script).unwrap();
+    std::fs::set_permissions(&etcd, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let temporary = home.path().join("tmp");
+    std::fs::create_dir(&temporary).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_capd"));
+    command.args(["dev", "--fleet", "3", "--etcd"]).arg(&etcd).env("TMPDIR", &temporary);
+    let output = run_with(&mut command, b"");
+    let said = stderr(&output);
+    assert!(exit_code(&output) == 1 && said.contains("member count is unequal"), "{said}");
+    assert_eq!(std::fs::read_dir(&temporary).unwrap().count(), 0, "files are left");
+}

@@ -10,6 +10,7 @@
 #[path = "../members/cell.rs"]
 #[allow(dead_code, reason = "tests/members uses the rest")]
 mod cell;
+mod dev;
 #[allow(dead_code, reason = "the etcd engine's scenarios use the rest")]
 mod proxy;
 #[allow(dead_code, reason = "the etcd engine's scenarios use the rest")]

@@ -1,6 +1,10 @@
 //! Implements `capd dev`: runs two sidecars as processes and the example agent, makes a first call, stays until Ctrl-C.
+//!
+//! With `--fleet`, [`fleet`] runs many of them around an etcd, and kills one.
 
+mod etcd;
 mod files;
+mod fleet;
 #[path = "../../../examples/code-review/review/mod.rs"]
 mod review;
 
@@ -38,6 +42,17 @@ pub(super) struct DevArgs {
     /// Make new keys if only they are missing in that folder; existing keys are kept.
     #[arg(long, requires = "dir")]
     new_identity: bool,
+    /// Run a fleet of this many sidecars, 2 to 16, around an etcd instead: make calls, kill one sidecar, and show what happens.
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u8).range(2..=16),
+        conflicts_with_all = ["dir", "print_config", "new_identity"],
+    )]
+    fleet: Option<u8>,
+    /// The etcd program of the fleet, rather than the first one in PATH.
+    #[arg(long, value_name = "PATH", requires = "fleet")]
+    etcd: Option<PathBuf>,
     #[command(subcommand)]
     command: Option<DevCommand>,
 }
@@ -57,6 +72,15 @@ pub(super) fn dev(args: DevArgs) -> Result<(), Failure> {
     if let Some(DevCommand::Review { api }) = args.command {
         return review::answer(&api, std::io::stdin().lock(), std::io::stdout().lock())
             .map_err(Failure::runtime);
+    }
+    if let Some(count) = args.fleet {
+        if !cfg!(feature = "etcd") {
+            return Err(Failure::mistake(
+                "--fleet: this capd was built without etcd; use one of the packages, or build it with `--features etcd`",
+            ));
+        }
+        let runtime = capd::net::runtime(Duration::ZERO).map_err(Failure::runtime)?;
+        return runtime.block_on(fleet::stay(count, args.etcd, args.json));
     }
     if args.print_config {
         let folder = Folder::new(args.dir)?;
@@ -174,13 +198,13 @@ fn shell_word(text: &str) -> String {
 
 /// One `capd run` of ours, and what it announced.
 struct Sidecar {
-    name: &'static str,
+    name: String,
     process: Child,
     announcement: Value,
 }
 
 impl Sidecar {
-    async fn start(name: &'static str, config: &Path, flags: &[&str]) -> Result<Self, Failure> {
+    async fn start(name: &str, config: &Path, flags: &[&str]) -> Result<Self, Failure> {
         let mut command = Command::new(std::env::current_exe().map_err(Failure::runtime)?);
         command.args(["run", "--announce", "--stop-with-stdin", "--config"]).arg(config).args(flags);
         // A group of its own, so that Ctrl-C reaches the sidecars through us, in order.
@@ -189,7 +213,7 @@ impl Sidecar {
         let announcement = tokio::time::timeout(READY_TIMEOUT, announced(&mut process))
             .await
             .map_err(|_| Failure::runtime(format!("the sidecar `{name}` did not start in time")))??;
-        Ok(Self { name, process, announcement })
+        Ok(Self { name: name.to_owned(), process, announcement })
     }
 
     fn text(&self, key: &str) -> &str {

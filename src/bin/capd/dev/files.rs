@@ -1,4 +1,5 @@
-//! Writes the files of `capd dev`: a folder in; two configurations, the example's declaration and its schemas, out.
+//! Writes the files of `capd dev`: a folder in; two configurations, the example's declaration and its schemas, out. For a
+//! fleet: its authority, and a configuration, a key and a membership of each member.
 //!
 //! A file that is there is left as it is, so that an owner's changes stay.
 
@@ -8,7 +9,13 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use capd::config::{Config, Sources};
+use capd::net::System;
+use capd_proto::capability::CapabilityPattern;
+use capd_proto::fleet::Membership;
+use capd_proto::identity::Identity;
 
 use super::super::{Failure, environment, init, start_failure};
 
@@ -52,6 +59,88 @@ pub(super) fn caller(dir: &Path, ports: Ports, peer: &Peer<'_>) -> Result<PathBu
          # What the agent may call there.\nserves = [\"org.agentries.*\"]\n"
     );
     configuration("caller", &dir.join("caller"), "", ports, &more)
+}
+
+/// The cell of a fleet, as its authority sees it.
+pub(super) struct Cell<'a> {
+    folder: &'a Path,
+    authority: Identity,
+    /// The part of a configuration that all members share.
+    shared: String,
+}
+
+impl<'a> Cell<'a> {
+    /// Makes the authority's key.
+    pub(super) fn new(folder: &'a Path, endpoint: &str) -> Result<Self, Failure> {
+        let key = capd::net::load_or_create(&folder.join("authority.key")).map_err(Failure::runtime)?;
+        let authority = key.identity();
+        let shared = format!(
+            "[fleet]\ncell = \"{CELL}\"\nauthority = \"{}\"\nendpoints = [\"{endpoint}\"]\n\n",
+            authority.did()
+        );
+        Ok(Self { folder, authority, shared })
+    }
+
+    /// Writes the files of a member that serves a capability; gives its configuration.
+    pub(super) fn replica(&self, name: &str, capability: &str) -> Result<PathBuf, Failure> {
+        let dir = self.folder.join(name);
+        let file = dir.join("capabilities.yaml");
+        let (namespace, last) =
+            capability.rsplit_once('.').ok_or_else(|| Failure::mistake("the capability has no namespace"))?;
+        let yaml = format!(
+            "version: 1\nnamespace: {namespace}\ncapabilities:\n  - name: {last}\n    idempotent: true\n    \
+             command: [printf, '{{\"text\": \"hello from {name}\"}}']\n"
+        );
+        write(&file, &yaml)?;
+        let mut more = self.shared.clone();
+        if rustix::process::geteuid().is_root() {
+            more += "[process]\nallow_root = \"on\"\n\n";
+        }
+        more += &format!("[[allow]]\ncallers = [\"*\"]\ncapabilities = [\"{capability}\"]\n");
+        let agent = format!("capabilities = {:?}\n", path_text(&file)?);
+        let capability = capability.parse().map_err(Failure::mistake)?;
+        let config = member(name, &dir, &agent, &more)?;
+        self.admit(&config, &dir, vec![CapabilityPattern::Name(capability)])?;
+        Ok(config)
+    }
+
+    /// Writes the file of a member that only calls; gives its configuration, and to how many providers of a name it has links.
+    pub(super) fn caller(&self) -> Result<(PathBuf, usize), Failure> {
+        let dir = self.folder.join("caller");
+        let config = member("caller", &dir, "", &self.shared)?;
+        let loaded = self.admit(&config, &dir, Vec::new())?;
+        Ok((config, loaded.fleet.map_or(1, |fleet| fleet.links_per_name)))
+    }
+
+    /// Makes the member's key, and signs its membership.
+    fn admit(&self, config: &Path, dir: &Path, serves: Vec<CapabilityPattern>) -> Result<Config, Failure> {
+        let loaded = load(config)?;
+        let identity = capd::daemon::identity(&loaded).map_err(start_failure)?;
+        let now_ms = System::real().clock.wall_ms();
+        let membership = Membership {
+            agent: identity.public_key().into(),
+            cell: CELL.parse().map_err(Failure::runtime)?,
+            serves,
+            not_before_ms: now_ms.saturating_sub(MEMBERSHIP_MS),
+            not_after_ms: now_ms.saturating_add(MEMBERSHIP_MS),
+            serial: now_ms,
+        };
+        let signed = membership.sign(&self.authority).map_err(Failure::runtime)?;
+        write(&dir.join("membership"), &BASE64_STANDARD.encode(signed))?;
+        Ok(loaded)
+    }
+}
+
+/// Writes the configuration of a member.
+fn member(name: &str, dir: &Path, agent: &str, more: &str) -> Result<PathBuf, Failure> {
+    let file = dir.join("capd.toml");
+    let text = format!(
+        "[agent]\nname = {name:?}\ndir = {:?}\n{agent}\n[listen]\nquic = \"127.0.0.1:0\"\ntcp = \"127.0.0.1:0\"\n\n\
+         [log]\nlevel = \"error\"\n\n{more}",
+        path_text(dir)?
+    );
+    write(&file, &text)?;
+    Ok(file)
 }
 
 /// Writes all files and both keys, and prints the configurations.
@@ -144,3 +233,7 @@ const EXAMPLE: &[(&str, &str)] = &[
 /// What callers may call: what the example serves, which stands under this namespace.
 const ALLOW: &str =
     "# What peers may call.\n[[allow]]\ncallers = [\"*\"]\ncapabilities = [\"org.agentries.*\"]\n";
+/// The fleet's cell.
+pub(super) const CELL: &str = "dev";
+/// How long memberships of the fleet are good, before now and from now on. **Units:** milliseconds.
+const MEMBERSHIP_MS: u64 = 24 * 60 * 60 * 1_000;
