@@ -3,7 +3,7 @@
 //! Clocks that differ stand in `tests/calls/refused.rs`, which can set one.
 
 use std::io::{Read as _, Write as _};
-use std::net::TcpListener;
+use std::net::{TcpListener, UdpSocket};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
@@ -45,6 +45,21 @@ fn finds(sidecar: &Sidecar, state: &str, exit: i32, cause: &str, remedy: &str) -
             let line = table.lines().find(|line| line.contains(cause) && line.contains(remedy));
             assert!(line.is_some_and(|line| line.contains("; to repair: ")), "{table}");
             return check.clone();
+        }
+        assert!(Instant::now() < deadline, "{checks:?}\n{}", sidecar.log());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Finds nothing but that the one peer answers.
+#[track_caller]
+fn finds_peer_alone(sidecar: &Sidecar) {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let (code, checks) = asked(&[], Some(&sidecar.socket));
+        let peers: Vec<_> = checks.iter().filter(|check| check["check"] == "peer").collect();
+        if code == 0 && peers.len() == 1 && peers[0]["state"] == "ok" {
+            return;
         }
         assert!(Instant::now() < deadline, "{checks:?}\n{}", sidecar.log());
         std::thread::sleep(Duration::from_millis(50));
@@ -96,6 +111,42 @@ fn a_port_that_is_closed() {
     let a = quickly().peer_at(&did, &[&address]).start();
     let found = finds(&a, "failed", 5, "onnection refused", "start capd there, or correct the port");
     assert!(found["text"].as_str().unwrap().contains(&address), "{found}");
+}
+
+#[test]
+fn a_port_of_quic_where_nobody_answers() {
+    // It takes every packet and answers none, as a firewall does.
+    let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let did = capd::net::Seed::random().unwrap().identity().did().to_string();
+    let address = format!("quic://{}", silent.local_addr().unwrap());
+    let a = quickly().peer_at(&did, &[&address]).start();
+    let (_, checks) = asked(&[], Some(&a.socket));
+    let found = checks.iter().find(|check| check["check"] == "peer").unwrap();
+    let remedy = found["remedy"].as_str().unwrap();
+    // Before the first try has run out of time as well as after it.
+    assert!(remedy.contains("check that capd runs there") && remedy.contains("firewall"), "{found}");
+    assert!(!remedy.contains("it must connect by itself"), "{found}");
+    finds(&a, "failed", 5, "did not finish in time", "no firewall drops its packets");
+}
+
+#[test]
+fn a_host_that_has_no_address() {
+    let did = capd::net::Seed::random().unwrap().identity().did().to_string();
+    let a = quickly().peer_at(&did, &["quic://nowhere.invalid:7101"]).start();
+    finds(&a, "failed", 5, "quic://nowhere.invalid:7101", "correct the host in its addresses");
+}
+
+#[test]
+fn a_peer_that_grants_nothing_to_an_agent_without_requirements() {
+    let b = echo().allow("").start();
+    let address = format!("quic://{}", b.quic.unwrap());
+    let a = Setup::new().peer_serving(&b.did, &[&address], &["org.example.*"]).start();
+    finds(&a, "warning", 0, "shows this agent nothing of org.example.*", "run there: capctl doctor");
+    // It does not say so of a peer that shows something.
+    let b = echo().start();
+    let address = format!("quic://{}", b.quic.unwrap());
+    let a = Setup::new().peer_serving(&b.did, &[&address], &["org.example.*"]).start();
+    finds_peer_alone(&a);
 }
 
 #[test]

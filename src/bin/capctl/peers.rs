@@ -57,6 +57,9 @@ pub(crate) fn reason(peer: ListedPeer<'_>) -> Option<String> {
     match peer.state {
         PeerState::Connected => None,
         PeerState::Silent | PeerState::Refused | PeerState::Unreachable => reason,
-        PeerState::Waiting => Some("it has not connected".to_owned()),
+        PeerState::Waiting => Some(WAITING.to_owned()),
     }
 }
+
+/// What is said of a peer that has never had a link.
+pub(crate) const WAITING: &str = "it has not connected";

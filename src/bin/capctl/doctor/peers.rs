@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use capd::client::{Client, Query};
+use capd::client::{Client, ClientError, Query};
 use capd_proto::capability::CapabilityPattern;
+use capd_proto::code::Code;
 use capd_proto::identity::Did;
 use capd_proto::message::{DoctorPeer, ListedPeer, PeerState};
 
@@ -42,8 +43,12 @@ pub(super) async fn all(client: &Client, configured: &[DoctorPeer<'_>], report: 
                 );
             }
             Err(cause) => {
-                let check = Check::failed("peer", peer.did.to_string(), Exit::Unavailable, cause.clone());
-                report.add(check.remedy(remedy(client, &cause)));
+                // No try has ended yet, or it is told that it waits, which only peers without an address do.
+                let is_tried = cause.ends_with(crate::peers::WAITING);
+                let remedy = if is_tried { SILENT.to_owned() } else { remedy(client, &cause) };
+                let cause = if is_tried { cause.replace(crate::peers::WAITING, DIALLED) } else { cause };
+                let check = Check::failed("peer", peer.did.to_string(), Exit::Unavailable, cause);
+                report.add(check.remedy(remedy));
             }
         }
     }
@@ -73,12 +78,19 @@ fn remedy(client: &Client, reason: &str) -> String {
     "check that capd runs there, and that its address in [[peers]] is right".to_owned()
 }
 
-/// What a peer declares and its `serves` does not allow: the sidecar never calls it.
+/// What keeps calls from a peer that answers: it declares what its `serves` does not allow, or nothing at all.
 async fn withheld(client: &Client, peer: &DoctorPeer<'_>, did: &Did, report: &mut Report) {
     // A name is enough of a peer that declares many; a refusal says that it serves nothing to this agent.
     let query =
         Query { to: Some(did.clone()), limit: Some(DECLARED_MAX), ..Query::new(CapabilityPattern::Any) };
-    let Ok(page) = client.query(&query).await else { return };
+    let page = match client.query(&query).await {
+        Ok(page) => page,
+        Err(ClientError::Refused(error)) if error.code == Code::CAPABILITY_NOT_FOUND => {
+            return shows_nothing(peer, report);
+        }
+        // Others say why it cannot be asked.
+        Err(_) => return,
+    };
     let patterns: Vec<CapabilityPattern> =
         peer.serves.iter().filter_map(|pattern| pattern.parse().ok()).collect();
     let is_allowed = |name: &str| patterns.iter().any(|pattern| pattern.matches(name));
@@ -95,8 +107,29 @@ async fn withheld(client: &Client, peer: &DoctorPeer<'_>, did: &Did, report: &mu
     report.add(Check::warning("peer", peer.did.to_string(), text).remedy(remedy));
 }
 
+/// A peer that is there for certain capabilities and declares none: calls of them find nobody.
+fn shows_nothing(peer: &DoctorPeer<'_>, report: &mut Report) {
+    // A wildcard expects nothing in particular.
+    let expected: Vec<_> =
+        peer.serves.iter().filter(|pattern| *pattern != "*").take(SHOWN_MAX).map(AsRef::as_ref).collect();
+    if expected.is_empty() {
+        return;
+    }
+    let text = format!(
+        "it shows this agent nothing of {}: it grants this agent nothing there, or provides nothing",
+        expected.join(", ")
+    );
+    let remedy = "run there: capctl doctor, which names the missing grant";
+    report.add(Check::warning("peer", peer.did.to_string(), text).remedy(remedy));
+}
+
+/// What is said of a peer that is tried, as long as no try has ended.
+const DIALLED: &str = "its addresses in [[peers]] have not answered";
+/// What to do about an address that nobody answers at.
+const SILENT: &str =
+    "check that capd runs there, that the address is right, and that no firewall drops its packets";
 /// What a reason says, and what to do about it.
-const REMEDIES: [(&str, &str); 9] = [
+const REMEDIES: [(&str, &str); 11] = [
     (
         "does not list",
         "run `capd pair` on both sides, or add {ours} to [[peers]] there and run there: capctl reload",
@@ -115,11 +148,10 @@ const REMEDIES: [(&str, &str); 9] = [
     ),
     ("refused (os error", "start capd there, or correct the port in its addresses"),
     ("unknown host", "correct the host in its addresses"),
+    ("failed to lookup address", "correct the host in its addresses"),
     ("TLS", "another program listens at this address: correct the port in its addresses"),
-    (
-        "timed out",
-        "check that capd runs there, that the address is right, and that no firewall drops its packets",
-    ),
+    ("timed out", SILENT),
+    ("did not finish in time", SILENT),
     (
         "has not connected",
         "it must connect by itself: check there that capd runs and what capctl doctor says, or give it addresses here",
