@@ -23,6 +23,8 @@ pub enum Denied {
     Hidden(PathBuf),
     /// A socket of the internet.
     Socket,
+    /// A unix socket.
+    UnixSocket,
 }
 
 impl Denied {
@@ -32,6 +34,7 @@ impl Denied {
             Self::File(_, permission) => Some(permission),
             Self::Hidden(_) => None,
             Self::Socket => Some("network:read"),
+            Self::UnixSocket => Some("network:unix"),
         }
     }
 }
@@ -41,6 +44,7 @@ impl fmt::Display for Denied {
         match self {
             Self::File(path, _) | Self::Hidden(path) => write!(f, "{}", path.display()),
             Self::Socket => f.write_str("a socket"),
+            Self::UnixSocket => f.write_str("a unix socket"),
         }
     }
 }
@@ -51,6 +55,10 @@ impl Confinement {
         let stderr = &stderr[stderr.len().saturating_sub(STDERR_BYTES_MAX)..];
         let text = String::from_utf8_lossy(stderr);
         let refusals = || text.lines().rev().filter(|line| says_any(line, &REFUSALS));
+        // A filter of system calls refused it, so the path of the socket is no file that was closed.
+        if says_any(&text, &FILTERED) && says_any(&text, &UNIX_SOCKETS) {
+            return (!self.sockets.unix).then_some(Denied::UnixSocket);
+        }
         if refusals().next().is_some() {
             let open = self.open(program, dir, path);
             let paths = refusals().flat_map(paths).take(PATHS_MAX);
@@ -131,8 +139,12 @@ fn paths(line: &str) -> Vec<&str> {
 
 /// How programs say that the system refused them something; in small letters.
 const REFUSALS: [&str; 4] = ["permission denied", "eacces", "operation not permitted", "eperm"];
+/// How programs say that a filter of system calls refused them something.
+const FILTERED: [&str; 2] = ["operation not permitted", "eperm"];
 /// Words of those who wanted a socket.
 const SOCKETS: [&str; 5] = ["socket", "connect", "urlopen", "network", "dial"];
+/// Words of those who wanted a unix socket.
+const UNIX_SOCKETS: [&str; 5] = ["af_unix", "unix socket", "dial unix", "unix://", ".sock "];
 /// How programs say that they found no host, because they had no socket to ask with.
 const UNRESOLVED: [&str; 4] = ["name resolution", "resolve host", "eai_again", "getaddrinfo"];
 /// Most of stderr that is read.
@@ -208,5 +220,13 @@ mod tests {
         assert_eq!(said(&["network:read"], python), None);
         assert_eq!(said(&[], "curl: (6) Could not resolve host: example.org"), Some(Denied::Socket));
         assert_eq!(said(&[], "Operation not permitted"), None);
+        let unix =
+            "    s = socket.socket(socket.AF_UNIX)\nPermissionError: [Errno 1] Operation not permitted";
+        let node = "Error: connect EPERM /run/x.sock - Local (undefined:undefined)";
+        for text in [unix, node] {
+            assert_eq!(said(&[], text), Some(Denied::UnixSocket), "{text}");
+            assert_eq!(said(&["network:read"], text), Some(Denied::UnixSocket), "{text}");
+            assert_eq!(said(&["network:unix"], text), None, "{text}");
+        }
     }
 }
