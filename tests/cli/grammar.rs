@@ -104,7 +104,45 @@ fn a_list_has_every_name_with_the_part_and_a_name_that_is_not_there_is_not_found
             let (code, _, errors) = run(&sidecar, &[verb, missing]);
             assert!(code == 3 && errors.contains("did you mean \"org.example.upper\"?"), "{errors}");
         }
+        // The name is there, and the version is not.
+        for missing in ["upper@>=3.0.0", "org.example.upper@>=3.0.0"] {
+            let (code, _, errors) = run(&sidecar, &[verb, missing]);
+            assert!(code == 3 && errors.contains("4003 VERSION_MISMATCH"), "{errors}");
+            assert!(errors.contains("\n  served: 2.0.0, 1.0.0\n"), "{errors}");
+        }
     }
+}
+
+#[test]
+fn a_list_of_what_one_peer_provides_names_that_peer() {
+    let b = sidecar();
+    let a = Setup::new().peer(&b).start();
+    let (code, text, errors) = run(&a, &["ls", "upper", "--to", &b.did, "--wide"]);
+    assert_eq!(code, 0, "{errors}");
+    assert!(text.lines().nth(1).is_some_and(|line| line.contains(&b.did)), "{text}");
+}
+
+#[test]
+fn every_verb_that_takes_a_peer_suggests_the_nearest_name() {
+    let peer = "[[peers]]\nname = \"billing\"\ndid = \"did:key:z6MktyTewFWmHLrvbwhGR1iR1X5ov4LbrNKarzahnF8AGz2P\"\naddresses = [\"tcp://127.0.0.1:9\"]\n";
+    let sidecar = Setup::new().capabilities(YAML).allow(peer).start();
+    let lines: [&[&str]; 8] = [
+        &["call", "upper", "--to", "biling"],
+        &["ls", "--to", "biling"],
+        &["ping", "biling"],
+        &["calls", "--peer", "biling"],
+        &["audit", "query", "--peer", "biling"],
+        &["policy", "why", "biling", "upper"],
+        &["diff", "upper", "biling/upper"],
+        &["gen", "--lang", "python", "--peer", "biling", "upper"],
+    ];
+    for line in lines {
+        let (code, _, errors) = run(&sidecar, line);
+        assert_eq!(code, 3, "{line:?}: {errors}");
+        assert!(errors.contains("did you mean \"billing\"?"), "{line:?}: {errors}");
+    }
+    let (code, _, errors) = run(&sidecar, &["gen", "--lang", "python", "uper"]);
+    assert!(code == 3 && errors.contains("did you mean \"org.example.upper\"?"), "{errors}");
 }
 
 #[test]

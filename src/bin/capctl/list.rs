@@ -27,7 +27,7 @@ pub(crate) async fn ls(sidecar: &Sidecar, args: LsArgs, json: bool) -> Result<()
     if let Some(to) = &args.to {
         query.to = Some(names::find(&client, to).await?);
     }
-    let (offers, next_cursor) = match &kind {
+    let (mut offers, next_cursor) = match &kind {
         Kind::Part(wanted) => (of_part(&client, &query, wanted, args.limit).await?, None),
         Kind::Filter(_) | Kind::Name(_) => {
             query.limit = args.limit;
@@ -35,6 +35,10 @@ pub(crate) async fn ls(sidecar: &Sidecar, args: LsArgs, json: bool) -> Result<()
             found(&client, &query, &kind).await?
         }
     };
+    // A peer that lists its own capabilities does not say whose they are.
+    for offer in offers.iter_mut().filter(|offer| !offer.is_local && offer.provider.is_none()) {
+        offer.provider = query.to.as_ref().map(ToString::to_string);
+    }
     shown(&offers, next_cursor, json)
 }
 
@@ -101,6 +105,15 @@ async fn of_part(
         Err(error) => return Err(error.into()),
     };
     offers.retain(|offer| offer.id().name.as_str().contains(wanted.written()));
+    if offers.is_empty() && query.version.is_some() {
+        let names = capability::known(client).await?;
+        let named: Vec<_> = names.iter().filter(|name| name.as_str().contains(wanted.written())).collect();
+        if let [name] = named[..] {
+            // It says which versions there are.
+            let whole = Query { filter: CapabilityPattern::Name(name.clone()), ..query.clone() };
+            return client.query_all(&whole).await.map_err(Into::into);
+        }
+    }
     if offers.is_empty() {
         let failure = Failure::usage(format!("no capability has {:?} in its name", wanted.written()));
         let failure = failure.exit(Exit::Refused);

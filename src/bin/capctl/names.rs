@@ -68,6 +68,17 @@ pub(crate) async fn resolved(client: &Client, text: &str) -> String {
     find(client, text).await.map_or_else(|_| text.to_owned(), |did| did.to_string())
 }
 
+/// The nearest name of a peer to a text that no peer has as its name, as a hint.
+pub(crate) async fn guess(client: &Client, text: &str) -> Option<String> {
+    let peers = client.peers().await.ok()?;
+    let names: Vec<_> = peers.iter().filter_map(|peer| peer.name.as_deref()).collect();
+    if names.iter().any(|name| name.eq_ignore_ascii_case(text)) {
+        return None;
+    }
+    let meant = capd::text::nearest(text, names.iter().copied())?;
+    Some(format!("did you mean {:?}?", crate::output::one_line(meant)))
+}
+
 /// Says that nobody has a name, and which names there are.
 pub(crate) fn unknown<'a>(text: &str, names: impl Iterator<Item = &'a str>) -> Failure {
     let names: Vec<_> = names.map(crate::output::one_line).collect();

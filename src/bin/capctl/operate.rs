@@ -24,7 +24,7 @@ pub(crate) async fn reload(sidecar: &Sidecar, json: bool) -> Result<(), Failure>
         if !json {
             let count = all(&reloaded);
             let changes = if count == 1 { "1 change".to_owned() } else { format!("{count} changes") };
-            output::print(&format!("{changes} applied, {} rules in force", reloaded.rules))?;
+            output::print(&format!("{changes} applied, {}", rules(reloaded.rules)))?;
         }
         return Ok(());
     }
@@ -32,6 +32,11 @@ pub(crate) async fn reload(sidecar: &Sidecar, json: bool) -> Result<(), Failure>
         return Err(Failure::told(crate::failure::Exit::Unexpected));
     }
     Err(needs_restart(&reloaded))
+}
+
+/// How many rules are in force.
+pub(crate) fn rules(count: u64) -> String {
+    if count == 1 { "1 rule in force".to_owned() } else { format!("{count} rules in force") }
 }
 
 /// Names the keys that keep the sidecar from applying its file.

@@ -15,7 +15,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args::ServeArgs;
 use crate::failure::{Exit, Failure};
-use crate::{Sidecar, duration, output};
+use crate::{Sidecar, duration, names, output};
 
 /// Registers the capability and serves it until SIGINT or SIGTERM, or until the sidecar goes away.
 pub(crate) async fn run(sidecar: &Sidecar, args: ServeArgs, json: bool) -> Result<(), Failure> {
@@ -23,7 +23,7 @@ pub(crate) async fn run(sidecar: &Sidecar, args: ServeArgs, json: bool) -> Resul
     let process = std::sync::Arc::new(Process::new(spec(&args.command, args.concurrency)?));
     let mut interrupts = signal(SignalKind::interrupt())?;
     let mut terminations = signal(SignalKind::terminate())?;
-    let client = sidecar.connect().await?;
+    let client = sidecar.connect_for_people().await?;
     let is_quiet = json;
     // As many calls may wait as run; the command's own queue says 5004 to the next one.
     let calls_max = usize::from(args.concurrency) * 2;
@@ -104,7 +104,11 @@ async fn answer(process: &Process, invocation: &Invocation, is_quiet: bool) -> R
     if !is_quiet {
         let words =
             outcome.as_ref().map_or_else(|wrong| output::one_line(&wrong.to_string()), |_| "done".to_owned());
-        output::note(&format!("{} from {}: {words}", invocation.id, output::one_line(&invocation.from)));
+        output::note(&format!(
+            "{} from {}: {words}",
+            invocation.id,
+            output::one_line(&names::shown(&invocation.from))
+        ));
         if outcome.is_err() && !stderr.is_empty() {
             // It is for whoever serves, not for the caller.
             output::note(String::from_utf8_lossy(&stderr).trim_end());

@@ -164,9 +164,14 @@ impl<'a> Operands<'a> {
             descriptions.retain(|description| is_from(description, &did, &own));
         }
         let Some(first) = descriptions.first() else {
+            let guess = match peer {
+                Some(peer) => names::guess(client, peer).await,
+                None => None,
+            };
+            let hint = guess.unwrap_or_else(|| format!("to see who does: capctl ls {}", id.name));
             return Err(Failure::usage(format!("{} does not declare {id}", peer.unwrap_or("nobody")))
                 .exit(Exit::Refused)
-                .hint(format!("to see who does: capctl ls {}", id.name)));
+                .hint(hint));
         };
         let held = of_description(first);
         // The agent's own declaration comes first and is the one that is meant; peers must agree or be named.

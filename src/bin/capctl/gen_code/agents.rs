@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use capd::client::{Client, ClientError, Description, Query};
+use capd::client::{Client, ClientError, Description, Offer, Query};
 use capd::codegen::{Agent, Language, generate};
 use capd::daemon;
 use capd::declaration::Declaration;
@@ -13,7 +13,7 @@ use capd_proto::code::Code;
 use crate::args::GenArgs;
 use crate::compat::{is_from, is_selected};
 use crate::failure::{Exit, Failure};
-use crate::{Sidecar, names};
+use crate::{Sidecar, capability, names};
 
 /// The agents to generate code for, each with the capabilities that were asked for.
 ///
@@ -80,7 +80,11 @@ async fn described(client: &Client, args: &GenArgs) -> Result<Vec<Agent>, Failur
         }
     }
     if by_provider.is_empty() {
-        return Err(nothing(args, offers.len()));
+        let failure = nothing(args, offers.len());
+        return Err(match guess(client, args, &offers).await {
+            Some(hint) => failure.hint(hint),
+            None => failure,
+        });
     }
     distinct(by_provider, args.lang.into())
 }
@@ -97,6 +101,16 @@ fn is_peer(description: &Description, peer: &str, own: &str) -> bool {
         rest.is_some_and(|rest| rest.starts_with('.') && !rest[1..].contains('.'))
     };
     is_from(description, peer, own) || agent_id(peer).is_some_and(is_named)
+}
+
+/// The peer or the capability that was meant, if one is near.
+async fn guess(client: &Client, args: &GenArgs, offers: &[Offer]) -> Option<String> {
+    if let Some(peer) = &args.peer {
+        return names::guess(client, peer).await;
+    }
+    let names = offers.iter().map(|offer| offer.id().name.clone()).collect();
+    let name = args.ids.first()?.split([':', '@']).next()?;
+    Some(capability::guess(name, &names)).filter(|hint| hint.starts_with("did you mean"))
 }
 
 fn nothing(args: &GenArgs, known: usize) -> Failure {

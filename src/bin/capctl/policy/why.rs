@@ -56,5 +56,5 @@ pub(super) async fn reload(sidecar: &Sidecar, json: bool) -> Result<(), Failure>
     if json {
         return output::print_json(&json!({"rules": reloaded.rules}));
     }
-    output::print(&format!("{} rules in force", reloaded.rules))
+    output::print(&operate::rules(reloaded.rules))
 }
