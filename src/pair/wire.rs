@@ -70,8 +70,9 @@ pub(super) struct Written {
 /// Writes one message.
 pub(super) async fn write<S: AsyncWrite + Unpin>(stream: &mut S, bytes: &[u8]) -> Result<(), PairError> {
     let length = u32::try_from(bytes.len()).map_err(|_| too_long(bytes.len()))?;
-    stream.write_all(&length.to_be_bytes()).await?;
-    stream.write_all(bytes).await?;
+    // In one piece: a second one would wait until the other side has acknowledged the first, and be lost with a side that
+    // ends before.
+    stream.write_all(&[&length.to_be_bytes(), bytes].concat()).await?;
     Ok(stream.flush().await?)
 }
 

@@ -11,9 +11,12 @@ use crate::cbor::{Reader, Writer};
 
 /// What a sidecar finds, and what whoever asks needs to look further.
 ///
-/// **Shape:** `{"op": "doctor", "peers": [* doctor-peer], "checks": [* doctor-check], "requires": [* doctor-required]}`.
+/// **Shape:** `{"op": "doctor", ? "file": tstr, "peers": [* doctor-peer], "checks": [* doctor-check],
+/// "requires": [* doctor-required]}`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DoctorReport<'a> {
+    /// The path of its configuration file, on its machine; none if it was started without one.
+    pub file: Option<Cow<'a, str>>,
     /// Its configured peers.
     pub peers: Vec<DoctorPeer<'a>>,
     /// What it looked at.
@@ -96,9 +99,10 @@ impl CheckState {
 
 impl<'a> DoctorReport<'a> {
     pub(super) fn read(body: &'a [u8]) -> Result<Self, BodyError> {
-        let (mut peers, mut checks, mut requires) = (None, None, None);
+        let (mut file, mut peers, mut checks, mut requires) = (None, None, None, None);
         read_map(&mut Reader::new(body), |key, reader| {
             match key {
+                b"file" => file = Some(reader.text()?),
                 b"peers" => peers = Some(read_array(reader, DoctorPeer::read)?),
                 b"checks" => checks = Some(read_array(reader, DoctorCheck::read)?),
                 b"requires" => requires = Some(read_array(reader, DoctorRequired::read)?),
@@ -107,6 +111,7 @@ impl<'a> DoctorReport<'a> {
             Ok(())
         })?;
         Ok(Self {
+            file,
             peers: required(peers, "peers")?,
             checks: required(checks, "checks")?,
             requires: required(requires, "requires")?,
@@ -115,6 +120,7 @@ impl<'a> DoctorReport<'a> {
 
     pub(super) fn write(&self, map: &mut MapWriter<'_>) {
         map.text("op", OP);
+        map.text_if("file", self.file.as_deref());
         let out = map.key_then("peers");
         Writer::new(out).array(self.peers.len() as u64);
         self.peers.iter().for_each(|peer| peer.write(out));
@@ -129,6 +135,7 @@ impl<'a> DoctorReport<'a> {
     /// The same report, owned.
     pub fn into_owned(self) -> DoctorReport<'static> {
         DoctorReport {
+            file: self.file.map(owned),
             peers: self.peers.into_iter().map(DoctorPeer::into_owned).collect(),
             checks: self.checks.into_iter().map(DoctorCheck::into_owned).collect(),
             requires: self.requires.into_iter().map(DoctorRequired::into_owned).collect(),

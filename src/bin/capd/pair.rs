@@ -108,10 +108,15 @@ async fn wait(args: &PairArgs, file: &Path, own: Arc<Own>) -> Result<(Met<TcpStr
     let limits = Limits { lifetime: Duration::from_secs(args.valid), ..Limits::default() };
     let (met, from) = pair::listen(listener, code, own, limits, |event| {
         let Event::Failed { from, error, tries_left } = event;
-        eprintln!("capd: {from}: {}; {tries_left} tries are left", text::line(&error.to_string()));
+        let left = match tries_left {
+            0 => String::new(),
+            1 => "; 1 try is left".to_owned(),
+            count => format!("; {count} tries are left"),
+        };
+        eprintln!("capd: {from}: {}{left}", text::line(&error.to_string()));
     })
     .await
-    .map_err(|error| Failure::runtime(format!("{error}; {AGAIN}")))?;
+    .map_err(|error| Failure::runtime(format!("{error}; {AGAIN_HERE}")))?;
     Ok((met, from.ip().to_canonical().to_string()))
 }
 
@@ -139,8 +144,9 @@ async fn finish(
     let agreed = tokio::time::timeout(AGREE_WAIT, met.agree()).await;
     let agreed =
         agreed.map_err(|_| Failure::runtime("the other side did not agree in time; nothing was written"))?;
+    let again = if args.place.is_some() { AGAIN } else { AGAIN_HERE };
     let agreed =
-        agreed.map_err(|error| Failure::runtime(format!("{error}; nothing was written; {AGAIN}")))?;
+        agreed.map_err(|error| Failure::runtime(format!("{error}; nothing was written; {again}")))?;
     if let Err(failure) = write(file, &peer) {
         let _gone = agreed.failed().await;
         return Err(failure);
@@ -153,7 +159,8 @@ async fn finish(
         );
     }
     running::reload(config, &peer.name).await;
-    println!("\nLet it call something: capctl policy grant {} CAPABILITY", peer.name);
+    let place = file.display();
+    println!("\nLet it call something: capctl policy grant {} CAPABILITY --config {place}", peer.name);
     Ok(())
 }
 
@@ -194,11 +201,9 @@ fn bracketed(host: &str) -> String {
 }
 
 fn span(seconds: u64) -> String {
-    if seconds.is_multiple_of(60) {
-        format!("{} minutes", seconds / 60)
-    } else {
-        format!("{seconds} seconds")
-    }
+    let (count, unit) =
+        if seconds.is_multiple_of(60) { (seconds / 60, "minute") } else { (seconds, "second") };
+    if count == 1 { format!("1 {unit}") } else { format!("{count} {unit}s") }
 }
 
 /// Where `capd pair` waits for another machine.
@@ -209,4 +214,6 @@ const HANDSHAKE_WAIT: Duration = Duration::from_secs(15);
 /// How long the owners may take to agree.
 const AGREE_WAIT: Duration = Duration::from_secs(600);
 const WRITTEN_WAIT: Duration = Duration::from_secs(10);
+/// What the side does that has no code any more, and what the side does that makes one.
 const AGAIN: &str = "run `capd pair` on the other machine again for a new code";
+const AGAIN_HERE: &str = "run `capd pair` here again for a new code";

@@ -25,12 +25,24 @@ impl Desk {
         checks.extend(self.checked_commands());
         checks.extend(self.checked_grants());
         checks.extend(self.checked_peers());
-        let report =
-            DoctorReport { peers: self.doctored_peers(), checks, requires: self.doctored_requires() };
+        let report = DoctorReport {
+            file: self.doctored_file(),
+            peers: self.doctored_peers(),
+            checks,
+            requires: self.doctored_requires(),
+        };
         let mut body = Vec::new();
         Response::Doctor(report).encode(&mut body);
         self.ctx.reply(inbound, Type::Response, &body);
         Ok(())
+    }
+
+    /// The configuration file, so that whoever asks from another folder can change it.
+    fn doctored_file(&self) -> Option<Cow<'static, str>> {
+        let config = self.ctx.config();
+        let file = config.sources()?.file.as_ref()?;
+        let file = std::path::absolute(file).ok()?.into_os_string().into_string().ok()?;
+        Some(Cow::Owned(file))
     }
 
     fn doctored_peers(&self) -> Vec<DoctorPeer<'static>> {

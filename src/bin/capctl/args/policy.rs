@@ -53,7 +53,7 @@ pub(crate) struct GrantArgs {
     /// A permission that the capability declares, such as db:read; repeatable
     #[arg(long = "permission", value_name = "SCOPE:VERB")]
     pub(crate) permissions: Vec<String>,
-    /// The sidecar's configuration [env: CAPD_CONFIG]
+    /// The sidecar's configuration [env: CAPD_CONFIG] [default: the file of the running sidecar]
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 }

@@ -7,7 +7,6 @@ use capd::client::Client;
 use capd::config::edit::{Edit, EditError, File, NewGrant};
 use capd::config::{Config, Peer};
 use capd_proto::capability::CapabilityPattern;
-use capd_proto::code::Code;
 use serde_json::json;
 
 use crate::args::GrantArgs;
@@ -80,15 +79,34 @@ struct Caller {
 
 impl Place {
     async fn of(sidecar: &Sidecar, args: &GrantArgs) -> Result<Self, Failure> {
-        let file = configuration::file(args.config.as_ref()).ok_or_else(|| {
-            Failure::usage("a grant is written to the sidecar's configuration; name it with --config FILE")
-        })?;
+        let file = match configuration::file(args.config.as_ref()) {
+            Some(file) => file,
+            None => file_of(sidecar).await?,
+        };
         let config = configuration::load(Some(file.clone()))
             .map_err(|mistakes| Failure::usage(mistakes.to_string()))?;
         let caller = Caller::of(&args.caller, &config)?;
         let capability = capability(sidecar, &config, &args.capability).await?;
         Ok(Self { file, config, caller, capability })
     }
+}
+
+/// The configuration file of the sidecar that runs. **Errors:** usage, if none can be asked or it has none.
+async fn file_of(sidecar: &Sidecar) -> Result<PathBuf, Failure> {
+    let unnamed =
+        |why: &str| Failure::usage(format!("a grant is written to the sidecar's configuration, and {why}"));
+    let hint = "name it with --config FILE";
+    let client = match sidecar.connect().await {
+        Ok(client) => client,
+        Err(failure) if failure.exit == Exit::Unavailable => {
+            return Err(unnamed("no sidecar runs that says which file that is").hint(hint));
+        }
+        Err(failure) => return Err(failure),
+    };
+    let told = client.doctor().await?;
+    client.close().await;
+    let file = told.file.ok_or_else(|| unnamed("the running sidecar has no file").hint(hint))?;
+    Ok(PathBuf::from(file.into_owned()))
 }
 
 /// What the command line means: a namespace, a whole name, or the end of a name that the sidecar or its files know.
@@ -213,6 +231,14 @@ fn told(
 async fn lacks(client: &Client, caller: &Caller, capability: &CapabilityPattern) {
     let (Some(did), CapabilityPattern::Name(name)) = (&caller.did, capability) else { return };
     match client.policy_why(did, name, None).await {
+        // Only the name is decided on: no version of it is there.
+        Ok(why) if why.decisions.iter().all(|decision| !decision.capability.contains(':')) => {
+            let known = capability::known(client).await.unwrap_or_default();
+            let guess = Some(capability::guess(name.as_str(), &known));
+            let guess = guess.filter(|guess| guess.starts_with("did you mean"));
+            let guess = guess.map(|guess| format!("; {guess}")).unwrap_or_default();
+            output::note(&format!("nobody serves {name} here yet{guess}"));
+        }
         Ok(why) => {
             let missing = why.decisions.iter().flat_map(|decision| &decision.missing);
             let mut missing: Vec<_> =
@@ -226,9 +252,6 @@ async fn lacks(client: &Client, caller: &Caller, capability: &CapabilityPattern)
                     output::one_line(&again)
                 ));
             }
-        }
-        Err(capd::client::ClientError::Refused(error)) if error.code == Code::CAPABILITY_NOT_FOUND => {
-            output::note(&format!("nobody serves {name} here yet"));
         }
         // The grant stands; there is nothing to add.
         Err(_) => {}
