@@ -150,11 +150,7 @@ pub(super) async fn start(config: Config, helper: Option<PathBuf>) -> Result<Dae
     let seed = identity::seed(&config)?;
     let declaration = load_declaration(&config)?;
     let journal = Folder::new(&config.agent.dir);
-    let daemon = start_on(System::real(), config, &seed, declaration.as_ref(), &journal, helper).await?;
-    // Only where the time is the machine's: a simulated loop is never late.
-    let account = Arc::clone(&daemon.sidecar.account);
-    daemon.sidecar.ctx.spawn(async move { account.measure_lag().await });
-    Ok(daemon)
+    start_on(System::real(), config, &seed, declaration.as_ref(), &journal, helper).await
 }
 
 /// Everything after the files that every start reads.

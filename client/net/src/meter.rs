@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use capd_proto::identity::Did;
 
 use super::link::Kind;
-use super::system::Clock;
+use super::system::{Clock, stirred};
 
 /// A limit of links. Each counts what it refused or cut off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -208,7 +208,14 @@ impl Metered {
         self.traffic.received_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         if bytes > 0 {
             self.traffic.heard_ms.store(self.meter.clock.monotonic_ms(), Ordering::Relaxed);
+            stirred();
         }
+    }
+
+    /// Counts bytes that leave.
+    pub(super) fn sent(&self, bytes: usize) {
+        self.traffic.sent_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        stirred();
     }
 }
 

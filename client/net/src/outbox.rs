@@ -282,8 +282,7 @@ impl Outbox {
                 let chunks = queue.take();
                 if !chunks.is_empty() {
                     let bytes = chunks.iter().map(Bytes::len).sum();
-                    let sent_bytes = &self.budget.metered.traffic.sent_bytes;
-                    sent_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+                    self.budget.metered.sent(bytes);
                     return Some(Batch { chunks, bytes, budget: Arc::clone(&self.budget) });
                 }
                 if queue.closed {

@@ -4,9 +4,6 @@
 //! it, and costs calls nothing.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
-
-use tokio::time::sleep;
 
 use super::Account;
 
@@ -58,20 +55,16 @@ impl Lag {
 }
 
 impl Account {
-    /// Measures until shutdown.
-    pub(in crate::daemon) async fn measure_lag(&self) {
-        loop {
-            let due_us = self.ctx.clock.monotonic_us().saturating_add(INTERVAL_US);
-            sleep(Duration::from_micros(INTERVAL_US)).await;
-            let late_us = self.ctx.clock.monotonic_us().saturating_sub(due_us);
-            self.lag.note(late_us.saturating_sub(TIMER_US));
-        }
+    /// A timer that was due at `due_us` fires now. Whatever keeps the thread for longer than two such timers are apart is
+    /// seen for certain.
+    ///
+    /// **Units:** monotonic microseconds.
+    pub(in crate::daemon) fn note_lag(&self, due_us: u64) {
+        let late_us = self.ctx.clock.monotonic_us().saturating_sub(due_us);
+        self.lag.note(late_us.saturating_sub(TIMER_US));
     }
 }
 
-/// Between two looks: whatever keeps the thread for longer is seen for certain, and four wake-ups a second are no load of
-/// an idle sidecar.
-const INTERVAL_US: u64 = 250_000;
 /// Timers are rounded up to a millisecond, and so is the wait for them.
 const TIMER_US: u64 = 2_000;
 /// Upper bounds of the buckets. **Units:** microseconds.

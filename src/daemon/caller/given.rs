@@ -4,7 +4,6 @@
 //! got it first, even after this process restarted (PROTOCOL 8).
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use ahash::HashMap;
 use capd_proto::code::Code;
@@ -406,19 +405,13 @@ impl Caller {
         }
     }
 
-    /// Forgets whom expired calls were given to, until shutdown.
-    pub(in crate::daemon) async fn forget_gifts(&self) {
-        loop {
-            let in_flight_ms = self.outgoing.earliest_expiry_ms();
-            let (rows, expired_ms) = self.gifts.take_expired(self.ctx.clock.wall_ms(), in_flight_ms);
-            self.scribe.expire(rows, expired_ms);
-            tokio::time::sleep(SWEEP_INTERVAL).await;
-        }
+    /// Forgets whom expired calls were given to. To be called about once a second.
+    pub(in crate::daemon) fn forget_gifts(&self) {
+        let in_flight_ms = self.outgoing.earliest_expiry_ms();
+        let (rows, expired_ms) = self.gifts.take_expired(self.ctx.clock.wall_ms(), in_flight_ms);
+        self.scribe.expire(rows, expired_ms);
     }
 }
-
-/// Pause between two looks for what may be forgotten.
-const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {

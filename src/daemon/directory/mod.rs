@@ -24,6 +24,7 @@ use capd_proto::message::ContentHash;
 use tokio_util::sync::CancellationToken;
 
 use self::peers::Peers;
+pub(in crate::daemon) use self::probe::Probes;
 use self::serves::Serves;
 use self::unlinked::Unlinked;
 use super::account::Account;

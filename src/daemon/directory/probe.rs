@@ -4,10 +4,13 @@
 //! nothing: its link is suspect after a second, and closed after `timeouts.dead_ms`. **Source:** PROTOCOL 4.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use super::Directory;
-use crate::net::{CloseReason, Link};
+use crate::net::{CloseReason, Link, LinkId};
+
+/// The links that were asked for a sign of life and have given none.
+#[derive(Default)]
+pub(in crate::daemon) struct Probes(BTreeMap<LinkId, Asked>);
 
 /// What is known of a link that was asked for a sign of life and has given none.
 struct Asked {
@@ -18,20 +21,17 @@ struct Asked {
 }
 
 impl Directory {
-    /// Asks quiet links on which something waits for a sign of life and closes those that give none, until shutdown.
-    pub(in crate::daemon) async fn probe_links(&self) {
-        let mut asked = BTreeMap::new();
-        loop {
-            tokio::time::sleep(PROBE_INTERVAL).await;
-            // Most sidecars wait for nothing most of the time, and may have very many links.
-            if asked.is_empty() && !self.peers.take_asking() && self.ctx.slots.used() == 0 {
-                continue;
-            }
-            let former = std::mem::take(&mut asked);
-            for link in self.peers.awaited_links() {
-                if let Some(unanswered) = self.probe_link(&link, former.get(&link.id())) {
-                    asked.insert(link.id(), unanswered);
-                }
+    /// Asks quiet links on which something waits for a sign of life and closes those that give none. To be called every
+    /// 250 ms.
+    pub(in crate::daemon) fn probe_links(&self, Probes(asked): &mut Probes) {
+        // Most sidecars wait for nothing most of the time, and may have very many links.
+        if asked.is_empty() && !self.peers.take_asking() && self.ctx.slots.used() == 0 {
+            return;
+        }
+        let former = std::mem::take(asked);
+        for link in self.peers.awaited_links() {
+            if let Some(unanswered) = self.probe_link(&link, former.get(&link.id())) {
+                asked.insert(link.id(), unanswered);
             }
         }
     }
@@ -71,8 +71,6 @@ impl Directory {
     }
 }
 
-/// How often links on which something waits are looked at.
-const PROBE_INTERVAL: Duration = Duration::from_millis(250);
 /// Silence after which a link on which something waits is asked for a sign of life, in milliseconds.
 pub(super) const QUIET_MS: u64 = 500;
 /// Pause before the next PING to a peer that answers none, in milliseconds.

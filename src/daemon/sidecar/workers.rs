@@ -1,8 +1,10 @@
 //! Starts the tasks that run as long as the sidecar does, and passes on the journal's outcomes.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::{Sidecar, Written};
+use crate::daemon::directory::Probes;
 use crate::store::Done;
 
 /// Starts everything that a sidecar does by itself. All of it ends at shutdown; a panic of any ends the sidecar.
@@ -11,10 +13,9 @@ pub(in crate::daemon) fn start(sidecar: &Arc<Sidecar>) {
         Work::Deadlines,
         Work::Requests,
         Work::Journal,
-        Work::Probes,
+        Work::Ticks,
         Work::Requirements,
         Work::Denials,
-        Work::Gifts,
         Work::Traces,
     ];
     for work in works {
@@ -30,14 +31,12 @@ enum Work {
     Requests,
     /// Hands on what the journal has done.
     Journal,
-    /// Sees to it that links are alive.
-    Probes,
+    /// Looks after what is due now and then.
+    Ticks,
     /// Looks for what the agent requires, and proves it ahead of calls.
     Requirements,
     /// Tells denials that were folded.
     Denials,
-    /// Forgets whom calls were given to.
-    Gifts,
     /// Exports spans.
     Traces,
 }
@@ -51,13 +50,27 @@ impl Sidecar {
                 tokio::join!(self.asks.expire(), self.caller.expire_requests());
             }
             Work::Journal => self.keep_journal().await,
-            Work::Probes => self.directory.probe_links().await,
+            Work::Ticks => self.tick().await,
             Work::Requirements => {
                 tokio::join!(self.caller.look_at_requirements(), self.caller.prove_ahead());
             }
             Work::Denials => self.account.keep_denials().await,
-            Work::Gifts => self.caller.forget_gifts().await,
             Work::Traces => self.account.export_spans().await,
+        }
+    }
+
+    /// Looks after what is due now and then, until shutdown. One timer for all of it, since each that fires wakes an idle
+    /// sidecar.
+    async fn tick(&self) {
+        let mut probes = Probes::default();
+        loop {
+            self.caller.forget_gifts();
+            for _ in 0..TICKS_PER_SWEEP {
+                let due_us = self.ctx.clock.monotonic_us().saturating_add(TICK_US);
+                tokio::time::sleep(Duration::from_micros(TICK_US)).await;
+                self.account.note_lag(due_us);
+                self.directory.probe_links(&mut probes);
+            }
         }
     }
 
@@ -85,3 +98,8 @@ impl Sidecar {
         }
     }
 }
+
+/// Between two ticks.
+const TICK_US: u64 = 250_000;
+/// What calls have left behind is looked for once in so many ticks.
+const TICKS_PER_SWEEP: u32 = 4;

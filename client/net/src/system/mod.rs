@@ -26,6 +26,7 @@ pub(crate) use datagrams::DATAGRAM_BYTES_MAX;
 pub use random::Random;
 pub(crate) use readiness::{Descriptor, WhenWritable, watch};
 pub use runtime::runtime;
+pub(crate) use runtime::stirred;
 pub use tasks::{Spawn, Task, Tasks, Work};
 #[cfg(feature = "peer")]
 pub use udp::{Network, Udp};

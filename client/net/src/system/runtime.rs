@@ -3,6 +3,7 @@
 //! To wake a thread on an idle core takes longer than most stages of a call, so a busy sidecar is faster awake. It
 //! stops polling when other processes want the core, and backs off when polls find nothing ([`Idling`]).
 
+use std::cell::Cell;
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -29,6 +30,16 @@ pub fn runtime(busy_poll: Duration) -> io::Result<Runtime> {
     awake(builder, Looker::new(busy_poll))
 }
 
+/// Says that bytes of a message come or go on this thread, after which there is soon more to do. What else wakes it, a timer
+/// or an acknowledgement, is no reason to look for more: an idle sidecar would spend most of its time on that.
+pub(crate) fn stirred() {
+    STIRRED.set(true);
+}
+
+thread_local! {
+    static STIRRED: Cell<bool> = const { Cell::new(false) };
+}
+
 /// What `builder` makes, kept awake by `looker`.
 fn awake(mut builder: Builder, looker: Looker) -> io::Result<Runtime> {
     // The task belongs to the runtime and knows its waker; held here, both would keep each other for good.
@@ -52,21 +63,35 @@ struct Looker(Arc<Mutex<Shared>>);
 struct Shared {
     idling: Idling,
     waker: Option<Waker>,
+    /// When bytes of a message came or went last.
+    stirred: Instant,
     /// When the task was polled after the system was asked; what has happened is handled before its next poll.
     asked: Option<Instant>,
 }
 
 impl Looker {
     fn new(busy_poll: Duration) -> Self {
-        let idling = Idling::new(busy_poll, Instant::now());
-        Self(Arc::new(Mutex::new(Shared { idling, waker: None, asked: None })))
+        let now = Instant::now();
+        Self(Arc::new(Mutex::new(Shared {
+            idling: Idling::new(busy_poll, now),
+            waker: None,
+            stirred: now,
+            asked: None,
+        })))
     }
 
     /// No task has anything to do; unless one has when this returns, the thread sleeps.
     fn before_sleep(&self) {
         let mut shared = self.shared();
+        let is_looking = shared.idling.is_looking();
         let mut now = Instant::now();
-        if shared.idling.is_looking() {
+        if STIRRED.take() {
+            shared.stirred = now;
+        }
+        if !is_looking && now - shared.stirred >= shared.idling.busy_poll {
+            return;
+        }
+        if is_looking {
             let from = now;
             thread::yield_now();
             now = Instant::now();
@@ -248,6 +273,32 @@ mod tests {
         idling.ends(now + Duration::from_micros(30));
         assert!(!idling.is_looking());
         assert_eq!(idling.credit, BUSY_POLL * CREDIT_LOOKS_MAX - Duration::from_micros(30));
+    }
+
+    #[test]
+    fn a_thread_looks_after_messages_alone() {
+        let mut builder = Builder::new_current_thread();
+        builder.enable_all();
+        let looker = Looker::new(BUSY_POLL);
+        let shared = Arc::clone(&looker.0);
+        let runtime = awake(builder, looker).unwrap();
+        // Whether it has looked: credit is reckoned then.
+        let looks_after = |is_message: bool| {
+            runtime.block_on(async {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+                let from = Instant::now();
+                for _ in 0..20 {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                    if is_message {
+                        stirred();
+                    }
+                }
+                tokio::time::sleep(Duration::from_millis(2)).await;
+                shared.lock().unwrap().idling.reckoned > from
+            })
+        };
+        assert!(!looks_after(false));
+        assert!(looks_after(true));
     }
 
     #[test]
