@@ -205,13 +205,10 @@ impl Executor {
             // PROTOCOL 8: a known id is joined or replayed whatever is served by now.
             (Status::Executing | Status::Finished, _) => {}
         }
-        let (key, expires_at_ms) = (key.clone(), call.inbound.expires_at_ms());
-        let invoke = Admitted { key, body, expires_at_ms, idempotent: false };
+        let expires_at_ms = call.inbound.expires_at_ms();
+        let invoke = Admitted { key: key.clone(), body, expires_at_ms, idempotent: false };
         let admission = calls.ledger.admit_with(invoke, Facts::default(), call.waiter());
-        calls.note_copy(
-            &CallKey { from: call.inbound.sender.clone(), id: call.inbound.envelope.id },
-            &admission,
-        );
+        calls.note_copy(key, &admission);
         Ok(Some(admission))
     }
 
