@@ -343,3 +343,11 @@ fn a_token_that_is_wrong() {
         "{checks:?}"
     );
 }
+
+#[test]
+fn a_peer_that_is_waited_for_is_known_where_anyone_is_admitted() {
+    let peer = Setup::new().start();
+    let a = Setup::new().set("peer.admit", "any").peer_at(&peer.did, &[]).start();
+    let listed = run_with(capctl(Some(&a.socket)).args(["ls", "--peers", "--json"]), b"");
+    assert!(stdout(&listed).contains(&peer.did), "{}", stdout(&listed));
+}

@@ -31,6 +31,8 @@ impl Desk {
         dids.extend(self.door.admission.named());
         dids.extend(refused.keys().cloned());
         let config = self.ctx.config();
+        // Where anyone is admitted, nobody is listed for that.
+        dids.extend(config.peers.iter().filter_map(|peer| Did::parse(&peer.did).ok()));
         let name = |did: &Did| {
             let peer = config.peers.iter().find(|peer| peer.did == did.as_str());
             peer.and_then(|peer| peer.name.clone())
