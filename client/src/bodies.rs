@@ -263,8 +263,8 @@ pub(super) fn backup() -> Body {
 }
 
 /// REQUEST to take no new calls.
-pub(super) fn drain() -> Body {
-    written(|out| Request::Drain.encode(out))
+pub(super) fn drain(retire: bool) -> Body {
+    written(|out| Request::Drain { retire }.encode(out))
 }
 
 /// The calls that a RESPONSE says are still in flight.

@@ -34,7 +34,19 @@ impl Client {
     ///
     /// **Errors:** [`ClientError`].
     pub async fn drain(&self) -> Result<Draining, ClientError> {
-        let body = bodies::drain();
+        self.drained(false).await
+    }
+
+    /// As [`drain`](Self::drain), for a sidecar that is to go for good: reports the calls of peers, too, whose results their
+    /// callers may still ask for. Once there are none, nobody needs the sidecar's state any more.
+    ///
+    /// **Errors:** [`ClientError`].
+    pub async fn retire(&self) -> Result<Draining, ClientError> {
+        self.drained(true).await
+    }
+
+    async fn drained(&self, retire: bool) -> Result<Draining, ClientError> {
+        let body = bodies::drain(retire);
         let message = Outgoing::new(Type::Request, self.did(), &body);
         let reply = self.request(&message, Type::Response, self.core.request_timeout).await?;
         bodies::draining(&reply.body)

@@ -279,6 +279,7 @@ impl Serving {
             }
             Request::Negotiate(_)
             | Request::Release { .. }
+            | Request::Fetched { .. }
             | Request::Calls(_)
             | Request::Audit(_)
             | Request::Metrics
@@ -290,7 +291,7 @@ impl Serving {
             | Request::PolicyReload
             | Request::Reload(_)
             | Request::Backup
-            | Request::Drain
+            | Request::Drain { .. }
             | Request::Other { .. } => way.send(
                 Type::Error,
                 &bodies::error(Code::BAD_REQUEST, "an agent does not answer this request"),

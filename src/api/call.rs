@@ -168,7 +168,8 @@ impl Api {
         if let Some(ended) = self.keys.recorded(&key).await {
             return self.replay(key.id, capability, ended);
         }
-        let request = key.terms.request(params)?.id(key.id).ttl(key.ttl()).trace(asked.trace.clone());
+        let ttl = key.ttl().min(self.options().key_ttl_max);
+        let request = key.terms.request(params)?.id(key.id).ttl(ttl).trace(asked.trace.clone());
         self.send(request, capability, Some(&key)).await
     }
 

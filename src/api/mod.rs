@@ -65,6 +65,8 @@ pub struct Options {
     pub keys_max: usize,
     /// Time of a call that names none.
     pub call_timeout: Duration,
+    /// The longest `ttl` of the call that a key stands for. What came of it is kept here for as long as the key is.
+    pub key_ttl_max: Duration,
 }
 
 /// The HTTP side of a sidecar.

@@ -100,6 +100,7 @@ pub(super) fn build(
             ledger_entries_max: view.integer("limits.ledger_entries_max"),
             ledger_bytes_max: view.integer("limits.ledger_bytes_max"),
             ledger_idempotent_bytes_max: view.integer("limits.ledger_idempotent_bytes_max"),
+            ledger_ttl_max_ms: view.integer("limits.ledger_ttl_max_ms"),
             peer_capabilities_max: view.integer("limits.peer_capabilities_max"),
             peer_capability_bytes_max: view.integer("limits.peer_capability_bytes_max"),
             max_argument_repairs: view.integer("limits.max_argument_repairs"),

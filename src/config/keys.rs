@@ -375,6 +375,12 @@ pub const KEYS: &[Key] = &[
         "Bytes of recorded results of idempotent calls; one peer may use half of them. They are kept in memory. Beyond the limit, capd forgets the oldest.",
     ),
     key(
+        "limits.ledger_ttl_max_ms",
+        milliseconds(1_000, 2_592_000_000),
+        Integer(3_600_000),
+        "The longest `ttl` of a peer's call that may run only once, in a fleet. A longer one is refused (1003). `capctl drain --retire` takes no longer than this. Outside of a fleet it has no effect.",
+    ),
+    key(
         "limits.peer_capabilities_max",
         count(1, 1_000_000),
         Integer(10_000),

@@ -235,6 +235,8 @@ pub struct Limits {
     pub ledger_bytes_max: usize,
     /// Bytes of recorded results of idempotent calls, in memory.
     pub ledger_idempotent_bytes_max: usize,
+    /// The longest `ttl` of a call that may run only once, in a fleet. **Units:** milliseconds.
+    pub ledger_ttl_max_ms: u64,
     /// Capabilities that one peer declares.
     pub peer_capabilities_max: usize,
     /// Bytes of the capabilities that one peer declares.

@@ -119,6 +119,7 @@ fn every_key_is_read_from_the_file() {
         ledger_entries_max = 100
         ledger_bytes_max = 4194304
         ledger_idempotent_bytes_max = 0
+        ledger_ttl_max_ms = 60000
         peer_capabilities_max = 10
         peer_capability_bytes_max = 65536
         max_argument_repairs = 3

@@ -316,6 +316,11 @@ fn api_options(config: &Config) -> api::Options {
         calls_max: config.limits.requests_waiting_max,
         keys_max: config.limits.ledger_entries_max,
         call_timeout: Duration::from_millis(config.timeouts.call_ms),
+        // FLEET X11: no provider of a fleet takes a longer one.
+        key_ttl_max: match config.fleet {
+            Some(_) => Duration::from_millis(config.limits.ledger_ttl_max_ms),
+            None => Duration::MAX,
+        },
     }
 }
 

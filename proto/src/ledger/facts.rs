@@ -16,6 +16,8 @@ pub struct Facts {
     pub finished_at_ms: Option<u64>,
     /// How it ended: in success, or with an error of this code.
     pub outcome: Option<Result<(), Code>>,
+    /// Whether its caller's sidecar has said that it has the result.
+    pub is_fetched: bool,
 }
 
 impl<W> Ledger<W> {

@@ -79,13 +79,19 @@ pub struct BackedUp<'a> {
     pub bytes: u64,
 }
 
-/// The sidecar takes no new calls. **Shape:** `{"op": "drain", "made": uint, "executing": uint}`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The sidecar takes no new calls. **Shape:** `{"op": "drain", "made": uint, "executing": uint, ? "remembered": uint, ? "until_ms":
+/// uint}`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Draining {
     /// Calls of its agent that have no result yet.
     pub made: u64,
     /// Calls that its agents execute.
     pub executing: u64,
+    /// Calls of peers that ran, or run, and that their callers may still ask for; counted only for a sidecar that is to go for
+    /// good.
+    pub remembered: u64,
+    /// When the last of them is remembered no longer. **Units:** milliseconds since the Unix epoch.
+    pub until_ms: Option<u64>,
 }
 
 impl ReloadRequest {
@@ -224,22 +230,41 @@ impl<'a> BackedUp<'a> {
 impl Draining {
     pub(super) fn read(body: &[u8]) -> Result<Self, BodyError> {
         let (mut made, mut executing) = (None, None);
+        let (mut remembered, mut until_ms) = (0, None);
         read_map(&mut Reader::new(body), |key, reader| {
             match key {
                 b"made" => made = Some(reader.uint()?),
+                b"until_ms" => until_ms = Some(reader.uint()?),
                 b"executing" => executing = Some(reader.uint()?),
+                b"remembered" => remembered = reader.uint()?,
                 _ => drop(reader.skip()?),
             }
             Ok(())
         })?;
-        Ok(Self { made: required(made, "made")?, executing: required(executing, "executing")? })
+        let (made, executing) = (required(made, "made")?, required(executing, "executing")?);
+        Ok(Self { made, executing, remembered, until_ms })
     }
 
     pub(super) fn write(self, map: &mut MapWriter<'_>) {
         map.text("op", OP_DRAIN);
         map.uint("made", self.made);
+        map.uint_if("until_ms", self.until_ms);
         map.uint("executing", self.executing);
+        map.uint_if("remembered", Some(self.remembered).filter(|remembered| *remembered > 0));
     }
+}
+
+/// Whether a sidecar that is to be drained is to go for good.
+pub(super) fn read_retire(body: &[u8]) -> Result<bool, BodyError> {
+    let mut retire = false;
+    read_map(&mut Reader::new(body), |key, reader| {
+        match key {
+            b"retire" => retire = reader.bool()?,
+            _ => drop(reader.skip()?),
+        }
+        Ok(())
+    })?;
+    Ok(retire)
 }
 
 /// The operation that applies the configuration's file.

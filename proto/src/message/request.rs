@@ -6,7 +6,8 @@ use super::{
     Type,
     audit::{self, AuditPage, AuditPruneRequest, AuditPruned, AuditRequest},
     body::{
-        self, BodyError, Contradiction, MapWriter, read_bytes, read_map, read_texts, required, wrong_value,
+        self, BodyError, Contradiction, MapWriter, read_array, read_bytes, read_map, read_texts, required,
+        wrong_value,
     },
     calls::{self, CallsPage, CallsRequest},
     doctor::{self, DoctorReport},
@@ -19,7 +20,7 @@ use super::{
 };
 use crate::{
     capability::{CapabilityName, Version},
-    cbor::Reader,
+    cbor::{Reader, Writer},
     envelope::MessageId,
     limits::{MESSAGE_ID_BYTES, SESSION_ID_BYTES},
     negotiate::{SessionId, Want},
@@ -43,6 +44,12 @@ pub enum Request<'a> {
         /// The name of its capability.
         capability: Cow<'a, str>,
     },
+    /// Which of these calls have ended with their result, so that it need not be kept? From the sidecar that executed them, which
+    /// is to go for good. **Shape:** `{"op": "fetched", "targets": [* bstr .size 16]}`. **Source:** PROTOCOL 8.
+    Fetched {
+        /// The ids of calls.
+        targets: Vec<MessageId>,
+    },
     /// List calls; ours, on a local link. **Shape:** `"op": "calls"`.
     Calls(CallsRequest<'a>),
     /// Read the audit log; ours, on a local link. **Shape:** `"op": "audit"`.
@@ -58,8 +65,12 @@ pub enum Request<'a> {
     Reload(ReloadRequest),
     /// Copy the sidecar's state; ours, on a local link. **Shape:** `{"op": "backup"}`.
     Backup,
-    /// Take no new calls from here on, and report those in flight; ours, on a local link. **Shape:** `{"op": "drain"}`.
-    Drain,
+    /// Take no new calls from here on, and report those in flight; ours, on a local link. **Shape:** `{"op": "drain", ? "retire":
+    /// bool}`.
+    Drain {
+        /// Whether the sidecar is to go for good, so that it matters what it is still asked for.
+        retire: bool,
+    },
     /// Report all metrics; ours, on a local link. **Shape:** `{"op": "metrics"}`.
     Metrics,
     /// List the peers; ours, on a local link. **Shape:** `{"op": "peers"}`.
@@ -118,6 +129,7 @@ impl<'a> Request<'a> {
             op if op == "negotiate" => Self::read_negotiate(body),
             op if op == "cancel" => read_target(body).map(|(target, _)| Self::Cancel { target }),
             op if op == "release" => Self::read_release(body),
+            op if op == "fetched" => read_targets(body).map(|targets| Self::Fetched { targets }),
             op if op == calls::OP => CallsRequest::read(body).map(Self::Calls),
             op if op == audit::OP => AuditRequest::read(body).map(Self::Audit),
             op if op == audit::OP_PRUNE => AuditPruneRequest::read(body).map(Self::AuditPrune),
@@ -125,7 +137,7 @@ impl<'a> Request<'a> {
             op if op == policy::OP_RELOAD => Ok(Self::PolicyReload),
             op if op == reload::OP_RELOAD => ReloadRequest::read(body).map(Self::Reload),
             op if op == reload::OP_BACKUP => Ok(Self::Backup),
-            op if op == reload::OP_DRAIN => Ok(Self::Drain),
+            op if op == reload::OP_DRAIN => reload::read_retire(body).map(|retire| Self::Drain { retire }),
             op if op == metrics::OP => Ok(Self::Metrics),
             op if op == peers::OP => Ok(Self::Peers),
             op if op == doctor::OP => Ok(Self::Doctor),
@@ -185,6 +197,7 @@ impl<'a> Request<'a> {
                 map.bytes("target", target.as_bytes());
                 map.text("capability", capability);
             }
+            Self::Fetched { targets } => write_targets(&mut map, targets),
             Self::Calls(request) => request.write(&mut map),
             Self::Audit(request) => request.write(&mut map),
             Self::AuditPrune(request) => request.write(&mut map),
@@ -192,7 +205,10 @@ impl<'a> Request<'a> {
             Self::PolicyReload => map.text("op", policy::OP_RELOAD),
             Self::Reload(request) => request.write(&mut map),
             Self::Backup => map.text("op", reload::OP_BACKUP),
-            Self::Drain => map.text("op", reload::OP_DRAIN),
+            Self::Drain { retire } => {
+                map.text("op", reload::OP_DRAIN);
+                map.bool_if("retire", retire.then_some(true));
+            }
             Self::Metrics => map.text("op", metrics::OP),
             Self::Peers => map.text("op", peers::OP),
             Self::Doctor => map.text("op", doctor::OP),
@@ -220,6 +236,12 @@ pub enum Response<'a> {
         target: MessageId,
         /// What became of it.
         state: ReleaseState,
+    },
+    /// The calls, of those that were asked about, that have ended with their result. **Shape:** `{"op": "fetched", "targets":
+    /// [* bstr .size 16]}`.
+    Fetched {
+        /// Their ids.
+        targets: Vec<MessageId>,
     },
     /// A page of calls; ours, on a local link. **Shape:** `"op": "calls"`.
     Calls(CallsPage<'a>),
@@ -355,6 +377,7 @@ impl<'a> Response<'a> {
                 let (target, state) = read_target(body)?;
                 Ok(Self::Release { target, state: required(state.and_then(ReleaseState::read), "state")? })
             }
+            op if op == "fetched" => read_targets(body).map(|targets| Self::Fetched { targets }),
             op if op == calls::OP => CallsPage::read(body).map(Self::Calls),
             op if op == audit::OP => AuditPage::read(body).map(Self::Audit),
             op if op == audit::OP_PRUNE => AuditPruned::read(body).map(Self::AuditPruned),
@@ -415,6 +438,7 @@ impl<'a> Response<'a> {
                 map.text("state", state.as_str());
                 map.bytes("target", target.as_bytes());
             }
+            Self::Fetched { targets } => write_targets(&mut map, targets),
             Self::Calls(page) => page.write(&mut map),
             Self::Audit(page) => page.write(&mut map),
             Self::AuditPruned(pruned) => pruned.write(&mut map),
@@ -443,6 +467,32 @@ fn read_op(body: &[u8]) -> Result<Cow<'_, str>, BodyError> {
         Ok(())
     })?;
     required(op, "op")
+}
+
+fn read_targets(body: &[u8]) -> Result<Vec<MessageId>, BodyError> {
+    let mut targets = None;
+    read_map(&mut Reader::new(body), |key, reader| {
+        match key {
+            b"targets" => {
+                let read = |reader: &mut Reader<'_>| {
+                    read_bytes::<MESSAGE_ID_BYTES>(reader, "targets", "ids of 16 bytes").map(MessageId)
+                };
+                targets = Some(read_array(reader, read)?);
+            }
+            _ => drop(reader.skip()?),
+        }
+        Ok(())
+    })?;
+    required(targets, "targets")
+}
+
+fn write_targets(map: &mut MapWriter<'_>, targets: &[MessageId]) {
+    map.text("op", "fetched");
+    let out = map.key_then("targets");
+    Writer::new(out).array(targets.len() as u64);
+    for target in targets {
+        Writer::new(out).bytes(target.as_bytes());
+    }
 }
 
 /// The call that a body is about, and its `state`. In a REQUEST that is a field like any other that we do not know.

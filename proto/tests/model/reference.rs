@@ -259,4 +259,4 @@ impl Call {
 }
 
 /// Nobody tells the ledger anything for lists here.
-static NO_FACTS: Facts = Facts { capability: None, finished_at_ms: None, outcome: None };
+static NO_FACTS: Facts = Facts { capability: None, finished_at_ms: None, outcome: None, is_fetched: false };

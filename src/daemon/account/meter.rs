@@ -77,6 +77,7 @@ pub(in crate::daemon) enum CallLimit {
     RequestsWaiting,
     LedgerEntries,
     LedgerBytes,
+    LedgerTtl,
     CallRatePerPeer,
     CallRate,
     CapabilityRate,

@@ -22,6 +22,10 @@ impl Caller {
     pub(super) fn deliver_call(&self, call: &Arc<RelayedCall>, delivery: Delivery, handed: Handed<'_>) {
         match (delivery, handed) {
             (Delivery::Result, Handed::Result(inbound, ended)) => {
+                // An agent that is gone asks again.
+                if lock(&call.progress).waiters.iter().any(|(link, _)| !link.is_closed()) {
+                    self.gifts.fetched(&call.id);
+                }
                 if let Ok(result) = ended
                     && let Some(body) = self.refused_result(call, inbound, result)
                 {

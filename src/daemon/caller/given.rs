@@ -53,6 +53,8 @@ struct Gift {
     is_contested: bool,
     /// The peer that has released the call: it is given there never again, and released nowhere else.
     released_by: Option<Did>,
+    /// Whether the agent was given the result that came from the peer.
+    is_fetched: bool,
 }
 
 /// Whom a call of the agent's goes to stands in this row: it may be sent.
@@ -129,6 +131,22 @@ impl Gifts {
             gift.may_have_run = false;
             gift.stays = code.is_some_and(|code| !code.is_about_executor());
         }
+    }
+
+    /// The agent was given the result of a call.
+    pub(super) fn fetched(&self, id: &MessageId) {
+        if let Some(gift) = lock(&self.state).by_id.get_mut(id) {
+            gift.is_fetched = true;
+        }
+    }
+
+    /// Those of a peer's calls whose results the agent was given by this process.
+    fn fetched_from(&self, peer: &Did, ids: &[MessageId]) -> Vec<MessageId> {
+        let state = lock(&self.state);
+        let is_fetched = |id: &&MessageId| {
+            state.by_id.get(*id).is_some_and(|gift| gift.is_fetched && gift.replica.peer == *peer)
+        };
+        ids.iter().filter(is_fetched).copied().collect()
     }
 
     /// The peer that has the call has a tombstone for it on its disk.
@@ -272,6 +290,7 @@ impl Gift {
             replaces: None,
             is_contested: false,
             released_by: None,
+            is_fetched: false,
         }
     }
 }
@@ -302,6 +321,11 @@ impl State {
 }
 
 impl Caller {
+    /// FLEET X11: which of these calls need the peer that executed them no longer.
+    pub(in crate::daemon) fn fetched_from(&self, peer: &Did, ids: &[MessageId]) -> Vec<MessageId> {
+        self.gifts.fetched_from(peer, ids)
+    }
+
     /// Whether the call of this id may have been executed, so that nobody may call it refused (PROTOCOL 8).
     pub(in crate::daemon) fn may_have_run(&self, id: &MessageId, name: &str) -> bool {
         self.gifts.may_have_run(id, name)

@@ -165,6 +165,7 @@ impl Desk {
             rows.push(Row { limit, refusals: Some(refused(bound)), level: None, max: Some(count_of(max)) });
         }
         for (limit, bound) in [
+            ("limits.ledger_ttl_max_ms", CallLimit::LedgerTtl),
             ("limits.call_rate_per_peer", CallLimit::CallRatePerPeer),
             ("limits.call_rate", CallLimit::CallRate),
             ("limits.denied_rate_per_peer", CallLimit::DeniedRatePerPeer),

@@ -102,6 +102,7 @@ impl Executor {
         };
         if !idempotent {
             self.fleet.may_journal()?;
+            self.within_ttl(call)?;
         }
         let row = if idempotent { None } else { Some(self.scribe.next_row()) };
         let (link, came_us) = (call.inbound.link, call.inbound.now.monotonic_us);
@@ -153,6 +154,22 @@ impl Executor {
         };
         self.begin(begun).inspect_err(|_| self.table.take_back(&key))?;
         Ok(Taken::Done)
+    }
+
+    /// FLEET X11: a member that goes for good is asked for its results until then.
+    ///
+    /// **Errors:** 1003 for a call of another member's that would have to be remembered for longer than that.
+    fn within_ttl(&self, call: &Incoming<'_>) -> Result<(), Refusal> {
+        let (ttl_ms, max_ms) = (call.inbound.envelope.ttl, self.ctx.config().limits.ledger_ttl_max_ms);
+        if !self.fleet.is_any() || call.inbound.link.kind().is_local() || ttl_ms <= max_ms {
+            return Ok(());
+        }
+        self.account.meter.refused(CallLimit::LedgerTtl);
+        let why = format!(
+            "the call's ttl is {ttl_ms} ms, and a provider in a fleet remembers a call that may run only once for {max_ms} ms at most \
+             (its limits.ledger_ttl_max_ms); make the call with a shorter ttl"
+        );
+        Err(Refusal::new(Code::INVALID_TIMESTAMP, why))
     }
 
     /// What a provider gets of a call, and the params in it. With a span of ours, its `traceparent` names that.

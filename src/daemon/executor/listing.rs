@@ -77,7 +77,7 @@ impl Calls {
         let capability = running.map(|running| running.invocation.capability.to_string());
         let recorded =
             call.held.and_then(|envelope| recorded(&envelope.clone().into_bytes())).unwrap_or_default();
-        let Facts { capability: called, finished_at_ms, outcome } = call.facts;
+        let Facts { capability: called, finished_at_ms, outcome, .. } = call.facts;
         let outcome = outcome.or(recorded.outcome);
         ListedCall {
             capability: capability.or_else(|| called.as_ref().map(ToString::to_string)).map(Into::into),

@@ -3,7 +3,7 @@
 //! [`execute`] takes a call in, [`table`] holds running calls and remembers finished ones, [`providers`] holds the
 //! providers. [`drive`] drives a running call's machine. [`results`] turns a provider's outcome into the call's one
 //! result. [`record`] waits for the journal if a call may run only once. [`recover`] takes over what a former process
-//! left there. [`release`] promises that a call will not run here. [`rates`] refuses callers that call too often, [`room`] calls beyond the capacity. [`sessions`] pins
+//! left there. [`release`] promises that a call will not run here. [`retire`] says what callers may still ask for. [`rates`] refuses callers that call too often, [`room`] calls beyond the capacity. [`sessions`] pins
 //! versions that callers agreed on with us. [`timelines`] remembers where the time of finished calls went.
 
 mod access;
@@ -16,6 +16,7 @@ mod record;
 mod recover;
 mod release;
 mod results;
+mod retire;
 mod room;
 mod sessions;
 mod table;

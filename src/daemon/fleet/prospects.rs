@@ -65,7 +65,8 @@ impl Fleet {
     /// Whether a candidate may serve what is missed, and has not said so over a link.
     fn is_hope(&self, candidate: &Candidate, missed: &Missed<'_>) -> bool {
         let peer = candidate.registration.agent.did();
-        candidate.takes_calls()
+        // One that drains still answers for calls that it has.
+        (candidate.takes_calls() || missed.to == Some(&peer))
             && !candidate.has_failed()
             && missed.to.is_none_or(|to| *to == peer)
             && fits(&candidate.registration.versions, missed.want)

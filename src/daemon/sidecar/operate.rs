@@ -24,8 +24,9 @@ pub(in crate::daemon) trait Operator: Send + Sync {
     fn reload(self: Arc<Self>, dry_run: bool) -> Work<Result<Reload, ReloadError>>;
     /// Copies the state.
     fn backup(self: Arc<Self>) -> Work<Result<BackedUp<'static>, String>>;
-    /// Takes no new calls until the process ends; says which are still in flight.
-    fn drain(&self) -> Result<Draining, ReloadError>;
+    /// Takes no new calls until the process ends; says which are still in flight, and, where it is to go for good, which callers
+    /// may still ask for.
+    fn drain(self: Arc<Self>, retire: bool) -> Work<Result<Draining, ReloadError>>;
 }
 
 /// Something that takes a while.
@@ -209,10 +210,10 @@ impl Sidecar {
     /// Answers with the calls in flight; the agent asks again to see them end.
     ///
     /// **Errors:** 4001 for anybody but the agent.
-    pub(super) fn on_drain(&self, inbound: &Inbound<'_>) -> Result<(), Refusal> {
+    pub(super) fn on_drain(&self, inbound: &Inbound<'_>, retire: bool) -> Result<(), Refusal> {
         is_for_the_agent(inbound, "drain")?;
-        self.answer_operated(inbound, |operator| async move {
-            operator.drain().map(Response::Draining).map_err(|error| error.refusal())
+        self.answer_operated(inbound, move |operator| async move {
+            operator.drain(retire).await.map(Response::Draining).map_err(|error| error.refusal())
         })
     }
 

@@ -18,6 +18,12 @@ impl Sidecar {
             Request::Release { target, capability } if is_ours && !inbound.link.kind().is_local() => {
                 self.on_release(inbound, target, &capability)?;
             }
+            Request::Fetched { targets } if is_ours && !inbound.link.kind().is_local() => {
+                let targets = self.caller.fetched_from(inbound.sender, &targets);
+                let mut body = Vec::new();
+                Response::Fetched { targets }.encode(&mut body);
+                self.ctx.reply(inbound, Type::Response, &body);
+            }
             _ if !is_ours => self.caller.forward(inbound, Type::Request)?,
             Request::Negotiate(_)
                 if inbound.link.kind().is_local()
@@ -33,12 +39,16 @@ impl Sidecar {
             Request::PolicyReload => self.on_policy_reload(inbound)?,
             Request::Reload(request) => self.on_reload(inbound, request)?,
             Request::Backup => self.on_backup(inbound)?,
-            Request::Drain => self.on_drain(inbound)?,
+            Request::Drain { retire } => self.on_drain(inbound, retire)?,
             Request::Metrics => self.desk.on_metrics(inbound)?,
             Request::Peers => self.desk.on_peers(inbound)?,
             Request::Fleet(request) => self.desk.on_fleet(inbound, &request)?,
             Request::Release { .. } => {
                 let why = "the operation \"release\" is between sidecars; to end a call, cancel it";
+                return Err(Refusal::new(Code::BAD_REQUEST, why));
+            }
+            Request::Fetched { .. } => {
+                let why = "the operation \"fetched\" is between sidecars; to see calls, list them";
                 return Err(Refusal::new(Code::BAD_REQUEST, why));
             }
             Request::Doctor => self.desk.on_doctor(inbound)?,

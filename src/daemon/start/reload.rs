@@ -308,9 +308,11 @@ impl Operator for Reloader {
         })
     }
 
-    fn drain(&self) -> Result<Draining, ReloadError> {
-        let sidecar = self.sidecar.upgrade().ok_or(ReloadError::Stopping)?;
-        Ok(drain::drain(&sidecar))
+    fn drain(self: Arc<Self>, retire: bool) -> Work<Result<Draining, ReloadError>> {
+        Box::pin(async move {
+            let sidecar = self.sidecar.upgrade().ok_or(ReloadError::Stopping)?;
+            Ok(if retire { drain::retire(&sidecar).await } else { drain::drain(&sidecar) })
+        })
     }
 }
 

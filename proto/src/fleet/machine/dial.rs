@@ -51,7 +51,8 @@ impl Directory {
     pub(super) fn reach(&mut self, name: &CapabilityName, agent: Agent, step: &mut Step<'_>) {
         let (now_ms, config) = (step.now.now_ms, step.config);
         let candidate = self.wanted.get(name).and_then(|wanted| wanted.candidates.get(&agent));
-        let Some(candidate) = candidate.filter(|candidate| candidate.takes_calls()) else { return };
+        // FLEET X2: one that drains is asked about calls that it has, wherever it is by now.
+        let Some(candidate) = candidate else { return };
         if self.may_link(config.deny_max_age_ms, now_ms) && self.contacts.may_dial(&agent, now_ms) {
             let registration = &candidate.registration;
             let addresses = registration.addresses.clone();

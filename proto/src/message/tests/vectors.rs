@@ -90,6 +90,12 @@ pub(super) const GOOD: &[Vector] = &[
     (Type::Request, "a2626f706672656c6f6164676472795f72756ef5", r#"{"op": "reload", "dry_run": true}"#),
     (Type::Request, "a1626f70666261636b7570", r#"{"op": "backup"}"#),
     (Type::Request, "a1626f7065647261696e", r#"{"op": "drain"}"#),
+    (Type::Request, "a2626f7065647261696e66726574697265f5", r#"{"op": "drain", "retire": true}"#),
+    (
+        Type::Request,
+        "a2626f70676665746368656467746172676574738150101112131415161718191a1b1c1d1e1f",
+        r#"{"op": "fetched", "targets": [h'1011…16 bytes']}"#,
+    ),
     (
         Type::Request,
         "a7626f70656175646974646b696e64656472696674647065657278386469643a6b65793a7a364d6b7644714754353463 \
@@ -225,6 +231,16 @@ pub(super) const GOOD: &[Vector] = &[
         Type::Response,
         "a3626f7065647261696e646d6164650169657865637574696e6702",
         r#"{"op": "drain", "made": 1, "executing": 2}"#,
+    ),
+    (
+        Type::Response,
+        "a5626f7065647261696e646d6164650168756e74696c5f6d730769657865637574696e67026a72656d656d626572656403",
+        r#"{"op": "drain", "made": 1, "until_ms": 7, "executing": 2, "remembered": 3}"#,
+    ),
+    (
+        Type::Response,
+        "a2626f70676665746368656467746172676574738150101112131415161718191a1b1c1d1e1f",
+        r#"{"op": "fetched", "targets": [h'1011…16 bytes']}"#,
     ),
     (
         Type::Response,
@@ -647,6 +663,16 @@ pub(super) const MISSHAPEN: &[Vector] = &[
     ),
     (Type::Response, "a2626f70666261636b75706466696c65622f78", r#"{"op": "backup", "file": "/x"}"#),
     (Type::Response, "a2626f7065647261696e646d61646501", r#"{"op": "drain", "made": 1}"#),
+    (
+        Type::Response,
+        "a2626f706766657463686564677461726765747350101112131415161718191a1b1c1d1e1f",
+        r#"{"op": "fetched", "targets": h'1011…16 bytes'}"#,
+    ),
+    (
+        Type::Request,
+        "a2626f7067666574636865646774617267657473814110",
+        r#"{"op": "fetched", "targets": [h'10']}"#,
+    ),
     (Type::Response, "a1626f706d706f6c6963792d72656c6f6164", r#"{"op": "policy-reload"}"#),
     (
         Type::Response,

@@ -15,6 +15,9 @@ pub(crate) enum ConfigCommand {
 
 #[derive(Debug, ArgGroup)]
 pub(crate) struct DrainArgs {
+    /// Wait until no caller can ask this sidecar for a result, too: only then may its agent.dir be deleted
+    #[arg(long)]
+    pub(crate) retire: bool,
     /// How long to wait for the calls in flight to end [default: as long as they take]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) timeout: Option<Duration>,

@@ -260,8 +260,11 @@ pub(super) const VERBS: &[Verb] = &[
     Verb {
         name: "drain",
         asks: Asks::Sidecar,
-        examples: &["capctl drain --timeout 2m"],
-        codes: &[(0, "nothing is in flight"), (5, "calls are still in flight; or no sidecar answers")],
+        examples: &["capctl drain --timeout 2m", "capctl drain --retire"],
+        codes: &[
+            (0, "nothing is in flight; with --retire, nothing is remembered that a caller may ask for"),
+            (5, "calls are still in flight or remembered; or no sidecar answers"),
+        ],
     },
     Verb { name: "backup", asks: Asks::Sidecar, examples: &["capctl backup agent.backup"], codes: &[] },
     Verb {
