@@ -55,8 +55,8 @@ impl Lag {
 }
 
 impl Account {
-    /// A timer that was due at `due_us` fires now. Whatever keeps the thread for longer than two such timers are apart is
-    /// seen for certain.
+    /// A timer that was due at `due_us` fires now. Whatever keeps the thread for longer than the time
+    /// between two of them is seen for certain.
     ///
     /// **Units:** monotonic microseconds.
     pub(in crate::daemon) fn note_lag(&self, due_us: u64) {
