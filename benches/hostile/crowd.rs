@@ -24,6 +24,7 @@ use quinn::{Connection, Endpoint, EndpointConfig, RecvStream, SendStream, TokioR
 use rustls::pki_types::ServerName;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpSocket, TcpStream};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -74,6 +75,9 @@ struct Target {
     did: Arc<str>,
 }
 
+/// A frame's type and payload.
+type Frame = (u8, Vec<u8>);
+
 /// A QUIC link and its control stream.
 struct QuicLink {
     identity: Identity,
@@ -99,14 +103,34 @@ async fn idle(target: &Target, count: usize) {
 }
 
 async fn honest_pings(target: &Target) {
-    let mut link = quic_links(target, 1).await.pop().expect("one was asked for");
+    let QuicLink { mut send, receive, connection: _connection, .. } =
+        quic_links(target, 1).await.pop().expect("one was asked for");
+    let mut frames = frames(receive);
     say("ready");
     let mut lines = lines();
-    while let Some(line) = lines.recv().await {
+    loop {
+        // Between two questions as well, it answers a sidecar that wants to know whether it is there.
+        let line = tokio::select! {
+            line = lines.recv() => line,
+            arrived = frames.recv() => {
+                answer_ping(arrived.expect("the link stands"), &mut send).await;
+                continue;
+            }
+        };
+        let Some(line) = line else { return };
         let (time, begin, mut times) =
             (Duration::from_millis(line.parse().unwrap()), Instant::now(), Vec::new());
         while begin.elapsed() < time {
-            times.push(ping(&mut link).await);
+            let sent = Instant::now();
+            send.write_all(&frame(PING_FRAME, b"how long")).await.unwrap();
+            loop {
+                let arrived = frames.recv().await.expect("the link stands");
+                if arrived.0 == PONG_FRAME {
+                    break;
+                }
+                answer_ping(arrived, &mut send).await;
+            }
+            times.push(sent.elapsed());
         }
         times.sort_unstable();
         let us = |part| at(&times, part).as_secs_f64() * 1e6;
@@ -114,17 +138,41 @@ async fn honest_pings(target: &Target) {
     }
 }
 
+async fn answer_ping((frame_type, payload): Frame, send: &mut SendStream) {
+    if frame_type == PING_FRAME {
+        send.write_all(&frame(PONG_FRAME, &payload)).await.unwrap();
+    }
+}
+
+/// What arrives, read by a task of its own, since a frame that is half read must not be lost; the channel ends with the
+/// link.
+fn frames(mut receive: RecvStream) -> mpsc::Receiver<Frame> {
+    let (sender, receiver) = mpsc::channel(16);
+    tokio::spawn(async move {
+        loop {
+            match read_frame(&mut receive).await {
+                Ok(arrived) => {
+                    if sender.send(arrived).await.is_err() {
+                        return;
+                    }
+                }
+                Err(error) => return eprintln!("the honest peer's link: {error}"),
+            }
+        }
+    });
+    receiver
+}
+
 /// The time until a PING is answered; answers the sidecar's own meanwhile.
 async fn ping(link: &mut QuicLink) -> Duration {
     let begin = Instant::now();
     link.send.write_all(&frame(PING_FRAME, b"how long")).await.unwrap();
     loop {
-        let (frame_type, payload) = read_frame(&mut link.receive).await.unwrap();
-        match frame_type {
-            PONG_FRAME => return begin.elapsed(),
-            PING_FRAME => link.send.write_all(&frame(PONG_FRAME, &payload)).await.unwrap(),
-            _ => {}
+        let arrived = read_frame(&mut link.receive).await.unwrap();
+        if arrived.0 == PONG_FRAME {
+            return begin.elapsed();
         }
+        answer_ping(arrived, &mut link.send).await;
     }
 }
 
@@ -311,8 +359,8 @@ fn seed(number: usize) -> [u8; 32] {
 }
 
 /// The lines of standard input, read by a thread of their own; the channel ends with them.
-fn lines() -> tokio::sync::mpsc::Receiver<String> {
-    let (sender, receiver) = tokio::sync::mpsc::channel(1);
+fn lines() -> mpsc::Receiver<String> {
+    let (sender, receiver) = mpsc::channel(1);
     std::thread::spawn(move || {
         for line in io::stdin().lock().lines() {
             if sender.blocking_send(line.unwrap()).is_err() {
