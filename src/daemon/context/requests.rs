@@ -17,11 +17,17 @@ use crate::net::{Clock, Link, LinkId, Route, SendError};
 pub(in crate::daemon) struct Slots {
     used: AtomicUsize,
     slots_max: AtomicUsize,
+    /// Wakes who looks after links while something waits on one.
+    first_taken: Notify,
 }
 
 impl Slots {
     pub(in crate::daemon) fn new(slots_max: usize) -> Arc<Self> {
-        Arc::new(Self { used: AtomicUsize::new(0), slots_max: AtomicUsize::new(slots_max) })
+        Arc::new(Self {
+            used: AtomicUsize::new(0),
+            slots_max: AtomicUsize::new(slots_max),
+            first_taken: Notify::new(),
+        })
     }
 
     /// Requests that wait.
@@ -43,7 +49,16 @@ impl Slots {
         let slots_max = self.slots_max();
         let more = |used| (used < slots_max).then_some(used + 1);
         let taken = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
-        taken.ok().map(|_| Slot(Arc::clone(self)))
+        let before = taken.ok()?;
+        if before == 0 {
+            self.first_taken.notify_one();
+        }
+        Some(Slot(Arc::clone(self)))
+    }
+
+    /// Resolves once a request waits and none did before it.
+    pub(in crate::daemon) async fn first_taken(&self) {
+        self.first_taken.notified().await;
     }
 }
 

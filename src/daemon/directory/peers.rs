@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use capd_proto::capability::CapabilityId;
 use capd_proto::code::Code;
 use capd_proto::identity::{Did, PublicKey};
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use super::expected::{Expected, Reason};
@@ -30,6 +30,8 @@ pub(in crate::daemon) struct Peers {
     changes: Changes,
     /// Whether a link was asked for a sign of life since that was last looked at.
     is_asking: AtomicBool,
+    /// Wakes who probes links.
+    asking: Notify,
     /// Counts answers to PING, for those who wait for one.
     answers: Changes,
 }
@@ -67,6 +69,7 @@ impl Peers {
             refreshed_ms: AtomicU64::new(0),
             changes: Changes::default(),
             is_asking: AtomicBool::new(false),
+            asking: Notify::new(),
             answers: Changes::default(),
         }
     }
@@ -209,6 +212,7 @@ impl Peers {
         let Some(link) = self.link(did) else { return };
         link.ask(self.clock.monotonic_ms());
         self.is_asking.store(true, Ordering::Relaxed);
+        self.asking.notify_one();
         while let Some(since_ms) = link.unanswered_since_ms()
             && !link.is_closed()
         {
@@ -222,6 +226,11 @@ impl Peers {
     /// A peer answered PING.
     pub(in crate::daemon) fn answered(&self) {
         self.answers.changed();
+    }
+
+    /// Resolves once a link was asked for a sign of life.
+    pub(super) async fn asking(&self) {
+        self.asking.notified().await;
     }
 
     /// Whether a link was asked for a sign of life since the last time this was called.

@@ -21,11 +21,24 @@ struct Asked {
 }
 
 impl Directory {
+    /// Whether nothing waits for a peer, so that no link needs a probe before [`Self::disturbed`] resolves.
+    pub(in crate::daemon) fn is_quiet(&self, Probes(asked): &Probes) -> bool {
+        asked.is_empty() && self.ctx.slots.used() == 0
+    }
+
+    /// Resolves once something has begun to wait for a peer. It may have ended by then.
+    pub(in crate::daemon) async fn disturbed(&self) {
+        tokio::select! {
+            () = self.ctx.slots.first_taken() => {}
+            () = self.peers.asking() => {}
+        }
+    }
+
     /// Asks quiet links on which something waits for a sign of life and closes those that give none. To be called every
-    /// 250 ms.
+    /// 250 ms while something does.
     pub(in crate::daemon) fn probe_links(&self, Probes(asked): &mut Probes) {
         // Most sidecars wait for nothing most of the time, and may have very many links.
-        if asked.is_empty() && !self.peers.take_asking() && self.ctx.slots.used() == 0 {
+        if !self.peers.take_asking() && asked.is_empty() && self.ctx.slots.used() == 0 {
             return;
         }
         let former = std::mem::take(asked);

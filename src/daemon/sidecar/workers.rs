@@ -59,18 +59,26 @@ impl Sidecar {
         }
     }
 
-    /// Looks after what is due now and then, until shutdown. One timer for all of it, since each that fires wakes an idle
-    /// sidecar.
+    /// Looks after what is due now and then, until shutdown. One timer for all of it, and a slow one while nothing waits for
+    /// a peer, since each that fires wakes an idle sidecar.
     async fn tick(&self) {
         let mut probes = Probes::default();
+        let mut sweep_us = 0;
         loop {
-            self.caller.forget_gifts();
-            for _ in 0..TICKS_PER_SWEEP {
-                let due_us = self.ctx.clock.monotonic_us().saturating_add(TICK_US);
-                tokio::time::sleep(Duration::from_micros(TICK_US)).await;
-                self.account.note_lag(due_us);
-                self.directory.probe_links(&mut probes);
+            let now_us = self.ctx.clock.monotonic_us();
+            if now_us >= sweep_us {
+                self.caller.forget_gifts();
+                sweep_us = now_us.saturating_add(SWEEP_US);
             }
+            let is_quiet = self.directory.is_quiet(&probes);
+            let pause_us = if is_quiet { QUIET_TICK_US } else { TICK_US };
+            tokio::select! {
+                () = tokio::time::sleep(Duration::from_micros(pause_us)) => {
+                    self.account.note_lag(now_us.saturating_add(pause_us));
+                }
+                () = self.directory.disturbed(), if is_quiet => {}
+            }
+            self.directory.probe_links(&mut probes);
         }
     }
 
@@ -99,7 +107,9 @@ impl Sidecar {
     }
 }
 
-/// Between two ticks.
+/// Between two ticks while something waits for a peer.
 const TICK_US: u64 = 250_000;
-/// What calls have left behind is looked for once in so many ticks.
-const TICKS_PER_SWEEP: u32 = 4;
+/// Between two ticks while nothing does.
+const QUIET_TICK_US: u64 = 1_000_000;
+/// What calls have left behind is looked for no more often than this.
+const SWEEP_US: u64 = 1_000_000;
