@@ -27,10 +27,11 @@ mkdir -p "$counts"
 
 # rustc names functions after how their crates are built, so both builds are alike but for this flag, which joins those of
 # .cargo/config.toml. Build scripts and procedural macros run here and now, and are not counted: hence the target.
-# BOLT needs to know what in the program is an address.
+# BOLT needs to know what in the program is an address, and takes a function for the cold or the warm part of another where its
+# name has ".cold" or ".warm" in it, as a legacy name of a module `warm` does. A v0 name has no dots.
 build() { # folder, rustc's flag, binaries
   cargo build --locked --profile dist --features etcd "${@:3}" --target "$host" --target-dir "target/$1" \
-    --config "target.$host.rustflags = [\"$2\", \"-Clink-arg=-Wl,--emit-relocs\"]"
+    --config "target.$host.rustflags = [\"$2\", \"-Csymbol-mangling-version=v0\", \"-Clink-arg=-Wl,--emit-relocs\"]"
 }
 build counted "-Cprofile-generate=$counts" --bin capd
 # The benchmark's caller and provider are the load; beside it cargo builds a capctl.
