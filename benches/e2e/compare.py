@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Compares builds or settings of capd by whole calls: the same benchmark, of one after the other in turn, all in one run.
 
-    benches/e2e/compare.py [--rounds N] NAME=PROGRAM[,KEY=VALUE…] NAME=PROGRAM[,KEY=VALUE…] …
+    benches/e2e/compare.py [--rounds N] [--only KIND,…] NAME=PROGRAM[,KEY=VALUE…] NAME=PROGRAM[,KEY=VALUE…] …
 
 KEY=VALUE are keys of the configuration, such as otlp.endpoint=http://127.0.0.1:9. The first one is what the others are held
 against: in each round by the calls per second of that round, so that what the machine does meanwhile counts for both.
+KIND is one of the benchmark's own ways to call: channel (the first), signed, journaled and others.
 Needs Python 3.9. Builds the benchmark, optimized, and nothing else.
 """
 
@@ -17,36 +18,40 @@ import subprocess
 import tempfile
 
 MANIFEST = pathlib.Path(__file__).resolve().parent / "Cargo.toml"
-# The first many calls in flight, and the smallest of the sizes, which is the same load once more.
-ROUND = re.compile(r"^(?:round 1, channel|400 bytes): (\d+) calls/s$", re.MULTILINE)
+# The round of each kind, and the smallest of the sizes, which is the load of `channel` once more.
+ROUND = re.compile(r"^(?:round 1, (\S+)|400 bytes): (\d+) calls/s$", re.MULTILINE)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--seconds", type=float, default=1.0)
+    parser.add_argument("--only", metavar="KIND,…", default="channel")
     parser.add_argument("subjects", nargs="+", metavar="NAME=PROGRAM[,KEY=VALUE…]")
     args = parser.parse_args()
     cargo = ["cargo", "run", "--quiet", "--release", "--locked", "--manifest-path", str(MANIFEST), "--"]
     with tempfile.TemporaryDirectory() as folder:
         subjects = [subject(text, pathlib.Path(folder)) for text in args.subjects]
-        rates: dict[str, list[float]] = {name: [] for name, _ in subjects}
+        rates: dict[str, dict[str, list[float]]] = {kind: {} for kind in args.only.split(",")}
         for number in range(1, args.rounds + 1):
             # Each is first as often as last.
             for name, program in subjects if number % 2 else reversed(subjects):
-                options = ["--only", "channel", "--rounds", "1", "--seconds", str(args.seconds), "--capd", str(program)]
+                options = ["--only", args.only, "--rounds", "1", "--seconds", str(args.seconds), "--capd", str(program)]
                 said = subprocess.run([*cargo, *options], check=True, stdout=subprocess.PIPE, text=True).stdout
-                found = [float(rate) for rate in ROUND.findall(said)]
-                if len(found) != 2:
-                    raise SystemExit(f"the benchmark did not print two rates:\n{said}")
-                rates[name].append(statistics.fmean(found))
-                print(f"round {number}, {name}: {rates[name][-1]:.0f} calls/s", flush=True)
-    first, *_ = rates
-    print("\n| | calls/s, median | of the first, median | lowest to highest |\n| --- | --- | --- | --- |")
-    for name, own in rates.items():
-        ratios = sorted(rate / of_first for rate, of_first in zip(own, rates[first]))
-        middle = statistics.median(ratios)
-        print(f"| {name} | {statistics.median(own):.0f} | {middle:.2%} | {ratios[0]:.2%} to {ratios[-1]:.2%} |")
+                for kind, of_kind in rates.items():
+                    found = [float(rate) for of, rate in ROUND.findall(said) if (of or "channel") == kind]
+                    if len(found) != (2 if kind == "channel" else 1):
+                        raise SystemExit(f"the benchmark did not print the rates of {kind}:\n{said}")
+                    of_kind.setdefault(name, []).append(statistics.fmean(found))
+                    print(f"round {number}, {name}, {kind}: {of_kind[name][-1]:.0f} calls/s", flush=True)
+    first = subjects[0][0]
+    print("\n| | | calls/s, median | of the first, median | lowest to highest |\n| --- | --- | --- | --- | --- |")
+    for kind, of_kind in rates.items():
+        for name, _ in subjects:
+            own = of_kind[name]
+            ratios = sorted(rate / of_first for rate, of_first in zip(own, of_kind[first]))
+            middle = statistics.median(ratios)
+            print(f"| {kind} | {name} | {statistics.median(own):.0f} | {middle:.2%} | {ratios[0]:.2%} to {ratios[-1]:.2%} |")
 
 
 def subject(text: str, folder: pathlib.Path) -> tuple[str, pathlib.Path]:
