@@ -22,7 +22,7 @@ use super::disk::{Cache, Disk, DiskError};
 use super::engine::{Engine, Report};
 use super::facts::{Facts, Inbox};
 use super::handle::Fleet;
-use super::view::{Inspection, Status, View};
+use super::view::{Inspection, Split, Status, View};
 use crate::net::{Clock, Random, Tasks};
 
 /// What the owner of a fleet is to do, or to know.
@@ -50,7 +50,7 @@ pub enum Event {
         /// The least serial that counts.
         serial_min: u64,
     },
-    /// Two processes of one agent live at once: for a while no journaled call goes to either.
+    /// Two processes of one agent live at once: for a while no journaled call goes to either. Comes once for each finding.
     Split {
         /// The agent.
         agent: Agent,
@@ -143,7 +143,6 @@ pub fn start(setup: Setup) -> Result<(Fleet, Driver), DiskError> {
         ended: CancellationToken::new(),
     };
     let now = time(&clock);
-    let split_ms = config.ttl_ms.saturating_mul(2);
     let cached = cache.as_ref().map(|cache| cache.names(&config.cell)).unwrap_or_default();
     let mut machine = Machine::new(config, now, jitter(&random));
     if let Some(Cache { saved_ms, items }) = cache {
@@ -160,7 +159,6 @@ pub fn start(setup: Setup) -> Result<(Fleet, Driver), DiskError> {
         inbox: Arc::clone(&fleet.inbox),
         view,
         cached,
-        split_ms,
         work: FuturesUnordered::new(),
         changed: BTreeSet::new(),
         is_unsaved: false,
@@ -211,7 +209,6 @@ pub struct Driver {
     view: Arc<View>,
     /// Names whose registrations a former process left, and nobody has wanted yet.
     cached: BTreeSet<CapabilityName>,
-    split_ms: u64,
     work: FuturesUnordered<Work>,
     /// Names whose candidates have changed since they were published.
     changed: BTreeSet<CapabilityName>,
@@ -420,9 +417,11 @@ impl Driver {
                 self.view.revoke(agent, serial_min);
                 Event::Revoked { agent, serial_min }
             }
-            Output::Split { agent, journals } => {
-                let now_ms = self.clock.monotonic_ms();
-                self.view.split(agent, now_ms + self.split_ms, now_ms);
+            Output::Split { agent, journals, until_ms, is_new } => {
+                self.view.split(agent, Split { journals, until_ms }, self.clock.monotonic_ms());
+                if !is_new {
+                    return;
+                }
                 Event::Split { agent, journals }
             }
             Output::Unregistrable { name, error } => Event::Unregistrable { name, error },

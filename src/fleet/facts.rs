@@ -9,6 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use capd_proto::capability::CapabilityName;
 use capd_proto::fleet::machine::{Input, Offer};
 use capd_proto::fleet::{Agent, Fence};
+use capd_proto::ledger::JournalId;
 use tokio::sync::{Notify, oneshot};
 
 use super::view::Inspection;
@@ -24,7 +25,7 @@ pub(super) struct Need {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Contact {
     Opened(Option<Fence>),
-    Heard,
+    Heard(Option<JournalId>),
     Closed,
     DialFailed,
 }
@@ -76,7 +77,8 @@ impl Inbox {
     pub(super) fn contact(&self, agent: Agent, contact: Contact) {
         self.add(|facts| {
             let waiting = facts.contacts.entry(agent).or_default();
-            if contact == Contact::Heard && waiting.back() == Some(&Contact::Heard) {
+            let mut lately = waiting.iter().rev().take_while(|last| matches!(last, Contact::Heard(_)));
+            if lately.any(|last| *last == contact) {
                 return;
             }
             // Of links that come and go faster than they are looked at, the last ones count.
@@ -124,7 +126,7 @@ impl Facts {
         for (agent, contacts) in std::mem::take(&mut self.contacts) {
             inputs.extend(contacts.into_iter().map(|contact| match contact {
                 Contact::Opened(fence) => Input::LinkOpened { agent, fence },
-                Contact::Heard => Input::LinkHeard(agent),
+                Contact::Heard(journal) => Input::LinkHeard { agent, journal },
                 Contact::Closed => Input::LinkClosed(agent),
                 Contact::DialFailed => Input::DialFailed(agent),
             }));
@@ -175,8 +177,8 @@ mod tests {
         let inbox = Inbox::default();
         for _ in 0..100 {
             inbox.contact(agent(1), Contact::Opened(None));
-            inbox.contact(agent(1), Contact::Heard);
-            inbox.contact(agent(1), Contact::Heard);
+            inbox.contact(agent(1), Contact::Heard(None));
+            inbox.contact(agent(1), Contact::Heard(None));
             inbox.contact(agent(1), Contact::Closed);
         }
         inbox.contact(agent(2), Contact::DialFailed);
@@ -186,7 +188,7 @@ mod tests {
             inputs.iter().filter(|input| matches!(input, Input::LinkClosed(of) if *of == agent(1))).collect();
         assert_eq!(of_first.len(), 2, "{inputs:?}");
         let last = inputs.iter().rfind(|input| {
-            matches!(input, Input::LinkOpened { agent: of, .. } | Input::LinkHeard(of) | Input::LinkClosed(of) if *of == agent(1))
+            matches!(input, Input::LinkOpened { agent: of, .. } | Input::LinkHeard { agent: of, .. } | Input::LinkClosed(of) if *of == agent(1))
         });
         assert!(matches!(last, Some(Input::LinkClosed(_))), "{last:?}");
     }

@@ -8,11 +8,12 @@ use capd_proto::capability::CapabilityName;
 use capd_proto::fleet::engine::{Ask, EngineError, Told};
 use capd_proto::fleet::machine::{Extent, NotAdmitted, Offer};
 use capd_proto::fleet::{Agent, Cell, Fence, Key, Membership, Prefix};
+use capd_proto::ledger::JournalId;
 use tokio_util::sync::CancellationToken;
 
 use super::engine::Engine;
 use super::facts::{Contact, Inbox, Need};
-use super::view::{Candidates, Inspection, Status, View};
+use super::view::{Candidates, Inspection, Split, Status, View};
 use crate::changes::Watch;
 use crate::net::Clock;
 
@@ -59,9 +60,9 @@ impl Fleet {
         self.inbox.contact(agent, Contact::Opened(fence));
     }
 
-    /// An agent gave a sign of life over a link.
-    pub fn link_heard(&self, agent: Agent) {
-        self.inbox.contact(agent, Contact::Heard);
+    /// An agent gave a sign of life over a link whose HELLO named this journal.
+    pub fn link_heard(&self, agent: Agent, journal: Option<JournalId>) {
+        self.inbox.contact(agent, Contact::Heard(journal));
     }
 
     /// The last link to an agent closed.
@@ -105,6 +106,11 @@ impl Fleet {
     /// Whether two processes of an agent were seen of late, so that no journaled call may go there.
     pub fn is_split(&self, agent: &Agent) -> bool {
         self.view.is_split(agent, self.clock.monotonic_ms())
+    }
+
+    /// Every agent of which two processes were seen of late.
+    pub fn splits(&self) -> Vec<(Agent, Split)> {
+        self.view.splits(self.clock.monotonic_ms())
     }
 
     /// Where the sidecar stands in its fleet.

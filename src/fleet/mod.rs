@@ -23,4 +23,4 @@ mod view;
 
 pub use driver::{Driver, Event, Owner, Setup, start};
 pub use handle::{Fleet, Names};
-pub use view::{Candidates, Inspection, Status};
+pub use view::{Candidates, Inspection, Split, Status};

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use capd_proto::capability::CapabilityName;
 use capd_proto::fleet::machine::{Candidate, Extent, Machine, NotAdmitted};
 use capd_proto::fleet::{Agent, Fence, Membership, Prefix, Verifier};
+use capd_proto::ledger::JournalId;
 
 use super::engine::Health;
 use crate::changes::{Changes, Watch};
@@ -55,6 +56,15 @@ pub struct Inspection {
     pub feeds: Vec<(Prefix, &'static str)>,
 }
 
+/// Two processes of one agent that live at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Split {
+    /// What the two remember calls in.
+    pub journals: [JournalId; 2],
+    /// Until when no journaled call goes to either. **Units:** milliseconds, by the daemon's monotonic clock.
+    pub until_ms: u64,
+}
+
 /// A name that is wanted.
 #[derive(Debug)]
 struct Known {
@@ -76,8 +86,8 @@ pub(super) struct View {
     names: RwLock<BTreeMap<CapabilityName, Known>>,
     status: RwLock<Arc<Status>>,
     gate: Mutex<Gate>,
-    /// Agents of which two processes live, and until when that counts.
-    split: Mutex<BTreeMap<Agent, u64>>,
+    /// Agents of which two processes live.
+    split: Mutex<BTreeMap<Agent, Split>>,
     deny_max_age_ms: u64,
     changes: Changes,
 }
@@ -131,7 +141,13 @@ impl View {
 
     pub(super) fn is_split(&self, agent: &Agent, now_ms: u64) -> bool {
         let split = self.split.lock().unwrap_or_else(PoisonError::into_inner);
-        split.get(agent).is_some_and(|until_ms| now_ms < *until_ms)
+        split.get(agent).is_some_and(|split| now_ms < split.until_ms)
+    }
+
+    pub(super) fn splits(&self, now_ms: u64) -> Vec<(Agent, Split)> {
+        let split = self.split.lock().unwrap_or_else(PoisonError::into_inner);
+        let lasting = split.iter().filter(|(_, split)| now_ms < split.until_ms);
+        lasting.map(|(agent, split)| (*agent, *split)).collect()
     }
 
     /// FLEET D5: revocations that are too old let nobody in.
@@ -160,10 +176,10 @@ impl View {
         self.gate.lock().unwrap_or_else(PoisonError::into_inner).verifier.revoke(agent, serial_min);
     }
 
-    pub(super) fn split(&self, agent: Agent, until_ms: u64, now_ms: u64) {
-        let mut split = self.split.lock().unwrap_or_else(PoisonError::into_inner);
-        split.retain(|_, until_ms| now_ms < *until_ms);
-        split.insert(agent, until_ms);
+    pub(super) fn split(&self, agent: Agent, split: Split, now_ms: u64) {
+        let mut all = self.split.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|_, split| now_ms < split.until_ms);
+        all.insert(agent, split);
     }
 
     /// Publishes what has changed of these names, and wakes everybody who waits for that.

@@ -205,7 +205,12 @@ pub enum Input {
         fence: Option<Fence>,
     },
     /// An agent gave a sign of life over a link.
-    LinkHeard(Agent),
+    LinkHeard {
+        /// Who.
+        agent: Agent,
+        /// What the process at the other end of that link remembers calls in.
+        journal: Option<JournalId>,
+    },
     /// The last link to an agent closed.
     LinkClosed(Agent),
     /// Nobody answered at the addresses of an agent, or not the agent.
@@ -299,12 +304,16 @@ pub enum Output {
     },
     /// The authority has revoked memberships of an agent: links to it end unless it shows another one.
     Revoked(Agent),
-    /// Two processes of one agent live at once: no journaled call goes to either for a while.
+    /// Two processes of one agent live at once: no journaled call goes to either for a while. Comes again as long as both live.
     Split {
         /// The agent.
         agent: Agent,
         /// What the two remember calls in.
         journals: [JournalId; 2],
+        /// Until when: two lives of a lease after the last sign of life of one of them. **Units:** milliseconds.
+        until_ms: u64,
+        /// Whether calls could go to the agent until now.
+        is_new: bool,
     },
     /// So much of the registry vanished at once that none of it is believed.
     Frozen,
@@ -328,8 +337,11 @@ pub enum Extent {
 pub enum LetGoWhy {
     /// No name that is still wanted needs it.
     Idle,
-    /// The registry knows of a later process of this agent.
-    OldProcess,
+    /// The registry knows of a later process of this agent: only links to those before it end.
+    OldProcess {
+        /// The incarnation of the later one.
+        before: u64,
+    },
 }
 
 /// Why an agent that shows its membership is not let in.
@@ -398,7 +410,7 @@ impl Machine {
             Input::Busy(name) => directory.busy(&name, step),
             Input::Reach { name, agent } => directory.reach(&name, agent, step),
             Input::LinkOpened { agent, fence } => directory.opened(agent, fence, step),
-            Input::LinkHeard(agent) => directory.contacts.heard(&agent, now.now_ms),
+            Input::LinkHeard { agent, journal } => directory.contacts.heard(agent, journal, step),
             Input::LinkClosed(agent) => directory.closed(agent, step),
             Input::DialFailed(agent) => directory.dial_failed(agent, step),
             Input::Cached { saved_ms, items } => directory.cached(saved_ms, items, step),

@@ -56,6 +56,8 @@ pub struct FleetReport<'a> {
     pub is_frozen: bool,
     /// Why registrations and memberships did not count, and how often.
     pub refused: Vec<(Cow<'a, str>, u64)>,
+    /// Members of which two processes live, each with what follows from that, for a human.
+    pub split: Vec<(Cow<'a, str>, Cow<'a, str>)>,
     /// Names, as they were asked for.
     pub names: Vec<FleetName<'a>>,
 }
@@ -79,7 +81,7 @@ pub struct FleetName<'a> {
 pub struct FleetCandidate<'a> {
     /// Its DID.
     pub did: Cow<'a, str>,
-    /// `chosen`, `linked`, `spare`, `draining`, `suspect` or `failed`.
+    /// `linked`, `silent`, `split`, `spare`, `unlinked`, `draining`, `suspect` or `failed`.
     pub state: Option<Cow<'a, str>>,
     /// Why it is in this state.
     pub reason: Option<Cow<'a, str>>,
@@ -136,6 +138,7 @@ impl<'a> FleetReport<'a> {
             match key {
                 b"cell" => cell = Some(reader.text()?),
                 b"error" => report.error = Some(reader.text()?),
+                b"split" => report.split = read_array(reader, read_split)?,
                 b"names" => names = Some(read_array(reader, FleetName::read)?),
                 b"detail" => detail = Some(reader.text()?),
                 b"frozen" => report.is_frozen = reader.bool()?,
@@ -169,6 +172,15 @@ impl<'a> FleetReport<'a> {
         Writer::new(out).array(self.names.len() as u64);
         for name in &self.names {
             name.write(out);
+        }
+        if !self.split.is_empty() {
+            let out = map.key_then("split");
+            Writer::new(out).array(self.split.len() as u64);
+            for (did, text) in &self.split {
+                let mut entry = MapWriter::new(out);
+                entry.text("did", did);
+                entry.text("text", text);
+            }
         }
         map.text("detail", &self.detail);
         map.bool_if("frozen", self.is_frozen.then_some(true));
@@ -207,6 +219,7 @@ impl<'a> FleetReport<'a> {
             revocations_age_ms: self.revocations_age_ms,
             is_frozen: self.is_frozen,
             refused: self.refused.into_iter().map(|(why, count)| (owned(why), count)).collect(),
+            split: self.split.into_iter().map(|(did, text)| (owned(did), owned(text))).collect(),
             names: self.names.into_iter().map(FleetName::into_owned).collect(),
         }
     }
@@ -308,6 +321,19 @@ fn read_count<'a>(reader: &mut Reader<'a>) -> Result<(Cow<'a, str>, u64), BodyEr
     Ok((required(why, "why")?, required(count, "count")?))
 }
 
+fn read_split<'a>(reader: &mut Reader<'a>) -> Result<(Cow<'a, str>, Cow<'a, str>), BodyError> {
+    let (mut did, mut text) = (None, None);
+    read_map(reader, |key, reader| {
+        match key {
+            b"did" => did = Some(reader.text()?),
+            b"text" => text = Some(reader.text()?),
+            _ => drop(reader.skip()?),
+        }
+        Ok(())
+    })?;
+    Ok((required(did, "did")?, required(text, "text")?))
+}
+
 fn owned(text: Cow<'_, str>) -> Cow<'static, str> {
     Cow::Owned(text.into_owned())
 }
@@ -362,6 +388,7 @@ mod tests {
             revocations_age_ms: Some(6),
             is_frozen: true,
             refused: vec![("signature".into(), 9)],
+            split: vec![("did:key:z6Mk2".into(), "two processes have its identity".into())],
             names,
         };
         for report in [full, FleetReport::default()] {

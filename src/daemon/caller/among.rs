@@ -52,8 +52,7 @@ impl Caller {
         if eligible.iter().any(|(peer, _)| !self.fleet.is_split(peer)) {
             eligible.retain(|(peer, _)| !self.fleet.is_split(peer));
         } else if let Some((peer, _)) = eligible.first() {
-            let why = format!("two processes of {peer} live at once, and the call may run only once");
-            return Err(Missing::Provider(Refusal::new(Code::UNAVAILABLE, why)));
+            return Err(split(peer));
         }
         let replica =
             |(peer, link): &(Did, Arc<Link>)| Replica { peer: peer.clone(), journal: link.journal() };
@@ -95,6 +94,13 @@ impl Caller {
 
 /// Calls in flight with each linked provider of a name from which on one more is linked. **Source:** FLEET L1.
 const BUSY_CALLS: usize = 16;
+
+/// FLEET X12: nobody can tell which of two processes would remember the call.
+pub(super) fn split(peer: &Did) -> Missing {
+    let why =
+        format!("two processes of {peer} live at once, and the call may run only once; stop one of them");
+    Missing::Provider(Refusal::new(Code::UNAVAILABLE, why))
+}
 
 fn unserved() -> Refusal {
     mismatch(router::Refusal::NameUnknown)

@@ -8,6 +8,7 @@ use capd_proto::identity::Did;
 use capd_proto::message::{ContentHash, Descriptor};
 use smallvec::smallvec;
 
+use super::among::split;
 use super::drift::{Barrier, Shut, held_against};
 use super::here::Changed;
 use super::retry::retry_policy;
@@ -70,7 +71,8 @@ impl Caller {
         let given = self.gifts.replica(&call.id);
         if given.is_some() && !self.gifts.is_bound(&call.id) {
             // Nobody has it: where it was given to is as good as any other, and costs no commit.
-            let is_there = given.as_ref().is_some_and(|given| self.is_there(given));
+            let takes_it = |given: &&Replica| self.is_there(given) && !self.fleet.is_split(&given.peer);
+            let is_there = given.as_ref().filter(takes_it).is_some();
             return match is_there.then(|| self.choose_from(call, given, &[])) {
                 Some(Ok(chosen)) => Ok(chosen),
                 Some(Err(_)) | None => self.choose_from(call, None, &[]),
@@ -81,6 +83,13 @@ impl Caller {
             // Refused for what it is, it stays with its peer, whatever memory that has by now.
             false => self.as_it_is_now(given),
         });
+        // FLEET X12: a copy goes to the journal that has the call; of a call that ran nowhere none leaves.
+        let is_new = |given: &&Replica| {
+            !self.gifts.may_have_run(&call.id, &call.name) && self.fleet.is_split(&given.peer)
+        };
+        if let Some(given) = given.as_ref().filter(is_new) {
+            return Err(split(&given.peer));
+        }
         let asked = given.or_else(|| self.gifts.former(&call.id, &call.name));
         self.choose_from(call, asked, &[])
     }

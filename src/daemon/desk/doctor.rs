@@ -3,14 +3,17 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use capd_proto::fleet::Agent;
 use capd_proto::identity::Did;
 use capd_proto::message::{
     CheckState, DoctorCheck, DoctorPeer, DoctorReport, DoctorRequired, Response, Type,
 };
 
 use super::Desk;
+use super::fleet::STOP_ONE;
 use crate::daemon::context::inbound::is_for_the_agent;
 use crate::daemon::context::{Inbound, Refusal};
+use crate::fleet::Split;
 use crate::health::{Source as _, State};
 use crate::policy::cases::Declared;
 use crate::policy::{Action, Caller, Subject, Verdict};
@@ -22,6 +25,7 @@ impl Desk {
     pub(in crate::daemon) fn on_doctor(&self, inbound: &Inbound<'_>) -> Result<(), Refusal> {
         is_for_the_agent(inbound, "doctor")?;
         let mut checks = self.checked_parts();
+        checks.extend(self.checked_identities());
         checks.extend(self.checked_commands());
         checks.extend(self.checked_grants());
         checks.extend(self.checked_peers());
@@ -73,9 +77,7 @@ impl Desk {
             let remedy = match part.name {
                 "journal" => "free space on the disk of agent.dir; the next write shows that it works again",
                 "audit" => "free space on the disk of agent.dir, or remove old records: capctl audit prune",
-                "registry" if part.state == State::Failed => {
-                    "stop one of the two; a second machine needs a key of its own: capd init"
-                }
+                "registry" if part.state == State::Failed => STOP_ONE,
                 "registry" => "run: capctl fleet doctor",
                 "listeners" => "wait until it has stopped, then start it: capd run",
                 _ => "the sidecar's log says why",
@@ -84,6 +86,16 @@ impl Desk {
             DoctorCheck { remedy, ..found(part.name, String::new(), state, part.detail) }
         };
         shown.map(check).collect()
+    }
+
+    /// Members of the fleet of which two processes live.
+    fn checked_identities(&self) -> Vec<DoctorCheck<'static>> {
+        let splits = self.fleet.registry().map(crate::fleet::Fleet::splits).unwrap_or_default().into_iter();
+        let check = |(agent, split): (Agent, Split)| {
+            let check = found("identity", agent.did().to_string(), CheckState::Warning, self.split(&split));
+            DoctorCheck { remedy: Some(STOP_ONE.into()), ..check }
+        };
+        splits.take(CHECKS_MAX).map(check).collect()
     }
 
     /// Commands that failed because of their confinement, and have not succeeded since.

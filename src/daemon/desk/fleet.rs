@@ -12,7 +12,7 @@ use capd_proto::message::{FleetCandidate, FleetName, FleetReport, FleetRequest, 
 
 use super::Desk;
 use crate::daemon::context::{Inbound, Refusal};
-use crate::fleet::Fleet;
+use crate::fleet::{Fleet, Split};
 use crate::health;
 
 impl Desk {
@@ -101,6 +101,11 @@ impl Desk {
                 .filter(|(_, count)| *count > 0)
                 .map(|(why, count)| (why.into(), count))
                 .collect(),
+            split: fleet
+                .splits()
+                .iter()
+                .map(|(agent, split)| (agent.did().to_string().into(), self.split(split).into()))
+                .collect(),
             names,
         }
     }
@@ -124,18 +129,21 @@ impl Desk {
         };
         let mut told = Vec::new();
         for (at, candidate) in candidates.iter().enumerate() {
-            told.push(self.candidate(candidate, at));
+            told.push(self.candidate(fleet, candidate, at));
         }
         FleetName { name: name.as_str().to_owned().into(), note: note.map(Cow::Borrowed), candidates: told }
     }
 
-    fn candidate(&self, candidate: &Candidate, at: usize) -> FleetCandidate<'static> {
+    fn candidate(&self, fleet: &Fleet, candidate: &Candidate, at: usize) -> FleetCandidate<'static> {
         let registration = &candidate.registration;
         let peer = registration.agent.did();
         let peers = &self.directory.peers;
         let links = peers.links(&peer);
         let cause = self.directory.unlinked.cause(&peer).map(|cause| cause.text);
-        let (state, reason) = if registration.state == State::Draining {
+        let split = fleet.splits().into_iter().find(|(agent, _)| *agent == registration.agent);
+        let (state, reason) = if let Some((_, split)) = split {
+            ("split", Some(format!("{}; {STOP_ONE}", self.split(&split))))
+        } else if registration.state == State::Draining {
             ("draining", Some("it takes no new calls".to_owned()))
         } else if links > 0 && !peers.is_responsive(&peer) {
             ("silent", Some("it answers no PING".to_owned()))
@@ -169,6 +177,20 @@ impl Desk {
         }
     }
 }
+
+impl Desk {
+    /// Why no non-idempotent call goes to an agent of which two processes live, and how that ends.
+    pub(super) fn split(&self, Split { journals: [one, other], until_ms }: &Split) -> String {
+        let left_s = until_ms.saturating_sub(self.ctx.clock.monotonic_ms()).div_ceil(1_000);
+        format!(
+            "two processes have its identity, with the journals {one} and {other}; non-idempotent calls go to it \
+             again {left_s} s after one of them has ended"
+        )
+    }
+}
+
+/// How an owner ends a split.
+pub(super) const STOP_ONE: &str = "stop one of the two; a second machine needs a key of its own: capd init";
 
 /// What is asked.
 enum Asked {

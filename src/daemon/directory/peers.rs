@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use capd_proto::capability::CapabilityId;
 use capd_proto::code::Code;
 use capd_proto::identity::{Did, PublicKey};
+use capd_proto::ledger::JournalId;
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 
@@ -277,11 +278,24 @@ impl Peers {
         lock(&self.state).get(did).map_or_else(Vec::new, |peer| peer.links.clone())
     }
 
-    /// Peers with a link, and when each was heard from last. **Units:** monotonic milliseconds.
-    pub(in crate::daemon) fn heard(&self) -> Vec<(Did, u64)> {
-        let state = lock(&self.state);
-        let last = |peer: &Peer| peer.links.iter().map(|link| link.heard_ms()).max();
-        state.iter().filter_map(|(did, peer)| Some((did.clone(), last(peer)?))).collect()
+    /// Peers with a link: each of the journals that their links name, with when that process was heard from last. Two
+    /// processes of one peer are heard from as long as each has a link. **Units:** monotonic milliseconds.
+    pub(in crate::daemon) fn heard(&self) -> Vec<(Did, Option<JournalId>, u64)> {
+        let now_ms = self.clock.monotonic_ms();
+        let mut heard = Vec::new();
+        for (did, peer) in &*lock(&self.state) {
+            let mut processes: BTreeMap<Option<JournalId>, u64> = BTreeMap::new();
+            for link in &peer.links {
+                let last_ms = processes.entry(link.journal()).or_default();
+                *last_ms = link.heard_ms().max(*last_ms);
+            }
+            let are_two = processes.len() > 1;
+            let at_ms = |last_ms| if are_two { now_ms } else { last_ms };
+            heard.extend(
+                processes.into_iter().map(|(journal, last_ms)| (did.clone(), journal, at_ms(last_ms))),
+            );
+        }
+        heard
     }
 
     /// Peers with a link.

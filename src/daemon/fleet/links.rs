@@ -1,6 +1,8 @@
 //! Opens links to the agents that calls want, one round of dialling at a time, and lets them go when nobody does.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use capd_proto::fleet::machine::LetGoWhy;
 use capd_proto::fleet::{Address, Agent, Membership, Transport};
@@ -21,6 +23,8 @@ impl Fleet {
             self.directory.serves.member(link.principal().clone(), Arc::clone(membership));
         }
         registry.link_opened(agent, link.fence());
+        // A member that its registry does not know yet names its journal alone.
+        registry.link_heard(agent, link.journal());
         // The word may have come since HELLO was judged.
         if let Some(serial_min) = registry.revoked_below(&agent) {
             self.revoked(agent, serial_min);
@@ -48,19 +52,22 @@ impl Fleet {
 
     /// Tells the registry's side which members have given a sign of life, now and then, until shutdown.
     pub(in crate::daemon) async fn keep_hearing(&self) {
-        let Some(registry) = self.registry() else { return };
-        let mut heard_ms = std::collections::BTreeMap::new();
+        let (Some(registry), Some(config)) = (self.registry(), self.config()) else { return };
+        // FLEET X12: two processes of one member are seen to live for as long as they do.
+        let every = HEARING_EVERY.min(Duration::from_millis(config.ttl_ms / 2));
+        let mut heard_ms = BTreeMap::new();
         loop {
-            tokio::time::sleep(HEARING_EVERY).await;
-            let connected = self.directory.peers.heard();
-            heard_ms.retain(|peer, _| connected.iter().any(|(other, _)| other == peer));
-            for (peer, at_ms) in connected {
-                let is_news = heard_ms.get(&peer).is_none_or(|last_ms| *last_ms < at_ms);
-                if is_news && let Ok(agent) = Agent::from_did(peer.as_str()) {
-                    registry.link_heard(agent);
-                    heard_ms.insert(peer, at_ms);
+            tokio::time::sleep(every).await;
+            let mut connected = BTreeMap::new();
+            for (peer, journal, at_ms) in self.directory.peers.heard() {
+                let process = (peer, journal);
+                let is_news = heard_ms.get(&process).is_none_or(|last_ms| *last_ms < at_ms);
+                if is_news && let Ok(agent) = Agent::from_did(process.0.as_str()) {
+                    registry.link_heard(agent, journal);
                 }
+                connected.insert(process, at_ms);
             }
+            heard_ms = connected;
         }
     }
 
@@ -113,15 +120,20 @@ impl Fleet {
     /// The link to an agent closes once no call needs it. One that the owner configured stays.
     pub(super) fn let_go(&self, agent: Agent, why: LetGoWhy) {
         let Some(part) = &self.part else { return };
+        let peer = agent.did();
+        if let LetGoWhy::OldProcess { before } = why {
+            tracing::debug!(%peer, "links to an old process are let go");
+            let is_old = |link: &&Arc<Link>| link.fence().is_some_and(|fence| fence.incarnation < before);
+            return self.directory.peers.links_of(&peer).iter().filter(is_old).for_each(|link| link.drain());
+        }
         if let Some(dial) = lock(&part.dials).remove(&agent) {
             dial.cancel();
         }
-        let peer = agent.did();
         let is_configured = self.directory.peers.is_configured(&peer);
-        if is_configured && why == LetGoWhy::Idle {
+        if is_configured {
             return;
         }
-        tracing::debug!(%peer, ?why, "a link is let go");
+        tracing::debug!(%peer, "an idle link is let go");
         self.directory.peers.unexpect(&peer, Reason::Wanted);
         self.directory.peers.links_of(&peer).iter().for_each(|link| link.drain());
     }
@@ -155,4 +167,4 @@ fn address(address: &Address) -> dial::Address {
 }
 
 /// How often the registry's side hears who lives.
-const HEARING_EVERY: std::time::Duration = std::time::Duration::from_secs(5);
+const HEARING_EVERY: Duration = Duration::from_secs(5);

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::Output;
 use super::step::Step;
 use crate::fleet::{Agent, Fence};
+use crate::ledger::JournalId;
 
 /// What we know of an agent at first hand.
 #[derive(Clone, Copy, Debug, Default)]
@@ -14,8 +15,8 @@ pub(super) struct Contact {
     pub(super) failures: u32,
     /// Not dialled before. **Units:** milliseconds.
     retry_ms: u64,
-    /// The last process of it that answered, and when it was last known to live.
-    answered: Option<(Fence, u64)>,
+    /// The journals that its links have named of late, and when each was last known to live; the last one first.
+    alive: [Option<(JournalId, u64)>; 2],
     /// The last word of it: its process and generation, of whatever name.
     word: Option<(Fence, u64)>,
     /// Until when no journaled call may be given to it, because two processes of it were seen. **Units:** milliseconds.
@@ -85,33 +86,41 @@ impl Contacts {
         (contact.state == ContactState::Closed && contact.failures > 0).then_some(contact.retry_ms)
     }
 
-    /// A link opened; FLEET X12: of two journals of one agent that live at once, neither is to be relied on.
+    /// A link opened.
     pub(super) fn opened(&mut self, agent: Agent, fence: Option<Fence>, step: &mut Step<'_>) {
         let now_ms = step.now.now_ms;
         let contact = self.0.entry(agent).or_default();
         let is_ours = contact.state == ContactState::Dialling;
         contact.state = ContactState::Open { is_ours, since_ms: now_ms };
-        let Some(fence) = fence else { return };
-        if let Some((last, alive_ms)) = contact.answered
-            && last.journal != fence.journal
-            && now_ms.saturating_sub(alive_ms) <= 2 * step.config.ttl_ms
-        {
-            contact.split_until_ms = now_ms + 2 * step.config.ttl_ms;
-            step.send(Output::Split { agent, journals: [last.journal, fence.journal] });
-        }
-        contact.answered = Some((fence, now_ms));
+        self.lives(agent, fence.map(|fence| fence.journal), step);
     }
 
-    /// A sign of life over a link.
-    pub(super) fn heard(&mut self, agent: &Agent, now_ms: u64) {
-        let Some(contact) = self.0.get_mut(agent) else { return };
-        if let Some((_, alive_ms)) = &mut contact.answered {
-            *alive_ms = now_ms;
-        }
+    /// A sign of life over a link, of the process with this journal if the link has named one.
+    pub(super) fn heard(&mut self, agent: Agent, journal: Option<JournalId>, step: &mut Step<'_>) {
+        self.lives(agent, journal, step);
+        let now_ms = step.now.now_ms;
+        let Some(contact) = self.0.get_mut(&agent) else { return };
         // A link that stands for a while shows that dialling it was no mistake.
         if matches!(contact.state, ContactState::Open { since_ms, .. } if now_ms >= since_ms + STAYED_MS) {
             contact.failures = 0;
         }
+    }
+
+    /// FLEET X12: of two journals of one agent that live at once, neither is to be relied on.
+    fn lives(&mut self, agent: Agent, journal: Option<JournalId>, step: &mut Step<'_>) {
+        let (Some(contact), Some(journal)) = (self.0.get_mut(&agent), journal) else { return };
+        let now_ms = step.now.now_ms;
+        let [last, before] = contact.alive;
+        let other = if last.is_some_and(|(last, _)| last == journal) { before } else { last };
+        contact.alive = [Some((journal, now_ms)), other];
+        let Some((other, alive_ms)) = other else { return };
+        let until_ms = alive_ms.saturating_add(2 * step.config.ttl_ms);
+        if until_ms <= now_ms || until_ms <= contact.split_until_ms {
+            return;
+        }
+        let is_new = contact.split_until_ms <= now_ms;
+        contact.split_until_ms = until_ms;
+        step.send(Output::Split { agent, journals: [other, journal], until_ms, is_new });
     }
 
     /// A dial failed, or a link closed. Returns whether that counts as a contact that failed.
@@ -140,7 +149,8 @@ impl Contacts {
     /// Forgets who is neither linked nor wanted, and of whom nothing that still matters is known.
     pub(super) fn forget(&mut self, now_ms: u64, ttl_ms: u64, is_wanted: impl Fn(&Agent) -> bool) {
         self.0.retain(|agent, contact| {
-            let is_recent = contact.answered.is_some_and(|(_, alive_ms)| now_ms <= alive_ms + 2 * ttl_ms);
+            let lives = |(_, alive_ms): &(JournalId, u64)| now_ms <= alive_ms + 2 * ttl_ms;
+            let is_recent = contact.alive.iter().flatten().any(lives);
             contact.state != ContactState::Closed
                 || is_recent
                 || now_ms < contact.split_until_ms

@@ -81,7 +81,7 @@ impl Directory {
         }
         // A paused process woke up, or a copy of it runs: the registry knows of a later one.
         if fence.is_some_and(|fence| fence.incarnation < newest) && self.verifier.is_order_checked() {
-            step.send(Output::LetGo { agent, why: LetGoWhy::OldProcess });
+            step.send(Output::LetGo { agent, why: LetGoWhy::OldProcess { before: newest } });
         }
         self.replan(&agent, step);
     }

@@ -81,7 +81,8 @@ impl World {
             if is_dead {
                 self.unlink(pid, agent);
             } else if other.runs(self.now_ms) {
-                self.handle(pid, Input::LinkHeard(agent));
+                let journal = other.machine.fence().map(|fence| fence.journal);
+                self.handle(pid, Input::LinkHeard { agent, journal });
             }
         }
         self.look_for_stale(pid);

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use capd_proto::capability::CapabilityName;
 use capd_proto::fleet::machine::{LetGoWhy, Output, Standing};
 use capd_proto::fleet::{Address, Agent, Fence};
+use capd_proto::ledger::JournalId;
 
 use super::plan::END_MS;
 use super::world::{IDLE_MS, MAX_STALE_MS, TTL_MS, World};
@@ -131,13 +132,26 @@ impl World {
                     self.violate("I5", format!("process {pid} lets {agent} go, though it is wanted"));
                 }
             }
-            LetGoWhy::OldProcess => {
+            LetGoWhy::OldProcess { before: _ } => {
                 let linked = process.links.get(agent).and_then(|peer| self.processes[*peer].machine.fence());
                 let newest = self.newest_claimed(agent);
                 if linked.is_some_and(|linked| linked.incarnation >= newest) {
                     self.violate("I5", format!("process {pid} lets the newest process of {agent} go"));
                 }
             }
+        }
+    }
+
+    /// X12: of two journals of one agent that lived within two lives of a lease, neither gets a journaled call; one alone does.
+    pub(super) fn observe_alive(&mut self, pid: usize, agent: Agent, journal: JournalId) {
+        let now_ms = self.now_ms;
+        let process = &mut self.processes[pid];
+        let journals = process.noted.alive.entry(agent).or_default();
+        journals.insert(journal, now_ms);
+        let living = journals.values().filter(|last_ms| now_ms < **last_ms + 2 * TTL_MS).count();
+        let is_split = process.machine.is_split(&agent);
+        if is_split != (living > 1) {
+            self.violate("X12", format!("process {pid} sees {living} journals of {agent}: split {is_split}"));
         }
     }
 

@@ -50,6 +50,8 @@ pub struct Noted {
     pub revoked: Vec<Agent>,
     pub registered_ms: Option<u64>,
     pub asked_ms: Vec<u64>,
+    /// When each journal of an agent was last known to live.
+    pub alive: BTreeMap<Agent, BTreeMap<JournalId, u64>>,
     /// When links closed.
     pub unlinked_ms: BTreeMap<Agent, u64>,
     /// When dials failed, and what the agent said of itself by then.

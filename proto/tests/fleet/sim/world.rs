@@ -358,10 +358,18 @@ impl World {
             return self.at(until_ms, Event::Input { pid, input });
         }
         let (time, jitter) = (self.time(pid), self.rng.next());
+        let lives = match &input {
+            Input::LinkOpened { agent, fence: Some(fence) } => Some((*agent, fence.journal)),
+            Input::LinkHeard { agent, journal: Some(journal) } => Some((*agent, *journal)),
+            _ => None,
+        };
         let process = &mut self.processes[pid];
         process.machine.swap_known(&mut self.known);
         process.machine.handle(input, time, jitter);
         process.machine.swap_known(&mut self.known);
+        if let Some((agent, journal)) = lives {
+            self.observe_alive(pid, agent, journal);
+        }
         self.act(pid);
     }
 

@@ -188,6 +188,10 @@ fn checks(report: &FleetReport<'_>) -> Vec<Check> {
         let text = "much of the registry vanished at once, and nothing of it is dropped; check the registry";
         checks.push(Check::warning("frozen", cell.clone(), text));
     }
+    for (did, text) in &report.split {
+        let remedy = "stop one of the two; a second machine needs a key of its own: capd init";
+        checks.push(Check::warning("split", did.to_string(), text.to_string()).remedy(remedy));
+    }
     for (why, count) in &report.refused {
         let text =
             format!("{count} registrations or memberships did not count: {why}; the audit log names them");
@@ -289,6 +293,7 @@ mod tests {
             generation: None,
             is_frozen: true,
             refused: vec![("signature".into(), 3)],
+            split: vec![("did:key:z6Mk3".into(), "two processes have its identity".into())],
             ..well.clone()
         };
         let found = |report: &FleetReport<'_>| -> Vec<_> {
@@ -339,6 +344,7 @@ mod tests {
                     "frozen",
                     "much of the registry vanished at once, and nothing of it is dropped; check the registry"
                 ),
+                ("warning", "split", "two processes have its identity"),
                 (
                     "warning",
                     "refused",

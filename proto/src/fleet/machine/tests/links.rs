@@ -201,7 +201,7 @@ fn a_link_to_an_older_process_than_the_registry_knows_is_let_go() {
     sidecar.take();
     let fence = |incarnation| Some(Fence { incarnation, journal: journal(3) });
     sidecar.handle(Input::LinkOpened { agent: agent(3), fence: fence(7) });
-    assert_eq!(let_go(&mut sidecar), [(agent(3), LetGoWhy::OldProcess)]);
+    assert_eq!(let_go(&mut sidecar), [(agent(3), LetGoWhy::OldProcess { before: 8 })]);
     sidecar.handle(Input::LinkClosed(agent(3)));
     sidecar.handle(Input::LinkOpened { agent: agent(3), fence: fence(8) });
     assert_eq!(let_go(&mut sidecar), []);
@@ -219,11 +219,68 @@ fn two_journals_of_one_agent_at_once_are_a_split() {
     assert!(!sidecar.machine.is_split(&agent(3)));
     sidecar.handle(with(4));
     assert!(sidecar.machine.is_split(&agent(3)));
-    let split = Output::Split { agent: agent(3), journals: [journal(3), journal(4)] };
+    let journals = [journal(3), journal(4)];
+    let split = Output::Split { agent: agent(3), journals, until_ms: 60_000, is_new: true };
     assert!(sidecar.said.contains(&split));
     sidecar.until(60_000);
-    sidecar.handle(Input::LinkHeard(agent(3)));
-    assert!(!sidecar.machine.is_split(&agent(3)), "after two lives of a lease");
+    sidecar.handle(heard(4));
+    assert!(!sidecar.machine.is_split(&agent(3)), "after two lives of a lease with one journal alone");
+}
+
+fn heard(number: u8) -> Input {
+    Input::LinkHeard { agent: agent(3), journal: Some(journal(number)) }
+}
+
+/// What was said of splits: until when, and whether it was found just then.
+fn splits(sidecar: &mut Sidecar) -> Vec<(u64, bool)> {
+    let split = |output| match output {
+        Output::Split { until_ms, is_new, .. } => Some((until_ms, is_new)),
+        _ => None,
+    };
+    sidecar.take().into_iter().filter_map(split).collect()
+}
+
+#[test]
+fn a_split_lasts_while_both_journals_live_and_is_found_once() {
+    let mut sidecar = Sidecar::wanting(&[3]);
+    sidecar.handle(Input::LinkOpened { agent: agent(3), fence: None });
+    // A process that the registry does not know names a journal all the same.
+    sidecar.handle(heard(3));
+    sidecar.handle(heard(4));
+    assert_eq!(splits(&mut sidecar), [(60_000, true)]);
+    for second in [20, 40, 60, 80, 100] {
+        sidecar.until(second * 1_000);
+        sidecar.handle(heard(3));
+        sidecar.handle(heard(4));
+        let said = splits(&mut sidecar);
+        assert!(said.iter().all(|(_, is_new)| !is_new), "{said:?}");
+        assert_eq!(said.last(), Some(&(second * 1_000 + 60_000, false)));
+    }
+    // One of them is gone.
+    for second in [120, 140, 159] {
+        sidecar.until(second * 1_000);
+        sidecar.handle(heard(4));
+        assert!(sidecar.machine.is_split(&agent(3)), "at {second} s");
+    }
+    sidecar.until(160_000);
+    sidecar.handle(heard(4));
+    assert!(!sidecar.machine.is_split(&agent(3)));
+    assert_eq!(splits(&mut sidecar), []);
+    // It comes back.
+    sidecar.handle(heard(3));
+    assert_eq!(splits(&mut sidecar), [(220_000, true)]);
+}
+
+#[test]
+fn links_that_alternate_between_two_processes_are_one_finding() {
+    let mut sidecar = Sidecar::wanting(&[3]);
+    for second in 0..50 {
+        sidecar.until(second * 1_000);
+        let fence = Some(Fence { incarnation: 1, journal: journal(3 + (second % 3) as u8) });
+        sidecar.handle(Input::LinkOpened { agent: agent(3), fence });
+    }
+    let said = splits(&mut sidecar);
+    assert_eq!(said.iter().filter(|(_, is_new)| *is_new).count(), 1, "{said:?}");
 }
 
 #[test]
