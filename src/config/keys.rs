@@ -216,7 +216,7 @@ pub const KEYS: &[Key] = &[
         "peers",
         Kind::Peers,
         Unset("none"),
-        "The peers: `[[peers]]` tables with `did`, `addresses` (preferred address first), `serves`: what the agent may call at the peer, by default nothing, and `name`: what you call it.",
+        "The peers: `[[peers]]` tables with `did`, `addresses` (preferred address first; `quic+dns` and `tcp+dns` for a host name of several sidecars), `serves`: what the agent may call at the peer, by default nothing, and `name`: what you call it.",
     ),
     key(
         "groups",
@@ -703,8 +703,8 @@ impl Kind {
             Self::DidKey => "did:key:z6Mk…".into(),
             Self::Endpoints => "a list of \"https://HOST:PORT\"".into(),
             Self::Addresses => "a list of \"quic://HOST:PORT\" or \"tcp://HOST:PORT\"".into(),
-            Self::Peers => "[[peers]] tables with name = \"NAME\", did = \"did:…\", addresses = [\"quic://HOST:PORT\" or \
-                            \"tcp://HOST:PORT\", …] and serves = [a name, \"NAMESPACE.*\" or \"*\", …]; outside \
+            Self::Peers => "[[peers]] tables with name = \"NAME\", did = \"did:…\", addresses = [\"quic://HOST:PORT\", \
+                            \"tcp://HOST:PORT\", \"quic+dns://NAME:PORT\" or \"tcp+dns://NAME:PORT\", …] and serves = [a name, \"NAMESPACE.*\" or \"*\", …]; outside \
                             the file DID@ADDRESS=CAPABILITY, comma separated"
                 .into(),
             Self::Groups => "[[groups]] tables with name = \"NAME\" and members = [\"did:…\", …]; outside the file \

@@ -39,6 +39,7 @@ mod load;
 mod logging;
 mod memory;
 mod metrics;
+mod names;
 mod notify;
 mod once;
 mod order;

@@ -55,6 +55,14 @@ pub enum ConnectError {
     /// The connection could not be made, or broke, before the link's own handshake.
     #[error(transparent)]
     Io(#[from] io::Error),
+    /// The address's host name stands for no IP address, as far as anybody tells.
+    #[error("the host name {host} cannot be resolved: {source}")]
+    Unresolved {
+        /// The name.
+        host: String,
+        /// What the resolver says.
+        source: io::Error,
+    },
     /// Another peer answered at the address.
     #[error("{found} answered in place of {expected}")]
     WrongPeer {

@@ -64,6 +64,7 @@ mod wire;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use capd_proto::fleet::Membership;
@@ -80,7 +81,7 @@ pub use outbox::SendError;
 pub use settings::{FRAME_PROGRESS_BYTES, Settings};
 pub use system::{Clock, Now, Random, Spawn, System, Task, Tasks, WallClock, Work, runtime};
 #[cfg(feature = "peer")]
-pub use system::{Network, Udp};
+pub use system::{Names, Network, Resolver, Udp};
 #[cfg(feature = "peer")]
 pub use tls::CredentialsError;
 
@@ -189,9 +190,15 @@ pub trait Service: Send + Sync + 'static {
         let _nobody = refused;
     }
 
-    /// A peer that is dialled has no link: what became of each of its addresses.
-    fn on_unreachable(&self, peer: &Did, failures: &[(&dial::Address, dial::ConnectError)]) {
-        let _nobody = (peer, failures);
+    /// A peer that is dialled has no link: what became of each of its addresses, and within which time they are dialled
+    /// again, if that is known.
+    fn on_unreachable(
+        &self,
+        peer: &Did,
+        failures: &[(&dial::Address, dial::ConnectError)],
+        again: Option<Duration>,
+    ) {
+        let _nobody = (peer, failures, again);
     }
 
     /// The peer answered a PING.

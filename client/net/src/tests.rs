@@ -91,9 +91,12 @@ impl End {
     }
 
     fn sidecar_with(seed: u8, settings: Settings) -> Self {
+        Self::sidecar_on(System::real(), seed, settings)
+    }
+
+    fn sidecar_on(system: System, seed: u8, settings: Settings) -> Self {
         let (probe, events) = probe();
-        let host =
-            Host::sidecar(settings, &Seed::new([seed; 32]), Arc::clone(&probe) as _, System::real()).unwrap();
+        let host = Host::sidecar(settings, &Seed::new([seed; 32]), Arc::clone(&probe) as _, system).unwrap();
         Self { host, probe, events }
     }
 

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::sync::Mutex;
+use std::time::Duration;
 
 use capd_proto::code::Code;
 use capd_proto::identity::Did;
@@ -52,10 +53,11 @@ pub(in crate::daemon) struct Cause {
 
 impl Cause {
     /// A cause found at `now_ms`, where `former` was; `true` when the log is to be told.
-    fn follow(former: Option<Self>, text: String, is_lasting: bool, now_ms: u64) -> (Self, bool) {
+    fn follow(former: Option<Self>, found: Found, now_ms: u64) -> (Self, bool) {
+        let Found { text, is_lasting, is_told } = found;
         let warned_ms = former.and_then(|former| former.warned_ms);
         let is_due = warned_ms.is_none_or(|warned_ms| now_ms.saturating_sub(warned_ms) >= WARN_EVERY_MS);
-        let warns = is_lasting && is_due;
+        let warns = is_told && is_due;
         (
             Self {
                 text,
@@ -68,11 +70,36 @@ impl Cause {
     }
 }
 
+/// What became of an attempt to get a link.
+struct Found {
+    text: String,
+    /// Whether that stays until an owner changes something.
+    is_lasting: bool,
+    /// Whether the log is told.
+    is_told: bool,
+}
+
+impl Found {
+    /// What only an owner can change.
+    const fn lasting(text: String) -> Self {
+        Self { text, is_lasting: true, is_told: true }
+    }
+
+    /// What may pass by itself.
+    const fn passing(text: String) -> Self {
+        Self { text, is_lasting: false, is_told: false }
+    }
+
+    fn of(text: String, is_lasting: bool) -> Self {
+        if is_lasting { Self::lasting(text) } else { Self::passing(text) }
+    }
+}
+
 impl Unlinked {
     /// Why a peer that is dialled has no link; `true` when the log is to be told.
-    fn dialled(&self, peer: &Did, text: String, is_lasting: bool, now_ms: u64) -> bool {
+    fn dialled(&self, peer: &Did, found: Found, now_ms: u64) -> bool {
         let mut state = lock(&self.state);
-        let (cause, warns) = Cause::follow(state.dialled.remove(peer), text, is_lasting, now_ms);
+        let (cause, warns) = Cause::follow(state.dialled.remove(peer), found, now_ms);
         if state.dialled.len() >= DIALLED_MAX {
             let oldest = state.dialled.iter().min_by_key(|(_, cause)| cause.found_ms);
             if let Some(oldest) = oldest.map(|(peer, _)| peer.clone()) {
@@ -99,7 +126,7 @@ impl Unlinked {
             }
             state.refused.remove(&oldest);
         }
-        let (cause, warns) = Cause::follow(former, text, true, now_ms);
+        let (cause, warns) = Cause::follow(former, Found::lasting(text), now_ms);
         state.refused.insert(asker, cause);
         warns
     }
@@ -137,12 +164,21 @@ impl Unlinked {
 
 impl Directory {
     /// A round of dialling gave no link.
-    pub(in crate::daemon) fn on_peer_unreachable(&self, peer: &Did, failures: &[(&Address, ConnectError)]) {
-        let causes = failures.iter().map(|(address, error)| cause_of(self.ctx.did(), address, error));
-        let (mut texts, lasting): (Vec<_>, Vec<_>) = causes.unzip();
+    pub(in crate::daemon) fn on_peer_unreachable(
+        &self,
+        peer: &Did,
+        failures: &[(&Address, ConnectError)],
+        again: Option<Duration>,
+    ) {
+        let causes = failures.iter().map(|(address, error)| cause_of(self.ctx.did(), address, error, again));
+        let causes: Vec<_> = causes.collect();
+        let is_lasting = causes.iter().all(|found| found.is_lasting);
+        let is_told = is_lasting || causes.iter().any(|found| found.is_told && !found.is_lasting);
+        let mut texts: Vec<_> = causes.into_iter().map(|found| found.text).collect();
         texts.dedup();
-        let (text, is_lasting) = (texts.join("; "), lasting.iter().all(|is_lasting| *is_lasting));
-        if self.unlinked.dialled(peer, text.clone(), is_lasting, self.ctx.clock.monotonic_ms()) {
+        let text = texts.join("; ");
+        let found = Found { text: text.clone(), is_lasting, is_told };
+        if self.unlinked.dialled(peer, found, self.ctx.clock.monotonic_ms()) {
             tracing::warn!(%peer, cause = text, "cannot connect to a peer");
         }
         // Calls that wait for it may have nothing to wait for.
@@ -203,9 +239,16 @@ impl Directory {
     }
 }
 
-/// What became of one address, and whether that stays until an owner changes something.
-fn cause_of(ours: &Did, address: &Address, error: &ConnectError) -> (String, bool) {
-    match error {
+/// What became of one address that is dialled again within `again`.
+fn cause_of(ours: &Did, address: &Address, error: &ConnectError, again: Option<Duration>) -> Found {
+    let (text, is_lasting) = match error {
+        // The log is told, though the name may stand for something later: a pod may be about to start.
+        ConnectError::Unresolved { source, .. } => {
+            let again =
+                again.map_or_else(String::new, |again| format!("; tried again within {}", shown(again)));
+            let text = format!("{address}: the host name cannot be resolved: {source}{again}");
+            return Found { is_told: true, ..Found::passing(text) };
+        }
         // The name stands for others as well, and this peer may be among them later.
         ConnectError::WrongPeer { found, .. } if address.is_shared => {
             (format!("{address}: {found} answered, and nobody else yet"), false)
@@ -224,7 +267,9 @@ fn cause_of(ours: &Did, address: &Address, error: &ConnectError) -> (String, boo
         ConnectError::Closed(CloseReason::PeerFault(fault)) => {
             let why = printable(&fault.message);
             if fault.code == Code::INVALID_TIMESTAMP {
-                return (format!("that sidecar refuses the time: {why}; synchronize both clocks"), true);
+                return Found::lasting(format!(
+                    "that sidecar refuses the time: {why}; synchronize both clocks"
+                ));
             }
             (
                 format!("that sidecar ended the handshake: {}: {why}", fault.code),
@@ -244,6 +289,15 @@ fn cause_of(ours: &Did, address: &Address, error: &ConnectError) -> (String, boo
             (format!("{address}: another program answers there, without the TLS of capd: {error}"), false)
         }
         ConnectError::Io(error) => (format!("{address}: {error}"), false),
+    };
+    Found::of(text, is_lasting)
+}
+
+/// A pause, as a person says it.
+fn shown(pause: Duration) -> String {
+    match pause.as_millis() {
+        millis @ 0..1_000 => format!("{millis} ms"),
+        millis => format!("{} s", millis.div_ceil(1_000)),
     }
 }
 
@@ -293,12 +347,12 @@ mod tests {
     #[test]
     fn the_log_is_told_of_a_peer_once_a_minute() {
         let (unlinked, peer) = (Unlinked::default(), did(1));
-        let told = |now_ms| unlinked.dialled(&peer, "why".to_owned(), true, now_ms);
+        let told = |now_ms| unlinked.dialled(&peer, Found::lasting("why".to_owned()), now_ms);
         assert_eq!(
             [0, 1, 59_999, 60_000, 60_001, 120_000].map(told),
             [true, false, false, true, false, true]
         );
-        assert!(!unlinked.dialled(&did(2), "not up".to_owned(), false, 0), "it may pass");
+        assert!(!unlinked.dialled(&did(2), Found::passing("not up".to_owned()), 0), "it may pass");
         assert!(unlinked.lasting(&did(2)).is_none() && unlinked.cause(&did(2)).is_some());
         unlinked.linked(&peer);
         assert_eq!(unlinked.cause(&peer), None);
@@ -327,7 +381,7 @@ mod tests {
         let ours = did(1);
         let transport = crate::net::dial::Transport::Tcp;
         let address = Address { transport, host: "h".to_owned(), port: 1, is_shared: false };
-        let lasting = |error: ConnectError| cause_of(&ours, &address, &error).1;
+        let lasting = |error: ConnectError| cause_of(&ours, &address, &error, None).is_lasting;
         let closed = |reason: CloseReason| lasting(ConnectError::Closed(reason));
         let fault = |code| Fault { code, message: "why".to_owned() };
         assert!(lasting(ConnectError::WrongPeer { expected: did(2), found: did(3) }));
@@ -338,5 +392,23 @@ mod tests {
         assert!(!closed(CloseReason::PeerFault(fault(Code::OVERLOADED))));
         assert!(!closed(CloseReason::OpenTimedOut) && !closed(CloseReason::PeerClosed));
         assert!(!lasting(std::io::Error::from(std::io::ErrorKind::ConnectionRefused).into()));
+    }
+
+    #[test]
+    fn a_name_that_does_not_resolve_is_told_with_the_time_of_the_next_try_and_may_pass() {
+        let transport = crate::net::dial::Transport::Quic;
+        let address = Address { transport, host: "capd-headless".to_owned(), port: 7_001, is_shared: true };
+        let found = |again| {
+            let source = std::io::Error::other("Name or service not known");
+            let error = ConnectError::Unresolved { host: address.host.clone(), source };
+            cause_of(&did(1), &address, &error, again)
+        };
+        let said =
+            "quic+dns://capd-headless:7001: the host name cannot be resolved: Name or service not known";
+        let (early, later) = (found(Some(Duration::from_millis(250))), found(Some(Duration::from_secs(4))));
+        assert!(!early.is_lasting && early.is_told);
+        assert_eq!(early.text, format!("{said}; tried again within 250 ms"));
+        assert_eq!(later.text, format!("{said}; tried again within 4 s"));
+        assert_eq!(found(None).text, said);
     }
 }

@@ -1,6 +1,7 @@
 //! Opens links to the agents that calls want, one round of dialling at a time, and lets them go when nobody does.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -163,7 +164,9 @@ fn address(address: &Address) -> dial::Address {
         Transport::Quic => dial::Transport::Quic,
         Transport::Tcp => dial::Transport::Tcp,
     };
-    dial::Address { transport, host: address.host.clone(), port: address.port, is_shared: false }
+    // A registered name may stand for other sidecars as well.
+    let is_shared = address.host.parse::<IpAddr>().is_err();
+    dial::Address { transport, host: address.host.clone(), port: address.port, is_shared }
 }
 
 /// How often the registry's side hears who lives.

@@ -1,6 +1,7 @@
 //! Tells the rooms about links that open, bring messages, and close.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use capd_proto::fleet::Membership;
@@ -81,8 +82,8 @@ impl Service for Links {
         self.0.directory.on_peer_refused(refused);
     }
 
-    fn on_unreachable(&self, peer: &Did, failures: &[(&Address, ConnectError)]) {
-        self.0.directory.on_peer_unreachable(peer, failures);
+    fn on_unreachable(&self, peer: &Did, failures: &[(&Address, ConnectError)], again: Option<Duration>) {
+        self.0.directory.on_peer_unreachable(peer, failures, again);
         self.0.fleet.on_unreachable(peer);
     }
 

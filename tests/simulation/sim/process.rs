@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Instant as StdInstant;
 
-use capd::net::{Clock, Random, Spawn, System, Task, Tasks, Udp, WallClock};
+use capd::net::{Clock, Names, Random, Spawn, System, Task, Tasks, Udp, WallClock};
 use quinn::{AsyncTimer, AsyncUdpSocket, Runtime};
 use tokio::time::{Instant, Sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -92,6 +92,7 @@ impl Process {
             crypto: keys::provider(),
             tasks: Tasks::run_by(Arc::new(self.clone())),
             udp,
+            names: Names::none(),
         }
     }
 

@@ -29,7 +29,8 @@ impl ConnectError {
     }
 }
 
-/// Opens a link to `peer` at `address`; every address of its name is tried.
+/// Opens a link to `peer` at `address`: its name is resolved, and every IP address that it stands for is tried in turn. Who
+/// answers there is decided by the key of `peer` alone.
 ///
 /// **Errors:** [`ConnectError`] of the last try.
 pub async fn connect(
@@ -37,24 +38,30 @@ pub async fn connect(
     address: &Address,
     peer: Option<&Did>,
 ) -> Result<Arc<Link>, ConnectError> {
-    let mut last =
-        ConnectError::Io(io::Error::new(io::ErrorKind::NotFound, "the name stands for no address"));
-    let lookup = tokio::net::lookup_host((address.host.as_str(), address.port));
-    let found: Vec<SocketAddr> = timeout(host.settings().handshake_timeout, lookup)
-        .await
-        .map_err(|_elapsed| CloseReason::OpenTimedOut)??
-        .collect();
-    for found in found {
+    let mut last = None;
+    for found in resolve(host, address).await? {
         let connected = match address.transport {
             Transport::Quic => quic::connect(host, found, peer).await,
             Transport::Tcp => tcp::connect(host, found, peer).await,
         };
         match connected {
             Ok(link) => return Ok(link),
-            Err(error) => last = error,
+            Err(error) => last = Some(error),
         }
     }
-    Err(last)
+    Err(last.unwrap_or(ConnectError::Closed(CloseReason::OpenTimedOut)))
+}
+
+/// What the address's name stands for at this moment: at least one.
+async fn resolve(host: &Host, address: &Address) -> Result<Vec<SocketAddr>, ConnectError> {
+    let resolved = host.system.names.resolve(&address.host, address.port);
+    let unresolved = |source| ConnectError::Unresolved { host: address.host.clone(), source };
+    match timeout(host.settings().handshake_timeout, resolved).await {
+        Ok(resolved) => resolved.map_err(unresolved),
+        Err(_elapsed) => {
+            Err(unresolved(io::Error::new(io::ErrorKind::TimedOut, "the resolver has not answered in time")))
+        }
+    }
 }
 
 /// A peer that is dialled until it is [stopped](Self::stop) or the host shuts down. Dropping this changes nothing.
@@ -114,7 +121,7 @@ async fn dial_forever(host: &Arc<Host>, peer: &Did, dialling: &Dialling) {
             delay(failures, settings.redial_delay_min, settings.redial_delay_max)
         };
         let linked = match host.service.wants_link(peer) {
-            true => dial_once(host, peer, &dialling.addresses()).await,
+            true => dial(host, peer, &dialling.addresses(), Some(delay_after(failures))).await,
             false => None,
         };
         if let Some(link) = linked {
@@ -141,6 +148,16 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// One round of dialling: the addresses in order, until one has a link. The service learns of a failed round.
 pub async fn dial_once(host: &Arc<Host>, peer: &Did, addresses: &[Address]) -> Option<Arc<Link>> {
+    dial(host, peer, addresses, None).await
+}
+
+/// The same; `again` is the longest time until the next round.
+async fn dial(
+    host: &Arc<Host>,
+    peer: &Did,
+    addresses: &[Address],
+    again: Option<Duration>,
+) -> Option<Arc<Link>> {
     let mut failures = Vec::new();
     for address in addresses {
         match connect(host, address, Some(peer)).await {
@@ -154,7 +171,7 @@ pub async fn dial_once(host: &Arc<Host>, peer: &Did, addresses: &[Address]) -> O
             }
         }
     }
-    host.service.on_unreachable(peer, &failures);
+    host.service.on_unreachable(peer, &failures, again);
     None
 }
 

@@ -6,6 +6,8 @@
 mod clock;
 #[cfg(feature = "peer")]
 mod datagrams;
+#[cfg(feature = "peer")]
+mod names;
 mod random;
 mod readiness;
 mod runtime;
@@ -23,6 +25,8 @@ use rustls::crypto::{CryptoProvider, ring};
 pub use clock::{Clock, Now, WallClock};
 #[cfg(feature = "peer")]
 pub(crate) use datagrams::DATAGRAM_BYTES_MAX;
+#[cfg(feature = "peer")]
+pub use names::{Names, Resolver};
 pub use random::Random;
 pub(crate) use readiness::{Descriptor, WhenWritable, watch};
 pub use runtime::runtime;
@@ -46,6 +50,9 @@ pub struct System {
     /// Where QUIC's sockets come from.
     #[cfg(feature = "peer")]
     pub udp: Udp,
+    /// Where the host names of peers are resolved.
+    #[cfg(feature = "peer")]
+    pub names: Names,
 }
 
 impl System {
@@ -59,6 +66,8 @@ impl System {
             tasks: Tasks::new(),
             #[cfg(feature = "peer")]
             udp: Udp::real(),
+            #[cfg(feature = "peer")]
+            names: Names::real(),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Tests what a link does between two ends, on every transport.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
@@ -9,7 +10,7 @@ use tokio::net::UdpSocket;
 
 use super::super::dial::{self, Address, Transport};
 use super::super::local::{self, Token};
-use super::super::{Kind, Link, SendError, quic, tcp};
+use super::super::{Kind, Link, Names, Resolver, SendError, quic, tcp};
 use super::*;
 
 /// Two ends with one open link between them.
@@ -391,6 +392,60 @@ async fn a_peer_is_dialled_at_its_new_addresses_and_no_more_once_that_is_stopped
     assert!(!link.is_closed(), "a link that is up stays");
     client.shut_down().await;
     server.shut_down().await;
+}
+
+/// A name that a test moves from one address to others.
+#[derive(Default)]
+struct Moving(Mutex<Vec<IpAddr>>);
+
+impl Moving {
+    fn to(&self, addresses: &[&str]) {
+        *self.0.lock().unwrap() = addresses.iter().map(|address| address.parse().unwrap()).collect();
+    }
+}
+
+impl Resolver for Moving {
+    fn resolve(&self, host: &str) -> std::io::Result<Vec<IpAddr>> {
+        assert_eq!(host, "capd-headless");
+        Ok(self.0.lock().unwrap().clone())
+    }
+}
+
+#[tokio::test]
+async fn a_name_is_resolved_at_each_dial_and_every_address_of_it_is_tried() {
+    let eager = Settings {
+        redial_delay_min: Duration::from_millis(10),
+        redial_delay_max: Duration::from_millis(40),
+        ..settings()
+    };
+    let (mut server, other) = (End::sidecar(1), End::sidecar(3));
+    let port = tcp::listen(&server.host, LOOPBACK).await.unwrap().port();
+    // Another sidecar answers under the name as well, and first.
+    tcp::listen(&other.host, SocketAddr::from(([127, 0, 0, 2], port))).await.unwrap();
+    let name = Arc::new(Moving::default());
+    let system = System { names: Names::of(Arc::clone(&name) as _), ..System::real() };
+    let mut client = End::sidecar_on(system, 2, eager);
+    let host = "capd-headless".to_owned();
+    let at = Address { transport: Transport::Tcp, host, port, is_shared: true };
+    let unresolved = dial::connect(&client.host, &at, Some(&server.did())).await.unwrap_err();
+    let why = "the host name capd-headless cannot be resolved: the name has no address";
+    assert_eq!(unresolved.to_string(), why);
+
+    dial::keep_connected(&client.host, server.did(), vec![at]);
+    name.to(&["127.0.0.2", "127.0.0.1"]);
+    server.opened().await;
+    assert_eq!(*client.opened().await.principal(), server.did(), "the key decides who it is");
+    // It is another machine's turn.
+    name.to(&["127.0.0.2", "127.0.0.3"]);
+    server.shut_down().await;
+    client.closed().await;
+    let mut again = End::sidecar(1);
+    tcp::listen(&again.host, SocketAddr::from(([127, 0, 0, 3], port))).await.unwrap();
+    again.opened().await;
+    assert_eq!(*client.opened().await.principal(), again.did());
+    for end in [client, again, other] {
+        end.shut_down().await;
+    }
 }
 
 #[tokio::test]

@@ -129,7 +129,7 @@ const DIALLED: &str = "its addresses in [[peers]] have not answered";
 const SILENT: &str =
     "check that capd runs there, that the address is right, and that no firewall drops its packets";
 /// What a reason says, and what to do about it.
-const REMEDIES: [(&str, &str); 11] = [
+const REMEDIES: [(&str, &str); 10] = [
     (
         "does not list",
         "run `capd pair` on both sides, or add {ours} to [[peers]] there and run there: capctl reload",
@@ -147,8 +147,10 @@ const REMEDIES: [(&str, &str); 11] = [
         "compare `date -u` on both machines, and turn time synchronization on: timedatectl set-ntp true",
     ),
     ("refused (os error", "start capd there, or correct the port in its addresses"),
-    ("unknown host", "correct the host in its addresses"),
-    ("failed to lookup address", "correct the host in its addresses"),
+    (
+        "cannot be resolved",
+        "correct the host in its addresses, or check that this machine can resolve it: getent hosts HOST",
+    ),
     ("TLS", "another program listens at this address: correct the port in its addresses"),
     ("timed out", SILENT),
     ("did not finish in time", SILENT),
