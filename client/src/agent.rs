@@ -74,6 +74,18 @@ impl Capability {
         self
     }
 
+    /// Says that every provider of this version remembers the ids of calls in one store that all of them share, and answers a
+    /// call whose id it has seen with the first outcome. The key is the pair of [`Invocation::from`] and
+    /// [`Invocation::id`], the same at each of them. Sidecars then move such a call when its provider is lost, and it still takes
+    /// effect once.
+    ///
+    /// [`Invocation::from`]: super::Invocation::from
+    /// [`Invocation::id`]: super::Invocation::id
+    pub fn idempotent_by_id(mut self) -> Self {
+        self.draft.by_id = true;
+        self
+    }
+
     /// How long a call may take that names no time of its own.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.draft.timeout_ms = Some(super::ms(timeout));

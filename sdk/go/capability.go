@@ -36,6 +36,10 @@ func Description(text string) CapabilityOption { return With("description", text
 // Idempotent says that a call may safely run more than once.
 func Idempotent() CapabilityOption { return With("idempotent", true) }
 
+// IdempotentByID says that all providers of this version remember the ids of calls in one store that they share, and answer a
+// call whose id they have seen with its first outcome. The key is Invocation.Caller and Invocation.ID.
+func IdempotentByID() CapabilityOption { return With("idempotency", "by-id") }
+
 // RunsAtMost is how long a call may take unless its caller says otherwise.
 func RunsAtMost(limit time.Duration) CapabilityOption { return With("timeoutMs", limit.Milliseconds()) }
 

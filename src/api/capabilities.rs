@@ -118,11 +118,12 @@ fn document(id: &CapabilityId, descriptions: &[Description]) -> Value {
 }
 
 /// What a description shows of the first descriptor, under the descriptor's own names.
-const SHOWN: [&str; 13] = [
+const SHOWN: [&str; 14] = [
     "description",
     "category",
     "since",
     "idempotent",
+    "idempotency",
     "timeout_ms",
     "permissions",
     "rate_limit",

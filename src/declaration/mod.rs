@@ -69,6 +69,8 @@ pub struct Declared {
     pub timeout_ms: Option<u64>,
     /// `idempotent`; false by default.
     pub idempotent: bool,
+    /// `idempotency: by-id`: its providers remember ids in a store that they share.
+    pub by_id: bool,
     /// `since`, as written.
     pub since: Option<String>,
     /// `inputSchema`.
@@ -117,6 +119,7 @@ impl Declared {
             category: self.category.clone(),
             since: self.since.clone(),
             idempotent: Some(self.idempotent),
+            by_id: self.by_id,
             timeout_ms: self.timeout_ms,
             permissions: self.permissions.clone(),
             instructions: self.instructions.clone(),

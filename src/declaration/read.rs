@@ -36,6 +36,7 @@ const CAPABILITY_KEYS: &[&str] = &[
     "http",
     "timeoutMs",
     "idempotent",
+    "idempotency",
     "since",
     "inputSchema",
     "outputSchema",
@@ -203,6 +204,7 @@ fn capability(node: &Node, at: &str, defaults: &Defaults, report: &mut Report<'_
         description: fields.text("description", report).map(str::to_owned),
         timeout_ms,
         idempotent: fields.truth("idempotent", report).unwrap_or(false),
+        by_id: by_id(&fields, report),
         since: fields.text("since", report).map(str::to_owned),
         input_schema: schema(&fields, "inputSchema", report),
         output_schema: schema(&fields, "outputSchema", report),
@@ -229,6 +231,23 @@ fn capability(node: &Node, at: &str, defaults: &Defaults, report: &mut Report<'_
         report.warning(declared.line, at, &sentence);
     }
     Some(declared)
+}
+
+/// Whether its providers remember the ids of calls together.
+fn by_id(fields: &Fields<'_>, report: &mut Report<'_>) -> bool {
+    let Some(written) = fields.text("idempotency", report) else { return false };
+    let (line, at) = (fields.line_of("idempotency"), fields.path("idempotency"));
+    if written != "by-id" {
+        report.mistake(line, &at, format!("{} is no kind of idempotency", quoted(written)), "by-id");
+        return false;
+    }
+    // What may run again anyway needs no memory; a mistake in a side effect is worth a question.
+    let is_idempotent = fields.get("idempotent").is_some_and(|node| matches!(node.value, Value::Bool(true)));
+    if is_idempotent {
+        let accepted = "one of both: idempotent: true if running a call again does no harm, idempotency: by-id if your program remembers ids";
+        report.mistake(line, &at, "it stands beside idempotent: true", accepted);
+    }
+    true
 }
 
 /// How its command serves calls; without a command, the key would have no effect.

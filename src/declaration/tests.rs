@@ -59,6 +59,18 @@ fn says(message: &str, parts: &[&str]) {
 }
 
 #[test]
+fn a_capability_may_say_that_its_providers_remember_ids() {
+    let declared = |more: &str| {
+        let text =
+            format!("version: 1\ncapabilities:\n  - name: org.example.pay\n    command: [pay]\n{more}");
+        parse(&text).unwrap().capabilities.remove(0)
+    };
+    let by_id = declared("    idempotency: by-id\n");
+    assert!(by_id.by_id && !by_id.idempotent && by_id.draft().finish().unwrap().by_id);
+    assert!(!declared("").by_id && !declared("").draft().finish().unwrap().by_id);
+}
+
+#[test]
 fn the_published_example_loads_under_its_agent_s_name() {
     let declaration = parse(EXAMPLE).unwrap();
     assert_eq!(declaration.agent.as_deref(), Some("agent://pr-reviewer"));
@@ -190,6 +202,14 @@ fn a_wrong_type_is_refused_at_its_line() {
         ("timeoutMs: 1.5", ["capabilities[0].timeoutMs", "1.5 is a float"]),
         ("timeoutMs: 99999999999", ["capabilities[0].timeoutMs", "is above"]),
         ("idempotent: yes", ["capabilities[0].idempotent", "\"yes\" is a text"]),
+        (
+            "idempotency: by-key",
+            ["capabilities[0].idempotency: \"by-key\" is no kind of idempotency", "by-id"],
+        ),
+        (
+            "idempotency: by-id\nidempotent: true",
+            ["capabilities[0].idempotency: it stands beside idempotent: true", "one of both"],
+        ),
         ("description:", ["capabilities[0].description", "the value is empty"]),
         ("command: ./run", ["capabilities[0].command", "a list"]),
         ("mode: persistent", ["capabilities[0].mode", "mode beside command"]),

@@ -46,6 +46,7 @@ mod order;
 mod process;
 mod rates;
 mod refused;
+mod remembered;
 mod repair;
 mod retry;
 mod routes;

@@ -94,6 +94,19 @@ fn worlds_with_every_fault_keep_the_promise() {
     assert!(audited.into_inner() > 60, "faults are accounted for");
 }
 
+/// FLEET I1: what its providers remember may be executed any number of times, and takes effect once.
+#[test]
+fn calls_that_their_providers_remember_move_and_take_effect_once() {
+    let again = AtomicU64::new(0);
+    for_each(60, |seed| {
+        let outcome = world::run(&Plan { remembers: true, ..Plan::of(seed, None) }, seed);
+        assert_sound(seed, &outcome);
+        again.fetch_add(outcome.verdict.again, Ordering::Relaxed);
+    });
+    let again = again.into_inner();
+    assert!(again > 20, "{again} were executed again");
+}
+
 /// In this world a provider refuses a call for coming too often and then loses its journal, and the agent asks again under the
 /// same id.
 #[test]

@@ -25,7 +25,7 @@ pub use terms::{Delivery, Generation, Input, Output, Refused, Time};
 ///              └────────────────────────── Pausing
 ///
 ///   an ERROR about the executor, and another executor is there:
-///   any state ── every copy was refused, or idempotent ──► Resending, to the other
+///   any state ── every copy was refused, or repeatable ──► Resending, to the other
 ///   any state ── a copy is unanswered ──► Releasing ── Released ──► Resending, to the other
 ///                                             └─ anything else ──► Pausing, then the same executor
 ///
@@ -70,6 +70,8 @@ struct Tries {
 pub struct Caller {
     policy: Arc<RetryPolicy>,
     idempotent: bool,
+    /// Its executors remember its id together: it may move like an idempotent call, and is told like any other.
+    by_id: bool,
     time: Time,
     state: State,
     outputs: Outputs<Output>,
@@ -107,6 +109,7 @@ impl Caller {
         Self {
             policy,
             idempotent,
+            by_id: false,
             time,
             state: State::Idle(tries),
             outputs,
@@ -120,6 +123,15 @@ impl Caller {
         if let State::Idle(tries) = &mut self.state {
             tries.released = is_released;
         }
+        self
+    }
+
+    /// The same, for a call that takes effect once under its id, wherever and however often its copies run.
+    ///
+    /// It moves like an idempotent call and keeps its id; nobody calls it refused while a copy is unanswered. **Source:**
+    /// FLEET X9.
+    pub const fn by_id(mut self, is_by_id: bool) -> Self {
+        self.by_id = is_by_id;
         self
     }
 
@@ -141,6 +153,7 @@ impl Caller {
         let mut step = Step {
             policy: &self.policy,
             idempotent: self.idempotent,
+            is_repeatable: self.idempotent || self.by_id,
             time: self.time,
             now_ms,
             jitter,
@@ -203,11 +216,13 @@ impl Caller {
         }
     }
 
-    /// Whether the next copy may go to another executor: that of an idempotent call; of any other while no executor has
+    /// Whether the next copy may go to another executor: that of a call that may run again there; of any other while no executor has
     /// accepted it or ever will (PROTOCOL 8).
     pub fn may_move(&self) -> bool {
         match self.state {
-            State::Idle(tries) | State::Resending(tries) => self.idempotent || self.is_proven(tries),
+            State::Idle(tries) | State::Resending(tries) => {
+                self.idempotent || self.by_id || self.is_proven(tries)
+            }
             State::Releasing(_) | State::Pausing { .. } | State::AwaitResult { .. } | State::Done => false,
         }
     }
@@ -363,6 +378,8 @@ fn done(input: Input, step: &mut Step<'_>) -> State {
 struct Step<'a> {
     policy: &'a RetryPolicy,
     idempotent: bool,
+    /// Whether a copy may run at another executor than one that has another copy.
+    is_repeatable: bool,
     time: Time,
     now_ms: u64,
     jitter: Jitter,
@@ -412,7 +429,7 @@ impl Step<'_> {
             ..tries
         };
         if another && !tries.stays && tries.moves < MOVES_MAX && self.now_ms < self.time.ends_ms {
-            if self.idempotent || self.is_proven(tries) {
+            if self.is_repeatable || self.is_proven(tries) {
                 return self.move_on(tries);
             }
             if !tries.released {

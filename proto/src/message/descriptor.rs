@@ -37,6 +37,9 @@ pub struct Descriptor {
     pub output_schema: Option<SchemaSource>,
     /// Whether running a call twice does no harm.
     pub idempotent: bool,
+    /// Whether its providers remember the ids of calls in a store that they share, so that a call takes effect once wherever
+    /// its copies run (`"idempotency": "by-id"`). Only for what is not idempotent in itself. **Source:** FLEET X9.
+    pub by_id: bool,
     /// How long a call may run. **Units:** milliseconds.
     pub timeout_ms: Option<u64>,
     /// The permissions that a caller needs.
@@ -157,6 +160,8 @@ impl Descriptor {
     }
 }
 
+/// `idempotency` of a capability whose providers remember ids.
+const BY_ID: &str = "by-id";
 /// What one entry of a descriptor's lists counts for beside its text: about what a comparator of a range takes.
 const LIST_ENTRY_BYTES: usize = 64;
 
@@ -176,6 +181,7 @@ pub(super) struct Fields<'a> {
     category: Option<Cow<'a, str>>,
     since: Option<Cow<'a, str>>,
     idempotent: bool,
+    by_id: bool,
     timeout_ms: Option<u64>,
     permissions: Vec<Cow<'a, str>>,
     rate_limit: Option<RateLimit>,
@@ -213,6 +219,8 @@ impl<'a> Fields<'a> {
             b"category" => self.category = Some(reader.text()?),
             b"since" => self.since = Some(reader.text()?),
             b"idempotent" => self.idempotent = reader.bool()?,
+            // A word that this version does not know promises nothing.
+            b"idempotency" => self.by_id = reader.text()? == BY_ID,
             b"timeout_ms" => self.timeout_ms = Some(reader.uint()?),
             b"permissions" => self.permissions = read_texts(reader)?,
             b"rate_limit" => self.rate_limit = Some(RateLimit::read(reader)?),
@@ -252,6 +260,7 @@ impl<'a> Fields<'a> {
             input_schema: self.input_schema,
             output_schema: self.output_schema,
             idempotent: self.idempotent,
+            by_id: self.by_id && !self.idempotent,
             timeout_ms: self.timeout_ms,
             permissions: self.permissions.into_iter().map(Cow::into_owned).collect(),
             rate_limit: self.rate_limit,

@@ -19,6 +19,8 @@ export interface CapabilityOptions<Input extends AnySchema | undefined = undefin
   description?: string | undefined;
   /** Whether a second execution does no harm. */
   idempotent?: boolean | undefined;
+  /** `by-id`: all providers of this version remember the ids of calls in one store that they share. The key is `call.caller` and `call.id`. */
+  idempotency?: "by-id" | undefined;
   /** How many milliseconds a call takes at most. */
   timeout?: number | undefined;
   /** The permissions that its callers need. */
@@ -52,6 +54,7 @@ export class Capability {
     const entries = {
       description: options.description,
       idempotent: options.idempotent === true ? true : undefined,
+      idempotency: options.idempotency,
       timeoutMs: options.timeout === undefined ? undefined : Math.round(options.timeout),
       permissions: options.permissions,
       inputSchema: declared(options.input, options.inputSchema, "input", `${place}: input`),

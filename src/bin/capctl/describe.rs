@@ -50,6 +50,7 @@ fn facts(offer: &Offer) -> Vec<(&'static str, String)> {
         ("category", "category", ""),
         ("since", "since", ""),
         ("idempotent", "idempotent", ""),
+        ("idempotency", "idempotency", ""),
         ("timeout_ms", "timeout", " ms"),
         ("permissions", "permissions", ""),
         ("rate_limit", "rate limit", ""),

@@ -49,8 +49,10 @@ impl Caller {
     ) -> Result<(Replica, Vec<Replica>), Missing> {
         let mut eligible = self.eligible(choice)?;
         // FLEET X12: of two processes with one identity, neither may be the one that remembers.
-        if eligible.iter().any(|(peer, _)| !self.fleet.is_split(peer)) {
-            eligible.retain(|(peer, _)| !self.fleet.is_split(peer));
+        // X9: what its providers remember together, both processes know.
+        let is_whole = |peer: &Did| choice.entry.descriptor.by_id || !self.fleet.is_split(peer);
+        if eligible.iter().any(|(peer, _)| is_whole(peer)) {
+            eligible.retain(|(peer, _)| is_whole(peer));
         } else if let Some((peer, _)) = eligible.first() {
             return Err(split(peer));
         }

@@ -153,6 +153,8 @@ pub(super) struct Chosen {
     /// What was chosen, where the peer says that it serves it.
     pub(super) descriptor: Option<Arc<Descriptor>>,
     pub(super) idempotent: bool,
+    /// Whether it takes effect once under its id wherever its copies run, as those who serve it declare.
+    pub(super) by_id: bool,
     pub(super) output: Option<Arc<Artifact>>,
     /// The id of each generation.
     pub(super) ids: SmallVec<[MessageId; 1]>,

@@ -208,11 +208,14 @@ impl Caller {
         };
         let policy = retry_policy(descriptor.and_then(|descriptor| descriptor.retry_policy.as_ref()));
         let idempotent = descriptor.is_some_and(|descriptor| descriptor.idempotent);
+        let by_id = descriptor.is_some_and(|descriptor| descriptor.by_id)
+            && self.gifts.is_new_or_by_id(&call.id, &call.name);
         let descriptor = descriptor.map(Arc::clone);
         let unanswered = self.gifts.may_have_run(&call.id, &call.name);
         let time = Time { ends_ms, grace_ms: ANSWER_GRACE_MS };
         let is_released = self.gifts.released_by(&call.id).is_some();
-        let machine = Machine::new(policy, idempotent, unanswered, time).released_before(is_released);
+        let machine =
+            Machine::new(policy, idempotent, unanswered, time).released_before(is_released).by_id(by_id);
         #[cfg(feature = "test-hooks")]
         let machine = {
             let mut machine = machine;
@@ -225,7 +228,7 @@ impl Caller {
         let journal = journal.filter(|_| !idempotent);
         let among = Vec::new();
         let (cancel, release) = (None, None);
-        Chosen { machine, peer, journal, among, descriptor, idempotent, output, ids, cancel, release }
+        Chosen { machine, peer, journal, among, descriptor, idempotent, by_id, output, ids, cancel, release }
     }
 
     /// Waits, within the call's own time, for what it misses.

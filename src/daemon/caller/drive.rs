@@ -81,7 +81,7 @@ impl Caller {
 
     /// Sends the invoke, or sees to it that it is sent once there is a link.
     pub(super) fn send_call(self: &Arc<Self>, call: &Arc<RelayedCall>, generation: Generation) {
-        let (peer, id, until_ms, answered_by_ms, idempotent, journal) = {
+        let (peer, id, until_ms, answered_by_ms, idempotent, by_id, journal) = {
             let mut progress = lock(&call.progress);
             let Some(chosen) = &mut progress.chosen else { return };
             while chosen.ids.len() <= generation.0 as usize {
@@ -89,7 +89,10 @@ impl Caller {
             }
             let until_ms = chosen.machine.poll_timeout().unwrap_or(call.moments.deadline_ms);
             let (id, answered_by_ms) = (chosen.ids[generation.0 as usize], chosen.machine.deadline_ms());
-            (chosen.peer.clone(), id, until_ms, answered_by_ms, chosen.idempotent, chosen.journal)
+            // FLEET X9: the memory that counts is that of the providers.
+            let journal = chosen.journal.filter(|_| !chosen.by_id);
+            let peer = chosen.peer.clone();
+            (peer, id, until_ms, answered_by_ms, chosen.idempotent, chosen.by_id, journal)
         };
         // PROTOCOL 8: a copy is never sent that must be refused as expired.
         if call.moments.expires_at_ms < self.ctx.clock.wall_ms() {
@@ -99,7 +102,7 @@ impl Caller {
         let Some(link) = self.directory.peers.link(&peer) else {
             return self.send_call_later(call, generation, until_ms);
         };
-        if !idempotent && !self.same_memory(call, generation, &link) {
+        if !idempotent && !by_id && !self.same_memory(call, generation, &link) {
             return;
         }
         let traced = call.traced.ext(call.ext.as_deref());

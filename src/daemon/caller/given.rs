@@ -55,6 +55,8 @@ struct Gift {
     released_by: Option<Did>,
     /// Whether the agent was given the result that came from the peer.
     is_fetched: bool,
+    /// Whether this process gave it to one of several that remember its id together.
+    by_id: bool,
 }
 
 /// Whom a call of the agent's goes to stands in this row: it may be sent.
@@ -115,6 +117,17 @@ impl Gifts {
         let state = lock(&self.state);
         let gift = state.by_id.get(id);
         gift.map_or_else(|| state.reservations.has_former(name, id.ts_ms()), |gift| gift.may_have_run)
+    }
+
+    /// Whether a call of this id was given to nobody, or by this process to those who remember ids. Of a former process
+    /// nobody knows what the peer declared then, so its call stays where it is.
+    pub(super) fn is_new_or_by_id(&self, id: &MessageId, name: &str) -> bool {
+        let state = lock(&self.state);
+        let gift = state.by_id.get(id);
+        gift.map_or_else(
+            || !state.reservations.has_former(name, id.ts_ms()),
+            |gift| gift.by_id || !gift.may_have_run,
+        )
     }
 
     /// A copy of the call is about to leave.
@@ -200,6 +213,7 @@ impl Gifts {
         call: &RelayedCall,
         to: To<'_>,
         gifts_max: usize,
+        by_id: bool,
         next_row: impl Fn() -> Row,
     ) -> Result<(Row, Asks), Refusal> {
         let (id, expires_at_ms) = (call.id, call.moments.expires_at_ms);
@@ -246,7 +260,7 @@ impl Gifts {
             may_have_run.unwrap_or_else(|| state.reservations.has_former(&call.name, id.ts_ms()));
         let is_durable = first.is_none();
         let gift = Gift::new(replica.clone(), expires_at_ms, row, may_have_run);
-        let gift = Gift { is_own, is_durable, released_by, ..gift };
+        let gift = Gift { is_own, is_durable, released_by, by_id, ..gift };
         let former = state.insert(id, gift);
         let mut forget = None;
         if is_moved {
@@ -291,6 +305,7 @@ impl Gift {
             is_contested: false,
             released_by: None,
             is_fetched: false,
+            by_id: false,
         }
     }
 }
@@ -372,7 +387,8 @@ impl Caller {
         }
         let to = To { replica: &replica, among: &chosen.among };
         let gifts_max = self.ctx.config().limits.ledger_entries_max;
-        let (row, asks) = match self.gifts.give(call, to, gifts_max, || self.scribe.next_row()) {
+        let next_row = || self.scribe.next_row();
+        let (row, asks) = match self.gifts.give(call, to, gifts_max, chosen.by_id, next_row) {
             Ok(given) => given,
             Err(refusal) => {
                 if refusal.code == Code::OVERLOADED {

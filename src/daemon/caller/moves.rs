@@ -56,15 +56,20 @@ impl Caller {
 
     /// The choice among peers that have not refused the call.
     fn another(&self, call: &Arc<RelayedCall>) -> Option<Chosen> {
-        let (mut refused_by, idempotent) = {
+        let (mut refused_by, idempotent, store) = {
             let progress = lock(&call.progress);
             let chosen = progress.chosen.as_ref().filter(|_| !call.is_named)?;
             let refused_by = progress.refused_by.iter().chain([&chosen.peer]).cloned();
-            (refused_by.collect::<Vec<_>>(), chosen.idempotent)
+            let may_have_run = chosen.machine.may_have_run();
+            let store = chosen.descriptor.clone().filter(|_| chosen.by_id && may_have_run);
+            (refused_by.collect::<Vec<_>>(), chosen.idempotent, store)
         };
         refused_by.dedup();
         let other = self.choose_from(call, None, &refused_by).ok()?;
-        (other.idempotent == idempotent && self.directory.peers.link(&other.peer).is_some()).then_some(other)
+        // FLEET X9: only those who declare the very same share the store that remembers ids.
+        let shares = store.is_none_or(|store| other.by_id && other.descriptor.as_ref() == Some(&store));
+        let is_linked = self.directory.peers.link(&other.peer).is_some();
+        (other.idempotent == idempotent && shares && is_linked).then_some(other)
     }
 
     fn move_call(self: &Arc<Self>, call: &Arc<RelayedCall>) -> Moved {
@@ -76,19 +81,23 @@ impl Caller {
             progress.chosen.as_ref().is_some_and(|chosen| chosen.machine.may_move())
         };
         let Some(other) = may_move.then(|| self.another(call)).flatten() else { return Moved::Stays };
-        {
+        let is_proven = {
             let mut progress = lock(&call.progress);
             let Some(chosen) = &mut progress.chosen else { return Moved::Stays };
             let (from, idempotent) = (chosen.peer.clone(), chosen.idempotent);
+            let is_proven = !chosen.by_id || !chosen.machine.may_have_run();
             tracing::debug!(id = %call.id, %from, to = %other.peer, "a call goes to another peer");
             progress.refused_by.push(from);
             if idempotent {
                 progress.take(other);
                 return Moved::Gone;
             }
-        }
+            is_proven
+        };
         // PROTOCOL 8: the proof, then whom the call goes to on disk, then the first copy to it.
-        self.gifts.refused(&call.id, None);
+        if is_proven {
+            self.gifts.refused(&call.id, None);
+        }
         self.give(call, other);
         Moved::Later
     }

@@ -56,6 +56,12 @@ impl Incoming<'_> {
     }
 }
 
+/// Whether a copy of the call that runs again does no harm. FLEET X9: a provider that remembers ids itself sees to that. What
+/// became of a call is remembered by its caller's sidecar, which for our own agent is this one.
+fn is_repeatable(call: &Incoming<'_>, descriptor: &Descriptor) -> bool {
+    descriptor.idempotent || (descriptor.by_id && !call.inbound.link.kind().is_local())
+}
+
 impl Executor {
     /// Runs a call with one of our own providers, joins it to itself, or replays its result.
     ///
@@ -87,7 +93,7 @@ impl Executor {
         let mut others = self.candidates(choice.entry, &choice.alternatives);
         let left = || Refusal::new(Code::UNAVAILABLE, "the provider has just left");
         let provider = others.pop().ok_or_else(left)?;
-        let idempotent = descriptor.idempotent;
+        let idempotent = is_repeatable(call, descriptor);
         let time_ms = call.invoke.timeout_ms.or(descriptor.timeout_ms).unwrap_or(self.ctx.call_timeout_ms());
         let deadline_ms = call.inbound.now.deadline_ms(call.inbound.expires_at_ms(), time_ms);
         let traced = self.account.traced(call.inbound.envelope);
@@ -241,7 +247,8 @@ impl Executor {
         let mut calls = lock(&self.table.calls);
         self.room_for(&calls, call.inbound.sender, &chosen.id)?;
         let (key, expires_at_ms) = (key.clone(), call.inbound.expires_at_ms());
-        let invoke = Admitted { key: key.clone(), body, expires_at_ms, idempotent: chosen.idempotent };
+        let invoke =
+            Admitted { key: key.clone(), body, expires_at_ms, idempotent: is_repeatable(call, chosen) };
         let facts = Facts { capability: Some(calls.called.shared(&chosen.id)), ..Facts::default() };
         let admission = calls.ledger.admit_with(invoke, facts, call.waiter());
         if !matches!(admission, Admission::New) {

@@ -274,7 +274,7 @@ impl Executor {
                 let spec = WarmSpec {
                     process: spec,
                     capability: declared.id.to_string(),
-                    idempotent: declared.idempotent,
+                    idempotent: declared.idempotent || declared.by_id,
                     answer_within: Duration::from_millis(answer_within),
                 };
                 Arc::new(WarmProvider::new(spec, spawn, self.ctx.shutdown.clone()))
@@ -294,7 +294,7 @@ impl Executor {
         let spec = HttpSpec {
             place: listens.map_err(|error| failed(error.to_string()))?,
             headers: headers.transpose().map_err(|error| failed(error.to_string()))?.unwrap_or_default(),
-            idempotent: declared.idempotent,
+            idempotent: declared.idempotent || declared.by_id,
             concurrency: declared.concurrency.unwrap_or(REQUESTS_DEFAULT),
             queue_max: PROCESS_QUEUE_MAX,
             answer_bytes_max: self.message_bytes_max(),

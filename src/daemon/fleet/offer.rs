@@ -66,6 +66,9 @@ fn served(descriptor: &Descriptor) -> Served {
     if descriptor.idempotent {
         flags |= Served::IDEMPOTENT;
     }
+    if descriptor.by_id {
+        flags |= Served::KEYED;
+    }
     if descriptor.served.deprecated {
         flags |= Served::DEPRECATED;
     }

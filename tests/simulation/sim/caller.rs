@@ -16,7 +16,7 @@ use tokio::time::{sleep, timeout};
 use super::dice::Dice;
 use super::machine::{Machine, World};
 use super::oracle::{End, Made, Seen};
-use super::plan::Call;
+use super::plan::{Call, Plan};
 use super::process::Process;
 use super::provider::{LOOK, ONCE};
 use super::trace::digest;
@@ -25,6 +25,8 @@ use super::trace::digest;
 pub struct Caller {
     machine: Arc<Machine>,
     world: World,
+    /// Whether providers remember the ids of calls that are not idempotent.
+    remembers: bool,
     process: Process,
     system: System,
     link: Mutex<Link>,
@@ -38,12 +40,13 @@ struct Link {
 }
 
 impl Caller {
-    pub fn new(machine: &Arc<Machine>, world: &World) -> Arc<Self> {
+    pub fn new(machine: &Arc<Machine>, plan: &Plan, world: &World) -> Arc<Self> {
         let process = Process::start(&world.panics);
         let system = process.system(&machine.wall, world.dice.u64(), Udp::real());
         Arc::new(Self {
             machine: Arc::clone(machine),
             world: world.clone(),
+            remembers: plan.remembers,
             process,
             system,
             link: Mutex::default(),
@@ -60,8 +63,9 @@ impl Caller {
         let dice = self.world.dice.fork();
         let random = self.system.random.bytes().expect("a seeded source always has bytes");
         let id = MessageId::new(self.machine.wall.now_ms(), random);
-        let made =
-            Made { number: call.number, caller: self.machine.index, id, is_idempotent: call.is_idempotent };
+        let (number, is_idempotent) = (call.number, call.is_idempotent);
+        let is_remembered = self.remembers && !is_idempotent;
+        let made = Made { number, caller: self.machine.index, id, is_idempotent, is_remembered };
         self.world.oracle.made(made);
         let (client, link) = self.client().await;
         on_made();

@@ -1,5 +1,6 @@
 //! A machine of the world: its clock and its disk, and the sidecar process that runs on it, again after each crash.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -10,6 +11,7 @@ use capd::daemon::Daemon;
 use capd::declaration::Declaration;
 use capd::net::{Seed, Spawn, Udp, WallClock};
 use capd_proto::capability::CapabilityPattern;
+use capd_proto::envelope::MessageId;
 use capd_proto::identity::Did;
 use tokio::io::DuplexStream;
 use tokio::sync::Notify;
@@ -54,6 +56,16 @@ pub struct World {
     pub breaks: Option<Break>,
     /// Journals that were wiped.
     pub wiped: Arc<AtomicU64>,
+    /// What providers that remember ids share: the first outcome of each.
+    pub store: Arc<Mutex<BTreeMap<MessageId, Vec<u8>>>>,
+}
+
+impl World {
+    /// The first outcome of a call, which is this one if there is none yet. FLEET X9: the effect is the entry.
+    pub fn remembered(&self, id: MessageId, outcome: Vec<u8>) -> Vec<u8> {
+        let mut store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
+        store.entry(id).or_insert(outcome).clone()
+    }
 }
 
 #[derive(Default)]

@@ -25,6 +25,8 @@ pub struct Made {
     pub caller: usize,
     pub id: MessageId,
     pub is_idempotent: bool,
+    /// Whether its providers remember its id, so that it takes effect once however often it is executed (FLEET X9).
+    pub is_remembered: bool,
 }
 
 /// How an ask of a call ended.
@@ -67,6 +69,8 @@ struct State {
     history: Vec<(u64, Option<CallNumber>, String)>,
     violations: Vec<Violation>,
     executions: u64,
+    /// Those of remembered calls that had been executed before.
+    again: u64,
 }
 
 struct Call {
@@ -104,7 +108,11 @@ impl Oracle {
     /// A call is about to be made for the first time.
     pub fn made(&self, made: Made) {
         self.tell(Some(made.number), || {
-            let kind = if made.is_idempotent { "idempotent" } else { "once" };
+            let kind = match (made.is_idempotent, made.is_remembered) {
+                (true, _) => "idempotent",
+                (false, true) => "remembered",
+                (false, false) => "once",
+            };
             format!("agent {} makes the call {} ({kind})", made.caller, made.id)
         });
         let call = Call { made: made.clone(), outcomes: Vec::new(), result: None, refused: None, end: None };
@@ -130,8 +138,16 @@ impl Oracle {
         };
         call.outcomes.push(outcome.to_vec());
         let (count, made, refused) = (call.outcomes.len(), call.made.clone(), call.refused);
+        if made.is_remembered && count > 1 {
+            state.again += 1;
+            let first = state.calls.get(&number).and_then(|call| call.outcomes.first());
+            if first.is_some_and(|first| first != outcome) {
+                let what = format!("execution number {count} of a remembered call takes effect again");
+                state.violations.push(Violation { call: Some(number), id: Some(id), what });
+            }
+        }
         if !made.is_idempotent {
-            if count > 1 {
+            if count > 1 && !made.is_remembered {
                 let what = format!("execution number {count} of a call that is not idempotent");
                 state.violations.push(Violation { call: Some(number), id: Some(id), what });
             }
@@ -217,6 +233,7 @@ impl Oracle {
         Verdict {
             calls: state.calls.len() as u64,
             executions: state.executions,
+            again: state.again,
             ends,
             violations: std::mem::take(&mut state.violations),
             history: std::mem::take(&mut state.history),
@@ -233,7 +250,9 @@ impl Call {
     fn differs(&self, seen: &Seen) -> Option<String> {
         let before = self.result.as_ref()?;
         let both_succeed = matches!((before, seen), (Seen::Success(_), Seen::Success(_)));
-        let must_agree = !self.made.is_idempotent || both_succeed;
+        // An error that a sidecar made in a provider's place (5002, 5003) is in no store.
+        let is_recorded = !self.made.is_idempotent && !self.made.is_remembered;
+        let must_agree = is_recorded || both_succeed;
         (must_agree && before != seen).then(|| format!("two results: {before}, then {seen}"))
     }
 }
@@ -270,6 +289,8 @@ impl fmt::Display for Seen {
 pub struct Verdict {
     pub calls: u64,
     pub executions: u64,
+    /// Executions of calls that their providers remembered.
+    pub again: u64,
     pub ends: BTreeMap<End, u64>,
     pub violations: Vec<Violation>,
     history: Vec<(u64, Option<CallNumber>, String)>,

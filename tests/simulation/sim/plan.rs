@@ -57,6 +57,8 @@ pub struct Plan {
     pub retry_ms: Option<u64>,
     /// Whether agents say what they were built against, and providers declare schemas that change and keep to it.
     pub requires: bool,
+    /// Whether providers remember the ids of calls that are not idempotent, all of them in one store.
+    pub remembers: bool,
     /// How often a peer may call, if that is bounded.
     pub call_rate: Option<&'static str>,
     /// Calls of one capability that may run at once, if they are few.
@@ -156,6 +158,7 @@ impl Plan {
             signs: dice.chance(333),
             retry_ms: dice.chance(700).then(|| dice.within(20..400)),
             requires: false,
+            remembers: false,
             call_rate: None,
             calls_per_capability_max: None,
             idle_ms: IDLE_MS,
@@ -219,6 +222,7 @@ impl Plan {
             signs: true,
             retry_ms: Some(50),
             requires: false,
+            remembers: false,
             call_rate: None,
             calls_per_capability_max: None,
             idle_ms: IDLE_MS,

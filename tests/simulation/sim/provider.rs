@@ -43,6 +43,8 @@ pub struct Provider {
     retry_ms: Option<u64>,
     /// Whether it declares schemas.
     is_told: bool,
+    /// Whether it remembers ids.
+    remembers: bool,
     /// The process that runs, or ran last.
     process: Mutex<Process>,
     executions: AtomicU64,
@@ -56,6 +58,7 @@ impl Provider {
             manners: plan.manners,
             retry_ms: plan.retry_ms,
             is_told: plan.requires,
+            remembers: plan.remembers,
             process: Mutex::new(Process::start(&world.panics)),
             executions: AtomicU64::new(0),
         })
@@ -117,7 +120,7 @@ impl Provider {
         let handler = move |invocation| Arc::clone(&provider).execute(invocation);
         // Each time it may be another schema, which has to be proven again.
         let schema = self.is_told.then(|| self.world.dice.pick(&SCHEMAS));
-        let served = descriptors(self.retry_ms, schema);
+        let served = descriptors(self.retry_ms, schema, self.remembers);
         client.serve(256, handler).is_ok() && client.declare(&served).await.is_ok()
     }
 
@@ -135,6 +138,9 @@ impl Provider {
         };
         let mut bytes = Vec::new();
         from_json(&outcome, &mut bytes);
+        if is_once && self.remembers {
+            bytes = self.world.remembered(invocation.id, bytes);
+        }
         let name = format!("the provider beside sidecar {}", self.machine.index);
         self.world.oracle.executes(number, invocation.id, &name, &bytes);
         answer(self.manners, self.world.dice.fork(), invocation, bytes.into())
@@ -164,15 +170,15 @@ async fn answer(
 }
 
 /// What every provider declares, with the schema of its params if it tells one.
-pub fn descriptors(retry_ms: Option<u64>, schema: Option<&str>) -> Vec<Descriptor> {
-    [(ONCE, false), (LOOK, true)]
-        .map(|(id, idempotent)| descriptor(id, idempotent, retry_ms, schema))
-        .to_vec()
+pub fn descriptors(retry_ms: Option<u64>, schema: Option<&str>, remembers: bool) -> Vec<Descriptor> {
+    let descriptor = |id: &str| descriptor(id, remembers, retry_ms, schema);
+    vec![descriptor(ONCE), descriptor(LOOK)]
 }
 
-fn descriptor(id: &str, idempotent: bool, retry_ms: Option<u64>, schema: Option<&str>) -> Descriptor {
+fn descriptor(id: &str, remembers: bool, retry_ms: Option<u64>, schema: Option<&str>) -> Descriptor {
     let mut draft = DescriptorDraft::new(id.parse().expect("a constant capability id"));
-    draft.idempotent = Some(idempotent);
+    draft.idempotent = Some(id == LOOK);
+    draft.by_id = remembers && id == ONCE;
     draft.input_schema = schema
         .map(|schema| SchemaSource::Ref(Box::new(SchemaRef::inline(HashAlg::Sha256, schema.as_bytes()))));
     draft.retry_policy = retry_ms.map(|retry_ms| RetryPolicy {

@@ -30,6 +30,8 @@ struct Agent {
     descriptors: Vec<Descriptor>,
     process: Process,
     system: System,
+    /// Whether it remembers ids, in the store that all providers share.
+    remembers: bool,
     executions: AtomicU64,
 }
 
@@ -39,9 +41,10 @@ impl Rude {
         Self(Arc::new(Agent {
             machine: Arc::clone(machine),
             world: world.clone(),
-            descriptors: descriptors(plan.retry_ms, plan.requires.then_some(SCHEMAS[0])),
+            descriptors: descriptors(plan.retry_ms, plan.requires.then_some(SCHEMAS[0]), plan.remembers),
             system: process.system(&machine.wall, world.dice.u64(), Udp::real()),
             process,
+            remembers: plan.remembers,
             executions: AtomicU64::new(0),
         }))
     }
@@ -130,13 +133,17 @@ impl Service for Rude {
         let number = to_json(invoke.params).ok().and_then(|params| params["call"].as_u64());
         let number = number.unwrap_or(u64::MAX);
         let execution = self.0.executions.fetch_add(1, Ordering::Relaxed);
-        let outcome = if invoke.id.as_deref() == Some(ONCE) {
+        let is_once = invoke.id.as_deref() == Some(ONCE);
+        let outcome = if is_once {
             json!({"call": number, "execution": execution, "rude": self.0.machine.index})
         } else {
             json!({"call": number})
         };
         let mut bytes = Vec::new();
         from_json(&outcome, &mut bytes);
+        if is_once && self.0.remembers {
+            bytes = self.0.world.remembered(envelope.id, bytes);
+        }
         let name = format!("the rude provider beside sidecar {}", self.0.machine.index);
         self.0.world.oracle.executes(number, envelope.id, &name, &bytes);
         let answering = self.clone().answer(Arc::clone(link), route.clone(), envelope.id, bytes);

@@ -112,6 +112,7 @@ impl Fleet {
             panics: Arc::new(AtomicU64::new(0)),
             breaks: plan.breaks,
             wiped: Arc::new(AtomicU64::new(0)),
+            store: Arc::default(),
             trace,
             dice,
         };
@@ -121,7 +122,7 @@ impl Fleet {
         Arc::new(Self {
             providers: executors().map(|machine| Provider::new(machine, plan, &world)).collect(),
             rude: rude.map(|machine| Rude::new(machine, plan, &world)).collect(),
-            callers: machines.iter().map(|machine| Caller::new(machine, &world)).collect(),
+            callers: machines.iter().map(|machine| Caller::new(machine, plan, &world)).collect(),
             plan: plan.clone(),
             began: Mutex::default(),
             world,

@@ -383,6 +383,39 @@ fn an_error_to_a_second_copy_moves_nothing_before_the_executor_has_released_the_
     assert_eq!(feed(&mut caller, "Error 5002 elsewhere"), [Output::Move { generation: Generation(0) }]);
 }
 
+/// A call that its executors remember by its id, after these steps.
+fn remembered_after(steps: &[&str]) -> Caller {
+    let mut caller = Caller::new(Arc::new(policy()), false, false, TIME).by_id(true);
+    drain(&mut caller);
+    for step in steps {
+        feed(&mut caller, step);
+    }
+    caller
+}
+
+#[test]
+fn a_call_that_its_executors_remember_moves_without_proof_under_its_id() {
+    let mut caller = remembered_after(&["Sent", "LinkLost", "Timeout 1s"]);
+    assert!(caller.may_move() && caller.may_have_run());
+    assert!(!caller_after(policy(), false, &["Sent", "LinkLost", "Timeout 1s"]).may_move());
+    feed(&mut caller, "Sent");
+    // Nobody is asked to release it.
+    assert_eq!(feed(&mut caller, "Error 5002 elsewhere"), [Output::Move { generation: Generation(0) }]);
+    feed(&mut caller, "Sent");
+    assert_eq!(feed(&mut caller, "Result success"), [Output::Deliver(Delivery::Result)]);
+    // Another id would be another effect.
+    assert_eq!(feed(&mut remembered_after(&["Sent"]), "Result 5001"), [Output::Deliver(Delivery::Result)]);
+}
+
+#[test]
+fn a_call_that_its_executors_remember_is_not_called_refused_while_a_copy_is_unanswered() {
+    let lost = ["Sent", "LinkLost", "Timeout 1s", "Sent"];
+    assert_eq!(feed(&mut remembered_after(&lost), "Error 3001"), [Output::Deliver(Delivery::Unknown)]);
+    assert_eq!(feed(&mut remembered_after(&["Sent"]), "Error 3001"), [Output::Deliver(Delivery::Error)]);
+    let unsent = &mut remembered_after(&["Sent", "LinkLost", "Timeout 1s"]);
+    assert_eq!(feed(unsent, "Timeout 20s"), [Output::Deliver(Delivery::Own(Code::INTERRUPTED))]);
+}
+
 #[test]
 fn a_call_that_its_executor_has_stays_there() {
     let asked = ["Sent", "LinkLost", "Timeout 1s", "Sent", "Error 5002 elsewhere"];

@@ -1,6 +1,6 @@
 //! Builds a deterministic descriptor from a provider's declaration.
 
-use super::{Descriptor, RateLimit, RetryPolicy};
+use super::{BY_ID, Descriptor, RateLimit, RetryPolicy};
 use crate::{
     capability::{CapabilityId, Range, Version},
     message::{
@@ -28,6 +28,8 @@ pub struct DescriptorDraft {
     pub category: Option<String>,
     pub since: Option<String>,
     pub idempotent: Option<bool>,
+    /// Writes `"idempotency": "by-id"`.
+    pub by_id: bool,
     pub timeout_ms: Option<u64>,
     pub permissions: Vec<String>,
     pub instructions: Vec<String>,
@@ -56,6 +58,7 @@ impl DescriptorDraft {
             category: None,
             since: None,
             idempotent: None,
+            by_id: false,
             timeout_ms: None,
             permissions: Vec::new(),
             instructions: Vec::new(),
@@ -96,6 +99,7 @@ impl DescriptorDraft {
         map.uint_if("timeout_ms", self.timeout_ms);
         map.raw_if("validators", self.validators.as_deref());
         map.text_if("description", self.description.as_deref());
+        map.text_if("idempotency", self.by_id.then_some(BY_ID));
         map.texts_if("permissions", &self.permissions);
         map.bytes_if("static_hash", self.static_hash.as_ref());
         if let Some(schema) = &self.input_schema {

@@ -267,6 +267,25 @@ fn retry_on_names_errors_by_code_or_by_name_and_not_without_end() {
 }
 
 #[test]
+fn a_descriptor_says_whether_its_providers_remember_ids() {
+    let id = || "org.example.pay:1.0.0".parse().unwrap();
+    let draft = |idempotent, by_id| DescriptorDraft { idempotent, by_id, ..DescriptorDraft::new(id()) };
+    let remembered = draft(None, true).finish().unwrap();
+    assert!(remembered.by_id && !remembered.idempotent);
+    assert_eq!(Descriptor::decode(remembered.as_bytes()).unwrap(), remembered);
+    // What does no harm twice needs no memory.
+    let descriptor = draft(Some(true), true).finish().unwrap();
+    assert!(descriptor.idempotent && !descriptor.by_id);
+    assert!(!draft(Some(false), false).finish().unwrap().by_id);
+    // A later word promises nothing to this version, and is passed on.
+    let text = remembered.as_bytes().windows(5).position(|bytes| bytes == b"by-id").unwrap();
+    let mut later = remembered.as_bytes().to_vec();
+    later[text..text + 5].copy_from_slice(b"other");
+    let later = Descriptor::decode(&later).unwrap();
+    assert!(!later.by_id && later.field("idempotency").is_some());
+}
+
+#[test]
 fn a_newer_format_of_descriptors_is_4905() {
     let check = |version: &str| {
         let body = json(&format!(

@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Callable, Optional, Sequence, TypeVar
+from typing import Any, Callable, Literal, Optional, Sequence, TypeVar
 
 from . import _address, _json
 from ._async import AsyncStream, AsyncTransport
@@ -62,18 +62,22 @@ class Agent:
         self._lock = threading.Lock()
 
     def capability(self, name: str, *, version: str = "1.0.0", description: Optional[str] = None, idempotent: bool = False,
-                   timeout: Optional[float] = None, permissions: Sequence[str] = (), **more: Any) -> Callable[[F], F]:
+                   idempotency: Optional[Literal["by-id"]] = None, timeout: Optional[float] = None,
+                   permissions: Sequence[str] = (), **more: Any) -> Callable[[F], F]:
         """Serves a function. Its type hints are the schemas, its docstring the description.
 
         The params are an object with a member for each parameter. A function with one parameter, a dataclass, TypedDict or
         pydantic model, takes that as its params. A parameter of the type `Context` gets the call itself. Functions that are no
         coroutines run in threads.
 
+        `idempotency="by-id"` says that all providers of this version remember the ids of calls in one store that they share, and
+        answer a call whose id they have seen with its first outcome. The key is the pair of `Context.caller` and `Context.id`.
+
         `timeout` is in seconds. `more` are further keys of a declaration as in `capabilities.yaml`, such as `rateLimit`.
 
         Raises `SchemaError` with the place for a type that the strict profile cannot say.
         """
-        declaration = _declaration(name, version, description, idempotent, timeout, permissions, more)
+        declaration = _declaration(name, version, description, idempotent, idempotency, timeout, permissions, more)
 
         def register(function: F) -> F:
             self._register(from_hints(declaration, function))
@@ -82,11 +86,11 @@ class Agent:
         return register
 
     def add(self, name: str, function: Handler, *, version: str = "1.0.0", input_schema: Any = None, output_schema: Any = None,
-            description: Optional[str] = None, idempotent: bool = False, timeout: Optional[float] = None,
-            permissions: Sequence[str] = (), **more: Any) -> None:
+            description: Optional[str] = None, idempotent: bool = False, idempotency: Optional[Literal["by-id"]] = None,
+            timeout: Optional[float] = None, permissions: Sequence[str] = (), **more: Any) -> None:
         """Serves a function with schemas of your own, or none. It is called with the params as they are, and with the
         `Context` if it has a second parameter."""
-        declaration = _declaration(name, version, description, idempotent, timeout, permissions, more)
+        declaration = _declaration(name, version, description, idempotent, idempotency, timeout, permissions, more)
         if input_schema is not None:
             declaration["inputSchema"] = input_schema
         if output_schema is not None:
@@ -241,13 +245,16 @@ def _pause_after(error: CapdError, asked: Optional[float], backoff: Backoff) -> 
     return backoff.pause() if asked is None else asked
 
 
-def _declaration(name: str, version: str, description: Optional[str], idempotent: bool, timeout: Optional[float],
+def _declaration(name: str, version: str, description: Optional[str], idempotent: bool,
+                 idempotency: Optional[Literal["by-id"]], timeout: Optional[float],
                  permissions: Sequence[str], more: dict[str, Any]) -> dict[str, Any]:
     declaration: dict[str, Any] = {"name": name, "version": version}
     if description is not None:
         declaration["description"] = description
     if idempotent:
         declaration["idempotent"] = True
+    if idempotency is not None:
+        declaration["idempotency"] = idempotency
     if timeout is not None:
         declaration["timeoutMs"] = round(timeout * 1000)
     if permissions:

@@ -168,7 +168,17 @@ impl<'a> Check<'a> {
         // What is not proven is not kept.
         let is_full =
             |found: &Option<Compatibility>| found.as_ref().is_none_or(|f| f.verdict() == Verdict::Full);
-        is_full(&self.backward) && is_full(&self.forward) && self.step.is_enough != Some(false)
+        is_full(&self.backward)
+            && is_full(&self.forward)
+            && self.withdrawn().is_none()
+            && self.step.is_enough != Some(false)
+    }
+
+    /// What callers of the old one rely on besides its schemas, and the new one does not say.
+    fn withdrawn(&self) -> Option<&'static str> {
+        let is_withdrawn = self.old.by_id && !self.new.by_id && !self.new.idempotent;
+        // FLEET X9: a sidecar moves calls of the old one, and at the new one they would take effect again.
+        (self.backward.is_some() && is_withdrawn).then_some(BY_ID_WITHDRAWN)
     }
 
     /// What is broken, a sentence each.
@@ -180,6 +190,7 @@ impl<'a> Check<'a> {
         if let Some(found) = &self.forward {
             report::broken(&mut findings, &format!("a caller of {}", self.new.shown()), found);
         }
+        findings.extend(self.withdrawn().map(str::to_owned));
         if self.step.is_enough == Some(false) {
             findings.push(self.step.sentence());
         }
@@ -194,6 +205,9 @@ impl<'a> Check<'a> {
         }
         if let Some(found) = &self.forward {
             report::direction(out, &format!("a caller of {}", new.shown()), &old.shown(), found);
+        }
+        if let Some(withdrawn) = self.withdrawn() {
+            let _ = writeln!(out, "  ❌ {withdrawn}");
         }
         let sign = if self.step.is_enough == Some(false) { "❌ version: " } else { "" };
         let _ = writeln!(out, "  {sign}{}", self.step.sentence());
@@ -210,10 +224,15 @@ impl<'a> Check<'a> {
                 document[key] = found.json();
             }
         }
+        if let Some(withdrawn) = self.withdrawn() {
+            document["withdrawn"] = json!([withdrawn]);
+        }
         self.step.add_to(&mut document);
         document
     }
 }
+
+const BY_ID_WITHDRAWN: &str = "idempotency: by-id is withdrawn: a call that a sidecar moves to another provider would take effect again";
 
 #[cfg(test)]
 mod tests {
@@ -226,7 +245,8 @@ mod tests {
     fn held(id: &str) -> Held {
         let contract = Contract { input: Terms::Undeclared, output: Terms::Undeclared };
         let id: CapabilityId = id.parse().unwrap();
-        Held { served: Served::only(id.version.clone()), id, source: String::new(), place: None, contract }
+        let (served, source) = (Served::only(id.version.clone()), String::new());
+        Held { served, id, source, place: None, contract, idempotent: false, by_id: false }
     }
 
     fn all(ids: &[&str]) -> Vec<Held> {
@@ -273,6 +293,18 @@ mod tests {
         let old = all(&["a.b.c:1.0.0", "a.b.d:1.0.0", "a.b.d:1.1.0"]);
         let gone: Vec<_> = gone(&old, &new).iter().map(|held| held.id.to_string()).collect();
         assert_eq!(gone, ["a.b.d:1.1.0"]);
+    }
+
+    #[test]
+    fn withdrawing_that_ids_are_remembered_breaks_callers() {
+        let (plain, by_id) = (held("a.b.c:1.0.0"), Held { by_id: true, ..held("a.b.c:1.0.0") });
+        let later = Held { idempotent: true, ..held("a.b.c:1.0.0") };
+        let check = Check::run(&by_id, &plain, CheckMode::Backward);
+        assert!(!check.is_kept());
+        assert_eq!(check.findings(), [BY_ID_WITHDRAWN]);
+        assert!(Check::run(&plain, &by_id, CheckMode::Full).is_kept(), "it may be promised later");
+        assert!(Check::run(&by_id, &by_id, CheckMode::Full).is_kept());
+        assert!(Check::run(&by_id, &later, CheckMode::Full).is_kept(), "it promises more");
     }
 
     #[test]

@@ -72,6 +72,8 @@ fn held(descriptor: &Value, contract: Contract, path: &Path) -> Result<Held, Fai
         source: path.display().to_string(),
         place: None,
         contract,
+        idempotent: descriptor["idempotent"] == true,
+        by_id: descriptor["idempotency"] == "by-id",
     })
 }
 

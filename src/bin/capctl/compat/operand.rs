@@ -31,6 +31,10 @@ pub(super) struct Held {
     /// Its place in a file that declares it.
     pub(super) place: Option<Place>,
     pub(super) contract: Contract,
+    /// Whether a call may run twice.
+    pub(super) idempotent: bool,
+    /// Whether its providers remember the ids of calls.
+    pub(super) by_id: bool,
 }
 
 /// A line of a file.
@@ -204,8 +208,9 @@ fn of_description(description: &Description) -> Held {
     });
     let provider = offer.provider.as_deref().unwrap_or_default();
     let source = if offer.is_local { "local".to_owned() } else { names::shown(provider).into_owned() };
-    let served = offer.descriptor.served.clone();
-    Held { id: offer.id().clone(), served, source, place: None, contract: Contract { input, output } }
+    let (served, contract) = (offer.descriptor.served.clone(), Contract { input, output });
+    let (idempotent, by_id) = (offer.descriptor.idempotent, offer.descriptor.by_id);
+    Held { id: offer.id().clone(), served, source, place: None, contract, idempotent, by_id }
 }
 
 /// The file that an operand names, and what stands behind `#`; `None` when it names none.
@@ -287,7 +292,8 @@ fn of_declared(declared: &Declared, path: &Path) -> Result<Held, Failure> {
         min_schema_version: declared.min_schema_version.clone(),
         ..Served::only(declared.id.version.clone())
     };
-    Ok(Held { id: declared.id.clone(), served, source: path.display().to_string(), place, contract })
+    let (source, idempotent, by_id) = (path.display().to_string(), declared.idempotent, declared.by_id);
+    Ok(Held { id: declared.id.clone(), served, source, place, contract, idempotent, by_id })
 }
 
 fn of_required(required: &Required, path: &Path) -> Result<Needed, Failure> {
