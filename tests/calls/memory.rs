@@ -9,7 +9,8 @@ use capd_proto::ledger::JournalId;
 use ciborium::Value;
 
 use crate::agents::{
-    CAP_INVOKE, Caller, ERROR, Provider, by_id, failure, loose, of_error, retried_soon, success, unknown_for,
+    CAP_INVOKE, Caller, ERROR, Provider, REQUEST, by_id, failure, loose, of_error, retried_soon, success,
+    unknown_for,
 };
 use crate::peer::{Heard, Peer, beside};
 use crate::support::{Message, PATIENCE, Setup, Sidecar, field, map, set};
@@ -65,6 +66,61 @@ fn never_runs_again(prepare: impl FnOnce(Sidecar) -> Sidecar, replace: impl FnOn
     is_unknown(&caller.result(&id));
     provider.heard_nothing_more();
     b
+}
+
+#[test]
+fn a_session_ends_with_the_journal_of_the_process_that_agreed_on_it() {
+    let b = Sidecar::start();
+    let a = Setup::new().peer(&b).start();
+    let mut caller = Caller::of(&a);
+    let mut provider = Provider::of(&b, vec![loose(ONCE)]);
+    let first = caller.invoke(by_id(ONCE, "first".into()));
+    provider.echo();
+    success(&caller.result(&first));
+    let negotiate = || {
+        map([
+            ("op", "negotiate".into()),
+            ("capability", "org.example.once".into()),
+            ("range", ">=1.0.0".into()),
+        ])
+    };
+    let agreed = |caller: &mut Caller| {
+        let asked = caller.link.send(REQUEST, negotiate());
+        let session = field(caller.about(&asked).body(), "session_id").unwrap().clone();
+        let session = map([("session_id", session)]);
+        map([("capability", "org.example.once".into()), ("params", Value::Null), ("session", session)])
+    };
+    let in_session = agreed(&mut caller);
+    let id = caller.invoke(in_session.clone());
+    provider.echo();
+    success(&caller.result(&id));
+
+    let mut b = b;
+    b.kill();
+    journal(&b).iter().for_each(|file| std::fs::remove_file(file).unwrap());
+    let b = b.restart();
+    let mut provider = Provider::of(&b, vec![loose(ONCE)]);
+    // What is sent on the link that broke may have been executed, so it is waited for the next one.
+    let deadline = Instant::now() + PATIENCE;
+    while a.log().matches("peer connected").count() < 2 {
+        assert!(Instant::now() < deadline, "no second link: {}", a.log());
+        std::thread::yield_now();
+    }
+    let other = caller.invoke(by_id(ONCE, "other".into()));
+    provider.echo();
+    success(&caller.result(&other));
+    for _ in 0..2 {
+        let id = caller.invoke(in_session.clone());
+        let refused = caller.error(&id);
+        assert_eq!(refused.code(), Some(5002), "{refused:?}");
+        let message = field(refused.body(), "message").and_then(Value::as_text).unwrap();
+        assert!(message.contains("negotiate anew"), "{message}");
+    }
+    let anew = agreed(&mut caller);
+    let id = caller.invoke(anew);
+    provider.echo();
+    success(&caller.result(&id));
+    provider.heard_nothing_more();
 }
 
 #[test]

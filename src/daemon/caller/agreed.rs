@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use capd_proto::capability::{CapabilityName, Version};
 use capd_proto::identity::Did;
+use capd_proto::ledger::JournalId;
 use capd_proto::negotiate::SessionId;
 
 /// A version that a peer has agreed on.
@@ -11,6 +12,8 @@ use capd_proto::negotiate::SessionId;
 pub(in crate::daemon) struct Agreement {
     /// Who agreed.
     pub(in crate::daemon) peer: Did,
+    /// The journal that its link named then: another one is another process, which agreed on nothing.
+    pub(in crate::daemon) journal: Option<JournalId>,
     /// The capability that it is about.
     pub(in crate::daemon) name: CapabilityName,
     /// The version that the session pins.
@@ -111,7 +114,12 @@ mod tests {
 
     fn agreement(peer: u8) -> Agreement {
         let peer = Identity::from_seed([peer; 32]).did().clone();
-        Agreement { peer, name: "org.example.echo".parse().unwrap(), version: "1.0.0".parse().unwrap() }
+        Agreement {
+            peer,
+            journal: None,
+            name: "org.example.echo".parse().unwrap(),
+            version: "1.0.0".parse().unwrap(),
+        }
     }
 
     fn id(number: u64) -> SessionId {

@@ -37,6 +37,8 @@ pub(super) struct RelayedCall {
     pub(super) to: Option<Did>,
     /// Whether the agent, or its session, names that peer, so that no other may have it even on proof.
     pub(super) is_named: bool,
+    /// The journal of the process that agreed on its session, if it is in one.
+    pub(super) session_journal: Option<JournalId>,
     pub(super) ext: Option<Bytes>,
     pub(super) thread_id: Option<Bytes>,
     pub(super) moments: Moments,

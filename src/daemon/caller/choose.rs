@@ -136,12 +136,18 @@ impl Caller {
                 return Err(Missing::Provider(mismatch(refusal)));
             }
         };
+        let is_new = asked.is_none();
         let (replica, among) = match asked {
             Some(asked) => (asked, Vec::new()),
             None if choice.entry.descriptor.idempotent => (self.one_of(&choice)?, Vec::new()),
             None => self.owner_among(call, &choice)?,
         };
         let peer = &replica.peer;
+        // FLEET X13: a session is with one process, and is pinned to another one by nobody but the agent.
+        if is_new && call.session_journal.is_some_and(|agreed| replica.journal != Some(agreed)) {
+            let why = format!("the process of {peer} that agreed on the session is gone; negotiate anew");
+            return Err(Missing::Provider(Refusal::new(Code::UNAVAILABLE, why)));
+        }
         let descriptor = &choice.entry.descriptor;
         let missing = |barrier| match barrier {
             Barrier::Schema(hash) => Missing::Schema(peer.clone(), hash),

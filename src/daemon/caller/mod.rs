@@ -35,12 +35,14 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, Weak};
 
 use self::agreed::Agreed;
+pub(in crate::daemon) use self::agreed::Agreement;
 use self::call::{Chosen, Handed, RelayedCall};
 use self::drift::Drift;
 pub(in crate::daemon) use self::given::{Gifts, Written};
 use self::here::Here;
 pub(in crate::daemon) use self::here::Passed;
 use self::outgoing::Outgoing;
+pub(in crate::daemon) use self::relay::Destination;
 use super::account::Account;
 use super::context::Ctx;
 use super::directory::Directory;

@@ -295,7 +295,7 @@ impl Caller {
         match waiting.who {
             Waiter::Agent { link, route } => {
                 if typ == Type::Response {
-                    self.learn_session(inbound.link.principal(), inbound.body);
+                    self.learn_session(inbound.link, inbound.body);
                 }
                 if typ == Type::CapDeclare
                     && let Err(refusal) = check_format(inbound.body)

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use capd_proto::code::Code;
 use capd_proto::identity::Did;
+use capd_proto::ledger::JournalId;
 use capd_proto::message::Invoke;
 use capd_proto::negotiate::Want;
 use smallvec::smallvec;
@@ -15,6 +16,16 @@ use super::outgoing::Added;
 use crate::daemon::account::meter::CallLimit;
 use crate::daemon::account::phases::Phase;
 use crate::daemon::context::{Inbound, Refusal};
+
+/// Where a call of the agent's is to go.
+pub(in crate::daemon) struct Destination {
+    /// The one peer that may have it.
+    pub(in crate::daemon) to: Option<Did>,
+    /// Whether the agent, or its session, names that peer.
+    pub(in crate::daemon) is_named: bool,
+    /// The journal of the process that agreed on the call's session.
+    pub(in crate::daemon) journal: Option<JournalId>,
+}
 
 impl Caller {
     /// Lets a copy of a call that waits for its provider share that call's fate, whoever has come to serve it meanwhile: were
@@ -32,7 +43,7 @@ impl Caller {
         invoke: &Invoke<'_>,
         name: &str,
         want: Want,
-        (to, is_named): (Option<Did>, bool),
+        Destination { to, is_named, journal }: Destination,
     ) -> Result<(), Refusal> {
         if self.ctx.draining.is_cancelled() {
             return Err(Refusal::new(Code::UNAVAILABLE, "the sidecar drains and takes no new calls"));
@@ -47,6 +58,7 @@ impl Caller {
             want,
             to,
             is_named,
+            session_journal: journal,
             ext: inbound.envelope.ext.map(Bytes::copy_from_slice),
             thread_id: inbound.envelope.thread_id.as_deref().map(Bytes::copy_from_slice),
             moments: Moments {

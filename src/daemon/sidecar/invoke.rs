@@ -8,7 +8,7 @@ use capd_proto::message::{Identity, Invoke};
 use capd_proto::negotiate::Want;
 
 use super::Sidecar;
-use crate::daemon::caller::Passed;
+use crate::daemon::caller::{Agreement, Destination, Passed};
 use crate::daemon::context::{Inbound, Refusal, Taken};
 use crate::daemon::executor::Incoming;
 use crate::registry::snapshot::Entry;
@@ -57,11 +57,11 @@ impl Sidecar {
         }
         let to = if inbound.is_for(self.ctx.did()) { None } else { Some(self.caller.peer_named(inbound)?) };
         let pinned = invoke.session.and_then(|session| self.caller.pinned_by(session.session_id, name));
-        let (want, to) = match pinned {
-            Some((peer, version)) if to.as_ref().is_none_or(|to| *to == peer) => {
-                (Want::Pinned(version), Some(peer))
+        let (want, to, journal) = match pinned {
+            Some(Agreement { peer, journal, version, .. }) if to.as_ref().is_none_or(|to| *to == peer) => {
+                (Want::Pinned(version), Some(peer), journal)
             }
-            _ => (self.executor.wanted(inbound, name, identity.want.clone(), invoke)?, to),
+            _ => (self.executor.wanted(inbound, name, identity.want.clone(), invoke)?, to, None),
         };
         let is_named = to.is_some();
         let runs_here = || self.executor.executes(inbound.envelope.id);
@@ -80,7 +80,7 @@ impl Sidecar {
                 return self.execute(Incoming { inbound, invoke, name, want, output, permit });
             }
         }
-        self.caller.relay_call(inbound, invoke, name, want, (to, is_named))?;
+        self.caller.relay_call(inbound, invoke, name, want, Destination { to, is_named, journal })?;
         Ok(Taken::Done)
     }
 
