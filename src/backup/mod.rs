@@ -8,7 +8,7 @@
 //! | `identity.key` | the agent's key |
 //! | `journal.db` | the journal, as of one moment |
 //! | `audit.db` | the audit log, as of one moment; absent if it is off |
-//! | `declared.json`, `fleet.incarnation`, `fleet.cache`, `membership` | other state, if there is any |
+//! | `declared.json`, `declared-by-agents.json`, `fleet.incarnation`, `fleet.cache`, `membership` | other state, if there is any |
 //! | `configuration/…` | the configuration, the declaration and the policies, to read; they are not restored |
 //!
 //! A restored journal gets a new id (PROTOCOL 8): peers then know that it may have forgotten calls.
@@ -169,7 +169,8 @@ const KEY: &str = "identity.key";
 const JOURNAL: &str = "journal.db";
 const AUDIT: &str = "audit.db";
 /// Files of the state directory that may be there.
-const OTHERS: [&str; 4] = ["declared.json", "fleet.incarnation", "fleet.cache", "membership"];
+const OTHERS: [&str; 5] =
+    ["declared.json", "declared-by-agents.json", "fleet.incarnation", "fleet.cache", "membership"];
 /// Before the names of the files that the owner wrote.
 const CONFIGURATION: &str = "configuration/";
 

@@ -102,6 +102,12 @@ fn a_backup_is_made_beside_calls_and_has_one_moment_of_them() {
         assert_eq!(success(&caller.result(&id)), &Value::from(params));
     };
     (0..60).for_each(|_| call(&mut caller, &large));
+    let declared = b.dir.join("state/declared-by-agents.json");
+    let kept = Instant::now() + PATIENCE;
+    while !declared.exists() {
+        assert!(Instant::now() < kept, "what the agent declared is not kept");
+        std::thread::yield_now();
+    }
     let (mut beside, deadline) = (0, Instant::now() + PATIENCE);
     std::thread::scope(|scope| {
         let backing = scope.spawn(|| backup(&b, &file));
@@ -129,7 +135,9 @@ fn a_backup_is_made_beside_calls_and_has_one_moment_of_them() {
     assert!((60..=60 + beside).contains(&calls), "{told}, {beside} beside it");
     assert_eq!(told["did"], b.did.as_str());
     let found = names(&state);
-    assert_eq!(found, ["audit.db", "identity.key", "journal.db", "journal.mark", "last-journal"]);
+    let expected =
+        ["audit.db", "declared-by-agents.json", "identity.key", "journal.db", "journal.mark", "last-journal"];
+    assert_eq!(found, expected);
     let verify = ["audit", "verify", "--file", text(&state.join("audit.db"))].map(str::to_owned);
     let (code, told) = run(&b, &verify.each_ref().map(String::as_str));
     assert_eq!(code, 0, "{told}");

@@ -4,11 +4,12 @@
 //! providers. [`drive`] drives a running call's machine. [`results`] turns a provider's outcome into the call's one
 //! result. [`record`] waits for the journal if a call may run only once. [`recover`] takes over what a former process
 //! left there. [`release`] promises that a call will not run here. [`retire`] says what callers may still ask for. [`rates`] refuses callers that call too often, [`room`] calls beyond the capacity. [`sessions`] pins
-//! versions that callers agreed on with us. [`timelines`] remembers where the time of finished calls went.
+//! versions that callers agreed on with us. [`former`] says what breaks callers of what was served before. [`timelines`] remembers where the time of finished calls went.
 
 mod access;
 mod drive;
 mod execute;
+pub(in crate::daemon) mod former;
 mod listing;
 mod providers;
 mod rates;

@@ -15,6 +15,7 @@ use capd_proto::message::{self, CapResult, Declare, Descriptor, ErrorBody, RateL
 use capd_proto::rate::Rate;
 
 use super::Executor;
+use super::former::ByAgents;
 use crate::daemon::account::Account;
 use crate::daemon::account::meter::CallLimit;
 use crate::daemon::context::seal::ANSWER_TTL_MS;
@@ -81,6 +82,7 @@ pub(in crate::daemon) struct Providers {
     next: AtomicU64,
     serving: Mutex<BTreeMap<ProviderId, Arc<dyn Provider>>>,
     agents: Mutex<HashMap<LinkId, Agent>>,
+    former: Arc<ByAgents>,
 }
 
 /// An agent on a local link that has declared capabilities.
@@ -331,6 +333,7 @@ impl Executor {
         let agent = self.providers.agent(inbound.link).unwrap_or_else(|| self.new_agent(inbound.link));
         tracing::info!(link = %inbound.link.id(), capabilities = descriptors.len(), "an agent serves");
         self.warn_of_others(agent.id, &descriptors);
+        self.providers.former.take(&self.ctx, &descriptors, &self.directory.artifacts);
         self.own.serve(
             &self.directory.registry,
             Event::Declared { origin: Origin::Local(agent.id), descriptors },

@@ -19,10 +19,11 @@ use super::{
     StartError, api_options, check_commands, check_files, check_schemas, keyring, load_declaration, misread,
     rules_of, settings, ungranted, warnings,
 };
-use super::{backup, drain, former};
+use super::{backup, drain};
 use crate::config::{self, Config, Effect, difference};
 use crate::daemon::context::lock;
 use crate::daemon::directory::listed::Listed;
+use crate::daemon::executor::former;
 use crate::daemon::sidecar::Sidecar;
 use crate::daemon::sidecar::operate::{Changed, Operator, Reload, ReloadError, Work};
 use crate::declaration::Declaration;
