@@ -72,6 +72,8 @@ pub struct Caller {
     idempotent: bool,
     /// Its executors remember its id together: it may move like an idempotent call, and is told like any other.
     by_id: bool,
+    /// Whether nobody is asked to release it.
+    stays_unreleased: bool,
     time: Time,
     state: State,
     outputs: Outputs<Output>,
@@ -110,6 +112,7 @@ impl Caller {
             policy,
             idempotent,
             by_id: false,
+            stays_unreleased: false,
             time,
             state: State::Idle(tries),
             outputs,
@@ -135,6 +138,13 @@ impl Caller {
         self
     }
 
+    /// The same, for a call whose executor may have left remembering it to its providers: with nothing of it in its journal, it
+    /// would release what it has accepted.
+    pub const fn unreleased(mut self, is_unreleased: bool) -> Self {
+        self.stays_unreleased = is_unreleased;
+        self
+    }
+
     /// Injects a fault for tests: takes every ERROR for a refusal, even if a copy is unanswered.
     #[cfg(feature = "test-hooks")]
     pub fn set_credulous(&mut self, is_credulous: bool) {
@@ -154,6 +164,7 @@ impl Caller {
             policy: &self.policy,
             idempotent: self.idempotent,
             is_repeatable: self.idempotent || self.by_id,
+            stays_unreleased: self.stays_unreleased,
             time: self.time,
             now_ms,
             jitter,
@@ -380,6 +391,7 @@ struct Step<'a> {
     idempotent: bool,
     /// Whether a copy may run at another executor than one that has another copy.
     is_repeatable: bool,
+    stays_unreleased: bool,
     time: Time,
     now_ms: u64,
     jitter: Jitter,
@@ -432,7 +444,7 @@ impl Step<'_> {
             if self.is_repeatable || self.is_proven(tries) {
                 return self.move_on(tries);
             }
-            if !tries.released {
+            if !tries.released && !self.stays_unreleased {
                 // PROTOCOL 8: an unanswered copy may have been accepted, or may still arrive.
                 self.out.push(Output::AskRelease { generation: tries.generation });
                 return State::Releasing(tries);

@@ -220,8 +220,11 @@ impl Caller {
         let unanswered = self.gifts.may_have_run(&call.id, &call.name);
         let time = Time { ends_ms, grace_ms: ANSWER_GRACE_MS };
         let is_released = self.gifts.released_by(&call.id).is_some();
-        let machine =
-            Machine::new(policy, idempotent, unanswered, time).released_before(is_released).by_id(by_id);
+        let declared = descriptor.as_ref().map(|descriptor| descriptor.by_id);
+        let machine = Machine::new(policy, idempotent, unanswered, time)
+            .released_before(is_released)
+            .by_id(by_id)
+            .unreleased(self.gifts.may_be_unjournaled(&call.id, declared));
         #[cfg(feature = "test-hooks")]
         let machine = {
             let mut machine = machine;

@@ -55,8 +55,8 @@ struct Gift {
     released_by: Option<Did>,
     /// Whether the agent was given the result that came from the peer.
     is_fetched: bool,
-    /// Whether this process gave it to one of several that remember its id together.
-    by_id: bool,
+    /// Whether it was given to one of several that remember its id together; of a former process nobody knows.
+    by_id: Option<bool>,
 }
 
 /// Whom a call of the agent's goes to stands in this row: it may be sent.
@@ -126,8 +126,15 @@ impl Gifts {
         let gift = state.by_id.get(id);
         gift.map_or_else(
             || !state.reservations.has_former(name, id.ts_ms()),
-            |gift| gift.by_id || !gift.may_have_run,
+            |gift| gift.by_id == Some(true) || !gift.may_have_run,
         )
+    }
+
+    /// Whether the journal of the peer that has this call may not have it, because its providers remember ids: by what this
+    /// process knew when it gave it, else by what the peer declares now, if it declares anything.
+    pub(super) fn may_be_unjournaled(&self, id: &MessageId, declared: Option<bool>) -> bool {
+        let known = lock(&self.state).by_id.get(id).and_then(|gift| gift.by_id);
+        known.or(declared).unwrap_or(true)
     }
 
     /// A copy of the call is about to leave.
@@ -231,6 +238,7 @@ impl Gifts {
         let moves = former.filter(|former| former.replica != *replica || former.is_contested);
         let replaced = moves.filter(|former| former.is_own).map(|former| former.row);
         let (is_moved, may_have_run) = (moves.is_some(), former.map(|former| former.may_have_run));
+        let known = former.map(|former| former.by_id);
         let released_by = former.and_then(|former| former.released_by.clone());
         // A row of its own counts for more than a reservation: a call that moves is found nowhere else after a restart.
         let cover = if call.to.is_some() || is_moved {
@@ -258,6 +266,8 @@ impl Gifts {
         let is_own = matches!(first, Some(Change::Give(_) | Change::Move { .. }));
         let may_have_run =
             may_have_run.unwrap_or_else(|| state.reservations.has_former(&call.name, id.ts_ms()));
+        // What may have run did so under what was declared then.
+        let by_id = if may_have_run { known.flatten() } else { Some(by_id) };
         let is_durable = first.is_none();
         let gift = Gift::new(replica.clone(), expires_at_ms, row, may_have_run);
         let gift = Gift { is_own, is_durable, released_by, by_id, ..gift };
@@ -305,7 +315,7 @@ impl Gift {
             is_contested: false,
             released_by: None,
             is_fetched: false,
-            by_id: false,
+            by_id: None,
         }
     }
 }

@@ -417,6 +417,21 @@ fn a_call_that_its_executors_remember_is_not_called_refused_while_a_copy_is_unan
 }
 
 #[test]
+fn a_call_that_its_executor_may_not_have_in_its_journal_is_released_by_nobody() {
+    let mut caller = Caller::new(Arc::new(policy()), false, true, TIME).unreleased(true);
+    drain(&mut caller);
+    feed(&mut caller, "Sent");
+    // It is tried again where it is.
+    let pause = Output::Pause { until_ms: 1_000, generation: Generation(0) };
+    assert_eq!(feed(&mut caller, "Error 5002 elsewhere"), [pause]);
+    assert!(!caller.may_move());
+    for step in ["Timeout 1s", "Sent"] {
+        feed(&mut caller, step);
+    }
+    assert_eq!(feed(&mut caller, "Error 3001"), [Output::Deliver(Delivery::Unknown)]);
+}
+
+#[test]
 fn a_call_that_its_executor_has_stays_there() {
     let asked = ["Sent", "LinkLost", "Timeout 1s", "Sent", "Error 5002 elsewhere"];
     for answer in ["Unreleased", "LinkLost"] {
