@@ -62,6 +62,12 @@ impl Server {
         self.folder.path()
     }
 
+    /// The process, while it runs.
+    #[allow(dead_code, reason = "the fleet's benchmark measures it")]
+    pub fn pid(&self) -> Option<u32> {
+        self.process.as_ref().map(Child::id)
+    }
+
     /// Starts it, and waits until it serves.
     pub async fn run(&mut self) {
         self.starts += 1;

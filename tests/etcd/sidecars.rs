@@ -56,11 +56,18 @@ async fn no_call_is_ended_by_the_registry_and_none_runs_twice_when_providers_die
     let endpoint = format!("http://{}", proxy.address());
     let virtual_count = std::env::var("CAPD_FLEET_VIRTUAL").map_or(500, |count| count.parse().unwrap());
     let begin = Instant::now();
-    let virtuals = virtuals::Virtuals::start(virtual_count, &endpoint).await;
+    let plan = virtuals::Plan {
+        count: virtual_count,
+        endpoint: &endpoint,
+        ttl_ms: 30_000,
+        at_once: usize::from(virtual_count),
+        names: &virtual_names,
+    };
+    let virtuals = virtuals::Virtuals::start(&plan).await;
     virtuals.are_registered().await;
     println!("{virtual_count} virtual members registered in {:.1} s", begin.elapsed().as_secs_f64());
 
-    let cell = Cell::alone("test", 200).with("fleet.endpoints", &endpoint);
+    let cell = Cell::alone(virtuals::CELL, 200).with("fleet.endpoints", &endpoint);
     let providers: Vec<_> =
         (1..=PROVIDERS).map(|seed| cell.member(seed, &["org.example.*"]).start()).collect();
     let callers: Vec<_> = (101..101 + CALLERS).map(|seed| cell.member(seed, &[]).start()).collect();
@@ -93,6 +100,13 @@ async fn no_call_is_ended_by_the_registry_and_none_runs_twice_when_providers_die
 /// The names that a provider serves.
 fn names_of(seed: u8) -> Vec<u8> {
     (0..NAMES).filter(|name| (seed + name) % 2 == 0).collect()
+}
+
+/// Most virtual members offer names that nobody calls. Every twentieth offers one that is called, and does not answer.
+fn virtual_names(number: u16) -> Vec<String> {
+    let called = number.is_multiple_of(20);
+    let called = called.then(|| traffic::name(traffic::Kind::Idempotent, (number / 20 % 10) as u8));
+    called.into_iter().chain([format!("org.example.virtual-{}", number % 50)]).collect()
 }
 
 impl World {

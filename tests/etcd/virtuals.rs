@@ -2,76 +2,157 @@
 
 use std::net::UdpSocket;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use bytes::Bytes;
 use capd::fleet::disk::Disk;
 use capd::fleet::etcd::{Etcd, Settings};
-use capd::fleet::{Event, Fleet, Owner, Setup, start};
+use capd::fleet::{Driver, Event, Fleet, Owner, Setup, start};
 use capd::net::{Clock, System, Tasks};
 use capd_proto::fleet::machine::{Config, Offer};
 use capd_proto::fleet::{Address, Fence, Membership, Served, State, Transport};
 use capd_proto::identity::Identity;
 use capd_proto::ledger::JournalId;
 use tokio::task::JoinSet;
+use tokio::time::sleep;
 
-use super::traffic::{Kind, name};
+/// How many there are, and what they do.
+#[derive(Clone, Copy)]
+pub struct Plan<'a> {
+    pub count: u16,
+    pub endpoint: &'a str,
+    pub ttl_ms: u64,
+    /// Most of them that register at once, as machines that start one after the other do.
+    pub at_once: usize,
+    /// The names that a member offers, by its number.
+    pub names: &'a dyn Fn(u16) -> Vec<String>,
+}
 
 /// Many of them. Dropping this ends them as a crash does.
 pub struct Virtuals {
     fleets: Vec<Fleet>,
-    _drivers: JoinSet<()>,
+    counts: Arc<Counts>,
+    drivers: JoinSet<()>,
     /// Takes what is sent to them, and says nothing.
-    _silence: UdpSocket,
+    silence: UdpSocket,
 }
 
-struct Nobody;
+/// The next process of a member.
+pub struct Back {
+    number: u16,
+    fleet: Fleet,
+    driver: Driver,
+}
 
-impl Owner for Nobody {
-    fn on_event(&self, _: Event) {}
+/// What happened to all of them.
+#[derive(Default)]
+struct Counts {
+    lapsed: AtomicU64,
+}
+
+impl Owner for Counts {
+    fn on_event(&self, event: Event) {
+        if matches!(event, Event::Lapsed) {
+            self.lapsed.fetch_add(1, Ordering::Relaxed);
+        }
+    }
 }
 
 impl Virtuals {
-    pub async fn start(count: u16, endpoint: &str) -> Self {
+    /// Starts them. The last ones may not be registered yet.
+    pub async fn start(plan: &Plan<'_>) -> Self {
         let silence = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let (mut fleets, mut drivers) = (Vec::new(), JoinSet::new());
-        for number in 0..count {
-            let (fleet, driver) = member(number, endpoint).await;
-            drivers.spawn(driver.run());
-            fleet.offer(offer(number, silence.local_addr().unwrap().port()));
-            fleets.push(fleet);
+        let port = silence.local_addr().unwrap().port();
+        let counts = Arc::<Counts>::default();
+        let mut all = Self { fleets: Vec::new(), counts, drivers: JoinSet::new(), silence };
+        let mut registered = 0;
+        for number in 0..plan.count {
+            // All of them are looked at now and then only, for there may be ten thousand.
+            if all.fleets.len() - registered >= plan.at_once {
+                until(|| {
+                    registered = all.registered();
+                    all.fleets.len() - registered < plan.at_once
+                })
+                .await;
+            }
+            let owner = Arc::clone(&all.counts) as _;
+            let (fleet, driver) = member(number, plan.endpoint.to_owned(), plan.ttl_ms, owner).await;
+            all.drivers.spawn(driver.run());
+            fleet.offer(offer(&(plan.names)(number), port));
+            all.fleets.push(fleet);
         }
-        Self { fleets, _drivers: drivers, _silence: silence }
+        all
+    }
+
+    /// A member leaves, and comes back as its next process. What comes of it belongs to [`Virtuals::came_back`].
+    #[allow(dead_code, reason = "the fleet's benchmark lets members come and go")]
+    pub fn leaves(&self, number: u16, plan: &Plan<'_>) -> impl Future<Output = Back> + Send + use<> {
+        let fleet = self.fleets[usize::from(number)].clone();
+        let owner = Arc::clone(&self.counts) as _;
+        let (endpoint, ttl_ms) = (plan.endpoint.to_owned(), plan.ttl_ms);
+        let offer = offer(&(plan.names)(number), self.silence.local_addr().unwrap().port());
+        async move {
+            fleet.leave().await;
+            let (fleet, driver) = member(number, endpoint, ttl_ms, owner).await;
+            fleet.offer(offer);
+            Back { number, fleet, driver }
+        }
+    }
+
+    /// It runs again, and registers.
+    #[allow(dead_code, reason = "the fleet's benchmark lets members come and go")]
+    pub fn came_back(&mut self, Back { number, fleet, driver }: Back) {
+        while self.drivers.try_join_next().is_some() {}
+        self.drivers.spawn(driver.run());
+        self.fleets[usize::from(number)] = fleet;
+    }
+
+    /// How many are registered.
+    pub fn registered(&self) -> usize {
+        self.fleets.iter().filter(|fleet| fleet.status().registered.is_some()).count()
+    }
+
+    /// How many know all that the registry has of what they watch.
+    #[allow(dead_code, reason = "the fleet's benchmark asks")]
+    pub fn current(&self) -> usize {
+        self.fleets.iter().filter(|fleet| fleet.status().stale_since_ms.is_none()).count()
+    }
+
+    /// How often a registration had ended while its member lived.
+    #[allow(dead_code, reason = "the fleet's benchmark asks")]
+    pub fn lapsed(&self) -> u64 {
+        self.counts.lapsed.load(Ordering::Relaxed)
     }
 
     pub async fn are_registered(&self) {
-        super::until(|| self.fleets.iter().all(|fleet| fleet.status().registered.is_some())).await;
+        until(|| self.registered() == self.fleets.len()).await;
     }
 }
 
-async fn member(number: u16, endpoint: &str) -> (Fleet, capd::fleet::Driver) {
-    let mut seed = [78; 32];
-    seed[..2].copy_from_slice(&number.to_be_bytes());
-    let (identity, authority) = (Identity::from_seed(seed), Identity::from_seed([200; 32]));
-    let (cell, agent) = ("test".parse::<capd_proto::fleet::Cell>().unwrap(), identity.public_key().into());
-    let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64;
-    let membership = Membership {
-        agent,
-        cell: cell.clone(),
-        serves: vec!["org.example.*".parse().unwrap()],
-        not_before_ms: now_ms - 60_000,
-        not_after_ms: now_ms + 3_600_000,
-        serial: 1,
-    };
-    let membership = membership.sign(&authority).unwrap().into();
-    let settings = Settings { endpoints: vec![endpoint.to_owned()], tls: None, cell: cell.clone(), agent };
+/// One more member, which offers nothing yet.
+#[allow(dead_code, reason = "the fleet's benchmark measures with some")]
+pub async fn alone(number: u16, endpoint: &str, ttl_ms: u64) -> (Fleet, Driver) {
+    member(number, endpoint.to_owned(), ttl_ms, Arc::<Counts>::default() as _).await
+}
+
+async fn member(number: u16, endpoint: String, ttl_ms: u64, owner: Arc<dyn Owner>) -> (Fleet, Driver) {
+    let identity = identity(number);
+    let (cell, agent) = (CELL.parse::<capd_proto::fleet::Cell>().unwrap(), identity.public_key().into());
+    let membership = membership(&authority(), &identity, &["org.example.*"]);
+    let endpoints = vec![endpoint];
+    let settings = Settings { endpoints, tls: None, cell: cell.clone(), agent };
     let system = System::real();
     let engine = Etcd::new(settings, Arc::clone(&system.crypto)).await.unwrap();
-    let fence = Fence { incarnation: 0, journal: JournalId(seed[..16].try_into().unwrap()) };
-    let config = Config::new(cell, authority.public_key(), Arc::new(identity), membership, fence);
+    let mut journal = [78; 16];
+    journal[..2].copy_from_slice(&number.to_be_bytes());
+    let fence = Fence { incarnation: 0, journal: JournalId(journal) };
+    let mut config = Config::new(cell, authority().public_key(), Arc::new(identity), membership, fence);
+    config.ttl_ms = ttl_ms;
     start(Setup {
         config,
         engine,
-        owner: Arc::new(Nobody),
+        owner,
         disk: Disk::Memory(0),
         clock: Clock::start(),
         random: system.random,
@@ -80,14 +161,47 @@ async fn member(number: u16, endpoint: &str) -> (Fleet, capd::fleet::Driver) {
     .unwrap()
 }
 
-/// Most offer names that nobody calls. Every twentieth offers one that is called, and does not answer.
-fn offer(number: u16, port: u16) -> Offer {
+/// The key of a member.
+pub fn identity(number: u16) -> Identity {
+    let mut seed = [78; 32];
+    seed[..2].copy_from_slice(&number.to_be_bytes());
+    Identity::from_seed(seed)
+}
+
+/// What an authority signs for an agent of the cell.
+pub fn membership(authority: &Identity, identity: &Identity, serves: &[&str]) -> Bytes {
+    let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64;
+    let membership = Membership {
+        agent: identity.public_key().into(),
+        cell: CELL.parse().unwrap(),
+        serves: serves.iter().map(|pattern| pattern.parse().unwrap()).collect(),
+        not_before_ms: now_ms - 60_000,
+        not_after_ms: now_ms + 86_400_000,
+        serial: 1,
+    };
+    membership.sign(authority).unwrap().into()
+}
+
+pub fn authority() -> Identity {
+    Identity::from_seed([200; 32])
+}
+
+/// Names of one version, at an address of this machine.
+pub fn offer(names: &[String], port: u16) -> Offer {
     let served = Served { version: "1.0.0".parse().unwrap(), hash: [7; 32], flags: Served::IDEMPOTENT };
     let address = Address { transport: Transport::Quic, host: "127.0.0.1".to_owned(), port };
-    let mut names: std::collections::BTreeMap<_, _> =
-        [(format!("org.example.virtual-{}", number % 50).parse().unwrap(), vec![served.clone()])].into();
-    if number.is_multiple_of(20) {
-        names.insert(name(Kind::Idempotent, (number / 20 % 10) as u8).parse().unwrap(), vec![served]);
-    }
-    Offer { addresses: vec![address], names, state: State::Serving }
+    let names = names.iter().map(|name| (name.parse().unwrap(), vec![served.clone()]));
+    Offer { addresses: vec![address], names: names.collect(), state: State::Serving }
 }
+
+async fn until(mut is_so: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !is_so() {
+        assert!(begin.elapsed() < PATIENCE, "not within {PATIENCE:?}");
+        sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// The cell that all of them are members of.
+pub const CELL: &str = "test";
+const PATIENCE: Duration = Duration::from_secs(120);
