@@ -114,7 +114,10 @@ fn is_listed(file: &str, id: &str, verdict: &Verdict) -> bool {
     let of_file = DIFFERENCES.iter().filter(|listed| listed.file == file);
     of_file.flat_map(|listed| listed.pairs).any(|(pair, witness)| {
         let is_alike = match verdict {
-            Verdict::Refuted { witness: found, .. } => found.to_string() == *witness,
+            Verdict::Refuted { witness: found, .. } => {
+                let found = found.to_string();
+                found == *witness
+            }
             Verdict::Proven | Verdict::Unknown { .. } => witness.is_empty(),
         };
         id.split(':').next() == Some(pair) && is_alike

@@ -99,7 +99,7 @@ async fn no_call_is_ended_by_the_registry_and_none_runs_twice_when_providers_die
 
 /// The names that a provider serves.
 fn names_of(seed: u8) -> Vec<u8> {
-    (0..NAMES).filter(|name| (seed + name) % 2 == 0).collect()
+    (0..NAMES).filter(|name| (seed + name).is_multiple_of(2)).collect()
 }
 
 /// Most virtual members offer names that nobody calls. Every twentieth offers one that is called, and does not answer.
