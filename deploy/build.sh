@@ -111,7 +111,7 @@ load "$PWD/target/counted/capd"
 "$(dirname "$bolt")/merge-fdata" "$counts"/bolt.* > "$counts/merged.fdata"
 rewrite target/shipped/capd -data="$counts/merged.fdata" -reorder-blocks=ext-tsp -reorder-functions=cdsort \
   -split-functions -split-all-cold -split-eh -icf=1 -plt=hot -inline-small-functions -indirect-call-promotion=calls \
-  -remove-symtab
+  -use-old-text -remove-symtab
 # What was for BOLT alone, and the names of functions. The strip of binutils would break what BOLT wrote, hence the option above.
 objcopy --strip-all --wildcard --remove-section='.rela.*' --remove-section='!.rela.dyn' --remove-section='!.rela.plt' \
   "$built/capctl" target/shipped/capctl
