@@ -45,6 +45,8 @@ def main():
     binding, effects = sys.argv[1:]
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
+    # Whoever reads the address may connect at once.
+    listener.listen()
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     card = AgentCard(
         name="shouts", description="Says a text in capitals", version="1.0.0",
