@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use capd_proto::message::{Descriptor, SchemaSource};
@@ -210,7 +210,7 @@ fn write_or_tell(path: &Path, former: &Former) {
 
 /// Writes beside the name and renames, so that the name never shows a part.
 fn write(path: &Path, former: &Former) -> io::Result<()> {
-    let temporary: PathBuf = path.with_extension("new");
+    let temporary = path.with_extension("new");
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(0o600);
     options.open(&temporary)?.write_all(&serde_json::to_vec(former)?)?;
