@@ -42,17 +42,14 @@ impl<W> Ledger<W> {
 
     /// A tombstone is durable in this row of the journal: these asked for it, oldest first.
     pub fn released(&mut self, key: &Key, row: u64) -> Waiters<W> {
-        let finished = self.finished;
         let Some(call) = self.peers.get_mut(&key.from).and_then(|peer| peer.calls.get_mut(&key.id)) else {
             return Waiters::new();
         };
         let CallState::Released(tombstone) = &mut call.state else { return Waiters::new() };
-        let Tombstone::Writing { askers } =
-            std::mem::replace(tombstone, Tombstone::Written { row, finished })
-        else {
-            *tombstone = Tombstone::Written { row, finished };
-            return Waiters::new();
-        };
+        // A tombstone that is durable keeps its row and its place among those that may be forgotten.
+        let Tombstone::Writing { askers } = tombstone else { return Waiters::new() };
+        let (askers, finished) = (std::mem::take(askers), self.finished);
+        *tombstone = Tombstone::Written { row, finished };
         self.finished += 1;
         self.expiry.insert(call.expires_at_ms, finished, key.clone());
         askers

@@ -31,6 +31,20 @@ fn ledger_refuses_what_may_be_forgotten_when_the_clock_goes_back() {
 }
 
 #[test]
+fn ledger_keeps_the_first_row_of_a_tombstone_that_is_reported_twice() {
+    use ledger::Op::*;
+    let ops = [
+        Release { peer: 1, id: 6, ttl_ms: 0 },
+        Bury { peer: 1, id: 6, fails: false },
+        Admit { peer: 0, id: 0, body: 0, ttl_ms: 0, idempotent: false },
+        Bury { peer: 1, id: 6, fails: false },
+        Pass { ms: 1 },
+        Sweep,
+    ];
+    assert_eq!(ledger::check(&ops, ledger::untouched), Ok(()));
+}
+
+#[test]
 fn ledger_restored_past_its_bounds_gives_way_only_where_it_may() {
     use ledger::Op::*;
     let ops = [
