@@ -103,6 +103,11 @@ impl Fleet {
         self.view.names()
     }
 
+    /// Whether two processes of any agent were seen at all.
+    pub fn has_splits(&self) -> bool {
+        self.view.has_splits()
+    }
+
     /// Whether two processes of an agent were seen of late, so that no journaled call may go there.
     pub fn is_split(&self, agent: &Agent) -> bool {
         self.view.is_split(agent, self.clock.monotonic_ms())

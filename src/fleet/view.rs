@@ -139,6 +139,10 @@ impl View {
         Arc::clone(&self.status.read().unwrap_or_else(PoisonError::into_inner))
     }
 
+    pub(super) fn has_splits(&self) -> bool {
+        !self.split.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
     pub(super) fn is_split(&self, agent: &Agent, now_ms: u64) -> bool {
         let split = self.split.lock().unwrap_or_else(PoisonError::into_inner);
         split.get(agent).is_some_and(|split| now_ms < split.until_ms)

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use capd_proto::code::Code;
+use capd_proto::fleet::Agent;
 use capd_proto::identity::Did;
 use smallvec::SmallVec;
 
@@ -84,7 +85,8 @@ impl Caller {
         if eligible.iter().any(|(peer, _)| self.directory.peers.is_responsive(peer)) {
             eligible.retain(|(peer, _)| self.directory.peers.is_responsive(peer));
         }
-        self.fleet.prefer(choice.entry.descriptor.id.name.as_str(), &mut eligible, |(peer, _)| peer);
+        let agent = |(_, link): &(Did, Arc<Link>)| link.key().copied().map(Agent::from);
+        self.fleet.prefer(choice.entry.descriptor.id.name.as_str(), &mut eligible, agent);
         if eligible.is_empty() {
             // The router gave one at least.
             let unknown = || Missing::Provider(unserved());

@@ -103,30 +103,33 @@ impl Fleet {
     }
 
     /// FLEET L4: of the linked peers that serve a name, those that new calls go to. Never none of some.
+    ///
+    /// Each call asks this, so `agent` must not read a DID: to decompress a key takes longer than everything else here.
     pub(in crate::daemon) fn prefer<T>(
         &self,
         name: &str,
         peers: &mut SmallVec<[T; 2]>,
-        peer: impl Fn(&T) -> &Did,
+        agent: impl Fn(&T) -> Option<Agent>,
     ) {
         let (Some(registry), true) = (self.registry(), peers.len() > 1) else { return };
         let Some(known) = name.parse().ok().and_then(|name| registry.candidates(&name)) else { return };
-        let of = |did: &Did| {
-            let agent = Agent::from_did(did.as_str()).ok()?;
+        let of = |one: &T| {
+            let agent = agent(one)?;
             known.iter().find(|candidate| candidate.registration.agent == agent)
         };
         let zone = self.config().and_then(|config| config.zone.as_deref());
-        keep(peers, 1, |one| of(peer(one)).is_none_or(Candidate::takes_calls));
-        keep(peers, 1, |one| of(peer(one)).is_none_or(Candidate::is_listed));
+        keep(peers, 1, |one| of(one).is_none_or(Candidate::takes_calls));
+        keep(peers, 1, |one| of(one).is_none_or(Candidate::is_listed));
         if zone.is_some() {
             let is_near = |candidate: &Candidate| candidate.registration.zone.as_deref() == zone;
-            keep(peers, NEAR_MIN, |one| of(peer(one)).is_some_and(is_near));
+            keep(peers, NEAR_MIN, |one| of(one).is_some_and(is_near));
         }
     }
 
     /// Whether no journaled call may go to a peer, because two processes of it were seen of late.
     pub(in crate::daemon) fn is_split(&self, peer: &Did) -> bool {
-        let Some(registry) = self.registry() else { return false };
+        // Mostly there are none, and each call asks: no key is decompressed for that.
+        let Some(registry) = self.registry().filter(|registry| registry.has_splits()) else { return false };
         Agent::from_did(peer.as_str()).is_ok_and(|agent| registry.is_split(&agent))
     }
 }
