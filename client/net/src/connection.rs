@@ -1,10 +1,12 @@
 //! Wraps a QUIC connection or stream: the next stream, the bytes written, and the reason of its end.
 
 use std::io;
+use std::time::Duration;
 
 use bytes::Bytes;
 use capd_proto::limits::QUIC_CODE_CANCEL;
 use quinn::{Connection, ConnectionError, Endpoint, ReadError, RecvStream, SendStream, VarInt};
+use tokio::time::timeout;
 
 use super::close::CloseReason;
 
@@ -32,10 +34,11 @@ pub(super) fn close(connection: &Connection, code: u32) {
     connection.close(VarInt::from_u32(code), b"");
 }
 
-/// Closes a socket, once its links have drained.
+/// Closes a socket, once its links have drained. Peers have a moment to hear of it; one that was dialled and never answered would
+/// take seconds.
 pub(super) async fn end(endpoint: Endpoint) {
     endpoint.close(VarInt::from_u32(0), b"");
-    endpoint.wait_idle().await;
+    let _given_up = timeout(END_TIMEOUT, endpoint.wait_idle()).await;
 }
 
 /// Writes whole chunks to a stream.
@@ -59,3 +62,5 @@ pub(super) fn is_cancelled_by_peer(error: &io::Error) -> bool {
 
 /// QUIC application error code that cancels a stream's single call. **Source:** PROTOCOL 4.
 pub(super) const CANCEL: VarInt = VarInt::from_u32(QUIC_CODE_CANCEL);
+/// Longest wait of a socket for its connections to be over, those of dials among them.
+const END_TIMEOUT: Duration = Duration::from_secs(1);

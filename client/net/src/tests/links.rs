@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use bytes::Bytes;
 use capd_proto::link::Role;
 use tokio::net::UdpSocket;
+use tokio::time::Instant;
 
 use super::super::dial::{self, Address, Transport};
 use super::super::local::{self, Token};
@@ -538,4 +539,18 @@ async fn signed_messages_of_several_streams_are_handed_up_together_and_each_stre
         drop((requests, received));
         pair.end().await;
     }
+}
+
+#[tokio::test]
+async fn a_dial_that_nobody_answers_holds_up_no_shutdown() {
+    let silence = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let address = silence.local_addr().unwrap();
+    let client = End::sidecar(1);
+    let host = Arc::clone(&client.host);
+    let dialling = tokio::spawn(async move { quic::connect(&host, address, None).await.is_ok() });
+    silence.recv(&mut [0; 2_048]).await.unwrap();
+    let begin = Instant::now();
+    client.shut_down().await;
+    assert!(begin.elapsed() < Duration::from_secs(2), "it took {:?}", begin.elapsed());
+    assert!(!dialling.await.unwrap());
 }
