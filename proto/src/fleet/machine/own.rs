@@ -65,6 +65,9 @@ struct Lease {
     /// When values are to be signed anew.
     resign_ms: u64,
     failures: u32,
+    /// Whether nobody has confirmed it for as long as it lives. A registry that was away may have kept it: it is still renewed,
+    /// and nothing is put under it.
+    is_over: bool,
     /// When we put values under it last. What stood under our keys before does not matter.
     since: Revision,
     since_ms: u64,
@@ -157,7 +160,17 @@ impl Own {
 
     /// Whether what our agent offers stands in the registry.
     pub(super) fn is_registered(&self) -> bool {
-        matches!(self.state, State::Held(_) | State::Renewing(_) | State::Replacing(_))
+        match &self.state {
+            State::Held(lease) | State::Renewing(lease) | State::Replacing(lease) => !lease.is_over,
+            State::Reading
+            | State::Keeping { .. }
+            | State::Claiming { .. }
+            | State::Claimed
+            | State::Registering
+            | State::Waiting { .. }
+            | State::Fenced
+            | State::Left => false,
+        }
     }
 
     pub(super) fn state_name(&self) -> &'static str {
@@ -178,6 +191,7 @@ impl Own {
 
     pub(super) fn deadline_ms(&self, step_ms: u64) -> Option<u64> {
         match &self.state {
+            State::Held(lease) if lease.is_over => Some(lease.due_ms),
             State::Held(lease) => {
                 let change_ms = self.is_changed.then(|| self.damped_ms(step_ms));
                 Some(lease.due_ms.min(lease.resign_ms).min(change_ms.unwrap_or(u64::MAX)))
@@ -278,13 +292,13 @@ impl Own {
             },
             State::Renewing(lease) => match told {
                 Ok(Told::Done) => self.renewed(lease, step),
-                Err(EngineError::Gone) => self.lapse(step),
+                Err(EngineError::Gone) => self.lapse(lease, step),
                 Ok(_) | Err(_) => self.unanswered(lease, step),
             },
             State::Replacing(lease) => match told {
                 Ok(Told::Held { revision, .. }) => self.replaced(lease, revision, step),
                 Err(EngineError::Fenced(by)) => self.other_fence(by, step),
-                Err(EngineError::Gone) => self.lapse(step),
+                Err(EngineError::Gone) => self.lapse(lease, step),
                 Ok(_) | Err(_) => {
                     self.failures += 1;
                     self.is_changed = true;
@@ -328,7 +342,7 @@ impl Own {
             State::Held(lease) | State::Renewing(lease) | State::Replacing(lease)
                 if lease.is_before(as_of) =>
             {
-                self.lapse(step)
+                self.lapse(lease, step)
             }
             state @ (State::Reading
             | State::Keeping { .. }
@@ -346,7 +360,7 @@ impl Own {
 
     fn leave(&mut self, state: State, step: &mut Step<'_>) -> State {
         match state {
-            State::Held(lease) | State::Renewing(lease) | State::Replacing(lease) => {
+            State::Held(lease) | State::Renewing(lease) | State::Replacing(lease) if !lease.is_over => {
                 self.ask(Ask::Withdraw(lease.id), step);
             }
             State::Reading
@@ -354,6 +368,9 @@ impl Own {
             | State::Claiming { .. }
             | State::Claimed
             | State::Registering
+            | State::Held(_)
+            | State::Renewing(_)
+            | State::Replacing(_)
             | State::Waiting { .. }
             | State::Fenced
             | State::Left => {}
@@ -443,6 +460,7 @@ impl Own {
             due_ms: 0,
             resign_ms: step.within(RESIGN_MS / 10 * 9, RESIGN_MS / 10 * 11),
             failures: 0,
+            is_over: false,
             since,
             since_ms: step.now.now_ms,
         };
@@ -457,7 +475,11 @@ impl Own {
     }
 
     fn renewed(&mut self, lease: Lease, step: &mut Step<'_>) -> State {
-        self.scheduled(Lease { failures: 0, renewed_ms: lease.asked_ms, ..lease }, step)
+        if lease.is_over {
+            // The registry was away, and has kept it.
+            step.send(Output::Registered { generation: self.acknowledged });
+        }
+        self.scheduled(Lease { failures: 0, renewed_ms: lease.asked_ms, is_over: false, ..lease }, step)
     }
 
     /// FLEET 5: renewed at a third of its life, 0.8 to 1.2 of that.
@@ -467,7 +489,7 @@ impl Own {
         self.held(Lease { due_ms, ..lease }, step)
     }
 
-    /// A question about the lease was not answered: it is asked again after a pause, and given up when it may be over.
+    /// A question about the lease was not answered: it is asked again after a pause.
     fn unanswered(&mut self, lease: Lease, step: &mut Step<'_>) -> State {
         let failures = lease.failures + 1;
         let pause_ms = step.backoff_ms(failures, step.config.ttl_ms / 3);
@@ -478,14 +500,17 @@ impl Own {
     /// Does what is due while the lease is held.
     fn held(&mut self, lease: Lease, step: &mut Step<'_>) -> State {
         let now_ms = step.now.now_ms;
-        if lease.failures > 0 && now_ms >= lease.renewed_ms.saturating_add(step.config.ttl_ms) {
-            return self.lapse(step);
+        let is_over = lease.failures > 0 && now_ms >= lease.renewed_ms.saturating_add(step.config.ttl_ms);
+        if is_over && !lease.is_over {
+            step.send(Output::Lapsed);
         }
+        let lease = Lease { is_over, ..lease };
         if now_ms >= lease.due_ms {
             self.ask(Ask::Renew(lease.id), step);
             return State::Renewing(Lease { asked_ms: now_ms, ..lease });
         }
         let is_due = self.is_changed && now_ms >= self.damped_ms(now_ms) || now_ms >= lease.resign_ms;
+        let is_due = is_due && !lease.is_over;
         let Some(fence) = self.claimed.filter(|_| is_due) else { return State::Held(lease) };
         let gone = self.registered.iter().filter(|name| !self.offer.names.contains_key(*name));
         let gone = gone.map(|name| Key::registration(name.clone(), step.config.agent())).collect();
@@ -495,12 +520,14 @@ impl Own {
         State::Replacing(Lease { resign_ms, ..lease })
     }
 
-    /// The lease is over, or may be. FLEET 5: registered again after a pause, and at most once in the life of a lease.
-    fn lapse(&mut self, step: &mut Step<'_>) -> State {
+    /// The lease is gone. FLEET 5: registered again after a pause, and at most once in the life of a lease.
+    fn lapse(&mut self, lease: Lease, step: &mut Step<'_>) -> State {
         let ttl_ms = step.config.ttl_ms;
         let pause_ms = step.within(0, ttl_ms / 3);
         let earliest_ms = self.registered_ms.map_or(0, |at_ms| at_ms.saturating_add(ttl_ms));
-        step.send(Output::Lapsed);
+        if !lease.is_over {
+            step.send(Output::Lapsed);
+        }
         State::Waiting { until_ms: pause_ms.max(earliest_ms) }
     }
 

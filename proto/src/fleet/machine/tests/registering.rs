@@ -57,6 +57,10 @@ const STATES: &[(&str, &[&str])] = &[
     ("Held, changed", &["Stands 3", "Kept", "Done", "Offered a", "Held", "Offered a, b"]),
     ("Renewing", &["Stands 3", "Kept", "Done", "Offered a", "Held", "Timeout 12s"]),
     ("Held, unanswered", &["Stands 3", "Kept", "Done", "Offered a", "Held", "Timeout 12s", "Lost"]),
+    (
+        "Held, may be over",
+        &["Stands 3", "Kept", "Done", "Offered a", "Held", "Timeout 31s", "Lost", "Timeout 0.999s", "Lost"],
+    ),
     ("Replacing", &["Stands 3", "Kept", "Done", "Offered a", "Held", "Offered a, b", "Timeout 2s"]),
     ("Fenced", &["Stands 3", "Kept", "Done", "Offered a", "Fenced by 9"]),
     ("Left", &["Leave"]),
@@ -241,6 +245,32 @@ fn a_lease_that_nobody_confirms_is_given_up_when_it_may_be_over() {
     }
     assert!(half.now_ms >= 30_000, "given up at {} ms", half.now_ms);
     assert!(renewals >= 4, "asked {renewals} times");
+}
+
+#[test]
+fn a_lease_that_the_registry_kept_while_it_was_away_is_renewed_and_not_replaced() {
+    let steps = ["Stands 3", "Kept", "Done", "Offered a", "Held", "Timeout 31s", "Lost", "Timeout 0.999s"];
+    let mut half = Half::after(&steps);
+    assert!(half.said.contains(&Output::Lapsed) && !half.own.is_registered(), "{:?}", half.said);
+    for _ in 0..20 {
+        half.handle("Lost");
+        half.handle("Timeout 12s");
+        let renews = |output: &Output| matches!(output, Output::Ask { ask: Ask::Renew(_), .. });
+        assert!(half.said.len() == 1 && renews(&half.said[0]), "{:?}", half.said);
+    }
+    half.handle("Done");
+    assert_eq!(half.said, [Output::Registered { generation: 1 }]);
+    assert!(half.own.is_registered());
+}
+
+#[test]
+fn a_lease_that_ended_while_the_registry_was_away_lapses_once() {
+    let steps = ["Stands 3", "Kept", "Done", "Offered a", "Held", "Timeout 31s", "Lost", "Timeout 0.999s"];
+    let mut half = Half::after(&steps);
+    half.handle("Gone");
+    assert_eq!((half.own.state_name(), half.said.len()), ("Waiting", 0));
+    half.handle("Timeout 12s");
+    assert_eq!(half.own.state_name(), "Registering");
 }
 
 #[test]
