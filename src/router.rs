@@ -1,5 +1,7 @@
 //! Routes a call: a name, its requirements and a registry snapshot in; who serves it, or why nobody does, out. Pure.
 
+use std::cmp::Ordering;
+
 use capd_proto::capability::Version;
 use capd_proto::identity::Did;
 use capd_proto::negotiate::{self, NoMatch, Served, Want};
@@ -68,18 +70,28 @@ pub fn route<'a>(
     }
 }
 
-/// Chooses one of `count` equal providers: of two at random, picked by `random`, the one with less `load`.
+/// Chooses one of `count` equal providers: of two at random, picked by `random`, the one with less `load`. If both have the
+/// same, it is the one picked first, unless `is_chosen_over` says that the second is to be taken over it.
 ///
 /// This spreads calls nearly as evenly as comparing all of them, and simultaneous callers do not all choose the same.
 /// `count` is at least one.
-pub fn less_loaded(count: usize, random: u32, load: impl Fn(usize) -> usize) -> usize {
+pub fn less_loaded(
+    count: usize,
+    random: u32,
+    load: impl Fn(usize) -> usize,
+    is_chosen_over: impl FnOnce(usize, usize) -> bool,
+) -> usize {
     if count < 2 {
         return 0;
     }
     let random = random as usize;
     let one = random % count;
     let other = (one + 1 + random / count % (count - 1)) % count;
-    if load(other) < load(one) { other } else { one }
+    match load(other).cmp(&load(one)) {
+        Ordering::Less => other,
+        Ordering::Equal if is_chosen_over(other, one) => other,
+        Ordering::Equal | Ordering::Greater => one,
+    }
 }
 
 fn choose<'a>(
@@ -209,20 +221,41 @@ mod tests {
 
     #[test]
     fn of_two_at_random_the_less_loaded_is_taken() {
-        assert_eq!(less_loaded(1, 7, |_| unreachable!("there is no choice")), 0);
+        let never = |_, _| false;
+        assert_eq!(less_loaded(1, 7, |_| unreachable!("there is no choice"), never), 0);
         for count in 2..6 {
             let mut taken = vec![0; count];
             for random in 0..600 {
-                taken[less_loaded(count, random, |_| 0)] += 1;
+                taken[less_loaded(count, random, |_| 0, never)] += 1;
             }
             assert!(taken.iter().all(|times| *times >= 600 / count - 1), "{taken:?}");
             // The busiest is never taken, each of the others is.
             let mut taken = vec![0; count];
             for random in 0..600 {
-                taken[less_loaded(count, random, |at| usize::from(at == 0))] += 1;
+                taken[less_loaded(count, random, |at| usize::from(at == 0), never)] += 1;
             }
             assert_eq!(taken[0], 0);
             assert!(taken[1..].iter().all(|times| *times > 0), "{taken:?}");
+        }
+    }
+
+    #[test]
+    fn of_two_that_are_as_loaded_the_faster_is_taken() {
+        for count in 2..6 {
+            let mut taken = vec![0; count];
+            for random in 0..600 {
+                let is_faster = |this: usize, that: usize| {
+                    assert_ne!(this, that);
+                    this < that
+                };
+                taken[less_loaded(count, random, |_| 1, is_faster)] += 1;
+                // A lighter load counts for more.
+                let by_load = less_loaded(count, random, |at| count - at, is_faster);
+                let by_both = less_loaded(count, random, |at| count - at, |_, _| unreachable!("no tie"));
+                assert_eq!(by_load, by_both);
+            }
+            assert!(taken.is_sorted_by(|one, next| one > next), "{taken:?}");
+            assert_eq!(taken[count - 1], 0, "{taken:?}");
         }
     }
 
@@ -233,6 +266,13 @@ mod tests {
         let entry = Arc::clone(&first.entries(NAME)[0].descriptor);
         let same = Event::Declared { origin: origin.clone(), descriptors: vec![entry] };
         assert!(first.apply(same).is_none());
+        // What is known of its speed holds beside a change of something else.
+        let draft = |id: &str| Arc::new(DescriptorDraft::new(id.parse().unwrap()).finish().unwrap());
+        let descriptors = vec![draft(&format!("{NAME}:1.0.0")), draft(&format!("{NAME}:2.0.0"))];
+        let more = first.apply(Event::Declared { origin: origin.clone(), descriptors }).unwrap();
+        let latency = |snapshot: &Snapshot, at: usize| Arc::as_ptr(&snapshot.entries(NAME)[at].latency);
+        assert_eq!(latency(&more, 0), latency(&first, 0));
+        assert_ne!(latency(&more, 1), latency(&first, 0));
         let gone = first.apply(Event::Gone(origin.clone())).unwrap();
         assert!(gone.entries(NAME).is_empty() && gone.number() > first.number());
         assert!(gone.apply(Event::Gone(origin)).is_none());

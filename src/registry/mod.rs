@@ -3,6 +3,7 @@
 //! Readers never wait: a call is routed by the snapshot at its arrival. The embedded registry below is the only one so
 //! far; a fleet's registry feeds the same events.
 
+pub mod latency;
 mod persistent;
 pub mod snapshot;
 

@@ -7,6 +7,7 @@ use capd_proto::capability::CapabilityName;
 use capd_proto::identity::Did;
 use capd_proto::message::Descriptor;
 
+use super::latency::Latency;
 use super::persistent::Map;
 
 /// A provider of this sidecar's own agent. **Shape:** a number that is never used twice in a process.
@@ -23,12 +24,14 @@ pub enum Origin {
 }
 
 /// One descriptor and its origin.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Entry {
     /// Its origin.
     pub origin: Origin,
     /// Its descriptor.
     pub descriptor: Arc<Descriptor>,
+    /// How fast its calls are answered; kept for as long as the origin declares the same.
+    pub latency: Arc<Latency>,
 }
 
 /// A change of what is served.
@@ -96,9 +99,9 @@ impl Snapshot {
         // What is declared again as it was stays what it is, so that what is known of it holds.
         let known = |descriptor: Arc<Descriptor>| {
             let found = before.binary_search_by(|known| known.descriptor.id.cmp(&descriptor.id)).ok();
-            let known = found.map(|at| &before[at].descriptor).filter(|known| **known == descriptor);
-            let descriptor = known.map_or(descriptor, Arc::clone);
-            Entry { origin: origin.clone(), descriptor }
+            let known = found.map(|at| &before[at]).filter(|known| *known.descriptor == *descriptor);
+            let new = || Entry { origin: origin.clone(), descriptor, latency: Arc::default() };
+            known.cloned().unwrap_or_else(new)
         };
         let mut after: Vec<_> = descriptors.into_iter().map(known).collect();
         after.sort_by(|a, b| a.descriptor.id.cmp(&b.descriptor.id));

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use capd_proto::call::caller::{Caller as Machine, Generation};
+use capd_proto::call::caller::{Caller as Machine, Generation, Input};
 use capd_proto::code::Code;
 use capd_proto::envelope::{Encoded, MessageId};
 use capd_proto::identity::Did;
@@ -23,6 +23,7 @@ use crate::daemon::context::seal::{Sealed, Unsealed};
 use crate::daemon::context::wire::fits_deeper;
 use crate::daemon::context::{Inbound, Refusal, lock};
 use crate::net::{Link, Route};
+use crate::registry::latency::Latency;
 use crate::schema::Artifact;
 use crate::store::Replica;
 
@@ -158,6 +159,8 @@ pub(super) struct Chosen {
     /// Whether it takes effect once under its id wherever its copies run, as those who serve it declare.
     pub(super) by_id: bool,
     pub(super) output: Option<Arc<Artifact>>,
+    /// How fast the peer answers such calls, until this one has told: only the first copy of a call that left at once does.
+    pub(super) latency: Option<Arc<Latency>>,
     /// The id of each generation.
     pub(super) ids: SmallVec<[MessageId; 1]>,
     /// The id of the request that cancels it, once there is one.
@@ -173,6 +176,25 @@ impl Chosen {
         self.journal = other.journal;
         self.descriptor = other.descriptor;
         self.output = other.output;
+        self.latency = None;
+    }
+
+    /// Tells how long the peer took, if this input is its answer to a call that came at `started_us`.
+    pub(super) fn measure(&mut self, input: &Input, handed: Handed<'_>, started_us: u64) {
+        let has_succeeded = match input {
+            Input::Sent | Input::Notice { .. } | Input::Cancel => return,
+            Input::Result { error, .. } => error.is_none(),
+            Input::Error { .. } => false,
+            Input::LinkLost | Input::CancelUnknown | Input::Released | Input::Unreleased | Input::Timeout => {
+                self.latency = None;
+                return;
+            }
+        };
+        if let Some(latency) = self.latency.take()
+            && let Some((inbound, _)) = handed.message()
+        {
+            latency.take(inbound.now.monotonic_us.saturating_sub(started_us), has_succeeded);
+        }
     }
 }
 

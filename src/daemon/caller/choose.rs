@@ -137,10 +137,16 @@ impl Caller {
             }
         };
         let is_new = asked.is_none();
-        let (replica, among) = match asked {
-            Some(asked) => (asked, Vec::new()),
-            None if choice.entry.descriptor.idempotent => (self.one_of(&choice)?, Vec::new()),
-            None => self.owner_among(call, &choice)?,
+        let (replica, among, latency) = match asked {
+            Some(asked) => (asked, Vec::new(), None),
+            None if choice.entry.descriptor.idempotent => {
+                let (replica, latency) = self.one_of(&choice)?;
+                (replica, Vec::new(), Some(latency))
+            }
+            None => {
+                let (replica, among) = self.owner_among(call, &choice)?;
+                (replica, among, None)
+            }
         };
         let peer = &replica.peer;
         // FLEET X13: a session is with one process, and is pinned to another one by nobody but the agent.
@@ -167,7 +173,7 @@ impl Caller {
         if choice.is_deprecated {
             self.account.warn_deprecated(self.ctx.did(), &descriptor.id);
         }
-        Ok(Chosen { among, ..self.chosen(call, replica, Some(descriptor), output) })
+        Ok(Chosen { among, latency, ..self.chosen(call, replica, Some(descriptor), output) })
     }
 
     /// The same, of peers that live: one that was not heard from just now is asked first, while another would do.
@@ -236,8 +242,21 @@ impl Caller {
         // What may run again is asked of whoever is there.
         let journal = journal.filter(|_| !idempotent);
         let among = Vec::new();
-        let (cancel, release) = (None, None);
-        Chosen { machine, peer, journal, among, descriptor, idempotent, by_id, output, ids, cancel, release }
+        let (latency, cancel, release) = (None, None, None);
+        Chosen {
+            machine,
+            peer,
+            journal,
+            among,
+            descriptor,
+            idempotent,
+            by_id,
+            output,
+            latency,
+            ids,
+            cancel,
+            release,
+        }
     }
 
     /// Waits, within the call's own time, for what it misses.
@@ -246,7 +265,8 @@ impl Caller {
         let changes = self.watch_providers();
         self.ctx.spawn(async move {
             match call.ended.or(caller.await_provider(&call, missing, changes)).await {
-                Some(Ok(Found::Peer(chosen))) => caller.give(&call, *chosen),
+                // It has waited, so its time says nothing of its peer's.
+                Some(Ok(Found::Peer(chosen))) => caller.give(&call, Chosen { latency: None, ..*chosen }),
                 Some(Ok(Found::Here)) => caller.meet_here(&call),
                 Some(Err(refusal)) => {
                     if refusal.code == Code::UNAUTHORIZED {

@@ -32,6 +32,7 @@ impl Caller {
             let mut progress = lock(&call.progress);
             let Some(chosen) = &mut progress.chosen else { return };
             if let Some(input) = input {
+                chosen.measure(&input, handed, call.moments.started_us);
                 let jitter = if input.may_pause() { self.jitter() } else { Jitter::NONE };
                 chosen.machine.handle(input, self.ctx.clock.monotonic_ms(), jitter);
             }
@@ -162,6 +163,7 @@ impl Caller {
         unsealed: Unsealed,
     ) {
         self.enter(call, Phase::Queue);
+        self.leaves_later(call);
         let (caller, call) = (Arc::clone(self), Arc::clone(call));
         let sealing = self.ctx.seal_later(unsealed.clone());
         self.ctx.spawn(async move {
@@ -175,6 +177,13 @@ impl Caller {
                 caller.send_call(&call, generation);
             }
         });
+    }
+
+    /// The call waits before it leaves, so its time says nothing of its peer's.
+    fn leaves_later(&self, call: &RelayedCall) {
+        if let Some(chosen) = &mut lock(&call.progress).chosen {
+            chosen.latency = None;
+        }
     }
 
     /// The copy that was to leave does not.
@@ -215,6 +224,7 @@ impl Caller {
         until_ms: u64,
     ) {
         self.enter(call, Phase::Queue);
+        self.leaves_later(call);
         let caller = Arc::clone(self);
         let call = Arc::clone(call);
         let mut changes = self.directory.peers.watch();

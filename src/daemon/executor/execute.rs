@@ -314,7 +314,8 @@ impl Executor {
         if providers.len() > 1 {
             // Without randomness it is the first two, which is safe.
             let random = self.ctx.random.u32().unwrap_or(0);
-            let taken = router::less_loaded(providers.len(), random, |at| providers[at].in_flight());
+            let taken =
+                router::less_loaded(providers.len(), random, |at| providers[at].in_flight(), |_, _| false);
             let taken = providers.remove(taken);
             providers.sort_by_key(|provider| std::cmp::Reverse(provider.in_flight()));
             providers.push(taken);
