@@ -68,6 +68,7 @@ impl Attempts {
         let mut request = CallRequest::new(target).params_cbor(params);
         request.timeout = options.timeout;
         request.thread_id = options.thread.map(|thread| thread.into_bytes().into());
+        request.affinity = options.affinity.map(Into::into);
         let built = options.built_against.filter(|built| !built.is_empty());
         // A key that only this call knows is of use for as long as the call is.
         request.ttl = Some(options.timeout.map_or(OWN_TTL, |timeout| timeout.saturating_add(OWN_TTL_MARGIN)));

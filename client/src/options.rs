@@ -50,6 +50,8 @@ pub struct CallOptions {
     pub key: Option<String>,
     /// The thread that the call belongs to.
     pub thread: Option<String>,
+    /// What idempotent calls are kept together by at one provider; see [`CallRequest::affinity`](super::CallRequest::affinity).
+    pub affinity: Option<String>,
     /// The schemas that the call was built against.
     pub built_against: Option<BuiltAgainst>,
 }

@@ -175,6 +175,11 @@ pub const EXT_CAPABILITY_ID: &str = "capability_id";
 pub const EXT_JOURNAL: &str = "capd-journal";
 /// The `ext` field of an agent's invoke that has its idempotency key. **Source:** PROTOCOL 7.3; ours.
 pub const EXT_KEY: &str = "capd-key";
+/// The `ext` field of an agent's invoke that has its affinity: idempotent calls with the same one go to the same peer.
+/// **Source:** FLEET L2; ours.
+pub const EXT_AFFINITY: &str = "capd-affinity";
+/// Longest affinity, in bytes: as long as a key. Ours.
+pub const AFFINITY_BYTES_MAX: usize = 255;
 /// The `ext` fields of an agent's invoke that have the hashes of both schemas that it was built against. Ours.
 pub const EXT_BUILT_AGAINST: [&str; 2] = ["capd-input-schema", "capd-output-schema"];
 /// The `ext` field of what a sidecar answers to an invoke with a key: the call that the key stands for. In an agent's

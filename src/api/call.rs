@@ -10,7 +10,7 @@ use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
 use capd_proto::cbor::json::to_json_text;
 use capd_proto::envelope::MessageId;
-use capd_proto::limits::TTL_MS_MAX;
+use capd_proto::limits::{AFFINITY_BYTES_MAX, TTL_MS_MAX};
 use capd_proto::message::ContentHash;
 use serde_json::{Value, json};
 
@@ -56,6 +56,8 @@ pub(super) struct Asked {
     pub(super) terms: Terms,
     pub(super) ttl: Option<Duration>,
     pub(super) trace: Trace,
+    /// What the call is to be kept together with at one provider.
+    pub(super) affinity: Option<String>,
     pub(super) key: Option<String>,
     /// Both schemas that the caller's code was built against.
     pub(super) built: Option<[Option<ContentHash>; 2]>,
@@ -94,10 +96,29 @@ impl Asked {
             terms,
             ttl: ttl.transpose()?,
             trace: Trace { parent: text(&TRACEPARENT)?, state: text(&TRACESTATE)? },
+            affinity: text(&AFFINITY)?.map(checked_affinity).transpose()?,
             key: text(&KEY)?,
             built: text(&BUILT_AGAINST)?.map(|text| schemas::built_against(&text)).transpose()?,
         })
     }
+}
+
+impl Asked {
+    /// The request with what does not say which call it is: a repeat with the same key may have it otherwise.
+    fn hint(&self, request: CallRequest) -> CallRequest {
+        let request = request.trace(self.trace.clone());
+        match &self.affinity {
+            Some(affinity) => request.affinity(affinity.as_str()),
+            None => request,
+        }
+    }
+}
+
+fn checked_affinity(text: String) -> Result<String, Problem> {
+    if (1..=AFFINITY_BYTES_MAX).contains(&text.len()) {
+        return Ok(text);
+    }
+    Err(Problem::bad(format!("Capd-Affinity: {} bytes; accepted: 1 to {AFFINITY_BYTES_MAX}", text.len())))
 }
 
 impl Wants {
@@ -137,7 +158,7 @@ impl Api {
     /// Makes a call, and follows it; one whose key is known is found again.
     async fn make(self: &Arc<Self>, asked: &Asked, params: Bytes) -> Result<Arc<Call>, Problem> {
         let Some(text) = &asked.key else {
-            let request = asked.terms.request(params)?.trace(asked.trace.clone());
+            let request = asked.hint(asked.terms.request(params)?);
             let request = match asked.ttl {
                 Some(ttl) => request.ttl(ttl),
                 None => request,
@@ -169,7 +190,7 @@ impl Api {
             return self.replay(key.id, capability, ended);
         }
         let ttl = key.ttl().min(self.options().key_ttl_max);
-        let request = key.terms.request(params)?.id(key.id).ttl(ttl).trace(asked.trace.clone());
+        let request = asked.hint(key.terms.request(params)?.id(key.id).ttl(ttl));
         self.send(request, capability, Some(&key)).await
     }
 
@@ -259,6 +280,7 @@ const CAPABILITY: HeaderName = HeaderName::from_static("capd-capability");
 const EXECUTION_MS: HeaderName = HeaderName::from_static("capd-execution-ms");
 const REPLAYED: HeaderName = HeaderName::from_static("capd-replayed");
 const BUILT_AGAINST: HeaderName = HeaderName::from_static("capd-built-against");
+const AFFINITY: HeaderName = HeaderName::from_static("capd-affinity");
 const KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const THREAD: HeaderName = HeaderName::from_static("capd-thread");
 const TTL: HeaderName = HeaderName::from_static("capd-ttl");

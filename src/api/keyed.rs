@@ -37,6 +37,7 @@ pub(crate) struct KeyedCall {
     /// How long the key is kept.
     pub(crate) ttl: Duration,
     pub(crate) trace: Trace,
+    pub(crate) affinity: Option<String>,
     pub(crate) key: String,
     /// Both schemas that the caller's code was built against.
     pub(crate) built: Option<[Option<ContentHash>; 2]>,
@@ -101,6 +102,7 @@ impl Api {
             terms,
             ttl: Some(keyed.ttl),
             trace: keyed.trace,
+            affinity: keyed.affinity,
             key: Some(keyed.key),
             built: keyed.built,
         };

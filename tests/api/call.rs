@@ -99,6 +99,42 @@ fn errors_say_what_they_mean_for_the_caller() {
 }
 
 #[test]
+fn calls_of_one_affinity_go_to_one_provider_with_a_key_and_without() {
+    let providers = ["b", "c", "d"].map(|name| {
+        let yaml = format!(
+            "version: 1\nnamespace: org.example\ncapabilities:\n  - name: look\n    idempotent: true\n    \
+             command: [echo, '\"{name}\"']\n"
+        );
+        Setup::new().capabilities(&yaml).start()
+    });
+    let a = providers.iter().fold(Setup::new(), |setup, peer| setup.peer(peer)).start();
+    let mut http = Http::unix(&a.socket);
+    let mut who = |path: &str, fields: &[(&str, &str)]| {
+        let answer = http.post_with(&format!("/v1/call/{path}"), fields, "null");
+        assert_eq!(answer.status, 200, "{:?}", answer.json());
+        answer.json().as_str().unwrap().to_owned()
+    };
+    for peer in &providers {
+        who(&format!("org.example.look?to={}", peer.did), &[]);
+    }
+    let mut homes = std::collections::BTreeSet::new();
+    for number in 0..20 {
+        let affinity = format!("kunde-{number}-ü");
+        let home = who("org.example.look", &[("Capd-Affinity", &affinity)]);
+        assert_eq!(who("org.example.look", &[("Capd-Affinity", &affinity)]), home);
+        let key = format!("key-{number}");
+        let keyed = [("Capd-Affinity", affinity.as_str()), ("Idempotency-Key", key.as_str())];
+        assert_eq!(who("org.example.look", &keyed), home);
+        homes.insert(home);
+    }
+    assert_eq!(homes.len(), 3, "{homes:?}");
+    for wrong in ["", &"x".repeat(256)] {
+        let answer = http.post_with("/v1/call/org.example.look", &[("Capd-Affinity", wrong)], "null");
+        answer.problem(400, "refused");
+    }
+}
+
+#[test]
 fn a_call_is_followed_by_events_to_its_one_end() {
     let sidecar = Sidecar::start();
     let mut agent = Agent::serving_one(&sidecar, "org.example.slow", true);

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ciborium::Value;
 
-use crate::agents::{CAP_DECLARE, CAP_INVOKE, Caller, Provider, by_id, idempotent, loose, success};
-use crate::support::{BytePeer, Message, Setup, Sidecar, map};
+use crate::agents::{CAP_DECLARE, CAP_INVOKE, Caller, Provider, by_id, idempotent, loose, of_error, success};
+use crate::support::{BytePeer, Message, Setup, Sidecar, field, map, set};
 
 const ECHO: &str = "org.example.echo:1.0.0";
 const LOOK: &str = "org.example.look:1.0.0";
@@ -110,6 +110,77 @@ fn of_two_peers_that_are_as_busy_the_faster_gets_most_calls_and_the_slower_a_few
     let shares = shares(&mut caller, LOOK, 80);
     // By chance alone it is half of them. It is measured again after some thirty.
     assert!((1..=12).contains(&shares["slow"]), "{shares:?}");
+}
+
+/// Who answers a call of this affinity.
+fn answers(caller: &mut Caller, capability: &str, affinity: &str) -> String {
+    let mut envelope = caller.link.envelope(CAP_INVOKE, by_id(capability, Value::Null));
+    set(&mut envelope, "ext", map([("capd-affinity", affinity.into())]));
+    let id = caller.link.send_envelope(&envelope);
+    success(&caller.result(&id)).as_text().unwrap().to_owned()
+}
+
+/// Who answers the calls of each of twenty affinities.
+fn homes(caller: &mut Caller) -> BTreeMap<String, String> {
+    let affinities = (0..20).map(|number| format!("customer-{number}"));
+    affinities.map(|affinity| (affinity.clone(), answers(caller, LOOK, &affinity))).collect()
+}
+
+#[test]
+fn calls_of_one_affinity_go_to_one_peer_and_only_those_of_a_lost_peer_move() {
+    let [b, c, d] = ["b", "c", "d"].map(named);
+    let (_a, mut caller) = caller_of(&[&b, &c, &d]);
+    let before = homes(&mut caller);
+    // All of twenty at two of three peers: once in a thousand runs.
+    assert_eq!(before.values().collect::<BTreeSet<_>>().len(), 3, "{before:?}");
+    assert_eq!(homes(&mut caller), before);
+    let mut lost = c;
+    lost.kill();
+    let without = homes(&mut caller);
+    for (affinity, home) in &before {
+        let is_moved = without[affinity] != *home;
+        assert_eq!(is_moved, home == "c", "{affinity}: {home}, then {}", without[affinity]);
+    }
+    assert_eq!(homes(&mut caller), without);
+    let _c = lost.restart();
+    let mut now = without;
+    let deadline = std::time::Instant::now() + crate::support::PATIENCE;
+    // Its link is back at some moment, and its calls with it.
+    while now != before {
+        assert!(std::time::Instant::now() < deadline, "{now:?}");
+        now = homes(&mut caller);
+    }
+}
+
+#[test]
+fn an_affinity_decides_nothing_of_a_call_that_may_run_only_once() {
+    let providers = ["b", "c", "d"].map(named);
+    let (_a, mut caller) = caller_of(&providers.each_ref());
+    let who: BTreeSet<_> =
+        (0..30).map(|_| answers(&mut caller, "org.example.once:1.0.0", "customer")).collect();
+    assert_eq!(who.len(), 3, "{who:?}");
+}
+
+#[test]
+fn what_is_no_affinity_is_refused_and_one_that_is_reaches_the_provider() {
+    let b = Sidecar::start();
+    let a = Setup::new().peer(&b).start();
+    let mut provider = Provider::of(&b, vec![idempotent(ECHO)]);
+    let mut caller = Caller::of(&a);
+    let long = "x".repeat(256);
+    for wrong in ["".into(), long.as_str().into(), 7.into(), Value::Null] {
+        let mut envelope = caller.link.envelope(CAP_INVOKE, by_id(ECHO, "call".into()));
+        set(&mut envelope, "ext", map([("capd-affinity", wrong.clone())]));
+        let id = caller.link.send_envelope(&envelope);
+        assert_eq!(of_error(&caller.error(&id), "code"), Some(&4001.into()), "{wrong:?}");
+    }
+    let mut envelope = caller.link.envelope(CAP_INVOKE, by_id(ECHO, "call".into()));
+    set(&mut envelope, "ext", map([("capd-affinity", long[1..].into())]));
+    let id = caller.link.send_envelope(&envelope);
+    let call = provider.echo();
+    let passed_on = field(&call.value, "ext").and_then(|ext| field(ext, "capd-affinity"));
+    assert_eq!(passed_on, Some(&long[1..].into()));
+    success(&caller.result(&id));
 }
 
 /// The calls that came to an agent that serves, up to this moment.

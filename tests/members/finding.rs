@@ -1,9 +1,10 @@
 //! Members find each other by the registry: nobody lists anybody.
 
+use std::collections::BTreeSet;
 use std::time::Instant;
 
 use crate::cell::{Cell, answered, call, declaring, until};
-use crate::support::{Sidecar, capctl, exit_code, run_with, stdout};
+use crate::support::{Sidecar, capctl, exit_code, run_with, stderr, stdout};
 
 fn provider(cell: &Cell, seed: u8, names: &[&str]) -> Sidecar {
     let who = format!("p{seed}");
@@ -78,4 +79,38 @@ fn a_second_process_of_one_identity_fences_the_first() {
     assert_eq!(exit_code(&doctor(&second)), 0, "{}", stdout(&doctor(&second)));
     let parts = run_with(capctl(Some(&first.socket)).args(["metrics"]), b"");
     assert!(stdout(&parts).contains("capd_fleet_refused_total"), "{}", stdout(&parts));
+}
+
+/// Who answers a call of this affinity.
+fn answered_for(caller: &Sidecar, affinity: &str) -> String {
+    let mut command = capctl(Some(&caller.socket));
+    command.args(["call", "org.example.ask", "--params", "{}", "--timeout", "20s", "--affinity", affinity]);
+    let output = run_with(&mut command, b"");
+    assert_eq!(exit_code(&output), 0, "{}", stderr(&output));
+    let result: serde_json::Value = serde_json::from_str(stdout(&output)).unwrap();
+    result["who"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn calls_of_one_affinity_stay_at_one_member_and_those_of_a_dead_one_move() {
+    let cell = Cell::in_file();
+    let mut providers: Vec<_> = (1..=3).map(|seed| provider(&cell, seed, &["ask"])).collect();
+    let caller = cell.member(10, &[]).start();
+    let mut linked = BTreeSet::new();
+    until("all three have answered", || {
+        linked.extend(call(&caller, "org.example.ask").map(|result| result["who"].to_string()));
+        linked.len() == 3
+    });
+    let homes = || {
+        let affinities = (0..6).map(|number| format!("customer-{number}"));
+        affinities.map(|affinity| answered_for(&caller, &affinity)).collect::<Vec<_>>()
+    };
+    let before = homes();
+    assert_eq!(homes(), before);
+    let lost = before[0].clone();
+    let at: usize = lost[1..].parse().unwrap();
+    providers[at - 1].kill();
+    for (was, is) in before.iter().zip(homes()) {
+        assert_eq!(*was == lost, *was != is, "{was}, then {is}; {lost} was lost");
+    }
 }

@@ -19,6 +19,7 @@ use capd::manual::{CompletionArgs, ManArgs};
 use capd::store::audit::Kind;
 use capd_proto::capability::{CapabilityId, Range};
 use capd_proto::envelope::MessageId;
+use capd_proto::limits::AFFINITY_BYTES_MAX;
 use clap::{Args as ArgGroup, Parser, Subcommand, ValueEnum};
 
 use crate::audit::Anchor;
@@ -174,6 +175,9 @@ pub(crate) struct CallArgs {
     /// The turn of the call, 2 to 128 hexadecimal digits: params that do not fit use up its repairs
     #[arg(long, value_name = "HEX", value_parser = thread)]
     pub(crate) thread: Option<bytes::Bytes>,
+    /// Keep idempotent calls with the same TEXT at one provider, 1 to 255 bytes: a customer's name, a document's
+    #[arg(long, value_name = "TEXT", value_parser = affinity)]
+    pub(crate) affinity: Option<String>,
     /// Show the call's id and progress on stderr even if stderr is not a terminal
     #[arg(long)]
     pub(crate) progress: bool,
@@ -186,6 +190,14 @@ fn thread(text: &str) -> Result<bytes::Bytes, String> {
         Ok(bytes.into())
     } else {
         Err(format!("{} bytes; accepted: 1 to {THREAD_BYTES_MAX} bytes", bytes.len()))
+    }
+}
+
+fn affinity(text: &str) -> Result<String, String> {
+    if (1..=AFFINITY_BYTES_MAX).contains(&text.len()) {
+        Ok(text.to_owned())
+    } else {
+        Err(format!("{} bytes; accepted: 1 to {AFFINITY_BYTES_MAX} bytes", text.len()))
     }
 }
 

@@ -66,6 +66,9 @@ fn request(args: &CallArgs, target: Target, params: &Value) -> CallRequest {
     if let Some(thread) = &args.thread {
         request = request.thread_id(thread.clone());
     }
+    if let Some(affinity) = &args.affinity {
+        request = request.affinity(affinity.as_str());
+    }
     request.ttl(ttl(args))
 }
 

@@ -1,7 +1,8 @@
 //! Chooses one of several peers that serve the same.
 //!
-//! An idempotent call goes to the less loaded of two at random, and to the faster of two that are as loaded. A non-idempotent
-//! call goes to the owner of its id: one commit covers many such calls, and the owner is found again after a crash.
+//! An idempotent call goes to the less loaded of two at random, and to the faster of two that are as loaded; one with an
+//! affinity goes to the peer that its affinity belongs to. A non-idempotent call goes to the owner of its id: one commit
+//! covers many such calls, and the owner is found again after a crash.
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use capd_proto::identity::Did;
 use smallvec::SmallVec;
 
 use super::choose::Missing;
-use super::owner::{owner, some_of};
+use super::owner::{home, owner, some_of};
 use super::{Caller, RelayedCall};
 use crate::daemon::context::Refusal;
 use crate::daemon::context::refusal::mismatch;
@@ -40,21 +41,32 @@ impl Eligible<'_> {
 }
 
 impl Caller {
-    /// One of the peers that serve just what was chosen, and how fast it has been: of two at random the one with fewer
-    /// requests in flight, or the faster one. **Source:** FLEET L2.
+    /// One of the peers that serve just what was chosen, and how fast it has been: the home of the call's affinity; else of
+    /// two at random the one with fewer requests in flight, or the faster one. **Source:** FLEET L2.
     ///
     /// **Errors:** none of them has a link.
-    pub(super) fn one_of(&self, choice: &Choice<'_>) -> Result<(Replica, Arc<Latency>), Missing> {
+    pub(super) fn one_of(
+        &self,
+        call: &RelayedCall,
+        choice: &Choice<'_>,
+    ) -> Result<(Replica, Arc<Latency>), Missing> {
         let eligible = self.eligible(choice)?;
         if eligible.iter().all(|one| one.link.in_flight() > BUSY_CALLS) {
             self.fleet.busy(choice.entry.descriptor.id.name.as_str());
         }
-        // Without randomness it is the first two, which is safe.
-        let random = if eligible.len() > 1 { self.ctx.random.u32().unwrap_or(0) } else { 0 };
-        let load = |at: usize| eligible[at].link.in_flight();
-        let is_chosen_over =
-            |this: usize, first: usize| eligible[this].latency.is_chosen_over(eligible[first].latency);
-        let taken = router::less_loaded(eligible.len(), random, load, is_chosen_over);
+        let taken = match &call.affinity {
+            _ if eligible.len() < 2 => 0,
+            Some(affinity) => home(affinity, eligible.iter().map(|one| &one.peer)).unwrap_or(0),
+            None => {
+                // Without randomness it is the first two, which is safe.
+                let random = self.ctx.random.u32().unwrap_or(0);
+                let load = |at: usize| eligible[at].link.in_flight();
+                let is_chosen_over = |this: usize, first: usize| {
+                    eligible[this].latency.is_chosen_over(eligible[first].latency)
+                };
+                router::less_loaded(eligible.len(), random, load, is_chosen_over)
+            }
+        };
         Ok((eligible[taken].replica(), Arc::clone(eligible[taken].latency)))
     }
 

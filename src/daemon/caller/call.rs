@@ -38,6 +38,8 @@ pub(super) struct RelayedCall {
     pub(super) to: Option<Did>,
     /// Whether the agent, or its session, names that peer, so that no other may have it even on proof.
     pub(super) is_named: bool,
+    /// What its agent wants to be kept together at one peer, if it says.
+    pub(super) affinity: Option<Box<str>>,
     /// The journal of the process that agreed on its session, if it is in one.
     pub(super) session_journal: Option<JournalId>,
     pub(super) ext: Option<Bytes>,

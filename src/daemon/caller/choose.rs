@@ -140,7 +140,7 @@ impl Caller {
         let (replica, among, latency) = match asked {
             Some(asked) => (asked, Vec::new(), None),
             None if choice.entry.descriptor.idempotent => {
-                let (replica, latency) = self.one_of(&choice)?;
+                let (replica, latency) = self.one_of(call, &choice)?;
                 (replica, Vec::new(), Some(latency))
             }
             None => {

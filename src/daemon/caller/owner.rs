@@ -1,4 +1,4 @@
-//! Chooses the owner of a call's id among several peers, always the same one.
+//! Chooses the owner of a call's id, or the home of an affinity, among several peers: always the same one.
 
 use capd_proto::envelope::MessageId;
 use capd_proto::identity::Did;
@@ -27,6 +27,15 @@ pub(super) fn owner<'a>(id: &MessageId, replicas: &'a [Replica]) -> Option<&'a R
         }
     }
 }
+
+/// The place of the peer that calls of this affinity go to, chosen in the same way. Only an empty list has none.
+pub(super) fn home<'a>(affinity: &str, peers: impl Iterator<Item = &'a Did>) -> Option<usize> {
+    let score = |peer: &Did| rank(&[affinity.as_bytes(), &[AFFINITY_END], peer.as_str().as_bytes()]);
+    peers.map(score).enumerate().max_by_key(|(_, score)| *score).map(|(at, _)| at)
+}
+
+/// Ends an affinity where it is hashed with a DID: no text has this byte.
+const AFFINITY_END: u8 = 0xff;
 
 /// Of many replicas as many as ids are shared among, in their order; which these are differs from caller to caller.
 pub(super) fn some_of(caller: &Did, mut replicas: Vec<Replica>) -> Vec<Replica> {
@@ -102,6 +111,26 @@ mod tests {
         }
         assert!(moved > 20, "{moved}");
         assert_eq!(owner(&id(0), &[]), None);
+    }
+
+    #[test]
+    fn each_peer_is_the_home_of_its_share_of_affinities_and_a_lost_one_moves_no_others() {
+        let peers: Vec<_> = replicas(3).into_iter().map(|replica| replica.peer).collect();
+        let mut shares = BTreeMap::<&str, u64>::new();
+        for number in 0..3_000 {
+            let affinity = format!("customer-{number}");
+            let had = &peers[home(&affinity, peers.iter()).unwrap()];
+            *shares.entry(had.as_str()).or_default() += 1;
+            let reversed: Vec<_> = peers.iter().rev().collect();
+            assert_eq!(reversed[home(&affinity, reversed.iter().copied()).unwrap()], had);
+            for lost in &peers {
+                let left: Vec<_> = peers.iter().filter(|peer| *peer != lost).collect();
+                let has = left[home(&affinity, left.iter().copied()).unwrap()];
+                assert!(has == had || had == lost, "{affinity}");
+            }
+        }
+        assert!(shares.values().all(|share| share.abs_diff(1_000) < 100), "{shares:?}");
+        assert_eq!(home("customer", [].into_iter()), None);
     }
 
     #[test]

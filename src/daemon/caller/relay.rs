@@ -25,6 +25,8 @@ pub(in crate::daemon) struct Destination {
     pub(in crate::daemon) is_named: bool,
     /// The journal of the process that agreed on the call's session.
     pub(in crate::daemon) journal: Option<JournalId>,
+    /// What it is to be kept together with at one peer.
+    pub(in crate::daemon) affinity: Option<Box<str>>,
 }
 
 impl Caller {
@@ -43,7 +45,7 @@ impl Caller {
         invoke: &Invoke<'_>,
         name: &str,
         want: Want,
-        Destination { to, is_named, journal }: Destination,
+        Destination { to, is_named, journal, affinity }: Destination,
     ) -> Result<(), Refusal> {
         if self.ctx.draining.is_cancelled() {
             return Err(Refusal::new(Code::UNAVAILABLE, "the sidecar drains and takes no new calls"));
@@ -58,6 +60,7 @@ impl Caller {
             want,
             to,
             is_named,
+            affinity,
             session_journal: journal,
             ext: inbound.envelope.ext.map(Bytes::copy_from_slice),
             thread_id: inbound.envelope.thread_id.as_deref().map(Bytes::copy_from_slice),

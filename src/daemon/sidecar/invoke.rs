@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use capd_proto::code::Code;
-use capd_proto::limits::EXT_JOURNAL;
+use capd_proto::limits::{AFFINITY_BYTES_MAX, EXT_AFFINITY, EXT_JOURNAL};
 use capd_proto::message::{Identity, Invoke};
 use capd_proto::negotiate::Want;
 
@@ -55,6 +55,11 @@ impl Sidecar {
         if self.caller.joins(inbound)? {
             return Ok(Taken::Done);
         }
+        let affinity = match affinity(inbound) {
+            // PROTOCOL 8: it has a peer, and an ERROR would say that it did not run.
+            Err(_) if self.caller.may_have_run(&inbound.envelope.id, name) => None,
+            affinity => affinity?,
+        };
         let to = if inbound.is_for(self.ctx.did()) { None } else { Some(self.caller.peer_named(inbound)?) };
         let pinned = invoke.session.and_then(|session| self.caller.pinned_by(session.session_id, name));
         let (want, to, journal) = match pinned {
@@ -80,7 +85,8 @@ impl Sidecar {
                 return self.execute(Incoming { inbound, invoke, name, want, output, permit });
             }
         }
-        self.caller.relay_call(inbound, invoke, name, want, Destination { to, is_named, journal })?;
+        let destination = Destination { to, is_named, journal, affinity };
+        self.caller.relay_call(inbound, invoke, name, want, destination)?;
         Ok(Taken::Done)
     }
 
@@ -98,4 +104,18 @@ impl Sidecar {
             Some(_) | None => Ok(()),
         }
     }
+}
+
+/// The affinity that an invoke of the agent's names. **Errors:** 4001 for one that is none.
+pub(super) fn affinity(inbound: &Inbound<'_>) -> Result<Option<Box<str>>, Refusal> {
+    // Nearly always there is no `ext` at all.
+    if !inbound.envelope.ext_has(EXT_AFFINITY) {
+        return Ok(None);
+    }
+    let text = inbound.envelope.ext_text(EXT_AFFINITY);
+    let text = text.filter(|text| (1..=AFFINITY_BYTES_MAX).contains(&text.len())).ok_or_else(|| {
+        let why = format!("ext.{EXT_AFFINITY}: accepted: text of 1 to {AFFINITY_BYTES_MAX} bytes");
+        Refusal::new(Code::BAD_REQUEST, why)
+    })?;
+    Ok(Some(text.into()))
 }

@@ -13,6 +13,7 @@ use capd_proto::limits::{EXT_BUILT_AGAINST, EXT_CALL, EXT_KEY};
 use capd_proto::message::{ContentHash, DocSend, Invoke, Type};
 
 use super::Sidecar;
+use super::invoke::affinity;
 use crate::api::{Api, KeyedCall};
 use crate::client::Trace;
 use crate::daemon::context::{ANSWER_TTL_MS, Inbound, Outbound, Refusal};
@@ -139,6 +140,7 @@ fn keyed_call(inbound: &Inbound<'_>, to: Option<String>) -> Result<KeyedCall, Re
             parent: envelope.ext_text("traceparent").map(Into::into),
             state: envelope.ext_text("tracestate").map(Into::into),
         },
+        affinity: affinity(inbound)?.map(String::from),
         key: key.into_owned(),
         built: built_against(inbound)?,
         params: inbound.body.slice_ref(invoke.params),
