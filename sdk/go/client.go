@@ -83,10 +83,10 @@ type Schema struct {
 type CallOption func(*callOptions)
 
 type callOptions struct {
-	version, key, thread, traceparent, to string
-	hasKey                                bool
-	timeout, ttl                          time.Duration
-	builtAgainst                          [2]*Schema
+	version, key, thread, affinity, traceparent, to string
+	hasKey                                          bool
+	timeout, ttl                                    time.Duration
+	builtAgainst                                    [2]*Schema
 }
 
 // Version is the range of versions that will do, such as ">=1.0.0 <2.0.0".
@@ -100,6 +100,9 @@ func Key(key string) CallOption { return func(o *callOptions) { o.key, o.hasKey 
 
 // Thread is the turn of a conversation that the call belongs to.
 func Thread(thread string) CallOption { return func(o *callOptions) { o.thread = thread } }
+
+// Affinity keeps idempotent calls with the same text, 1 to 255 bytes, at one provider.
+func Affinity(text string) CallOption { return func(o *callOptions) { o.affinity = text } }
 
 // Traceparent is the W3C trace that the call belongs to.
 func Traceparent(traceparent string) CallOption {
@@ -159,6 +162,9 @@ func makeCall(ctx context.Context, name string, params any, options []CallOption
 		header: map[string]string{"Content-Type": "application/json", "Idempotency-Key": chosen.key}}
 	if chosen.thread != "" {
 		call.header["Capd-Thread"] = chosen.thread
+	}
+	if chosen.affinity != "" {
+		call.header["Capd-Affinity"] = chosen.affinity
 	}
 	if chosen.traceparent != "" {
 		call.header["traceparent"] = chosen.traceparent

@@ -304,6 +304,7 @@ fn options(step: &Value) -> CallOptions {
         timeout: step["timeout_ms"].as_u64().map(Duration::from_millis),
         key: text("key"),
         thread: text("thread"),
+        affinity: text("affinity"),
         built_against: built
             .is_object()
             .then(|| BuiltAgainst { input: side(&built["input"]), output: side(&built["output"]) }),

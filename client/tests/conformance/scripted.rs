@@ -11,7 +11,9 @@ use capd_client::proto::cbor::json::{from_json, to_json};
 use capd_client::proto::code::Code;
 use capd_client::proto::envelope::{Draft, Envelope, Ext, MessageId, Recipients};
 use capd_client::proto::identity::Identity;
-use capd_client::proto::limits::{EXT_BUILT_AGAINST, EXT_CALL, EXT_CAPABILITY_ID, EXT_KEY, EXT_REPLAYED};
+use capd_client::proto::limits::{
+    EXT_AFFINITY, EXT_BUILT_AGAINST, EXT_CALL, EXT_CAPABILITY_ID, EXT_KEY, EXT_REPLAYED,
+};
 use capd_client::proto::message::{
     CallError, CancelState, CapResult, Declare, Descriptor, DescriptorDraft, DocSend, ErrorBody, HashAlg,
     Message, Outcome, Query, Request, Response, SchemaRef, SchemaSource, Type,
@@ -299,6 +301,7 @@ pub fn call_request(
     for (name, text) in [
         ("idempotency-key", Some(key.as_deref().unwrap_or(&id).to_owned())),
         ("capd-thread", thread),
+        ("capd-affinity", envelope.ext_text(EXT_AFFINITY).map(String::from)),
         ("capd-built-against", built),
         ("capd-ttl", (!is_default).then(|| format!("{}ms", envelope.ttl))),
         ("content-type", Some("application/json".to_owned())),

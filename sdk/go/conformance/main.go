@@ -23,6 +23,7 @@ type step struct {
 	TimeoutMS    int64           `json:"timeout_ms"`
 	Key          *string         `json:"key"`
 	Thread       string          `json:"thread"`
+	Affinity     string          `json:"affinity"`
 	BuiltAgainst *struct {
 		Input  *capd.Schema `json:"input"`
 		Output *capd.Schema `json:"output"`
@@ -189,6 +190,9 @@ func options(step step) (options []capd.CallOption) {
 	}
 	if step.Thread != "" {
 		options = append(options, capd.Thread(step.Thread))
+	}
+	if step.Affinity != "" {
+		options = append(options, capd.Affinity(step.Affinity))
 	}
 	if step.BuiltAgainst != nil {
 		options = append(options, capd.BuiltAgainst(step.BuiltAgainst.Input, step.BuiltAgainst.Output))

@@ -49,7 +49,7 @@ def error_line(error: BaseException) -> Dict[str, Any]:
 
 def options(step: Dict[str, Any]) -> Dict[str, Any]:
     """The keyword arguments of a call."""
-    given: Dict[str, Any] = {name: step[name] for name in ("version", "key", "thread") if name in step}
+    given: Dict[str, Any] = {name: step[name] for name in ("version", "key", "thread", "affinity") if name in step}
     if "timeout_ms" in step:
         given["timeout"] = step["timeout_ms"] / 1000
     if "built_against" in step:

@@ -37,8 +37,8 @@ function errorLine(error) {
   return { kind, code, message, details, call, retry };
 }
 
-function options({ version, timeout_ms: timeout, key, thread, built_against: builtAgainst }, signal) {
-  return { version, timeout, key, thread, builtAgainst, signal };
+function options({ version, timeout_ms: timeout, key, thread, affinity, built_against: builtAgainst }, signal) {
+  return { version, timeout, key, thread, affinity, builtAgainst, signal };
 }
 
 /** A handler that performs a script, and notes its calls. */

@@ -67,6 +67,9 @@ function headersOf(key: string, options: CallOptions): Record<string, string> {
   if (options.thread !== undefined) {
     headers["Capd-Thread"] = header("thread", options.thread);
   }
+  if (options.affinity !== undefined) {
+    headers["Capd-Affinity"] = header("affinity", options.affinity);
+  }
   if (options.traceparent !== undefined) {
     headers["traceparent"] = header("traceparent", options.traceparent);
   }

@@ -25,6 +25,8 @@ export interface CallOptions {
   key?: string | undefined;
   /** The turn of a conversation that the call belongs to. */
   thread?: string | undefined;
+  /** Idempotent calls with the same text, 1 to 255 bytes, go to the same provider. */
+  affinity?: string | undefined;
   /** The schemas that the caller was generated from: when the provider's do not fit them, the call is refused with 4902. */
   builtAgainst?: BuiltAgainst | undefined;
   /** Aborting it cancels the call at the provider; the promise rejects with the signal's reason. */

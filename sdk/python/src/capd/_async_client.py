@@ -50,18 +50,20 @@ class AsyncClient:
 
     async def call(self, name: str, params: Any = None, *, version: Optional[str] = None, timeout: Optional[float] = None,
                    key: Optional[str] = None, thread: Optional[str] = None, built_against: Optional[BuiltAgainst] = None,
-                   to: Optional[str] = None, ttl: Optional[float] = None, traceparent: Optional[str] = None) -> Any:
+                   to: Optional[str] = None, ttl: Optional[float] = None, traceparent: Optional[str] = None,
+                   affinity: Optional[str] = None) -> Any:
         """Calls a capability and returns its result; see `Client.call`. Cancelling the task cancels the call."""
         answer = await self.answer(name, params, version=version, timeout=timeout, key=key, thread=thread, built_against=built_against,
-                                   to=to, ttl=ttl, traceparent=traceparent)
+                                   to=to, ttl=ttl, traceparent=traceparent, affinity=affinity)
         return answer.value
 
     async def answer(self, name: str, params: Any = None, *, version: Optional[str] = None, timeout: Optional[float] = None,
                      key: Optional[str] = None, thread: Optional[str] = None, built_against: Optional[BuiltAgainst] = None,
-                     to: Optional[str] = None, ttl: Optional[float] = None, traceparent: Optional[str] = None) -> Answer:
+                     to: Optional[str] = None, ttl: Optional[float] = None, traceparent: Optional[str] = None,
+                     affinity: Optional[str] = None) -> Answer:
         """Like `call`; returns the result with the call's id, the chosen version, and whether it was recorded before."""
         made = _flows.make_call(name, params, version=version, timeout=timeout, key=key, thread=thread, built_against=built_against,
-                                to=to, ttl=ttl, traceparent=traceparent)
+                                to=to, ttl=ttl, traceparent=traceparent, affinity=affinity)
         try:
             return await self._run(_flows.call(made, self._wait))
         except asyncio.CancelledError:
@@ -70,18 +72,20 @@ class AsyncClient:
 
     def stream(self, name: str, params: Any = None, *, version: Optional[str] = None, timeout: Optional[float] = None,
                key: Optional[str] = None, thread: Optional[str] = None, built_against: Optional[BuiltAgainst] = None,
-               to: Optional[str] = None, ttl: Optional[float] = None, traceparent: Optional[str] = None) -> AsyncEvents:
+               to: Optional[str] = None, ttl: Optional[float] = None, traceparent: Optional[str] = None,
+               affinity: Optional[str] = None) -> AsyncEvents:
         """Calls a capability and returns its events, the last one being `result`; see `Client.stream`."""
         made = _flows.make_call(name, params, version=version, timeout=timeout, key=key, thread=thread, built_against=built_against,
-                                to=to, ttl=ttl, traceparent=traceparent)
+                                to=to, ttl=ttl, traceparent=traceparent, affinity=affinity)
         return AsyncEvents(self, made, _flows.stream(made, self._wait))
 
     async def start(self, name: str, params: Any = None, *, version: Optional[str] = None, timeout: Optional[float] = None,
                     key: Optional[str] = None, thread: Optional[str] = None, built_against: Optional[BuiltAgainst] = None,
-                    to: Optional[str] = None, ttl: Optional[float] = None, traceparent: Optional[str] = None) -> str:
+                    to: Optional[str] = None, ttl: Optional[float] = None, traceparent: Optional[str] = None,
+                    affinity: Optional[str] = None) -> str:
         """Starts a call without waiting for it; returns its id. Takes the arguments of `call`."""
         made = _flows.make_call(name, params, version=version, timeout=timeout, key=key, thread=thread, built_against=built_against,
-                                to=to, ttl=ttl, traceparent=traceparent)
+                                to=to, ttl=ttl, traceparent=traceparent, affinity=affinity)
         return await self._run(_flows.start(made, self._wait))
 
     async def result(self, call: str) -> Any:

@@ -53,7 +53,8 @@ class Client:
 
     def call(self, name: str, params: Any = None, *, version: Optional[str] = None, timeout: Optional[float] = None,
              key: Optional[str] = None, thread: Optional[str] = None, built_against: Optional[BuiltAgainst] = None,
-             to: Optional[str] = None, ttl: Optional[float] = None, traceparent: Optional[str] = None) -> Any:
+             to: Optional[str] = None, ttl: Optional[float] = None, traceparent: Optional[str] = None,
+             affinity: Optional[str] = None) -> Any:
         """Calls a capability and returns its result.
 
         - `name`: `com.acme.translate`, or an id such as `com.acme.translate:1.2.0`.
@@ -68,18 +69,20 @@ class Client:
         - `to`: the provider's DID, where only that one will do.
         - `ttl`: how many seconds the sidecars remember the call and its key, which bounds the call's time too. Unless set a day
           for your key, an hour without one.
+        - `affinity`: idempotent calls with the same text, 1 to 255 bytes, go to the same provider.
 
         Raises `Refused`, `Failed`, `OutcomeUnknown` or `Pending`. Ctrl-C cancels the call.
         """
         return self.answer(name, params, version=version, timeout=timeout, key=key, thread=thread, built_against=built_against,
-                           to=to, ttl=ttl, traceparent=traceparent).value
+                           to=to, ttl=ttl, traceparent=traceparent, affinity=affinity).value
 
     def answer(self, name: str, params: Any = None, *, version: Optional[str] = None, timeout: Optional[float] = None,
                key: Optional[str] = None, thread: Optional[str] = None, built_against: Optional[BuiltAgainst] = None,
-               to: Optional[str] = None, ttl: Optional[float] = None, traceparent: Optional[str] = None) -> Answer:
+               to: Optional[str] = None, ttl: Optional[float] = None, traceparent: Optional[str] = None,
+               affinity: Optional[str] = None) -> Answer:
         """Like `call`; returns the result with the call's id, the chosen version, and whether it was recorded before."""
         made = _flows.make_call(name, params, version=version, timeout=timeout, key=key, thread=thread, built_against=built_against,
-                                to=to, ttl=ttl, traceparent=traceparent)
+                                to=to, ttl=ttl, traceparent=traceparent, affinity=affinity)
         try:
             return self._run(_flows.call(made, self._wait))
         except KeyboardInterrupt:
@@ -88,22 +91,24 @@ class Client:
 
     def stream(self, name: str, params: Any = None, *, version: Optional[str] = None, timeout: Optional[float] = None,
                key: Optional[str] = None, thread: Optional[str] = None, built_against: Optional[BuiltAgainst] = None,
-               to: Optional[str] = None, ttl: Optional[float] = None, traceparent: Optional[str] = None) -> Stream:
+               to: Optional[str] = None, ttl: Optional[float] = None, traceparent: Optional[str] = None,
+               affinity: Optional[str] = None) -> Stream:
         """Calls a capability and returns its events, the last one being `result`.
 
         A stream that breaks resumes where it broke. Takes the arguments of `call`. Leaving the loop early closes the
         stream and leaves the call running; `Stream.cancel` ends it.
         """
         made = _flows.make_call(name, params, version=version, timeout=timeout, key=key, thread=thread, built_against=built_against,
-                                to=to, ttl=ttl, traceparent=traceparent)
+                                to=to, ttl=ttl, traceparent=traceparent, affinity=affinity)
         return Stream(self, made, _flows.stream(made, self._wait))
 
     def start(self, name: str, params: Any = None, *, version: Optional[str] = None, timeout: Optional[float] = None,
               key: Optional[str] = None, thread: Optional[str] = None, built_against: Optional[BuiltAgainst] = None,
-              to: Optional[str] = None, ttl: Optional[float] = None, traceparent: Optional[str] = None) -> str:
+              to: Optional[str] = None, ttl: Optional[float] = None, traceparent: Optional[str] = None,
+              affinity: Optional[str] = None) -> str:
         """Starts a call without waiting for it; returns its id. Takes the arguments of `call`."""
         made = _flows.make_call(name, params, version=version, timeout=timeout, key=key, thread=thread, built_against=built_against,
-                                to=to, ttl=ttl, traceparent=traceparent)
+                                to=to, ttl=ttl, traceparent=traceparent, affinity=affinity)
         return self._run(_flows.start(made, self._wait))
 
     def result(self, call: str) -> Any:

@@ -90,7 +90,7 @@ class Call:
 
 def make_call(name: str, params: Any, *, version: Optional[str], timeout: Optional[float], key: Optional[str], thread: Optional[str],
               built_against: Optional[BuiltAgainst], to: Optional[str] = None, ttl: Optional[float] = None,
-              traceparent: Optional[str] = None) -> Call:
+              traceparent: Optional[str] = None, affinity: Optional[str] = None) -> Call:
     """A call that is ready to be sent.
 
     Raises `TypeError` or `ValueError` for arguments that cannot be sent.
@@ -104,6 +104,8 @@ def make_call(name: str, params: Any, *, version: Optional[str], timeout: Option
         raise ValueError("key: an idempotency key has 1 to 255 bytes")
     if thread is not None:
         headers["Capd-Thread"] = _header("thread", thread)
+    if affinity is not None:
+        headers["Capd-Affinity"] = _header("affinity", affinity)
     if traceparent is not None:
         headers["traceparent"] = _header("traceparent", traceparent)
     if built_against is not None and (built_against.input or built_against.output):

@@ -28,6 +28,8 @@ func Key(key string) CallOption { return option{} }
 
 func Thread(thread string) CallOption { return option{} }
 
+func Affinity(text string) CallOption { return option{} }
+
 func BuiltAgainst(input, output *Schema) CallOption { return option{} }
 
 func Call[Req, Res any](ctx context.Context, client *Client, name string, req Req, options ...CallOption) (Res, error) {

@@ -12,6 +12,7 @@ export interface CallOptions {
   timeout?: number | undefined;
   key?: string | undefined;
   thread?: string | undefined;
+  affinity?: string | undefined;
   builtAgainst?: BuiltAgainst | undefined;
   signal?: AbortSignal | undefined;
 }

@@ -25,6 +25,7 @@ class Client:
         timeout: Optional[float] = None,
         key: Optional[str] = None,
         thread: Optional[str] = None,
+        affinity: Optional[str] = None,
         built_against: Optional[BuiltAgainst] = None,
     ) -> Any:
         raise NotImplementedError
@@ -40,6 +41,7 @@ class AsyncClient:
         timeout: Optional[float] = None,
         key: Optional[str] = None,
         thread: Optional[str] = None,
+        affinity: Optional[str] = None,
         built_against: Optional[BuiltAgainst] = None,
     ) -> Any:
         raise NotImplementedError
