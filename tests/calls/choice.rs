@@ -51,11 +51,11 @@ fn a_call_on_its_way_to_a_peer_goes_on_at_another_though_an_agent_here_serves_th
 
 /// A sidecar whose command says who it is, for both kinds of capabilities.
 fn named(name: &str) -> Sidecar {
-    saying(name, &format!("echo '\"{name}\"'"))
+    saying(&format!("echo '\"{name}\"'"))
 }
 
 /// The same whose command is this script.
-fn saying(name: &str, script: &str) -> Sidecar {
+fn saying(script: &str) -> Sidecar {
     let mut yaml = "version: 1\nnamespace: org.example\ncapabilities:\n".to_owned();
     for (capability, idempotent) in [("look", true), ("once", false)] {
         let command = format!("    command: [sh, -c, {script:?}]\n");
@@ -90,17 +90,18 @@ fn caller_of(providers: &[&Sidecar]) -> (Sidecar, Caller) {
 fn of_several_peers_each_gets_its_share_of_calls() {
     let providers = ["b", "c", "d"].map(named);
     let (_a, mut caller) = caller_of(&providers.each_ref());
-    for capability in [LOOK, "org.example.once:1.0.0"] {
-        let shares = shares(&mut caller, capability, 180);
+    // A fair choice misses this once in some hundred thousand runs. One that counts latency takes some hundred calls to forgive
+    // the hiccup of a second.
+    for (capability, calls) in [("org.example.once:1.0.0", 60), (LOOK, 300)] {
+        let shares = shares(&mut caller, capability, calls);
         assert_eq!(shares.len(), 3, "{capability}: {shares:?}");
-        // A fair choice never misses this. One that counts latency takes some thirty calls to forgive a hiccup.
-        assert!(shares.values().all(|calls| *calls >= 15), "{capability}: {shares:?}");
+        assert!(shares.values().all(|share| *share >= calls / 12), "{capability}: {shares:?}");
     }
 }
 
 #[test]
 fn of_two_peers_that_are_as_busy_the_faster_gets_most_calls_and_the_slower_a_few() {
-    let providers = [named("fast"), saying("slow", "sleep 0.4; echo '\"slow\"'")];
+    let providers = [named("fast"), saying("sleep 1; echo '\"slow\"'")];
     let (_a, mut caller) = caller_of(&providers.each_ref());
     // Both are known after four calls.
     for peer in providers.iter().cycle().take(6) {
