@@ -25,6 +25,7 @@ const VARIABLE: &str = "GLIBC_TUNABLES";
 /// A turn frees as many pieces of one size as it has messages, and the next turn takes them: the allocator keeps 7 of a
 /// size at hand by itself, and 127 is the most that each version takes. By itself it gives back to the system what is
 /// free beyond twice the largest piece that it took apart, and each page of the next large message would be made anew:
-/// it is to keep up to 16 MiB.
+/// it is to keep up to 16 MiB. What is larger than any message but the largest is mapped apart, so that the 2 MiB in which datagrams
+/// arrive take no pages that were written to before.
 const SETTINGS: &str =
-    "glibc.malloc.tcache_count=127:glibc.malloc.mmap_threshold=8388608:glibc.malloc.trim_threshold=16777216";
+    "glibc.malloc.tcache_count=127:glibc.malloc.mmap_threshold=2000000:glibc.malloc.trim_threshold=16777216";
