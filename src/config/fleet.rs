@@ -1,5 +1,7 @@
 //! Checks `[fleet]`: settings in, the part that this sidecar takes in a fleet, or what is missing for one, out.
 
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
 use capd_proto::fleet::{Agent, Cell};
@@ -47,6 +49,17 @@ pub enum Registry {
     File(PathBuf),
     /// In etcd.
     Etcd(Etcd),
+    /// Nowhere: each sidecar announces its own by mDNS.
+    Mdns(Mdns),
+}
+
+/// How mDNS is spoken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mdns {
+    /// Addresses of the interfaces; none for the one that the system chooses.
+    pub interfaces: Vec<Ipv4Addr>,
+    /// The UDP port.
+    pub port: u16,
 }
 
 /// How etcd is reached.
@@ -118,19 +131,28 @@ pub(super) fn build(
         let problem = format!("is missing, and {} is encrypted", quoted(url));
         wrong("fleet.tls_ca", &problem, "the file with the certificate of etcd's authority (PEM)");
     }
-    let registry = match (view.path("fleet.file"), endpoints.is_empty()) {
-        (None, true) => Registry::None,
-        (None, false) => Registry::Etcd(Etcd { endpoints, ca, identity }),
-        (Some(file), true) => Registry::File(file),
-        (Some(_), false) => {
-            wrong("fleet.file", "is set, and so is fleet.endpoints", "one registry");
-            return None;
-        }
-    };
     let mut addresses = view.addresses("fleet.addresses");
     if addresses.is_empty() {
         addresses = own_addresses(listen);
     }
+    let has_mdns = view.text("fleet.mdns") == "on";
+    let registry = match (view.path("fleet.file"), endpoints.is_empty(), has_mdns) {
+        (None, true, false) => Registry::None,
+        (None, false, false) => Registry::Etcd(Etcd { endpoints, ca, identity }),
+        (Some(file), true, false) => Registry::File(file),
+        (None, true, true) => {
+            Registry::Mdns(Mdns { interfaces: interfaces(&addresses), port: view.integer("fleet.mdns_port") })
+        }
+        (Some(_), false, _) => {
+            wrong("fleet.file", "is set, and so is fleet.endpoints", "one registry");
+            return None;
+        }
+        (file, _, true) => {
+            let other = if file.is_some() { "fleet.file" } else { "fleet.endpoints" };
+            wrong("fleet.mdns", &format!("is on, and {other} is set"), "one registry");
+            return None;
+        }
+    };
     if addresses.len() > REGISTERED_ADDRESSES_MAX {
         let problem = format!("has {} addresses", addresses.len());
         wrong("fleet.addresses", &problem, &format!("at most {REGISTERED_ADDRESSES_MAX}"));
@@ -154,6 +176,13 @@ pub(super) fn build(
         deny_max_age_ms: view.integer("fleet.deny_max_age_ms"),
         links_per_name: view.integer("fleet.links_per_name"),
     })
+}
+
+/// The IPv4 addresses by which peers reach this sidecar, each of which is that of an interface.
+fn interfaces(addresses: &[Address]) -> Vec<Ipv4Addr> {
+    let hosts = addresses.iter().filter_map(|address| address.host.parse::<Ipv4Addr>().ok());
+    let hosts: BTreeSet<_> = hosts.filter(|host| !host.is_unspecified()).collect();
+    hosts.into_iter().collect()
 }
 
 /// The addresses of listeners that are bound to one address each. A port that the system picks is filled in at start.

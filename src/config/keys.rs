@@ -537,6 +537,18 @@ pub const KEYS: &[Key] = &[
         "A file that is the registry in place of etcd, for the sidecars of one machine.",
     ),
     key(
+        "fleet.mdns",
+        Kind::Choice(&["on", "off"]),
+        Text("off"),
+        "Whether the sidecars of one network find each other by mDNS, without any registry. mDNS uses the interfaces whose IPv4 addresses stand in `fleet.addresses`, or else the one that the system chooses.",
+    ),
+    key(
+        "fleet.mdns_port",
+        count(1, 65_535),
+        Integer(5_353),
+        "The UDP port of mDNS, which is the same for all sidecars of the cell. Another port than 5353 keeps the cell apart from other programs that speak mDNS.",
+    ),
+    key(
         "fleet.tls_ca",
         Kind::Path,
         Unset("none"),

@@ -27,7 +27,7 @@ mod tests;
 mod value;
 
 pub use difference::{Change, Effect, difference};
-pub use fleet::{Etcd, Fleet, Registry};
+pub use fleet::{Etcd, Fleet, Mdns, Registry};
 pub use grant::{Action, Caller, Grant, Group};
 pub use reference::reference;
 pub use source::Origin;

@@ -150,6 +150,8 @@ fn every_key_is_read_from_the_file() {
         authority = "did:key:z6MkhaXgBZDvotDkL5257faiztiGiC2QtKLGpbnnEGta2doK"
         membership = "member"
         endpoints = ["https://a:2379", "https://b:2379"]
+        mdns = "off"
+        mdns_port = 15353
         tls_ca = "ca.pem"
         tls_cert = "cert.pem"
         tls_key = "key.pem"

@@ -7,13 +7,15 @@
 //! 3. [`Driver`] is one task: it owns the machine, asks the engine, and tells the [`Owner`] what to do.
 //! 4. [`disk`] keeps what a later process begins with.
 //! 5. [`mod@file`] is a registry for the sidecars of one machine; [`nowhere`] stands in where there is none.
-//! 6. `etcd` is a registry for many machines; it needs the feature of that name.
+//! 6. [`mdns`] is a registry for the sidecars of one network, without a server.
+//! 7. `etcd` is a registry for many machines; it needs the feature of that name.
 
 pub mod disk;
 pub mod engine;
 #[cfg(feature = "etcd")]
 pub mod etcd;
 pub mod file;
+pub mod mdns;
 pub mod nowhere;
 
 mod driver;

@@ -1,6 +1,6 @@
 //! Fleets of real sidecars: who is let in, who finds whom, and what happens when members or the registry go away.
 //!
-//! `cell` makes members. `admission` has no registry at all. `finding`, `ending`, `failing`, `asking`, `retiring` and `split` have one in a file.
+//! `cell` makes members. `admission` has no registry at all. `finding`, `ending`, `failing`, `asking`, `retiring` and `split` have one in a file. `network` has mDNS.
 
 #![allow(clippy::unwrap_used, reason = "these are tests, though not all of it stands in a test function")]
 #![allow(unreachable_pub, reason = "it is no library: its callers stand beside it")]
@@ -16,5 +16,6 @@ mod asking;
 mod ending;
 mod failing;
 mod finding;
+mod network;
 mod retiring;
 mod split;

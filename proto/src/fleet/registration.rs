@@ -110,6 +110,16 @@ impl Registration {
         Ok(record)
     }
 
+    /// Reads a value of the registry. Nothing of it is verified: that is for a [`Verifier`](super::Verifier).
+    ///
+    /// **Errors:** it is too long, or no registration.
+    pub fn unverified(value: &[u8]) -> Result<Self, RecordError> {
+        if value.len() > REGISTRATION_BYTES_MAX {
+            return Err(RecordError::TooLong(value.len(), REGISTRATION_BYTES_MAX));
+        }
+        Ok(Parts::decode(value)?.registration)
+    }
+
     fn check(&self) -> Result<(), RecordError> {
         let is_within = |count: usize, most: usize| (1..=most).contains(&count);
         if !is_within(self.addresses.len(), REGISTERED_ADDRESSES_MAX) {

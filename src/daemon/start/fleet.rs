@@ -23,6 +23,7 @@ use crate::fleet::engine::Engine;
 #[cfg(feature = "etcd")]
 use crate::fleet::etcd::{ClientFiles, Etcd, Settings, TlsFiles};
 use crate::fleet::file::File;
+use crate::fleet::mdns::{self, Mdns};
 use crate::fleet::nowhere::Nowhere;
 use crate::fleet::{self, Driver, Setup};
 use crate::net::{Host, Seed, System, Tasks};
@@ -126,7 +127,7 @@ pub(super) fn run(sidecar: &Arc<Sidecar>, config: &Config, driver: Option<Driver
     let announced = match fleet.registry {
         // Nobody would read it.
         Registry::None => Announced(Vec::new()),
-        Registry::File(_) | Registry::Etcd(_) => Announced(announced(fleet, bound)),
+        Registry::File(_) | Registry::Etcd(_) | Registry::Mdns(_) => Announced(announced(fleet, bound)),
     };
     sidecar.ctx.spawn(driver.run());
     let part = Arc::clone(&sidecar.fleet);
@@ -166,6 +167,16 @@ async fn engine(
             let file = File::open(path, (part.cell.clone(), agent), system)
                 .map_err(|error| StartError::Setting(format!("config key fleet.file: {error}")))?;
             Ok(Arc::new(file))
+        }
+        Registry::Mdns(mdns) => {
+            let settings = mdns::Settings {
+                cell: part.cell.clone(),
+                interfaces: mdns.interfaces.clone(),
+                port: mdns.port,
+            };
+            let mdns = Mdns::open(settings, system.clock.clone(), system.random.clone())
+                .map_err(|error| StartError::Setting(format!("config key fleet.mdns: {error}")))?;
+            Ok(Arc::new(mdns))
         }
         Registry::Etcd(etcd) => in_etcd(etcd, (part.cell.clone(), agent), system).await,
     }
