@@ -4,7 +4,7 @@ use capd_proto::identity::Did;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::keys::{Half, Keys, Role};
-use super::wire::{self, Hello, Proof, Reply, SignedCard, Verdict, Welcome, Why, Written};
+use super::wire::{self, Given, Hello, Proof, Reply, SignedCard, Verdict, Welcome, Why, Written};
 use super::{Card, Code, Own, PairError};
 
 /// The other side has the code and the key of its DID; neither owner has agreed.
@@ -134,6 +134,19 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Met<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Agreed<S> {
+    /// Gives the other side bytes that nobody else can read; it has to [`take`](Self::take) them.
+    pub async fn give(&mut self, bytes: &[u8]) -> Result<(), PairError> {
+        send(&mut self.stream, &mut self.keys, wire::encode(&Given { given: bytes.to_vec() })?).await
+    }
+
+    /// Takes the bytes that the other side gives.
+    ///
+    /// **Errors:** it gives none.
+    pub async fn take(&mut self) -> Result<Vec<u8>, PairError> {
+        let Given { given } = wire::decode(&receive(&mut self.stream, &mut self.keys).await?)?;
+        Ok(given)
+    }
+
     /// Tells the other side that this configuration is written, and waits until the other's is.
     ///
     /// **Errors:** it is not, as far as this side knows.

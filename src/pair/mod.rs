@@ -14,6 +14,8 @@
 //! | dialler | JSON `{"pake", "confirm"}` |
 //! | listener | JSON `{"confirm"}`, or `{"refused": "wrong-code"}` |
 //! | both | sealed JSON: the card and a signature; then `{"accept"}`; then `{"written"}` |
+//!
+//! Between the last two, one side may give the other bytes, `{"given"}`: a cell's authority gives a membership.
 
 mod code;
 mod exchange;

@@ -66,6 +66,28 @@ async fn with_the_same_code_each_side_gets_the_other_s_card() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn one_side_gives_the_other_bytes_once_both_have_agreed() {
+    let (dialled, answered) = pair(["7Q2K-9XHD", "7Q2K-9XHD"]).await;
+    let (dialled, answered) = tokio::join!(dialled.unwrap().agree(), answered.unwrap().agree());
+    let (mut dialled, mut answered) = (dialled.unwrap(), answered.unwrap());
+    let (given, taken) = tokio::join!(answered.give(b"a membership"), dialled.take());
+    given.unwrap();
+    assert_eq!(taken.unwrap(), b"a membership");
+    let (dialled, answered) = tokio::join!(dialled.written(), answered.written());
+    dialled.unwrap();
+    answered.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn bytes_are_not_taken_for_a_side_that_gives_none() {
+    let (dialled, answered) = pair(["7Q2K-9XHD", "7Q2K-9XHD"]).await;
+    let (dialled, answered) = tokio::join!(dialled.unwrap().agree(), answered.unwrap().agree());
+    let mut dialled = dialled.unwrap();
+    let (taken, _) = tokio::join!(dialled.take(), answered.unwrap().failed());
+    assert!(matches!(taken, Err(PairError::Malformed(_))), "{taken:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn nothing_counts_when_one_owner_declines_or_goes_away() {
     let (dialled, answered) = pair(["7Q2K-9XHD", "7Q2K-9XHD"]).await;
     let (agreed, declined) = tokio::join!(dialled.unwrap().agree(), answered.unwrap().decline());

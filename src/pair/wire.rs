@@ -67,6 +67,13 @@ pub(super) struct Written {
     pub(super) written: bool,
 }
 
+/// What one side gives the other besides.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Given {
+    #[serde(with = "base64_bytes")]
+    pub(super) given: Vec<u8>,
+}
+
 /// Writes one message.
 pub(super) async fn write<S: AsyncWrite + Unpin>(stream: &mut S, bytes: &[u8]) -> Result<(), PairError> {
     let length = u32::try_from(bytes.len()).map_err(|_| too_long(bytes.len()))?;
