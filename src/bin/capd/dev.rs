@@ -1,10 +1,12 @@
 //! Implements `capd dev`: runs two sidecars as processes and the example agent, makes a first call, stays until Ctrl-C.
 //!
-//! With `--fleet`, [`fleet`] runs many of them around an etcd, and kills one.
+//! With `--fleet`, [`fleet`] runs many of them around an etcd, and kills one. With `--lan`, [`lan`] runs one that finds those of
+//! other desks.
 
 mod etcd;
 mod files;
 mod fleet;
+mod lan;
 #[path = "../../../examples/code-review/review/mod.rs"]
 mod review;
 
@@ -53,6 +55,8 @@ pub(super) struct DevArgs {
     /// The etcd program of the fleet, rather than the first one in PATH.
     #[arg(long, value_name = "PATH", requires = "fleet")]
     etcd: Option<PathBuf>,
+    #[command(flatten)]
+    lan: lan::LanArgs,
     #[command(subcommand)]
     command: Option<DevCommand>,
 }
@@ -81,6 +85,10 @@ pub(super) fn dev(args: DevArgs) -> Result<(), Failure> {
         }
         let runtime = capd::net::runtime(Duration::ZERO).map_err(Failure::runtime)?;
         return runtime.block_on(fleet::stay(count, args.etcd, args.json));
+    }
+    if args.lan.lan {
+        let runtime = capd::net::runtime(Duration::ZERO).map_err(Failure::runtime)?;
+        return runtime.block_on(lan::stay(args.lan, args.dir, args.json));
     }
     if args.print_config {
         let folder = Folder::new(args.dir)?;

@@ -1,7 +1,7 @@
 //! Implements `capd pair`: a configuration and, on one of two machines, a code in; the other side as a peer in the file out.
 
 mod card;
-mod place;
+pub(crate) mod place;
 mod running;
 
 use std::io::{BufRead as _, Write as _};

@@ -169,7 +169,7 @@ pub(super) fn print(dir: &Path) -> Result<(), Failure> {
     super::super::show(&shown)
 }
 
-fn load(file: &Path) -> Result<Config, Failure> {
+pub(super) fn load(file: &Path) -> Result<Config, Failure> {
     let sources = Sources { file: Some(file.to_owned()), environment: environment(), overrides: Vec::new() };
     Config::load(&sources).map_err(Failure::mistake)
 }
@@ -206,7 +206,7 @@ fn addresses(ports: Ports) -> std::io::Result<[SocketAddr; 2]> {
 }
 
 /// Writes a file unless it is there.
-fn write(file: &Path, text: &str) -> Result<(), Failure> {
+pub(super) fn write(file: &Path, text: &str) -> Result<(), Failure> {
     let failed = |error: std::io::Error| Failure::runtime(format!("{}: {error}", file.display()));
     std::fs::create_dir_all(file.parent().unwrap_or(Path::new("."))).map_err(failed)?;
     let opened: std::io::Result<File> =
@@ -218,7 +218,7 @@ fn write(file: &Path, text: &str) -> Result<(), Failure> {
     }
 }
 
-fn path_text(path: &Path) -> Result<String, Failure> {
+pub(super) fn path_text(path: &Path) -> Result<String, Failure> {
     path.to_str().map(str::to_owned).ok_or_else(|| Failure::mistake("the folder's path is not UTF-8"))
 }
 

@@ -8,10 +8,10 @@ use capd::pair::Code;
 
 /// A code and the machine that waits for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place {
-    pub(super) code: Code,
-    pub(super) host: String,
-    pub(super) port: u16,
+pub(crate) struct Place {
+    pub(crate) code: Code,
+    pub(crate) host: String,
+    pub(crate) port: u16,
 }
 
 impl FromStr for Place {
@@ -50,7 +50,7 @@ impl fmt::Display for Place {
 }
 
 /// The address by which other machines probably reach this one.
-pub(super) fn host_of(listening: IpAddr) -> String {
+pub(crate) fn host_of(listening: IpAddr) -> String {
     if !listening.is_unspecified() {
         return listening.to_string();
     }
@@ -67,7 +67,7 @@ pub(super) fn host_of(listening: IpAddr) -> String {
 }
 
 /// The TCP port of `capd pair`.
-pub(super) const DEFAULT_PORT: u16 = 7009;
+pub(crate) const DEFAULT_PORT: u16 = 7009;
 /// Addresses that nobody has (RFC 5737, RFC 3849).
 const DOCUMENTATION_V4: SocketAddr = SocketAddr::new(IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1)), 9);
 const DOCUMENTATION_V6: SocketAddr =
