@@ -40,12 +40,12 @@ struct Entry {
     value: Bytes,
     created: u64,
     modified: u64,
-    from: From,
+    from: Who,
 }
 
 /// Who announced a registration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum From {
+enum Who {
     /// We did, under this lease.
     Us(LeaseId),
     /// Another sidecar did, and it counts until then. **Units:** milliseconds, monotonic.
@@ -151,7 +151,7 @@ impl Table {
     /// All that we have announced and that still counts.
     pub(super) fn said(&self) -> Vec<Said> {
         let Some(lease) = self.lease else { return Vec::new() };
-        let ours = self.entries.iter().filter(|(_, entry)| entry.from == From::Us(lease.id));
+        let ours = self.entries.iter().filter(|(_, entry)| entry.from == Who::Us(lease.id));
         let said = |(path, entry): (&String, &Entry)| Said {
             path: path.clone(),
             value: entry.value.clone(),
@@ -168,23 +168,23 @@ impl Table {
             ttl_s => now_ms + u64::from(ttl_s.min(TTL_S_MAX)) * 1_000,
         };
         match self.entries.get_mut(&path) {
-            Some(Entry { from: From::Us(_), .. }) => {}
+            Some(Entry { from: Who::Us(_), .. }) => {}
             Some(entry) if ttl_s == 0 || entry.value == value => {
-                let From::Another { until_ms: former_ms } = entry.from else { return };
+                let Who::Another { until_ms: former_ms } = entry.from else { return };
                 let until_ms = if ttl_s == 0 { until_ms.min(former_ms) } else { until_ms };
-                entry.from = From::Another { until_ms };
+                entry.from = Who::Another { until_ms };
             }
-            Some(_) => self.put(path, value, From::Another { until_ms }),
+            Some(_) => self.put(path, value, Who::Another { until_ms }),
             None if ttl_s == 0 => {}
             // Whoever is known stays known, however many come.
             None if self.heard >= HEARD_MAX => self.is_full = true,
-            None => self.put(path, value, From::Another { until_ms }),
+            None => self.put(path, value, Who::Another { until_ms }),
         }
     }
 
     /// Drops what is over.
     pub(super) fn expire(&mut self, now_ms: u64) {
-        let is_over = |entry: &Entry| matches!(entry.from, From::Another { until_ms } if until_ms <= now_ms);
+        let is_over = |entry: &Entry| matches!(entry.from, Who::Another { until_ms } if until_ms <= now_ms);
         let over = self.entries.iter().filter(|(_, entry)| is_over(entry));
         let over: Vec<_> = over.map(|(path, _)| path.clone()).collect();
         if !over.is_empty() {
@@ -202,8 +202,8 @@ impl Table {
     /// When something is over next. **Units:** milliseconds, monotonic.
     pub(super) fn due_ms(&self) -> Option<u64> {
         let until = |entry: &Entry| match entry.from {
-            From::Another { until_ms } => Some(until_ms),
-            From::Us(_) => None,
+            Who::Another { until_ms } => Some(until_ms),
+            Who::Us(_) => None,
         };
         let heard = self.entries.values().filter_map(until);
         heard.chain(self.lease.map(|lease| lease.until_ms)).min()
@@ -300,7 +300,7 @@ impl Table {
         for (key, value) in puts {
             let path = key.path(&self.cell);
             said.push(Said { path: path.clone(), value: value.clone(), ttl_s: seconds(ttl_ms) });
-            self.put(path, value, From::Us(lease));
+            self.put(path, value, Who::Us(lease));
         }
         for key in gone {
             said.extend(self.delete(key.path(&self.cell)));
@@ -315,18 +315,18 @@ impl Table {
     /// Ends our lease and what stands under it.
     fn end_lease(&mut self) -> Vec<Said> {
         let Some(lease) = self.lease.take() else { return Vec::new() };
-        let ours = self.entries.iter().filter(|(_, entry)| entry.from == From::Us(lease.id));
+        let ours = self.entries.iter().filter(|(_, entry)| entry.from == Who::Us(lease.id));
         let ours: Vec<_> = ours.map(|(path, _)| path.clone()).collect();
         ours.into_iter().filter_map(|path| self.delete(path)).collect()
     }
 
-    fn put(&mut self, path: String, value: Bytes, from: From) {
+    fn put(&mut self, path: String, value: Bytes, from: Who) {
         self.revision += 1;
         let revision = self.revision;
         let former = self.entries.get(&path);
         let created = former.map_or(revision, |former| former.created);
-        let was_heard = former.is_some_and(|former| matches!(former.from, From::Another { .. }));
-        let is_heard = matches!(from, From::Another { .. });
+        let was_heard = former.is_some_and(|former| matches!(former.from, Who::Another { .. }));
+        let is_heard = matches!(from, Who::Another { .. });
         self.heard = self.heard + usize::from(is_heard) - usize::from(was_heard);
         self.entries.insert(path.clone(), Entry { value, created, modified: revision, from });
         self.note(path);
@@ -337,8 +337,8 @@ impl Table {
         let entry = self.entries.remove(&path)?;
         self.revision += 1;
         let said = match entry.from {
-            From::Us(_) => Some(Said { path: path.clone(), value: entry.value, ttl_s: 0 }),
-            From::Another { .. } => {
+            Who::Us(_) => Some(Said { path: path.clone(), value: entry.value, ttl_s: 0 }),
+            Who::Another { .. } => {
                 self.heard -= 1;
                 None
             }
@@ -360,8 +360,8 @@ impl Table {
 
 fn item(path: &str, entry: &Entry, values: bool) -> Item {
     let lease = match entry.from {
-        From::Us(lease) => Some(lease),
-        From::Another { .. } => None,
+        Who::Us(lease) => Some(lease),
+        Who::Another { .. } => None,
     };
     let mark = Mark { created: Revision(entry.created), modified: Revision(entry.modified), lease };
     Item { path: path.to_owned(), mark, value: values.then(|| entry.value.clone()) }
