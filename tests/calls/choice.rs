@@ -109,8 +109,9 @@ fn of_two_peers_that_are_as_busy_the_faster_gets_most_calls_and_the_slower_a_few
         success(&caller.result(&id));
     }
     let shares = shares(&mut caller, LOOK, 80);
-    // By chance alone it is half of them. It is measured again after some thirty.
-    assert!((1..=12).contains(&shares["slow"]), "{shares:?}");
+    // By chance alone it is half of them, and no more than these once in thousands of runs. How few it is depends on how slow the
+    // machine makes the faster one meanwhile.
+    assert!((1..=24).contains(&shares["slow"]), "{shares:?}");
 }
 
 /// Who answers a call of this affinity.
