@@ -5,9 +5,9 @@
 //! believed here: the machine verifies each registration, as it does with every registry. A lease is the lifetime of the
 //! records: renewing announces them again, and withdrawing takes them back.
 //!
-//! 1. [`packet`] is the codec of the messages, [`text`] that of a registration within one.
-//! 2. [`table`] keeps what is known, and answers the machine's questions from it.
-//! 3. [`socket`] opens the sockets; here is what is sent when.
+//! 1. `packet` is the codec of the messages, `text` that of a registration within one.
+//! 2. `table` keeps what is known, and answers the machine's questions from it.
+//! 3. `socket` opens the sockets; here is what is sent when.
 
 mod packet;
 mod socket;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// The latency of one origin's capability, as a moving average.
 ///
 /// A time above the average moves it by an eighth of the difference, one below it by half: one hiccup costs an origin few
-/// calls, and a lasting change shows after a handful. Until [`SAMPLES_MIN`] calls have succeeded it is unknown. An origin
+/// calls, and a lasting change shows after a handful. Until four calls have succeeded it is unknown. An origin
 /// that is passed over has its average count less and less, so that it is measured again.
 ///
 /// **Shape:** the average in microseconds (32 bits), how often it was passed over since its last time (16), times taken (16).
