@@ -37,7 +37,7 @@ fn vectors(file: &str) -> Vec<Vector> {
     let mut fields = reader.map().expect("the suite is a map");
     while reader.has_next(&mut fields) {
         match reader.text().expect("its keys are texts").as_ref() {
-            "fail" => fails = reader.bool().unwrap(),
+            "fail" => fails = reader.bool().expect("a flag"),
             "tests" => {
                 let mut tests = reader.array().expect("the tests are an array");
                 while reader.has_next(&mut tests) {
@@ -57,10 +57,10 @@ fn vector(reader: &mut Reader<'_>) -> Vector {
     let mut fields = reader.map().expect("a test is a map");
     while reader.has_next(&mut fields) {
         match reader.text().expect("its keys are texts").as_ref() {
-            "description" => vector.description = reader.text().unwrap().into_owned(),
-            "encoded" => vector.encoded = reader.bytes().unwrap().into_owned(),
-            "fail" => vector.fails = reader.bool().unwrap(),
-            "roundtrip" => vector.round_trips = reader.bool().unwrap(),
+            "description" => vector.description = reader.text().expect("a text").into_owned(),
+            "encoded" => vector.encoded = reader.bytes().expect("bytes").into_owned(),
+            "fail" => vector.fails = reader.bool().expect("a flag"),
+            "roundtrip" => vector.round_trips = reader.bool().expect("a flag"),
             _ => _ = reader.skip().expect("well-formed"),
         }
     }

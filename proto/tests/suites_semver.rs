@@ -22,14 +22,14 @@ fn rows(file: &str) -> Vec<Value> {
     let root = env::var_os("CAPD_SUITES").expect("CAPD_SUITES names the directory that holds semver/");
     let path = PathBuf::from(root).join("semver").join(file);
     let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    let rows: Vec<Value> = serde_json::from_str(&text).unwrap();
+    let rows: Vec<Value> = serde_json::from_str(&text).expect("a suite is a list of rows");
     assert!(!rows.is_empty(), "{file} is empty");
     rows
 }
 
 /// Both versions of a row, or `None` when one is a loose form.
 fn pair(row: &Value) -> Option<(Version, Version)> {
-    let text = [row[0].as_str().unwrap(), row[1].as_str().unwrap()];
+    let text = [0, 1].map(|at| row[at].as_str().expect("a row begins with two versions"));
     if text.iter().any(|text| text.starts_with(LOOSE_PREFIXES)) {
         assert!(
             text.iter().any(|text| text.parse::<Version>().is_err()),
@@ -46,7 +46,9 @@ fn the_first_of_each_comparison_comes_after_the_second() {
     let pairs: Vec<_> = rows("comparisons.json").iter().filter_map(pair).collect();
     assert_eq!(pairs.len(), 19, "comparisons between strict versions");
     for (greater, lesser) in pairs {
-        assert!(greater > lesser && lesser < greater && greater != lesser, "{greater} > {lesser}");
+        assert!(greater > lesser, "{greater} > {lesser}");
+        assert!(lesser < greater, "{lesser} < {greater}");
+        assert_ne!(greater, lesser);
     }
 }
 
@@ -77,10 +79,10 @@ fn valid_versions_have_the_suites_parts() {
 }
 
 fn identifiers(list: &Value) -> String {
-    let texts = list.as_array().unwrap().iter().map(|identifier| match identifier {
-        Value::String(text) => text.clone(),
-        number => number.to_string(),
-    });
+    let list = list.as_array().expect("a row ends with lists of identifiers");
+    let texts = list
+        .iter()
+        .map(|identifier| identifier.as_str().map_or_else(|| identifier.to_string(), str::to_owned));
     texts.collect::<Vec<_>>().join(".")
 }
 
