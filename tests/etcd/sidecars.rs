@@ -34,8 +34,11 @@ const PROVIDERS: u8 = 12;
 const CALLERS: u8 = 8;
 /// Names that are served; each provider serves half of them.
 const NAMES: u8 = 10;
-/// How long each thing that happens to etcd lasts, and the calm before and after it.
+/// How long most of what happens to etcd lasts, and the calm before and after it.
 const SPAN: Duration = Duration::from_secs(5);
+/// How long a registration lives without renewal. When all members register again at once on a busy machine, etcd answers after
+/// seconds: no renewal would come back within a much shorter life, and nobody would stay registered.
+const LEASE: Duration = Duration::from_secs(12);
 
 struct World {
     server: Server,
@@ -68,6 +71,7 @@ async fn no_call_is_ended_by_the_registry_and_none_runs_twice_when_providers_die
     println!("{virtual_count} virtual members registered in {:.1} s", begin.elapsed().as_secs_f64());
 
     let cell = Cell::alone(virtuals::CELL, 200).with("fleet.endpoints", &endpoint);
+    let cell = cell.with("fleet.ttl_ms", &LEASE.as_millis().to_string());
     let providers: Vec<_> =
         (1..=PROVIDERS).map(|seed| cell.member(seed, &["org.example.*"]).start()).collect();
     let callers: Vec<_> = (101..101 + CALLERS).map(|seed| cell.member(seed, &[]).start()).collect();
@@ -112,7 +116,11 @@ fn virtual_names(number: u16) -> Vec<String> {
 impl World {
     /// Lets calls go on for a while, and prints how many ended.
     async fn steady(&mut self, what: &str) {
-        assert!(self.traffic.during(what, tokio::time::sleep(SPAN)).await > 0, "no call ended: {what}");
+        self.goes_on(what, SPAN).await;
+    }
+
+    async fn goes_on(&mut self, what: &str, span: Duration) {
+        assert!(self.traffic.during(what, tokio::time::sleep(span)).await > 0, "no call ended: {what}");
     }
 
     async fn etcd_is_killed(&mut self) {
@@ -130,7 +138,7 @@ impl World {
 
     async fn etcd_is_cut_off(&mut self) {
         self.proxy.set(Mode::Lost);
-        self.steady("every byte to etcd is lost").await;
+        self.goes_on("every byte to etcd is lost, for longer than leases live", LEASE + SPAN).await;
         self.proxy.set(Mode::Through);
         self.steady("etcd is reached again").await;
     }
