@@ -34,11 +34,13 @@ const PROVIDERS: u8 = 12;
 const CALLERS: u8 = 8;
 /// Names that are served; each provider serves half of them.
 const NAMES: u8 = 10;
-/// How long most of what happens to etcd lasts, and the calm before and after it.
+/// How long the calm before and after what happens to etcd lasts.
 const SPAN: Duration = Duration::from_secs(5);
 /// How long a registration lives without renewal. When all members register again at once on a busy machine, etcd answers after
 /// seconds: no renewal would come back within a much shorter life, and nobody would stay registered.
 const LEASE: Duration = Duration::from_secs(12);
+/// How long etcd is away: for longer than leases live, so that they lapse.
+const OUTAGE: Duration = Duration::from_secs(17);
 
 struct World {
     server: Server,
@@ -125,20 +127,20 @@ impl World {
 
     async fn etcd_is_killed(&mut self) {
         self.server.kill();
-        self.steady("etcd is dead after a kill").await;
+        self.goes_on("etcd is dead after a kill", OUTAGE).await;
         self.is_back().await;
     }
 
     async fn etcd_stands_still(&mut self) {
         self.server.pause(true);
-        self.steady("etcd stands still").await;
+        self.goes_on("etcd stands still", OUTAGE).await;
         self.server.pause(false);
         self.steady("etcd goes on").await;
     }
 
     async fn etcd_is_cut_off(&mut self) {
         self.proxy.set(Mode::Lost);
-        self.goes_on("every byte to etcd is lost, for longer than leases live", LEASE + SPAN).await;
+        self.goes_on("every byte to etcd is lost", OUTAGE).await;
         self.proxy.set(Mode::Through);
         self.steady("etcd is reached again").await;
     }
