@@ -10,6 +10,7 @@ mod verify;
 pub use authcrypt::{AgreementKey, AgreementSecret, Authcrypt, DecryptionFailed, TAG_BYTES};
 pub use did::{Did, DidError};
 pub use document::{DidDocument, DocumentError};
+pub(crate) use key::did_key;
 pub use key::{Identity, KeyError, PublicKey};
 pub use keyring::Keyring;
 pub use verify::{Claim, InvalidSignature, Verifier};

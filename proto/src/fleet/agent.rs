@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
-use crate::identity::{Did, KeyError, PublicKey};
+use crate::identity::{Did, KeyError, PublicKey, did_key};
 
 /// An agent of a fleet: its Ed25519 key, which is its name as well.
 ///
@@ -44,7 +44,8 @@ impl Agent {
 
     /// The agent's DID.
     pub fn did(&self) -> Did {
-        self.public_key().did()
+        // An agent is made of a key only.
+        did_key(&self.0)
     }
 }
 

@@ -198,7 +198,8 @@ impl AgreementKey {
     }
 }
 
-fn did_key(public: &[u8; KEY_BYTES]) -> Did {
+/// The DID of a key in its 32-byte encoding, which is not checked: to decompress it takes many times as long.
+pub(crate) fn did_key(public: &[u8; KEY_BYTES]) -> Did {
     let mut prefixed = [0; 2 + KEY_BYTES];
     prefixed[..2].copy_from_slice(&ED25519_CODEC);
     prefixed[2..].copy_from_slice(public);

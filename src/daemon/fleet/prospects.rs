@@ -42,11 +42,15 @@ impl Fleet {
         registry.missed(&name);
         let Some(candidates) = registry.candidates(&name) else { return };
         // FLEET L1: what is registered decides whom to connect, beyond the usual few where none of those will do.
-        let mut fitting = candidates.iter().filter(|candidate| self.is_hope(candidate, &missed)).peekable();
-        let is_dialled =
-            |candidate: &&Candidate| self.directory.peers.is_reachable(&candidate.registration.agent.did());
-        let first = fitting.peek().map(|candidate| candidate.registration.agent);
-        if let Some(first) = first.filter(|_| !fitting.any(|candidate| is_dialled(&candidate))) {
+        let mut first = None;
+        for candidate in candidates.iter() {
+            let Some(peer) = self.hope(candidate, &missed) else { continue };
+            if self.directory.peers.is_reachable(&peer) {
+                return;
+            }
+            first.get_or_insert(candidate.registration.agent);
+        }
+        if let Some(first) = first {
             registry.reach(&name, first);
         }
     }
@@ -59,19 +63,23 @@ impl Fleet {
         // The driver may not have looked yet.
         let Some(candidates) = registry.candidates(&name) else { return true };
         registry.listing(&name) == Some(Extent::Listing)
-            || candidates.iter().any(|candidate| self.is_hope(candidate, &missed))
+            || candidates.iter().any(|candidate| self.hope(candidate, &missed).is_some())
     }
 
-    /// Whether a candidate may serve what is missed, and has not said so over a link.
-    fn is_hope(&self, candidate: &Candidate, missed: &Missed<'_>) -> bool {
-        let peer = candidate.registration.agent.did();
+    /// The peer of a candidate that may serve what is missed, and has not said so over a link.
+    ///
+    /// Each call that waits asks this of each candidate whenever something changes, so the DID is written last.
+    fn hope(&self, candidate: &Candidate, missed: &Missed<'_>) -> Option<Did> {
         // One that drains still answers for calls that it has.
-        (candidate.takes_calls() || missed.to == Some(&peer))
-            && !candidate.has_failed()
-            && missed.to.is_none_or(|to| *to == peer)
-            && fits(&candidate.registration.versions, missed.want)
+        let is_asked = candidate.takes_calls() || missed.to.is_some();
+        if !is_asked || candidate.has_failed() || !fits(&candidate.registration.versions, missed.want) {
+            return None;
+        }
+        let peer = candidate.registration.agent.did();
+        let is_hope = missed.to.is_none_or(|to| *to == peer)
             && !self.directory.peers.is_known(&peer)
-            && self.directory.unlinked.lasting(&peer).is_none()
+            && self.directory.unlinked.lasting(&peer).is_none();
+        is_hope.then_some(peer)
     }
 
     /// Why nobody of the fleet serves a name, if that is for a reason of the fleet's.
