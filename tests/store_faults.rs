@@ -449,4 +449,4 @@ const GROUP_GIFTS: u64 = 6;
 /// One reservation among them.
 const GROUP_ROWS: u64 = GROUP_CALLS + GROUP_GIFTS + 1;
 /// Places of a file that are tried in the gate.
-const POSITIONS_DEFAULT: usize = 8 * 1024;
+const POSITIONS_DEFAULT: usize = 2 * 1024;
