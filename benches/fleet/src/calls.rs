@@ -1,7 +1,7 @@
 //! Callers that call at one rate all the while; how each call ended out.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -53,6 +53,10 @@ struct Shared {
     begin: Instant,
     is_paused: AtomicBool,
     is_over: AtomicBool,
+    /// The callers below this number have begun.
+    begun: AtomicUsize,
+    /// Those of them of whose calls one has ended.
+    warm: AtomicUsize,
     next: AtomicU64,
     /// Calls that were due and not made, as their caller had too many in flight.
     held_back: AtomicU64,
@@ -72,6 +76,8 @@ impl Traffic {
             begin,
             is_paused: AtomicBool::new(true),
             is_over: AtomicBool::new(false),
+            begun: AtomicUsize::new(0),
+            warm: AtomicUsize::new(0),
             next: AtomicU64::new(0),
             held_back: AtomicU64::new(0),
             ended: Mutex::default(),
@@ -84,6 +90,17 @@ impl Traffic {
             tasks.spawn(shared.calls(at, caller, period, random));
         }
         Self { shared, callers: tasks }
+    }
+
+    /// Lets callers begin a few at a time, each once another's first call has ended, as machines that start one after the
+    /// other do: a first call opens links, which on one machine take the processors of all.
+    pub(crate) async fn begin(&self) {
+        self.pause(false);
+        while self.shared.warm.load(Ordering::Relaxed) < self.callers.len() {
+            let most = self.shared.warm.load(Ordering::Relaxed) + BEGIN_AT_ONCE;
+            self.shared.begun.store(most, Ordering::Relaxed);
+            sleep(LOOK_EVERY).await;
+        }
     }
 
     /// Makes no calls, or goes on.
@@ -135,12 +152,13 @@ impl Shared {
         let mut due = interval_at(first, period);
         due.set_missed_tick_behavior(MissedTickBehavior::Burst);
         let mut in_flight = JoinSet::new();
+        let is_warm = Arc::new(AtomicBool::new(false));
         while !self.is_over.load(Ordering::Relaxed) {
             due.tick().await;
             while let Some(ended) = in_flight.try_join_next() {
                 ended.unwrap();
             }
-            if self.is_paused.load(Ordering::Relaxed) {
+            if self.is_paused.load(Ordering::Relaxed) || at >= self.begun.load(Ordering::Relaxed) {
                 continue;
             }
             if in_flight.len() >= IN_FLIGHT_MAX {
@@ -151,7 +169,13 @@ impl Shared {
             let chosen = random.below(caller.names.len() as u64) as usize;
             let name = name(kind, &caller.names[chosen]);
             let (shared, client) = (Arc::clone(&self), client.clone());
-            in_flight.spawn(async move { shared.one(at, &client, kind, &name).await });
+            let is_warm = Arc::clone(&is_warm);
+            in_flight.spawn(async move {
+                shared.one(at, &client, kind, &name).await;
+                if !is_warm.swap(true, Ordering::Relaxed) {
+                    shared.warm.fetch_add(1, Ordering::Relaxed);
+                }
+            });
         }
         while let Some(ended) = in_flight.join_next().await {
             ended.unwrap();
@@ -196,5 +220,9 @@ pub(crate) fn name(kind: Kind, of: &str) -> String {
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 /// One call in so many may run only once.
 const ONCE_IN: u64 = 4;
+/// Callers whose first call is out at one time.
+const BEGIN_AT_ONCE: usize = 16;
+/// How often it is looked whose first call has ended.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Calls of one caller in flight.
 const IN_FLIGHT_MAX: usize = 128;

@@ -40,7 +40,8 @@ pub(crate) async fn run(sizes: Sizes, which: &[String], minutes: f64) -> Figures
     let mut world = World::start(sizes.clone()).await;
     let machine = Machine::watch(world.processes().into_iter());
     let mut scenarios = vec![start(&world)];
-    world.traffic.pause(false);
+    world.traffic.begin().await;
+    println!("every caller has called {:.1} s after it all began", begin.elapsed().as_secs_f64());
     // Callers find their providers, and begin to watch names.
     sleep(WARM_UP).await;
     let died = world.ghosts_die().await;
