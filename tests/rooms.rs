@@ -4,6 +4,8 @@
 //! A module may name modules of lower layers only. [`LAYERS`] is the table of the design, from the lowest up; [`BESIDE`] are
 //! the edges within one layer, each with its reason. A module that the table does not have fails as well: whoever adds one
 //! says where it stands. Tests, examples and benchmarks may name anything.
+//!
+//! No struct of the daemon's has more than [`FIELDS_MAX`] fields: those that belong together have a struct of their own.
 
 #![allow(clippy::unwrap_used, reason = "whatever cannot be read fails the test")]
 
@@ -101,6 +103,9 @@ const NARROW: [(&str, &str, &str); 2] = [
     ("daemon/caller", "daemon/door", "daemon/door/permit"),
 ];
 
+/// Named fields of one struct. Ours: about as many as a reader keeps in mind at once.
+const FIELDS_MAX: usize = 12;
+
 #[test]
 fn no_import_goes_up() {
     let mut wrong = BTreeSet::new();
@@ -175,6 +180,66 @@ fn layers_hold_between_crates_and_a_module_without_a_layer_fails() {
     assert_eq!(fails("capd", "attic", ""), ["attic has no layer"]);
     assert_eq!(fails("capd", "daemon::attic", ""), ["daemon/attic has no layer"]);
     assert_eq!(fails("capd", "daemon::start::files", "use super::super::sidecar;"), Vec::<String>::new());
+}
+
+#[test]
+fn no_struct_of_a_room_has_more_fields_than_fit_in_one_head() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut wide = BTreeSet::new();
+    let mut found = 0;
+    for file in sources(&root.join("daemon")) {
+        let place = file.strip_prefix(&root).unwrap();
+        if is_for_tests(&module_of(place)) {
+            continue;
+        }
+        let structs = structs(&fs::read_to_string(&file).unwrap());
+        found += structs.len();
+        wide.extend(too_wide(structs).into_iter().map(|fault| format!("{}: {fault}", file.display())));
+    }
+    assert!(found > 100, "only {found} structs with named fields were found");
+    let wide: Vec<_> = wide.into_iter().collect();
+    assert!(wide.is_empty(), "structs of more than {FIELDS_MAX} fields:\n{}", wide.join("\n"));
+}
+
+#[test]
+fn fields_are_counted_however_they_are_written() {
+    let text = r#"
+        struct Unit;
+        struct Tuple(u8, u8);
+        struct TupleWhere<F>(F, u8) where F: Fn(u8, u8);
+        pub(super) struct Empty {}
+        struct One { one: u8 }
+        /// struct Quoted { a: u8, b: u8 }
+        #[derive(Clone, Debug)]
+        pub struct Three<'a, const N: usize, F: Fn(u8, u8) -> Vec<u8> = fn(u8, u8) -> Vec<u8>>
+        where
+            F: Fn(u8, u8) -> Option<(u8, u8)>,
+        {
+            /// One, of: two, three.
+            #[cfg_attr(feature = "a", serde(rename = "x: y, z", default))]
+            pub(in crate::daemon) map: BTreeMap<Vec<u8>, Result<(u8, [u8; 1 << 3]), fn(a: u8, b: u8) -> u8>>,
+            // four: five,
+            pub bytes: [u8; { N }],
+            r#type: &'a dyn Fn(u8, u8) -> std::io::Result<Vec<F>>
+        }
+        enum Other { Variant { a: u8, b: u8 }, Last(u8, u8) }
+        fn f() -> Three { struct Inner { a: u8, b: u8, } let c: u8 = 1; Three { map, bytes, r#type: b"{" } }
+        #[cfg(test)]
+        mod tests { struct Hidden { a: u8 } }
+    "#;
+    let counted: Vec<_> = ["Empty 0", "One 1", "Three 3", "Inner 2"].map(str::to_owned).into();
+    let structs = structs(text).into_iter().map(|(name, fields)| format!("{name} {fields}"));
+    assert_eq!(structs.collect::<Vec<_>>(), counted);
+}
+
+#[test]
+fn one_field_past_the_bound_fails() {
+    let fails = |fields: usize| {
+        let fields: String = (0..fields).map(|at| format!("pub field_{at}: Vec<(u8, u8)>,\n")).collect();
+        too_wide(structs(&format!("struct Narrow {{ a: u8 }}\nstruct Wide {{\n{fields}}}")))
+    };
+    assert_eq!(fails(FIELDS_MAX), Vec::<String>::new());
+    assert_eq!(fails(FIELDS_MAX + 1), ["Wide has 13 fields"]);
 }
 
 /// What one file names that it must not.
@@ -307,6 +372,53 @@ fn branch(tokens: &[String], mut at: usize, mut path: Vec<String>, into: &mut Ve
             }
         }
     }
+}
+
+/// What is said of structs with too many fields.
+fn too_wide(structs: Vec<(String, usize)>) -> Vec<String> {
+    let wide = structs.into_iter().filter(|(_, fields)| *fields > FIELDS_MAX);
+    wide.map(|(name, fields)| format!("{name} has {fields} fields")).collect()
+}
+
+/// Every struct of a source text whose fields have names, and how many it has.
+fn structs(text: &str) -> Vec<(String, usize)> {
+    let tokens = without_tests(tokens(text));
+    let mut found = Vec::new();
+    for (at, _) in tokens.iter().enumerate().filter(|(_, token)| *token == "struct") {
+        let Some((name, behind)) = tokens[at + 1..].split_first() else { continue };
+        // Generics and bounds come before the fields; parentheses outside of bounds are a tuple's.
+        let mut has_bounds = false;
+        let opening = flat(behind).find(|(_, token)| {
+            has_bounds |= *token == "where";
+            ["{", ";"].contains(token) || (*token == "(" && !has_bounds)
+        });
+        if let Some((opening, "{")) = opening {
+            // A type's own `:` is inside of brackets, and a path's is another token.
+            let inner = flat(&behind[opening + 1..]).take_while(|(_, token)| *token != "}");
+            found.push((name.clone(), inner.filter(|(_, token)| *token == ":").count()));
+        }
+    }
+    found
+}
+
+/// Tokens that are not within brackets, each with its place; brackets themselves are not within.
+fn flat(tokens: &[String]) -> impl Iterator<Item = (usize, &str)> {
+    let mut open: Vec<&str> = Vec::new();
+    tokens.iter().enumerate().filter_map(move |(at, token)| {
+        let token = token.as_str();
+        let is_in_generics = open.last().is_none_or(|last| *last == "<");
+        let is_arrow = at > 0 && tokens[at - 1] == "-";
+        let closes = ["}", ")", "]"].contains(&token) || (token == ">" && is_in_generics && !is_arrow);
+        if closes {
+            open.pop();
+        }
+        let is_flat = open.is_empty();
+        // Within other brackets, these may be shifts.
+        if ["{", "(", "["].contains(&token) || (token == "<" && is_in_generics) {
+            open.push(token);
+        }
+        is_flat.then_some((at, token))
+    })
 }
 
 /// Leaves out items that only tests have.

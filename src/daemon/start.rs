@@ -195,8 +195,8 @@ pub(super) async fn start_on(
     let desk = Arc::clone(&sidecar.desk) as Arc<dyn api::operator::Operator>;
     let journal = (Arc::new(sidecar.journal.clone()) as _, keys);
     let api = api::start(&host, api_system, api_options(&config), Arc::downgrade(&desk), journal);
-    let _first = sidecar.api.set(api);
-    let _first = sidecar.operator.set(Arc::clone(&reloader) as _);
+    let _first = sidecar.fronts.api.set(api);
+    let _first = sidecar.fronts.operator.set(Arc::clone(&reloader) as _);
     let mut bound = listen(&config, &host).await?;
     reloader.catch_up(&sidecar);
     reloader.dial(&host, &Peered::of(&sidecar.ctx.config())?);

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
+use capd_proto::ledger::JournalId;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Notify, mpsc, oneshot};
 
@@ -13,6 +14,7 @@ use super::{Change, Row, Storage, StoreError, Writer};
 
 /// The handle of the journal; cheap to clone. `T` is the owner's tag for an outcome.
 pub struct Journal<T> {
+    id: JournalId,
     queue: mpsc::Sender<Item<T>>,
     shared: Arc<Shared<T>>,
 }
@@ -150,10 +152,16 @@ where
         is_failing: AtomicBool::new(false),
         is_full: AtomicBool::new(false),
     });
-    (Journal { queue, shared: Arc::clone(&shared) }, Writer::new(waiting, shared, storage))
+    let journal = Journal { id: storage.journal_id(), queue, shared: Arc::clone(&shared) };
+    (journal, Writer::new(waiting, shared, storage))
 }
 
 impl<T: Send + 'static> Journal<T> {
+    /// What names the journal to peers.
+    pub const fn id(&self) -> JournalId {
+        self.id
+    }
+
     /// Queues `work`; never waits. Work of one handle is done in its order.
     ///
     /// **Errors:** the queue is full, or the writer has ended; the work is returned.
@@ -251,7 +259,7 @@ impl<T> Shared<T> {
 
 impl<T> Clone for Journal<T> {
     fn clone(&self) -> Self {
-        Self { queue: self.queue.clone(), shared: Arc::clone(&self.shared) }
+        Self { id: self.id, queue: self.queue.clone(), shared: Arc::clone(&self.shared) }
     }
 }
 

@@ -54,7 +54,7 @@ impl Caller {
         if eligible.iter().all(|one| one.link.in_flight() > BUSY_CALLS) {
             self.fleet.busy(choice.entry.descriptor.id.name.as_str());
         }
-        let taken = match &call.affinity {
+        let taken = match &call.destination.affinity {
             _ if eligible.len() < 2 => 0,
             Some(affinity) => home(affinity, eligible.iter().map(|one| &one.peer)).unwrap_or(0),
             None => {

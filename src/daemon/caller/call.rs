@@ -34,16 +34,8 @@ pub(super) struct RelayedCall {
     pub(super) invoked: Mutex<Invoked>,
     pub(super) name: String,
     pub(super) want: Want,
-    /// The one peer that may have it.
-    pub(super) to: Option<Did>,
-    /// Whether the agent, or its session, names that peer, so that no other may have it even on proof.
-    pub(super) is_named: bool,
-    /// What its agent wants to be kept together at one peer, if it says.
-    pub(super) affinity: Option<Box<str>>,
-    /// The journal of the process that agreed on its session, if it is in one.
-    pub(super) session_journal: Option<JournalId>,
-    pub(super) ext: Option<Bytes>,
-    pub(super) thread_id: Option<Bytes>,
+    pub(super) destination: Destination,
+    pub(super) head: Head,
     pub(super) moments: Moments,
     pub(super) traced: Traced,
     /// Whether its timeline is kept.
@@ -51,6 +43,30 @@ pub(super) struct RelayedCall {
     /// Set with the agent's answer, so that nothing is sent that nobody waits for.
     pub(super) ended: Ended,
     pub(super) progress: Mutex<Progress>,
+    pub(super) precomputed: Precomputed,
+}
+
+/// Where a call of the agent's is to go.
+pub(in crate::daemon) struct Destination {
+    /// The one peer that may have it.
+    pub(in crate::daemon) to: Option<Did>,
+    /// Whether the agent, or its session, names that peer, so that no other may have it even on proof.
+    pub(in crate::daemon) is_named: bool,
+    /// The journal of the process that agreed on the call's session, if it is in one.
+    pub(in crate::daemon) journal: Option<JournalId>,
+    /// What its agent wants to be kept together at one peer, if it says.
+    pub(in crate::daemon) affinity: Option<Box<str>>,
+}
+
+/// Optional fields of the agent's envelope, which every copy of the call repeats.
+pub(super) struct Head {
+    pub(super) ext: Option<Bytes>,
+    pub(super) thread_id: Option<Bytes>,
+}
+
+/// Results of work that takes long, kept until the call comes back for them.
+#[derive(Default)]
+pub(super) struct Precomputed {
     /// The last verdict over its params that took long.
     pub(super) judged: Mutex<Option<Judged>>,
     /// The last copy of it that took long to sign, until it leaves.
@@ -288,7 +304,7 @@ impl RelayedCall {
 
     /// The signed copy of this, if that is what was signed last.
     pub(super) fn take_sealed(&self, unsealed: &Unsealed) -> Option<Sealed> {
-        let (of, sealed) = lock(&self.sealed).take()?;
+        let (of, sealed) = lock(&self.precomputed.sealed).take()?;
         (of.is_same(unsealed)).then_some(sealed)
     }
 

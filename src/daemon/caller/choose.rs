@@ -112,7 +112,7 @@ impl Caller {
         let released_by = self.gifts.released_by(&call.id);
         // Whoever moves a call has made sure that its former peer is not the only one that may have it.
         let may_have = |peer: &Did| !refused_by.contains(peer) && released_by.as_ref() != Some(peer);
-        let named = call.to.as_ref().filter(|to| refused_by.is_empty() && may_have(to));
+        let named = call.destination.to.as_ref().filter(|to| refused_by.is_empty() && may_have(to));
         let at = asked.as_ref().map(|replica| &replica.peer).or(named);
         let (scope, is_free) = (at.map_or(Scope::Peers, Scope::Peer), at.is_none());
         let is_left = |entry: &Entry| match &entry.origin {
@@ -150,7 +150,7 @@ impl Caller {
         };
         let peer = &replica.peer;
         // FLEET X13: a session is with one process, and is pinned to another one by nobody but the agent.
-        if is_new && call.session_journal.is_some_and(|agreed| replica.journal != Some(agreed)) {
+        if is_new && call.destination.journal.is_some_and(|agreed| replica.journal != Some(agreed)) {
             let why = format!("the process of {peer} that agreed on the session is gone; negotiate anew");
             return Err(Missing::Provider(Refusal::new(Code::UNAVAILABLE, why)));
         }
@@ -181,7 +181,7 @@ impl Caller {
     /// A call that may run only once cannot be moved from a peer that died, so it is not given to a dead one.
     pub(super) fn choose_living_peer(&self, call: &Arc<RelayedCall>) -> Result<Chosen, Missing> {
         let chosen = self.choose_peer(call)?;
-        let Some(descriptor) = chosen.descriptor.as_ref().filter(|_| call.to.is_none()) else {
+        let Some(descriptor) = chosen.descriptor.as_ref().filter(|_| call.destination.to.is_none()) else {
             return Ok(chosen);
         };
         let is_home = self.gifts.peer(&call.id).is_some_and(|peer| peer == chosen.peer);
@@ -234,8 +234,8 @@ impl Caller {
         #[cfg(feature = "test-hooks")]
         let machine = {
             let mut machine = machine;
-            machine.set_credulous(self.is_credulous.load(std::sync::atomic::Ordering::Relaxed));
-            machine.set_restless(self.is_restless.load(std::sync::atomic::Ordering::Relaxed));
+            machine.set_credulous(self.mistakes.is_credulous.load(std::sync::atomic::Ordering::Relaxed));
+            machine.set_restless(self.mistakes.is_restless.load(std::sync::atomic::Ordering::Relaxed));
             machine
         };
         let ids = smallvec![call.id];
@@ -324,7 +324,7 @@ impl Caller {
                     Missing::Verdict(input) => {
                         let params = call.invoked().shared_params();
                         let judged = self.ctx.judge(input, params, Side::Request).await;
-                        *lock(&call.judged) = Some(judged);
+                        *lock(&call.precomputed.judged) = Some(judged);
                         Ok(())
                     }
                     Missing::Life(chosen) => {
@@ -333,7 +333,7 @@ impl Caller {
                     }
                     // Who has mended a contract says so when asked again.
                     Missing::Contract(_) if !is_refreshed => {
-                        self.directory.refresh_all(call.to.as_ref(), Some(&call.name)).await;
+                        self.directory.refresh_all(call.destination.to.as_ref(), Some(&call.name)).await;
                         is_refreshed = true;
                         Ok(())
                     }
@@ -342,7 +342,7 @@ impl Caller {
                         Err(shut.refusal.clone())
                     }
                     Missing::Params(peer, violations) => {
-                        let (thread_id, invoked) = (call.thread_id.as_deref(), call.invoked());
+                        let (thread_id, invoked) = (call.head.thread_id.as_deref(), call.invoked());
                         Err(self.account.refused_params(thread_id, call.audited(&invoked, peer), violations))
                     }
                     Missing::Provider(refusal) if !is_about_serving(refusal) => Err(refusal.clone()),
@@ -353,7 +353,7 @@ impl Caller {
                         Ok(())
                     }
                     Missing::Provider(_) if !is_refreshed => {
-                        self.directory.refresh_all(call.to.as_ref(), Some(&call.name)).await;
+                        self.directory.refresh_all(call.destination.to.as_ref(), Some(&call.name)).await;
                         is_refreshed = true;
                         Ok(())
                     }
@@ -366,7 +366,7 @@ impl Caller {
                             self.directory.or_misunderstood(
                                 refusal.clone(),
                                 Some(&call.name),
-                                call.to.as_ref(),
+                                call.destination.to.as_ref(),
                             )
                         };
                         let unreadable = || {
@@ -402,7 +402,7 @@ impl Caller {
     }
 
     fn missed<'a>(&self, call: &'a RelayedCall) -> Missed<'a> {
-        Missed { name: &call.name, want: &call.want, to: call.to.as_ref() }
+        Missed { name: &call.name, want: &call.want, to: call.destination.to.as_ref() }
     }
 
     /// Peers that may serve the call and have not said.
@@ -411,7 +411,7 @@ impl Caller {
         let is_back =
             |peer: &Did| self.directory.peers.is_known(peer) && self.directory.peers.link(peer).is_some();
         unknown.extend(leaving.filter(|peer| !is_back(peer) && !unknown.contains(peer)).cloned());
-        if let Some(to) = &call.to {
+        if let Some(to) = &call.destination.to {
             unknown.retain(|did| did == to);
         }
         unknown
@@ -442,7 +442,7 @@ impl Caller {
 
 fn check_params(call: &RelayedCall, peer: &Did, input: Option<&Arc<Artifact>>) -> Result<(), Missing> {
     let Some(input) = input else { return Ok(()) };
-    let judged = lock(&call.judged);
+    let judged = lock(&call.precomputed.judged);
     let checked = verdict(input, call.invoked().params(), Side::Request, judged.as_slice())
         .map_err(|error| Missing::Provider(refused_artifact(error)))?;
     let Some(checked) = checked else { return Err(Missing::Verdict(Arc::clone(input))) };

@@ -106,8 +106,8 @@ impl Caller {
         if !idempotent && !by_id && !self.same_memory(call, generation, &link) {
             return;
         }
-        let traced = call.traced.ext(call.ext.as_deref());
-        let ext = naming(traced.as_deref().or(call.ext.as_deref()), journal);
+        let traced = call.traced.ext(call.head.ext.as_deref());
+        let ext = naming(traced.as_deref().or(call.head.ext.as_deref()), journal);
         let invoked = call.invoked();
         let ttl_ms = call.moments.expires_at_ms.saturating_sub(id.ts_ms());
         let signed = needs_signature(&link);
@@ -117,7 +117,7 @@ impl Caller {
                 typ: Type::CapInvoke,
                 to: peer.clone(),
                 reply_to: None,
-                thread_id: call.thread_id.clone(),
+                thread_id: call.head.thread_id.clone(),
                 ttl_ms,
                 body: invoked.body.clone(),
                 ext: ext.map(Vec::from),
@@ -132,7 +132,7 @@ impl Caller {
                 typ: Type::CapInvoke,
                 to: peer.as_str(),
                 reply_to: None,
-                thread_id: call.thread_id.as_deref(),
+                thread_id: call.head.thread_id.as_deref(),
                 ttl_ms,
                 body: &[],
                 ext: ext.as_deref().map_or(Ext::None, Ext::Raw),
@@ -173,7 +173,7 @@ impl Caller {
             };
             let is_done = lock(&call.progress).chosen.as_ref().is_none_or(|chosen| chosen.machine.is_done());
             if !is_done {
-                *lock(&call.sealed) = Some((unsealed, sealed));
+                *lock(&call.precomputed.sealed) = Some((unsealed, sealed));
                 caller.send_call(&call, generation);
             }
         });

@@ -241,7 +241,7 @@ impl Gifts {
         let known = former.map(|former| former.by_id);
         let released_by = former.and_then(|former| former.released_by.clone());
         // A row of its own counts for more than a reservation: a call that moves is found nowhere else after a restart.
-        let cover = if call.to.is_some() || is_moved {
+        let cover = if call.destination.to.is_some() || is_moved {
             Cover::Own
         } else {
             state.reservations.cover(call.asked(), to, &next_row)

@@ -118,7 +118,7 @@ impl Caller {
 
     /// Whether an agent here serves a call that no peer may have.
     pub(super) fn is_served_here(&self, call: &RelayedCall) -> bool {
-        let is_free = call.to.is_none()
+        let is_free = call.destination.to.is_none()
             && self.gifts.peer(&call.id).is_none()
             && self.gifts.former(&call.id, &call.name).is_none();
         let may_call = |entry: &Entry| self.own.may(Action::Invoke, entry);
@@ -134,10 +134,10 @@ impl Caller {
             typ: Type::CapInvoke,
             to: self.ctx.did().as_str(),
             reply_to: None,
-            thread_id: call.thread_id.as_deref(),
+            thread_id: call.head.thread_id.as_deref(),
             ttl_ms: call.moments.expires_at_ms.saturating_sub(call.id.ts_ms()),
             body: &call.invoked().body,
-            ext: call.ext.as_deref().map_or(Ext::None, Ext::Raw),
+            ext: call.head.ext.as_deref().map_or(Ext::None, Ext::Raw),
         };
         let envelope = self.ctx.seal_signed(&message, false);
         // What it has waited for counts towards its time.

@@ -31,18 +31,18 @@ mod retry;
 mod standings;
 
 #[cfg(feature = "test-hooks")]
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use self::agreed::Agreed;
 pub(in crate::daemon) use self::agreed::Agreement;
+pub(in crate::daemon) use self::call::Destination;
 use self::call::{Chosen, Handed, RelayedCall};
 use self::drift::Drift;
 pub(in crate::daemon) use self::given::{Gifts, Written};
 use self::here::Here;
 pub(in crate::daemon) use self::here::Passed;
 use self::outgoing::Outgoing;
-pub(in crate::daemon) use self::relay::Destination;
 use super::account::Account;
 use super::context::Ctx;
 use super::directory::Directory;
@@ -70,11 +70,17 @@ pub(in crate::daemon) struct Caller {
     pins: Mutex<Agreed>,
     /// Where calls go that an agent here serves after all.
     here: Weak<dyn Here>,
-    /// Whether an ERROR after an unanswered copy is taken for a refusal.
     #[cfg(feature = "test-hooks")]
+    mistakes: Mistakes,
+}
+
+/// Mistakes that a test has the caller make.
+#[cfg(feature = "test-hooks")]
+#[derive(Default)]
+struct Mistakes {
+    /// Whether an ERROR after an unanswered copy is taken for a refusal.
     is_credulous: AtomicBool,
     /// Whether a lost link is taken for the proof that a call was not accepted.
-    #[cfg(feature = "test-hooks")]
     is_restless: AtomicBool,
 }
 
@@ -107,21 +113,19 @@ impl Caller {
             gifts,
             here,
             #[cfg(feature = "test-hooks")]
-            is_credulous: AtomicBool::new(false),
-            #[cfg(feature = "test-hooks")]
-            is_restless: AtomicBool::new(false),
+            mistakes: Mistakes::default(),
         })
     }
 
     /// For tests of those who look for mistakes: takes an ERROR after an unanswered copy for a refusal.
     #[cfg(feature = "test-hooks")]
     pub(in crate::daemon) fn set_credulous(&self) {
-        self.is_credulous.store(true, std::sync::atomic::Ordering::Relaxed);
+        self.mistakes.is_credulous.store(true, Ordering::Relaxed);
     }
 
     /// For tests of those who look for mistakes: takes a lost link for the proof that a call was not accepted.
     #[cfg(feature = "test-hooks")]
     pub(in crate::daemon) fn set_restless(&self) {
-        self.is_restless.store(true, std::sync::atomic::Ordering::Relaxed);
+        self.mistakes.is_restless.store(true, Ordering::Relaxed);
     }
 }

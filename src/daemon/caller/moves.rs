@@ -58,7 +58,7 @@ impl Caller {
     fn another(&self, call: &Arc<RelayedCall>) -> Option<Chosen> {
         let (mut refused_by, idempotent, store) = {
             let progress = lock(&call.progress);
-            let chosen = progress.chosen.as_ref().filter(|_| !call.is_named)?;
+            let chosen = progress.chosen.as_ref().filter(|_| !call.destination.is_named)?;
             let refused_by = progress.refused_by.iter().chain([&chosen.peer]).cloned();
             let may_have_run = chosen.machine.may_have_run();
             let store = chosen.descriptor.clone().filter(|_| chosen.by_id && may_have_run);
@@ -138,7 +138,7 @@ impl Caller {
             typ: Type::Request,
             to: replica.peer.as_str(),
             reply_to: None,
-            thread_id: call.thread_id.as_deref(),
+            thread_id: call.head.thread_id.as_deref(),
             // PROTOCOL 8: as long as the call may be sent, it is refused.
             ttl_ms: call.moments.expires_at_ms.saturating_sub(id.ts_ms()),
             body: &body,

@@ -4,30 +4,16 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use capd_proto::code::Code;
-use capd_proto::identity::Did;
-use capd_proto::ledger::JournalId;
 use capd_proto::message::Invoke;
 use capd_proto::negotiate::Want;
 use smallvec::smallvec;
 
 use super::Caller;
-use super::call::{Ended, Invoked, Moments, Progress, RelayedCall};
+use super::call::{Destination, Ended, Head, Invoked, Moments, Precomputed, Progress, RelayedCall};
 use super::outgoing::Added;
 use crate::daemon::account::meter::CallLimit;
 use crate::daemon::account::phases::Phase;
 use crate::daemon::context::{Inbound, Refusal};
-
-/// Where a call of the agent's is to go.
-pub(in crate::daemon) struct Destination {
-    /// The one peer that may have it.
-    pub(in crate::daemon) to: Option<Did>,
-    /// Whether the agent, or its session, names that peer.
-    pub(in crate::daemon) is_named: bool,
-    /// The journal of the process that agreed on the call's session.
-    pub(in crate::daemon) journal: Option<JournalId>,
-    /// What it is to be kept together with at one peer.
-    pub(in crate::daemon) affinity: Option<Box<str>>,
-}
 
 impl Caller {
     /// Lets a copy of a call that waits for its provider share that call's fate, whoever has come to serve it meanwhile: were
@@ -45,7 +31,7 @@ impl Caller {
         invoke: &Invoke<'_>,
         name: &str,
         want: Want,
-        Destination { to, is_named, journal, affinity }: Destination,
+        destination: Destination,
     ) -> Result<(), Refusal> {
         if self.ctx.draining.is_cancelled() {
             return Err(Refusal::new(Code::UNAVAILABLE, "the sidecar drains and takes no new calls"));
@@ -58,12 +44,11 @@ impl Caller {
             invoked: Mutex::new(Invoked::new(inbound, invoke)),
             name: name.to_owned(),
             want,
-            to,
-            is_named,
-            affinity,
-            session_journal: journal,
-            ext: inbound.envelope.ext.map(Bytes::copy_from_slice),
-            thread_id: inbound.envelope.thread_id.as_deref().map(Bytes::copy_from_slice),
+            destination,
+            head: Head {
+                ext: inbound.envelope.ext.map(Bytes::copy_from_slice),
+                thread_id: inbound.envelope.thread_id.as_deref().map(Bytes::copy_from_slice),
+            },
             moments: Moments {
                 expires_at_ms: inbound.expires_at_ms(),
                 timeout_ms: invoke.timeout_ms,
@@ -80,8 +65,7 @@ impl Caller {
                 refused_by: Vec::new(),
                 timeline,
             }),
-            judged: Mutex::default(),
-            sealed: Mutex::default(),
+            precomputed: Precomputed::default(),
         });
         match self.outgoing.add_call(&call) {
             Added::New => {}

@@ -6,7 +6,7 @@
 use capd_proto::code::Code;
 use capd_proto::envelope::{Draft, Ext, MessageId, Recipients};
 use capd_proto::identity::Identity;
-use capd_proto::ledger::{Answerer, Facts, Invoke, JournalId, Kept, Ledger, Limits};
+use capd_proto::ledger::{Answerer, Facts, Invoke, Kept, Ledger, Limits};
 use capd_proto::message::{CallError, CapResult, Type};
 
 use super::listing::Called;
@@ -31,8 +31,6 @@ pub(in crate::daemon) struct Recovered<T, S: Storage> {
     pub(in crate::daemon) keys: Vec<LoadedKey>,
     /// The latest `ts + ttl` that has expired. **Units:** milliseconds since the Unix epoch.
     pub(in crate::daemon) expired_ms: u64,
-    /// What names the journal to peers.
-    pub(in crate::daemon) journal_id: JournalId,
     pub(in crate::daemon) journal: Journal<T>,
     /// What must run before the journal does anything.
     pub(in crate::daemon) writer: Writer<T, S>,
@@ -81,10 +79,9 @@ pub(in crate::daemon) fn recover<T: Send + 'static, M: Medium>(
     if !changes.is_empty() {
         storage.commit(&changes)?;
     }
-    let journal_id = storage.journal_id();
     let (journal, writer) = journal(storage, next_row, queue_max);
     let store::Recovered { given, reserved, keys, expired_ms, .. } = left;
-    Ok(Recovered { ledger, given, reserved, keys, expired_ms, journal_id, journal, writer })
+    Ok(Recovered { ledger, given, reserved, keys, expired_ms, journal, writer })
 }
 
 /// What a list says of a call that the journal kept.

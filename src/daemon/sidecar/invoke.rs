@@ -97,7 +97,7 @@ impl Sidecar {
     /// **Errors:** 5902 for a call that its caller's sidecar gave to another journal than ours.
     pub(super) fn is_for_this_journal(&self, inbound: &Inbound<'_>) -> Result<(), Refusal> {
         match inbound.envelope.ext_bytes(EXT_JOURNAL) {
-            Some(named) if *named != self.journal_id.0 => {
+            Some(named) if *named != self.journal.id().0 => {
                 let why = "this sidecar has another journal than the call names";
                 Err(Refusal::new(Code::INTERRUPTED, why))
             }

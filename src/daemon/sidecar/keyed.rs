@@ -84,7 +84,7 @@ impl Sidecar {
     }
 
     fn front(&self) -> Result<&Arc<Api>, Refusal> {
-        self.api.get().ok_or_else(|| Refusal::new(Code::UNAVAILABLE, "the sidecar is starting"))
+        self.fronts.api.get().ok_or_else(|| Refusal::new(Code::UNAVAILABLE, "the sidecar is starting"))
     }
 }
 

@@ -16,7 +16,6 @@ mod workers;
 use std::sync::{Arc, OnceLock};
 
 use capd_proto::identity::Did;
-use capd_proto::ledger::JournalId;
 
 use self::operate::Operator;
 pub(in crate::daemon) use self::service::Links;
@@ -50,10 +49,14 @@ pub(in crate::daemon) struct Sidecar {
     pub(in crate::daemon) desk: Arc<Desk>,
     /// Calls that may run only once, on disk.
     pub(in crate::daemon) journal: Journal<Written>,
-    /// What names the journal to peers.
-    pub(in crate::daemon) journal_id: JournalId,
     /// Messages that are still to be met.
     pub(in crate::daemon) waiting: Arc<Waiting>,
+    pub(in crate::daemon) fronts: Fronts,
+}
+
+/// Fronts for the agent and its operator, which are set once the sidecar is made, because each of them needs it.
+#[derive(Default)]
+pub(in crate::daemon) struct Fronts {
     /// Makes the calls that have a key, whichever way they came.
     pub(in crate::daemon) api: OnceLock<Arc<Api>>,
     /// Does what concerns the sidecar as a whole.

@@ -225,7 +225,7 @@ impl Sidecar {
     where
         W: Future<Output = Result<Response<'static>, Refusal>> + Send,
     {
-        let Some(operator) = self.operator.get().cloned() else {
+        let Some(operator) = self.fronts.operator.get().cloned() else {
             return Err(Refusal::new(Code::UNAVAILABLE, "the sidecar is still starting"));
         };
         let ctx = Arc::clone(&self.ctx);

@@ -41,7 +41,7 @@ impl Service for Links {
     }
 
     fn journal(&self) -> Option<JournalId> {
-        Some(self.0.journal_id)
+        Some(self.0.journal.id())
     }
 
     fn wants_link(&self, peer: &Did) -> bool {

@@ -23,7 +23,7 @@ pub(super) async fn backup(sidecar: &Sidecar) -> Result<BackedUp<'static>, Strin
     copied.await.map_err(|_gone| stopping())?.map_err(|error| error.to_string())?;
     let about = About {
         did: sidecar.ctx.did().as_str().to_owned(),
-        journal: sidecar.journal_id.to_string(),
+        journal: sidecar.journal.id().to_string(),
         now_ms: sidecar.ctx.clock.wall_ms(),
     };
     let finished = tasks.compute(move || copying.finish(&about)).await.ok_or_else(stopping)?;

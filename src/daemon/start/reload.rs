@@ -259,7 +259,7 @@ impl Reloader {
             });
             self.dials.replace(&host, &peered);
         }
-        if let Some(api) = sidecar.api.get() {
+        if let Some(api) = sidecar.fronts.api.get() {
             api.replace_options(api_options(&config));
         }
         if let Some(apply) = self.log.get() {

@@ -1,6 +1,6 @@
 //! Makes the rooms of a sidecar, from the lowest up.
 
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 
 use capd_proto::identity::Keyring;
 use capd_proto::ledger::Limits;
@@ -23,7 +23,7 @@ use crate::daemon::door::admission::Admission;
 use crate::daemon::door::policy::is_closed;
 use crate::daemon::executor::{self, Executor, Recovered, Table, recover};
 use crate::daemon::fleet::Fleet;
-use crate::daemon::sidecar::{Sidecar, Written};
+use crate::daemon::sidecar::{Fronts, Sidecar, Written};
 use crate::net::{Seed, System};
 use crate::policy::rate::{PeerRates, Rates};
 use crate::policy::{Decisions, Rules};
@@ -60,9 +60,9 @@ pub(super) fn rooms<M: Medium>(
     let identity = seed.identity();
     let in_flight_max = limits.calls_in_flight_max;
     let queue_max = in_flight_max.saturating_mul(JOURNAL_WORK_PER_CALL);
-    let Recovered { ledger, given, reserved, keys, expired_ms, journal_id, journal, writer } =
+    let Recovered { ledger, given, reserved, keys, expired_ms, journal, writer } =
         recover(medium, bounds, queue_max, &identity, &system, &audit)?;
-    let part = fleet::part(config, seed, journal_id, system.clock.wall_ms())?;
+    let part = fleet::part(config, seed, journal.id(), system.clock.wall_ms())?;
     let peer_rates = peer_rates(limits);
     let clock = system.clock.clone();
     let links = Peers::new(system.clock.clone());
@@ -126,10 +126,8 @@ pub(super) fn rooms<M: Medium>(
             caller,
             desk,
             journal,
-            journal_id,
             waiting: Arc::default(),
-            api: OnceLock::new(),
-            operator: OnceLock::new(),
+            fronts: Fronts::default(),
         }
     });
     Ok((sidecar, writer, keys))
