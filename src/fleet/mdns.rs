@@ -98,7 +98,8 @@ impl Mdns {
         let sockets = interfaces.into_iter().map(|interface| socket::open(interface, port));
         let sockets = sockets.collect::<Result<_, _>>()?;
         // Without randomness the id is an unlikely one as well.
-        let store = StoreId(random.bytes().map_or(clock.wall_ms(), u64::from_be_bytes));
+        let id = random.bytes().map_or(clock.wall_ms(), u64::from_be_bytes);
+        let store = StoreId { id, era: 0 };
         let state = State {
             table: Table::new(cell.clone(), store),
             began_ms: None,

@@ -91,6 +91,6 @@ impl Engine for Nowhere {
     }
 }
 
-const STORE: StoreId = StoreId(0);
+const STORE: StoreId = StoreId { id: 0, era: 0 };
 const REVISION: Revision = Revision(1);
 const LEASE: LeaseId = LeaseId(1);

@@ -72,10 +72,15 @@ async fn values(ours: &dyn Engine, others: &dyn Engine, watching: &mut Watching)
     let future = Revision(page.revision.0 + 1_000);
     assert_eq!(try_list(ours, None, Some(future), true).await, Err(EngineError::Compacted));
 
-    let replace = |puts, gone| Ask::Replace { lease, fence: fence(2), puts, gone };
-    let Ok(Told::Held { lease: kept, revision }) = ours.ask(replace(puts(1, b"c"), Vec::new())).await else {
-        panic!("values are not replaced")
+    let replace = |at, puts, gone| {
+        let stands = Some((key(1), at));
+        Ask::Replace { lease, fence: fence(2), stands, puts, gone }
     };
+    // A registry that has lost what it acknowledged has not what we put, or has it as of another revision.
+    let other = Revision(first.0 - 1);
+    assert_eq!(ours.ask(replace(other, puts(1, b"x"), Vec::new())).await, Err(EngineError::Gone));
+    let replaced = ours.ask(replace(first, puts(1, b"c"), Vec::new())).await;
+    let Ok(Told::Held { lease: kept, revision }) = replaced else { panic!("values are not replaced") };
     assert_eq!(kept, lease);
     watching.is_put(1, 1, b"c", revision).await;
     // A second watch, from before: it is told everything since.
@@ -83,10 +88,10 @@ async fn values(ours: &dyn Engine, others: &dyn Engine, watching: &mut Watching)
     watching.is_put(2, 2, b"b", page.revision).await;
     watching.is_put(2, 1, b"c", revision).await;
     watching.engine.unwatch(watch(2));
-    let gone = ours.ask(replace(Vec::new(), vec![key(1)])).await;
+    let gone = ours.ask(replace(revision, Vec::new(), vec![key(1)])).await;
     assert!(matches!(gone, Ok(Told::Held { .. })), "{gone:?}");
     watching.is_gone(1, 1).await;
-    let stale = Ask::Replace { lease, fence: fence(1), puts: puts(1, b"d"), gone: Vec::new() };
+    let stale = Ask::Replace { lease, fence: fence(1), stands: None, puts: puts(1, b"d"), gone: Vec::new() };
     assert_eq!(ours.ask(stale).await, Err(EngineError::Fenced(Some(encoded(2)))));
     assert_eq!(list(ours, None, None, false).await.count, 1);
 }
@@ -100,7 +105,7 @@ async fn leases(ours: &dyn Engine, watching: &mut Watching) {
     watching.is_gone(1, 1).await;
     assert_eq!(ours.ask(Ask::Withdraw(lease)).await, Ok(Told::Done), "there is nothing to withdraw");
     assert_eq!(ours.ask(Ask::Renew(lease)).await, Err(EngineError::Gone));
-    let late = Ask::Replace { lease, fence: fence(2), puts: puts(1, b"f"), gone: Vec::new() };
+    let late = Ask::Replace { lease, fence: fence(2), stands: None, puts: puts(1, b"f"), gone: Vec::new() };
     assert_eq!(ours.ask(late).await, Err(EngineError::Gone));
     watching.engine.probe();
     let (of, change) = watching.next().await;

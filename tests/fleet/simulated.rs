@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use capd::fleet::engine::{Answer, Engine, Health, Report, Reporting};
-use capd_proto::fleet::engine::{Ask, Change, EngineError, Revision, StoreId};
+use capd_proto::fleet::engine::{Ask, Change, EngineError, Revision};
 use capd_proto::fleet::machine::WatchId;
 use capd_proto::fleet::{Agent, Cell, Prefix};
 use tokio::sync::{Notify, mpsc};
@@ -187,7 +187,7 @@ impl SimEngine {
             };
             let revision = Revision(state.store.revision());
             if !std::mem::replace(&mut watch.is_started, true) {
-                due.push((*id, Change::Started { store: StoreId(state.store.id), revision }));
+                due.push((*id, Change::Started { store: state.store.id(), revision }));
             }
             for event in events {
                 watch.after = event.revision;

@@ -13,9 +13,15 @@ use super::key::{Key, Prefix};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Revision(pub u64);
 
-/// Which store it is; a wiped one has another.
+/// Which store it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct StoreId(pub u64);
+pub struct StoreId {
+    /// A wiped one has another.
+    pub id: u64,
+    /// Another one of the same store may lack what was acknowledged before, so that revisions of the two are not of one history.
+    /// etcd's raft term.
+    pub era: u64,
+}
 
 /// A lease: what stands under it ends with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -112,12 +118,16 @@ pub enum Ask {
         /// The values.
         puts: Vec<(Key, Bytes)>,
     },
-    /// These values under our lease in one step, if our fence stands: [`Told::Held`].
+    /// These values under our lease, if our fence stands: [`Told::Held`], with the revision of the values. [`EngineError::Gone`]
+    /// where the lease, or what stood under it, is gone.
     Replace {
         /// Our lease.
         lease: LeaseId,
         /// Our fence.
         fence: Fence,
+        /// A key of ours, and when it was put last; none where we have put none. A registry that lost what it had acknowledged
+        /// would give the same marks to other values.
+        stands: Option<(Key, Revision)>,
         /// The values.
         puts: Vec<(Key, Bytes)>,
         /// Keys to delete.

@@ -24,6 +24,28 @@ fn worlds_of_a_fleet_break_no_promise() {
     }
 }
 
+/// Each of these broke a promise until the rule beside it was there, and does so again without it.
+#[test]
+fn worlds_that_broke_a_promise_break_none_any_more() {
+    for (rule, seeds) in [
+        (
+            "registers once in the life of a lease, whatever found out that nothing stands",
+            &[2_523_346, 2_524_046, 2_017_996][..],
+        ),
+        ("replaces only what it put, as of when it put it", &[2_522_597, 2_002_946]),
+        (
+            "is told by each list what stands under its own keys",
+            &[2_004_009, 2_006_008, 2_011_937, 2_019_570],
+        ),
+        ("watches only in the era that was listed", &[2_339_641]),
+    ] {
+        for seed in seeds {
+            let outcome = world::run(&Plan::of(*seed, None), *seed);
+            assert!(outcome.violations.is_empty(), "{rule}: world {seed}: {:#?}", outcome.violations);
+        }
+    }
+}
+
 #[test]
 fn the_same_seed_is_the_same_world() {
     for seed in 1..=5 {

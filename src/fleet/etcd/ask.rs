@@ -32,19 +32,29 @@ impl Shared {
             }
             Ask::Claim { fence, read } => {
                 let at = read.map_or(0, |Revision(at)| i64::try_from(at).unwrap_or(i64::MAX));
-                let stands = self.compare(CompareTarget::Mod, TargetUnion::ModRevision(at));
+                let stands = equal(self.fence_key(), CompareTarget::Mod, TargetUnion::ModRevision(at));
                 let put = put(self.fence_key(), Bytes::copy_from_slice(&fence.encode()), 0);
-                self.transact(channel, stands, vec![put]).await.map(|_| Told::Done)
+                self.transact(channel, vec![stands], vec![put]).await.map(|_| Told::Done)
             }
             Ask::Register { fence, ttl_ms, puts } => self.register(channel, fence, ttl_ms, puts).await,
-            Ask::Replace { lease: LeaseId(lease), fence, puts, gone } => {
-                let puts = self.puts(puts, lease);
+            Ask::Replace { lease: LeaseId(lease), fence, stands, puts, gone } => {
+                let mut compare = vec![self.is_ours(&fence)];
+                compare.extend(stands.map(|(key, at)| {
+                    let at = TargetUnion::ModRevision(signed(at));
+                    equal(self.key(&key), CompareTarget::Mod, at)
+                }));
                 let gone = gone.iter().map(|key| delete(self.key(key))).collect::<Vec<_>>();
-                // Together they may be more than etcd does in one step.
+                let puts = self.puts(puts, lease);
+                // Together they may be more than etcd does in one step. The values come last: the revision is theirs.
                 let mut at = Revision(0);
-                for operations in [puts, gone].into_iter().filter(|operations| !operations.is_empty()) {
-                    let compare = self.is_ours(&fence);
-                    at = self.transact(channel.clone(), compare, operations).await?;
+                for operations in [gone, puts].into_iter().filter(|operations| !operations.is_empty()) {
+                    let done = self.transact(channel.clone(), compare.clone(), operations).await;
+                    // What stood may be gone by the first step.
+                    compare.truncate(1);
+                    at = done.map_err(|failure| match failure.error() {
+                        EngineError::Fenced(Some(by)) if by[..] == fence.encode() => EngineError::Gone.into(),
+                        _ => failure,
+                    })?;
                 }
                 Ok(Told::Held { lease: LeaseId(lease), revision: at })
             }
@@ -70,7 +80,7 @@ impl Shared {
         let grant = led(LeaseGrantRequest { ttl, id: 0 });
         let lease = LeaseClient::new(channel.clone()).lease_grant(grant).await?.into_inner().id;
         let puts = self.puts(puts, lease);
-        match self.transact(channel.clone(), self.is_ours(&fence), puts).await {
+        match self.transact(channel.clone(), vec![self.is_ours(&fence)], puts).await {
             Ok(revision) => Ok(Told::Held { lease: LeaseId(lease), revision }),
             Err(failure) => {
                 // What nobody renews ends by itself; this way it ends now, also if it was put after all.
@@ -80,17 +90,17 @@ impl Shared {
         }
     }
 
-    /// All of these operations in one step, if what is compared holds. Returns the revision of the step.
+    /// All of these operations in one step, if all that is compared holds. Returns the revision of the step.
     async fn transact(
         &self,
         channel: Channel,
-        compare: Compare,
+        compare: Vec<Compare>,
         operations: Vec<Request>,
     ) -> Result<Revision, Failure> {
         let fence = RangeRequest { key: self.fence_key(), ..RangeRequest::default() };
         let wrap = |request| RequestOp { request: Some(request) };
         let request = TxnRequest {
-            compare: vec![compare],
+            compare,
             success: operations.into_iter().map(wrap).collect(),
             failure: vec![wrap(Request::RequestRange(fence))],
         };
@@ -145,7 +155,7 @@ impl Shared {
             let header = self::header(header)?;
             let last = kvs.last().map(|kv| following(&kv.key));
             let page = page.get_or_insert_with(|| Page {
-                store: StoreId(header.cluster_id),
+                store: store_id(&header),
                 revision: at.unwrap_or(revision(header.revision)),
                 items: Vec::new(),
                 count: u64::try_from(count).unwrap_or(0),
@@ -171,21 +181,16 @@ impl Shared {
 
     fn is_ours(&self, fence: &Fence) -> Compare {
         let value = TargetUnion::Value(Bytes::copy_from_slice(&fence.encode()));
-        self.compare(CompareTarget::Value, value)
-    }
-
-    fn compare(&self, target: CompareTarget, with: TargetUnion) -> Compare {
-        Compare {
-            result: CompareResult::Equal.into(),
-            target: target.into(),
-            key: self.fence_key(),
-            target_union: Some(with),
-        }
+        equal(self.fence_key(), CompareTarget::Value, value)
     }
 
     fn puts(&self, puts: Vec<(Key, Bytes)>, lease: i64) -> Vec<Request> {
         puts.into_iter().map(|(key, value)| put(self.key(&key), value, lease)).collect()
     }
+}
+
+fn equal(key: Bytes, target: CompareTarget, with: TargetUnion) -> Compare {
+    Compare { result: CompareResult::Equal.into(), target: target.into(), key, target_union: Some(with) }
 }
 
 /// A key that is put or deleted, or a prefix, as etcd has it: the first key, and the one behind the last.
@@ -223,6 +228,10 @@ pub(super) fn revision(revision: i64) -> Revision {
 
 pub(super) fn signed(Revision(revision): Revision) -> i64 {
     i64::try_from(revision).unwrap_or(i64::MAX)
+}
+
+pub(super) const fn store_id(of: &ResponseHeader) -> StoreId {
+    StoreId { id: of.cluster_id, era: of.raft_term }
 }
 
 pub(super) fn header(header: Option<ResponseHeader>) -> Result<ResponseHeader, Failure> {

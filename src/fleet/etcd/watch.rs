@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use capd_proto::fleet::engine::{Change, Revision, StoreId};
+use capd_proto::fleet::engine::{Change, Revision};
 use capd_proto::fleet::machine::WatchId;
 use capd_proto::fleet::{Cell, Prefix};
 use futures_util::stream::unfold;
@@ -28,7 +28,7 @@ use super::api::etcdserverpb::{
     StatusRequest, WatchCancelRequest, WatchCreateRequest, WatchProgressRequest, WatchRequest, WatchResponse,
 };
 use super::api::mvccpb::event::EventType;
-use super::ask::{header, item, range, revision, signed};
+use super::ask::{header, item, range, revision, signed, store_id};
 use super::status::Failure;
 use super::{ASK_TIME, MESSAGE_BYTES_MAX, Shared, led};
 use crate::fleet::engine::Report;
@@ -239,7 +239,7 @@ impl Table {
         let id = watch.id;
         if created {
             // What happened since the list is still to come, and is below the store's revision.
-            let started = Change::Started { store: StoreId(of.cluster_id), revision: watch.after };
+            let started = Change::Started { store: store_id(&of), revision: watch.after };
             return Ok(vec![(id, started)]);
         }
         if events.is_empty() {

@@ -62,7 +62,7 @@ impl Table {
         transaction.commit()?;
         let fence = Key::Fence(agent).path(&cell);
         let (path, inode) = (path.to_owned(), inode(path));
-        Ok(Self { connection, path, inode, cell, agent, fence, store: StoreId(store) })
+        Ok(Self { connection, path, inode, cell, agent, fence, store: StoreId { id: store, era: 0 } })
     }
 
     /// Opens the file anew if it has been removed or replaced since; one that is made now gets this id.
@@ -174,11 +174,11 @@ impl Step<'_> {
                 self.transaction.execute(insert, [*ttl_ms, self.now_ms + ttl_ms]).map_err(failed)?;
                 self.hold(self.transaction.last_insert_rowid(), puts, &[]).map_err(failed)
             }
-            Ask::Replace { lease: LeaseId(lease), fence, puts, gone } => {
+            Ask::Replace { lease: LeaseId(lease), fence, stands, puts, gone } => {
                 self.check_fence(fence)?;
                 let is_there = "SELECT 1 FROM leases WHERE id = ?1";
                 let found = self.transaction.query_row(is_there, [lease], |_| Ok(())).optional();
-                if found.map_err(failed)?.is_none() {
+                if found.map_err(failed)?.is_none() || !self.still_stands(stands.as_ref()).map_err(failed)? {
                     return Err(EngineError::Gone);
                 }
                 self.hold(*lease, puts, gone).map_err(failed)
@@ -212,6 +212,15 @@ impl Step<'_> {
             Some((value, _)) if value[..] == fence.encode() => Ok(()),
             other => Err(EngineError::Fenced(other.map(|(value, _)| value))),
         }
+    }
+
+    /// Whether a key was put last at this revision.
+    fn still_stands(&self, key: Option<&(Key, Revision)>) -> rusqlite::Result<bool> {
+        let Some((key, Revision(put))) = key else { return Ok(true) };
+        let select = "SELECT modified FROM keys WHERE path = ?1";
+        let modified: Option<u64> =
+            self.transaction.query_row(select, [key.path(self.cell)], |row| row.get(0)).optional()?;
+        Ok(modified == Some(*put))
     }
 
     fn hold(&self, lease: i64, puts: &[(Key, Bytes)], gone: &[Key]) -> rusqlite::Result<Told> {

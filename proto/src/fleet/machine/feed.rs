@@ -67,8 +67,8 @@ pub(super) struct Feed {
     pub(super) prefix: Prefix,
     id: FeedId,
     state: State,
-    /// The store that what is known is of.
-    store: Option<StoreId>,
+    /// The store that what is known is of, in whichever era.
+    store: Option<u64>,
     known: BTreeMap<String, Mark>,
     /// Most keys that the first page may tell of.
     count_max: Option<u64>,
@@ -141,11 +141,18 @@ impl Feed {
         match self.state {
             State::Resting { until_ms } if step.now.now_ms >= until_ms => {
                 self.began_ms = step.now.now_ms;
-                // Values at first; later only those that differ.
-                self.list(Listing { values: self.completed_ms.is_none(), ..Listing::default() }, None, step);
+                // Values at first; later only those that differ, but for a single key.
+                let values = self.completed_ms.is_none() || self.is_of_one_key();
+                self.list(Listing { values, ..Listing::default() }, None, step);
             }
             State::Resting { .. } | State::Listing(_) | State::Fetching { .. } | State::Watching { .. } => {}
         }
+    }
+
+    /// Whoever watches one key is told what stands there by each list: it may have put something itself that the registry has
+    /// lost since, so that what was known before stands again.
+    const fn is_of_one_key(&self) -> bool {
+        matches!(self.prefix, Prefix::One(_))
     }
 
     /// Ends whatever goes on, and lists again after a pause.
@@ -197,7 +204,9 @@ impl Feed {
     pub(super) fn change(&mut self, change: Change, step: &mut Step<'_>) -> Option<Vec<News>> {
         let State::Watching { store, revision: last, .. } = &mut self.state else { return None };
         let revision = match &change {
-            Change::Started { store: other, .. } if other != store => return self.over(step),
+            Change::Started { store: other, .. } if !is_history_of(*store, *other, step) => {
+                return self.over(step);
+            }
             Change::Started { revision, .. }
             | Change::Put { revision, .. }
             | Change::Delete { revision, .. }
@@ -256,15 +265,13 @@ impl Feed {
         if listing.at.is_none() && self.count_max.is_some_and(|most| page.count > most) {
             return vec![News::TooMany];
         }
-        if listing.at.is_none() && self.store.replace(page.store) != Some(page.store) {
+        if listing.at.is_none() && self.store.replace(page.store.id) != Some(page.store.id) {
             // What tells values apart does so within one store only.
             self.known.values_mut().for_each(|mark| *mark = UNKNOWN);
         }
         let (at, store) = *listing.at.get_or_insert((page.revision, page.store));
         if store != page.store {
-            // Another store answers in the middle of a list.
-            self.timeout(step);
-            return Vec::new();
+            return self.begin_again(step);
         }
         // A registry that lies may have no end.
         if listing.found.len() + page.items.len() > KEYS_MAX {
@@ -275,7 +282,8 @@ impl Feed {
         let mut news = Vec::new();
         for item in page.items {
             listing.found.insert(item.path.clone(), item.mark);
-            if listing.values && self.known.get(&item.path) != Some(&item.mark) {
+            let is_news = self.is_of_one_key() || self.known.get(&item.path) != Some(&item.mark);
+            if listing.values && is_news {
                 news.extend(self.put(item, at));
             }
         }
@@ -284,6 +292,12 @@ impl Feed {
             return news;
         }
         self.listed(listing, news, step)
+    }
+
+    /// Another store answers in the middle of a list, or the same one in another era.
+    fn begin_again(&mut self, step: &mut Step<'_>) -> Vec<News> {
+        self.timeout(step);
+        Vec::new()
     }
 
     /// All keys are found: what is gone is said, and what differs is fetched.
@@ -338,6 +352,9 @@ impl Feed {
         page: Page,
         step: &mut Step<'_>,
     ) -> Vec<News> {
+        if listing.at.is_some_and(|(_, store)| store != page.store) {
+            return self.begin_again(step);
+        }
         let at = listing.at.map_or(page.revision, |(revision, _)| revision);
         let mut news: Vec<_> = page.items.into_iter().filter_map(|item| self.put(item, at)).collect();
         self.fetch(listing, left, step, &mut news);
@@ -361,6 +378,16 @@ impl Feed {
         step.ask(AskId::Feed(self.id, self.asked), ask);
         self.state = State::Listing(listing);
     }
+}
+
+/// Whether what is watched continues what was listed.
+fn is_history_of(listed: StoreId, watched: StoreId, step: &Step<'_>) -> bool {
+    #[cfg(feature = "test-hooks")]
+    if step.config.breaks.resumes_by_revision {
+        return listed.id == watched.id;
+    }
+    let _ = step;
+    listed == watched
 }
 
 /// Lists in a row without an answer from which on nobody waits for one.

@@ -108,7 +108,10 @@ pub(super) struct Own {
     /// The last incarnation on disk.
     kept: u64,
     pub(super) offer: Offer,
+    /// Names that may stand in the registry.
     registered: BTreeSet<CapabilityName>,
+    /// A key that we have put, and when; by it a registry that has lost what it had acknowledged is found out.
+    stands: Option<(Key, Revision)>,
     /// What was signed last, by which to tell it from what another process signed.
     pub(super) signed: BTreeMap<CapabilityName, Bytes>,
     /// Whether another process registers under our very fence: a copy of this one that began after the registry was wiped.
@@ -134,6 +137,7 @@ impl Own {
             kept: step.config.incarnation,
             offer: Offer::default(),
             registered: BTreeSet::new(),
+            stands: None,
             signed: BTreeMap::new(),
             has_twin: false,
             is_changed: false,
@@ -235,12 +239,11 @@ impl Own {
         self.is_changed |= offer != self.offer;
         self.offer = offer;
         match state {
-            State::Claimed if !self.offer.names.is_empty() => self.register(step),
+            State::Claimed => self.register_or_rest(step),
             State::Held(lease) => self.held(lease, step),
             state @ (State::Reading
             | State::Keeping { .. }
             | State::Claiming { .. }
-            | State::Claimed
             | State::Registering
             | State::Renewing(_)
             | State::Replacing(_)
@@ -302,6 +305,8 @@ impl Own {
                 Ok(_) | Err(_) => {
                     self.failures += 1;
                     self.is_changed = true;
+                    // It may have been done.
+                    self.registered.extend(self.signed.keys().cloned());
                     let pause_ms = step.backoff_ms(self.failures, step.config.ttl_ms / 3);
                     self.retry_ms = step.now.now_ms + pause_ms;
                     State::Held(lease)
@@ -435,8 +440,18 @@ impl Own {
         State::Fenced
     }
 
+    /// FLEET 5: at most once in the life of a lease, whatever it was that found out that nothing of ours stands.
     fn register_or_rest(&mut self, step: &mut Step<'_>) -> State {
-        if self.offer.names.is_empty() { State::Claimed } else { self.register(step) }
+        let until_ms = self.earliest_ms(step);
+        match self.offer.names.is_empty() {
+            true => State::Claimed,
+            false if step.now.now_ms < until_ms => State::Waiting { until_ms },
+            false => self.register(step),
+        }
+    }
+
+    fn earliest_ms(&self, step: &Step<'_>) -> u64 {
+        self.registered_ms.map_or(0, |at_ms| at_ms.saturating_add(step.config.ttl_ms))
     }
 
     fn register(&mut self, step: &mut Step<'_>) -> State {
@@ -449,8 +464,7 @@ impl Own {
     fn registered(&mut self, id: LeaseId, since: Revision, step: &mut Step<'_>) -> State {
         self.failures = 0;
         self.registered_ms = Some(step.now.now_ms);
-        self.acknowledged = self.generation;
-        self.registered = self.offer.names.keys().cloned().collect();
+        self.acknowledge(since, step);
         step.send(Output::Registered { generation: self.generation });
         let asked_ms = self.signed_ms.unwrap_or(step.now.now_ms);
         let lease = Lease {
@@ -469,9 +483,16 @@ impl Own {
 
     fn replaced(&mut self, lease: Lease, since: Revision, step: &mut Step<'_>) -> State {
         self.failures = 0;
-        self.acknowledged = self.generation;
-        self.registered = self.offer.names.keys().cloned().collect();
+        self.acknowledge(since, step);
         self.held(Lease { since, since_ms: step.now.now_ms, ..lease }, step)
+    }
+
+    /// What was signed last stands since this revision, and nothing else of ours.
+    fn acknowledge(&mut self, since: Revision, step: &Step<'_>) {
+        self.acknowledged = self.generation;
+        self.registered = self.signed.keys().cloned().collect();
+        let first = self.registered.first().cloned();
+        self.stands = first.map(|name| (Key::registration(name, step.config.agent()), since));
     }
 
     fn renewed(&mut self, lease: Lease, step: &mut Step<'_>) -> State {
@@ -515,20 +536,19 @@ impl Own {
         let gone = self.registered.iter().filter(|name| !self.offer.names.contains_key(*name));
         let gone = gone.map(|name| Key::registration(name.clone(), step.config.agent())).collect();
         let puts = self.sign(fence, step);
-        self.ask(Ask::Replace { lease: lease.id, fence, puts, gone }, step);
+        let stands = self.stands.clone();
+        self.ask(Ask::Replace { lease: lease.id, fence, stands, puts, gone }, step);
         let resign_ms = step.within(RESIGN_MS / 10 * 9, RESIGN_MS / 10 * 11);
         State::Replacing(Lease { resign_ms, ..lease })
     }
 
     /// The lease is gone. FLEET 5: registered again after a pause, and at most once in the life of a lease.
     fn lapse(&mut self, lease: Lease, step: &mut Step<'_>) -> State {
-        let ttl_ms = step.config.ttl_ms;
-        let pause_ms = step.within(0, ttl_ms / 3);
-        let earliest_ms = self.registered_ms.map_or(0, |at_ms| at_ms.saturating_add(ttl_ms));
+        let pause_ms = step.within(0, step.config.ttl_ms / 3);
         if !lease.is_over {
             step.send(Output::Lapsed);
         }
-        State::Waiting { until_ms: pause_ms.max(earliest_ms) }
+        State::Waiting { until_ms: pause_ms.max(self.earliest_ms(step)) }
     }
 
     fn wait(&mut self, step: &mut Step<'_>) -> State {

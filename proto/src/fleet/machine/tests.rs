@@ -13,7 +13,7 @@ use crate::limits::REGISTRATION_LIFE_MS_MAX;
 
 const WALL_MS: u64 = 1_800_000_000_000;
 const DAY_MS: u64 = 24 * 60 * 60 * 1_000;
-const STORE: StoreId = StoreId(1);
+const STORE: StoreId = StoreId { id: 1, era: 1 };
 
 fn authority() -> Identity {
     Identity::from_seed([1; 32])

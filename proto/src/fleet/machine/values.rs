@@ -16,6 +16,7 @@ impl Own {
         self.generation += 1;
         self.is_changed = false;
         self.signed_ms = Some(step.now.now_ms);
+        self.signed.clear();
         let config = step.config;
         let mut puts = Vec::with_capacity(self.offer.names.len());
         for (name, versions) in self.offer.names.iter().take(REGISTERED_NAMES_MAX) {
@@ -56,8 +57,8 @@ impl Own {
             return false;
         }
         self.has_twin |= generation >= self.generation;
-        // What was put and not acknowledged may be told of late.
-        generation <= self.acknowledged || generation >= self.generation
+        // What was put and not acknowledged may be told of late, and what it is to replace until then.
+        generation < self.acknowledged || generation >= self.generation
     }
 }
 

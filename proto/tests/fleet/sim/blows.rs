@@ -55,19 +55,20 @@ pub(super) fn strike(world: &mut World, blow: Blow) {
         }
         Blow::Away { for_ms } => {
             world.away_until_ms = now_ms + for_ms;
+            world.store.start_again();
             end_all_watches(world);
         }
         Blow::Full { for_ms } => world.full_until_ms = now_ms + for_ms,
         Blow::WrongLeader { agent } => world.agents[agent].meets_wrong_leader = true,
         Blow::Pause { agent, for_ms } => {
             if let Some(pid) = world.process_of(agent) {
-                world.processes[pid].paused_until_ms = now_ms + for_ms;
+                world.pause(pid, now_ms + for_ms);
             }
         }
         Blow::Restart { agent, after_ms, wiped } => restart(world, agent, after_ms, wiped),
         Blow::Overtake { agent, wakes_ms } => {
             if let Some(pid) = world.process_of(agent) {
-                world.processes[pid].paused_until_ms = now_ms + wakes_ms;
+                world.pause(pid, now_ms + wakes_ms);
                 let (disk, host) = (world.processes[pid].disk, format!("{}-new", host(agent)));
                 world.start(agent, disk, &host);
             }

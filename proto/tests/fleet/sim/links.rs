@@ -47,6 +47,7 @@ impl World {
             if let Some(old) = self.processes[one].links.insert(agent, other).filter(|old| *old != other) {
                 let own = self.agents[self.processes[one].agent].agent;
                 if self.processes[old].links.remove(&own).is_some() {
+                    self.processes[old].noted.unlinked_ms.insert(own, self.now_ms);
                     self.handle(old, Input::LinkClosed(own));
                 }
             }

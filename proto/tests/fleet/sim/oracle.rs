@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use capd_proto::capability::CapabilityName;
+use capd_proto::fleet::engine::Ask;
 use capd_proto::fleet::machine::{LetGoWhy, Output, Standing};
 use capd_proto::fleet::{Address, Agent, Fence};
 use capd_proto::ledger::JournalId;
@@ -14,7 +15,7 @@ impl World {
     /// Reads what a machine says before it is done.
     pub(super) fn observe(&mut self, pid: usize, output: &Output) {
         match output {
-            Output::Ask { .. } => self.observe_ask(pid),
+            Output::Ask { ask, .. } => self.observe_ask(pid, ask),
             Output::Registered { .. } => self.observe_registered(pid),
             Output::Changed(name) => self.observe_changed(pid, name),
             Output::Dial { agent, .. } => self.observe_dial(pid, agent),
@@ -36,9 +37,11 @@ impl World {
     }
 
     /// I8: no machine makes the load that breaks a registry down.
-    fn observe_ask(&mut self, pid: usize) {
+    fn observe_ask(&mut self, pid: usize, ask: &Ask) {
         let now_ms = self.now_ms;
-        let asked = &mut self.processes[pid].noted.asked_ms;
+        let noted = &mut self.processes[pid].noted;
+        noted.registers |= matches!(ask, Ask::Register { .. });
+        let asked = &mut noted.asked_ms;
         asked.retain(|at_ms| at_ms + 60_000 > now_ms);
         asked.push(now_ms);
         if asked.len() > ASKS_A_MINUTE_MAX {
@@ -49,9 +52,13 @@ impl World {
         }
     }
 
-    /// I8: at most one registration in the life of a lease.
+    /// I8: at most one registration in the life of a lease. That a lease was found to live on is none.
     fn observe_registered(&mut self, pid: usize) {
-        let last_ms = self.processes[pid].noted.registered_ms.replace(self.now_ms);
+        let noted = &mut self.processes[pid].noted;
+        if !std::mem::take(&mut noted.registers) {
+            return;
+        }
+        let last_ms = noted.registered_ms.replace(self.now_ms);
         if last_ms.is_some_and(|last_ms| self.now_ms < last_ms + TTL_MS / 3) {
             self.violate("I8", format!("process {pid} registered twice within a third of a lease's life"));
         }

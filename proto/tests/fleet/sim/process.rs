@@ -48,6 +48,8 @@ pub struct Process {
 pub struct Noted {
     pub candidates: BTreeMap<CapabilityName, BTreeMap<Agent, (Fence, u64)>>,
     pub revoked: Vec<Agent>,
+    /// Whether it has asked to register since it last was.
+    pub registers: bool,
     pub registered_ms: Option<u64>,
     pub asked_ms: Vec<u64>,
     /// When each journal of an agent was last known to live.

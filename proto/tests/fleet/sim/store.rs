@@ -23,21 +23,37 @@ struct Entry {
     lease: Option<i64>,
 }
 
-/// What a backup has.
+/// What a backup has: what stood, and all that had happened until then.
 #[derive(Clone, Debug)]
 pub struct Backup {
+    state: State,
+    history: Vec<Event>,
+}
+
+#[derive(Clone, Debug)]
+struct State {
     revision: u64,
     keys: BTreeMap<String, Entry>,
     leases: BTreeMap<i64, (u64, u64)>,
 }
 
+/// What the last change replaced.
+#[derive(Debug, Default)]
+struct Undo {
+    keys: Vec<(String, Option<Entry>)>,
+    /// The lease that ended with it, and what that was.
+    lease: Option<(i64, (u64, u64))>,
+}
+
 #[derive(Debug)]
 pub struct Store {
-    pub id: u64,
+    id: u64,
+    era: u64,
     cell: Cell,
-    state: Backup,
+    state: State,
     pub history: Vec<Event>,
     compacted: u64,
+    undo: Undo,
     leases_made: i64,
     /// Registers whoever asks, whatever fence stands.
     pub is_unfenced: bool,
@@ -45,8 +61,27 @@ pub struct Store {
 
 impl Store {
     pub fn new(cell: Cell, is_unfenced: bool) -> Self {
-        let state = Backup { revision: 1, keys: BTreeMap::new(), leases: BTreeMap::new() };
-        Self { id: 1, cell, state, history: Vec::new(), compacted: 0, leases_made: 0, is_unfenced }
+        let state = State { revision: 1, keys: BTreeMap::new(), leases: BTreeMap::new() };
+        Self {
+            id: 1,
+            era: 1,
+            cell,
+            state,
+            history: Vec::new(),
+            compacted: 0,
+            undo: Undo::default(),
+            leases_made: 0,
+            is_unfenced,
+        }
+    }
+
+    pub fn id(&self) -> StoreId {
+        StoreId { id: self.id, era: self.era }
+    }
+
+    /// It starts again, with all that it has.
+    pub fn start_again(&mut self) {
+        self.era += 1;
     }
 
     pub fn revision(&self) -> u64 {
@@ -54,30 +89,52 @@ impl Store {
     }
 
     pub fn backup(&self) -> Backup {
-        self.state.clone()
+        Backup { state: self.state.clone(), history: self.history.clone() }
     }
 
     /// Nobody is told; the leases live on from now, as etcd's do.
     pub fn restore(&mut self, backup: Backup, now_ms: u64) {
-        self.history.retain(|event| event.revision <= backup.revision);
-        self.compacted = self.compacted.min(backup.revision);
-        self.state = backup;
+        self.start_again();
+        let Backup { state, history } = backup;
+        self.compacted = self.compacted.min(state.revision);
+        // What was compacted since stands in the backup; that nobody can read it any more makes it no easier.
+        self.history = history.into_iter().filter(|event| event.revision > self.compacted).collect();
+        self.state = state;
+        self.undo = Undo::default();
         for (expires_ms, ttl_ms) in self.state.leases.values_mut() {
             *expires_ms = now_ms + *ttl_ms;
         }
     }
 
-    /// The last change is lost though somebody was told that it was made.
+    /// The last change is lost though somebody was told that it was made: all that it did at once, and nothing else.
     pub fn lose_last(&mut self) {
-        let Some(last) = self.history.last().cloned() else { return };
-        self.history.pop();
-        self.state.keys.remove(&last.path);
-        self.state.revision = last.revision - 1;
+        self.start_again();
+        let lost = self.state.revision;
+        // One that is compacted is on disk, and so is the one before the last.
+        if self.undo.keys.is_empty() || self.history.last().is_none_or(|last| last.revision != lost) {
+            return;
+        }
+        let Undo { keys, lease } = std::mem::take(&mut self.undo);
+        for (path, before) in keys.into_iter().rev() {
+            match before {
+                Some(entry) => self.state.keys.insert(path, entry),
+                None => self.state.keys.remove(&path),
+            };
+        }
+        self.state.leases.extend(lease);
+        self.history.retain(|event| event.revision < lost);
+        self.state.revision = lost - 1;
+    }
+
+    /// Whatever changes next is one change.
+    fn begin(&mut self) {
+        self.state.revision += 1;
+        self.undo = Undo::default();
     }
 
     pub fn wipe(&mut self) {
         self.id += 1;
-        self.state = Backup { revision: 1, keys: BTreeMap::new(), leases: BTreeMap::new() };
+        self.state = State { revision: 1, keys: BTreeMap::new(), leases: BTreeMap::new() };
         self.history.clear();
         self.compacted = 0;
     }
@@ -115,7 +172,7 @@ impl Store {
 
     /// Puts whatever a rogue client has.
     pub fn put_raw(&mut self, path: String, value: Bytes) {
-        self.state.revision += 1;
+        self.begin();
         self.put(path, value, None);
     }
 
@@ -131,7 +188,7 @@ impl Store {
                 if stands != *read {
                     return Err(EngineError::Fenced(self.value(&fence_path).cloned()));
                 }
-                self.state.revision += 1;
+                self.begin();
                 self.put(fence_path, fence.encode().to_vec().into(), None);
                 Ok(Told::Done)
             }
@@ -143,9 +200,12 @@ impl Store {
                 self.put_all(puts, lease);
                 Ok(Told::Held { lease: LeaseId(lease), revision: Revision(self.state.revision) })
             }
-            Ask::Replace { lease: LeaseId(lease), fence, puts, gone } => {
+            Ask::Replace { lease: LeaseId(lease), fence, stands, puts, gone } => {
                 self.check_fence(&fence_path, fence)?;
-                if !self.state.leases.contains_key(lease) {
+                let stands = stands.as_ref().is_none_or(|(key, Revision(put))| {
+                    self.state.keys.get(&key.path(&self.cell)).is_some_and(|entry| entry.modified == *put)
+                });
+                if !self.state.leases.contains_key(lease) || !stands {
                     return Err(EngineError::Gone);
                 }
                 self.put_all(puts, *lease);
@@ -199,7 +259,7 @@ impl Store {
         for item in &mut items {
             item.value = item.value.take().filter(|_| values);
         }
-        let (store, revision) = (StoreId(self.id), Revision(at));
+        let (store, revision) = (self.id(), Revision(at));
         Ok(Told::Page(Page { store, revision, items, count, has_more }))
     }
 
@@ -237,7 +297,7 @@ impl Store {
     }
 
     fn put_all(&mut self, puts: &[(Key, Bytes)], lease: i64) {
-        self.state.revision += 1;
+        self.begin();
         for (key, value) in puts {
             self.put(key.path(&self.cell), value.clone(), Some(lease));
         }
@@ -248,24 +308,25 @@ impl Store {
         let created = self.state.keys.get(&path).map_or(revision, |entry| entry.created);
         let entry = Entry { value, created, modified: revision, lease };
         self.history.push(Event { revision, path: path.clone(), item: Some(entry.item(&path)) });
-        self.state.keys.insert(path, entry);
+        let before = self.state.keys.insert(path.clone(), entry);
+        self.undo.keys.push((path, before));
     }
 
     fn delete(&mut self, path: &str) {
-        if self.state.keys.remove(path).is_some() {
+        if let Some(before) = self.state.keys.remove(path) {
+            self.undo.keys.push((path.to_owned(), Some(before)));
             let revision = self.state.revision;
             self.history.push(Event { revision, path: path.to_owned(), item: None });
         }
     }
 
     fn end_lease(&mut self, lease: i64) {
-        if self.state.leases.remove(&lease).is_none() {
-            return;
-        }
+        let Some(ended) = self.state.leases.remove(&lease) else { return };
         let of = self.state.keys.iter().filter(|(_, entry)| entry.lease == Some(lease));
         let paths: Vec<_> = of.map(|(path, _)| path.clone()).collect();
         if !paths.is_empty() {
-            self.state.revision += 1;
+            self.begin();
+            self.undo.lease = Some((lease, ended));
         }
         for path in paths {
             self.delete(&path);

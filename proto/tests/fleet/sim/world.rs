@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use capd_proto::capability::CapabilityName;
-use capd_proto::fleet::engine::{Ask, Change, EngineError, Revision, StoreId, Told};
+use capd_proto::fleet::engine::{Ask, Change, EngineError, Revision, Told};
 use capd_proto::fleet::machine::{AskId, Breaks, Config, Input, Machine, Offer, Output, Time, WatchId};
 use capd_proto::fleet::{Address, Agent, Cell, Fence, Known, Membership, Served, State, Transport};
 use capd_proto::identity::Identity;
@@ -488,11 +488,13 @@ impl World {
             self.processes[pid].watches.remove(&watch);
             return self.soon(500, 5_000, Event::Change { pid, watch, change: Change::Ended });
         };
-        // A watch from a revision that has not come waits for it.
-        if after <= self.store.revision() {
-            let (store, revision) = (StoreId(self.store.id), Revision(self.store.revision()));
-            self.report(pid, watch, Change::Started { store, revision: revision.min(Revision(after)) });
+        // etcd says at once which revision it is at, and our engine ends a watch from one that has not come.
+        if after > self.store.revision() {
+            self.processes[pid].watches.remove(&watch);
+            return self.soon(1, 5, Event::Change { pid, watch, change: Change::Ended });
         }
+        let started = Change::Started { store: self.store.id(), revision: Revision(after) };
+        self.report(pid, watch, started);
         for event in missed {
             self.report_event(pid, watch, &event);
         }
@@ -554,6 +556,12 @@ impl World {
             self.soon(1, 5, Event::Change { pid, watch, change: Change::Ended });
         }
         self.processes[pid].is_stream_dead = false;
+    }
+
+    /// It does nothing until then. What befell it in the meantime waits for the end of its pause, so no later one is shorter.
+    pub(super) fn pause(&mut self, pid: usize, until_ms: u64) {
+        let process = &mut self.processes[pid];
+        process.paused_until_ms = process.paused_until_ms.max(until_ms);
     }
 
     /// The last process of an agent that was started and lives.

@@ -7,7 +7,7 @@ use capd_proto::ledger::JournalId;
 use super::*;
 
 fn table() -> Table {
-    Table::new("home".parse().unwrap(), StoreId(7))
+    Table::new("home".parse().unwrap(), StoreId { id: 7, era: 0 })
 }
 
 fn key(name: &str, seed: u8) -> Key {
@@ -66,7 +66,7 @@ fn what_is_registered_is_announced_until_its_lease_ends_and_taken_back_when_it_i
     assert_eq!(table.ask(Ask::Renew(lease), 2_000), (Ok(Told::Done), said));
     assert_eq!(table.due_ms(), Some(4_500));
     let gone = vec![key(OTHER, 1)];
-    let replace = Ask::Replace { lease, fence: fence(), puts: Vec::new(), gone };
+    let replace = Ask::Replace { lease, fence: fence(), stands: None, puts: Vec::new(), gone };
     let (told, said) = table.ask(replace, 2_100);
     assert!(matches!(told, Ok(Told::Held { .. })));
     assert_eq!(said, [Said { path: path(OTHER, 1), value: "ours".into(), ttl_s: 0 }]);
@@ -74,7 +74,7 @@ fn what_is_registered_is_announced_until_its_lease_ends_and_taken_back_when_it_i
     assert_eq!((told, said.len(), said[0].ttl_s), (Ok(Told::Done), 1, 0));
     assert_eq!(values(&mut table), []);
     assert_eq!(table.ask(Ask::Renew(lease), 2_300).0, Err(EngineError::Gone));
-    let replace = Ask::Replace { lease, fence: fence(), puts: Vec::new(), gone: Vec::new() };
+    let replace = Ask::Replace { lease, fence: fence(), stands: None, puts: Vec::new(), gone: Vec::new() };
     assert_eq!(table.ask(replace, 2_300).0, Err(EngineError::Gone));
 }
 

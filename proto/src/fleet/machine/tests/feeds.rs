@@ -83,7 +83,9 @@ impl Reader {
         let mut change = |change| self.feed.change(change, &mut step).unwrap_or_default();
         let news = match name {
             "Started" => change(Change::Started { store: STORE, revision: revision(10) }),
-            "Started, other store" => change(Change::Started { store: StoreId(2), revision: revision(10) }),
+            "Started, other store" => {
+                change(Change::Started { store: StoreId { id: 2, era: 1 }, revision: revision(10) })
+            }
             "Put 5" => change(put(11, bare(5, 11))),
             "Put 3 below" => change(put(9, bare(3, 9))),
             "Delete 3" => change(delete(11, 3)),
@@ -100,7 +102,7 @@ impl Reader {
             }
             "Page 3 anew" => self.feed.told(told(of_members(12, 3..4)), &mut step),
             "Page of another store" => {
-                let page = Page { store: StoreId(2), ..of_members(10, 3..4) };
+                let page = Page { store: StoreId { id: 2, era: 1 }, ..of_members(10, 3..4) };
                 self.feed.told(told(page), &mut step)
             }
             "Page of 65" => self.feed.told(told(Page { count: 65, ..of_members(10, 3..4) }), &mut step),

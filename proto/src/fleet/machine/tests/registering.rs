@@ -295,6 +295,19 @@ fn a_twin_with_our_very_fence_makes_us_claim_a_larger_one() {
 }
 
 #[test]
+fn a_registry_that_was_wiped_is_registered_in_again_after_a_lease_at_the_earliest() {
+    // It is found out by whatever is asked first: here by a change of what is offered.
+    let steps =
+        ["Stands 3", "Kept", "Done", "Offered a", "Held", "Offered a, b", "Timeout 2s", "Fenced by nothing"];
+    let mut half = Half::after(&steps);
+    half.handle("Stands nothing");
+    half.handle("Done");
+    assert_eq!((half.own.state_name(), half.own.deadline_ms(half.now_ms)), ("Waiting", Some(30_000)));
+    half.handle("Timeout 31s");
+    assert_eq!(half.own.state_name(), "Registering");
+}
+
+#[test]
 fn what_we_put_ourselves_disturbs_nobody() {
     let mut half = Half::after(&["Stands 3", "Kept", "Done", "Offered a"]);
     let Some(Output::Ask { ask: Ask::Register { puts, .. }, .. }) = half.said.pop_front() else {
