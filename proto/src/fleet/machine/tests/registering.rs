@@ -308,6 +308,18 @@ fn a_registry_that_was_wiped_is_registered_in_again_after_a_lease_at_the_earlies
 }
 
 #[test]
+fn a_name_that_is_taken_back_while_it_is_put_is_deleted() {
+    let mut half =
+        Half::after(&["Stands 3", "Kept", "Done", "Offered a", "Held", "Offered a, b", "Timeout 2s"]);
+    assert_eq!(half.own.state_name(), "Replacing");
+    half.handle("Offered a");
+    half.handle("Held");
+    half.handle("Timeout 2s");
+    let said: Vec<_> = half.said.iter().map(|output| shown(output, half.now_ms)).collect();
+    assert_eq!(said, ["put [a#3], delete 1"]);
+}
+
+#[test]
 fn what_we_put_ourselves_disturbs_nobody() {
     let mut half = Half::after(&["Stands 3", "Kept", "Done", "Offered a"]);
     let Some(Output::Ask { ask: Ask::Register { puts, .. }, .. }) = half.said.pop_front() else {
