@@ -18,8 +18,8 @@ pub struct Revision(pub u64);
 pub struct StoreId {
     /// A wiped one has another.
     pub id: u64,
-    /// Another one of the same store may lack what was acknowledged before, so that revisions of the two are not of one history.
-    /// etcd's raft term.
+    /// It changes whenever the store may have lost what it had acknowledged, so that revisions of two eras are not of one history.
+    /// In etcd it is the raft term.
     pub era: u64,
 }
 
