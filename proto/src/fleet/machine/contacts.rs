@@ -23,12 +23,20 @@ pub(super) struct Contact {
     split_until_ms: u64,
 }
 
+impl Contact {
+    fn is_slow(&self, now_ms: u64) -> bool {
+        matches!(self.state, ContactState::Dialling { since_ms } if now_ms >= since_ms.saturating_add(SLOW_MS))
+    }
+}
+
 /// Whether a link to an agent stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum ContactState {
     #[default]
     Closed,
-    Dialling,
+    Dialling {
+        since_ms: u64,
+    },
     Open {
         /// Whether we dialled it.
         is_ours: bool,
@@ -53,7 +61,7 @@ impl Contacts {
     pub(super) fn is_ours(&self, agent: &Agent) -> bool {
         match self.get(agent).state {
             ContactState::Closed => false,
-            ContactState::Dialling => true,
+            ContactState::Dialling { .. } => true,
             ContactState::Open { is_ours, .. } => is_ours,
         }
     }
@@ -73,10 +81,25 @@ impl Contacts {
         contact.state == ContactState::Closed && contact.retry_ms <= now_ms
     }
 
+    /// Whether it is being dialled.
+    pub(super) fn is_dialling(&self, agent: &Agent) -> bool {
+        matches!(self.get(agent).state, ContactState::Dialling { .. })
+    }
+
+    /// Whether it is being dialled, and has not answered for a while.
+    pub(super) fn is_slow(&self, agent: &Agent, now_ms: u64) -> bool {
+        self.get(agent).is_slow(now_ms)
+    }
+
+    /// Whether so many dials are slow that no more begin beside them.
+    pub(super) fn are_many_slow(&self, now_ms: u64) -> bool {
+        self.0.values().filter(|contact| contact.is_slow(now_ms)).count() > SLOW_MAX
+    }
+
     /// It is dialled by its last word.
-    pub(super) fn dialling(&mut self, agent: Agent, word: (Fence, u64)) {
+    pub(super) fn dialling(&mut self, agent: Agent, word: (Fence, u64), now_ms: u64) {
         let contact = self.0.entry(agent).or_default();
-        contact.state = ContactState::Dialling;
+        contact.state = ContactState::Dialling { since_ms: now_ms };
         contact.word = contact.word.max(Some(word));
     }
 
@@ -90,7 +113,7 @@ impl Contacts {
     pub(super) fn opened(&mut self, agent: Agent, fence: Option<Fence>, step: &mut Step<'_>) {
         let now_ms = step.now.now_ms;
         let contact = self.0.entry(agent).or_default();
-        let is_ours = contact.state == ContactState::Dialling;
+        let is_ours = matches!(contact.state, ContactState::Dialling { .. });
         contact.state = ContactState::Open { is_ours, since_ms: now_ms };
         self.lives(agent, fence.map(|fence| fence.journal), step);
     }
@@ -161,5 +184,9 @@ impl Contacts {
 
 /// The longest pause between dials. **Units:** milliseconds.
 const DIAL_MS_MAX: u64 = 60_000;
+/// A dial that has no answer by then is slow. **Units:** milliseconds.
+pub(super) const SLOW_MS: u64 = 1_000;
+/// Slow dials, for whatever name, beside which others begin: a machine that is short of time gains nothing by more of them.
+const SLOW_MAX: usize = 8;
 /// A link that closes sooner was no success. **Units:** milliseconds.
 const STAYED_MS: u64 = 5_000;

@@ -1,5 +1,7 @@
 //! Candidates, links and time in, whom to dial and whom to let go out (FLEET D2, D3, L1, L4).
 
+use super::Candidate;
+use super::contacts::SLOW_MS;
 use super::directory::Directory;
 use super::step::Step;
 use super::{LetGoWhy, Output};
@@ -15,19 +17,24 @@ impl Directory {
         wanted.retry_ms = None;
         let links = config.links_per_name + usize::from(wanted.is_busy);
         let contacts = &self.contacts;
-        let ranked = wanted.ranked(contacts, config.zone.as_deref());
-        // Those that take no new calls, and those that are not listed while others are, fill no place.
-        let has_listed = ranked.iter().any(|candidate| candidate.is_listed() && candidate.takes_calls());
+        let mut ranked = wanted.ranked(contacts, config.zone.as_deref());
+        ranked.retain(|candidate| candidate.takes_calls());
+        // Those that are not listed while others are fill no place.
+        let has_listed = ranked.iter().any(|candidate| candidate.is_listed());
+        let has_open = ranked.iter().any(|candidate| contacts.is_open(&candidate.registration.agent));
+        // Nor does a slow dial while nobody answers: the dead cost a call a second each time, not a handshake's patience.
+        let are_slow_counted = has_open || contacts.are_many_slow(now_ms);
         let counts = ranked.iter().filter(|candidate| {
-            candidate.takes_calls()
-                && (candidate.is_listed() || !has_listed)
-                && contacts.is_engaged(&candidate.registration.agent)
+            let agent = &candidate.registration.agent;
+            (candidate.is_listed() || !has_listed)
+                && contacts.is_engaged(agent)
+                && (are_slow_counted || !contacts.is_slow(agent, now_ms))
         });
         let mut missing = links.saturating_sub(counts.count());
         let mut retry_ms: Option<u64> = None;
         let mut dialled = Vec::new();
         // FLEET D5: revocations that are too old let nobody begin anything with a member of the fleet.
-        for candidate in ranked.into_iter().filter(|candidate| may_link && candidate.takes_calls()) {
+        for candidate in ranked.iter().filter(|_| may_link) {
             let agent = candidate.registration.agent;
             if missing == 0 {
                 break;
@@ -40,9 +47,15 @@ impl Directory {
                 retry_ms = Some(retry_ms.map_or(at_ms, |least_ms| least_ms.min(at_ms)));
             }
         }
-        wanted.retry_ms = retry_ms.filter(|_| missing > 0);
+        let is_dialled = |candidate: &&Candidate| contacts.is_dialling(&candidate.registration.agent);
+        let looks_again = !has_open && (!dialled.is_empty() || ranked.iter().any(is_dialled));
+        wanted.retry_ms = retry_ms
+            .filter(|_| missing > 0)
+            .into_iter()
+            .chain(looks_again.then_some(now_ms.saturating_add(SLOW_MS)))
+            .min();
         for (agent, word, addresses) in dialled {
-            self.contacts.dialling(agent, word);
+            self.contacts.dialling(agent, word, now_ms);
             step.send(Output::Dial { agent, addresses });
         }
     }
@@ -56,7 +69,7 @@ impl Directory {
         if self.may_link(config.deny_max_age_ms, now_ms) && self.contacts.may_dial(&agent, now_ms) {
             let registration = &candidate.registration;
             let addresses = registration.addresses.clone();
-            self.contacts.dialling(agent, (registration.fence, registration.generation));
+            self.contacts.dialling(agent, (registration.fence, registration.generation), now_ms);
             step.send(Output::Dial { agent, addresses });
         }
     }

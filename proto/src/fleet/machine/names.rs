@@ -134,17 +134,19 @@ impl Wanted {
         }
     }
 
-    /// Candidates in the order in which to dial them: listed before suspect, our zone before others where two are there,
-    /// those that answered before those that did not, and then as the dice of caller and provider fall.
+    /// Candidates in the order in which to dial them: listed before suspect, those that failed twice last, our zone before
+    /// others where two are there, those that did not fail before those that did, and then as the dice of caller and provider
+    /// fall.
     pub(super) fn ranked(&self, contacts: &Contacts, zone: Option<&str>) -> Vec<&Candidate> {
         let is_near =
             |candidate: &&Candidate| zone.is_some() && candidate.registration.zone.as_deref() == zone;
         let near = self.candidates.values().filter(|candidate| candidate.is_listed()).filter(is_near).count();
         let mut ranked: Vec<_> = self.candidates.values().collect();
         ranked.sort_by_key(|candidate| {
-            let has_failed = contacts.get(&candidate.registration.agent).failures >= FAILURES_MAX;
+            let failures = contacts.get(&candidate.registration.agent).failures;
             let is_far = near >= NEAR_MIN && !is_near(candidate);
-            (!candidate.is_listed(), has_failed, is_far, Reverse(candidate.weight))
+            let is_gone = failures >= FAILURES_MAX;
+            (!candidate.is_listed(), is_gone, is_far, failures > 0, Reverse(candidate.weight))
         });
         ranked
     }

@@ -66,6 +66,68 @@ fn a_failed_dial_is_tried_elsewhere_at_once_and_there_again_after_a_pause() {
     assert!(sidecar.dialled().contains(&dialled[0]) || sidecar.dialled().contains(&elsewhere[0]));
 }
 
+/// Lets time pass in a fleet where only `alive` answers, and every other dial ends without a word after ten seconds. Returns
+/// when the living one was dialled, and how many dials began by then. **Units:** milliseconds.
+fn answered_at_ms(sidecar: &mut Sidecar, alive: Agent) -> (u64, usize) {
+    let mut pending = BTreeMap::new();
+    let mut dials = 0;
+    loop {
+        for agent in std::mem::take(&mut sidecar.said).into_iter().filter_map(|output| match output {
+            Output::Dial { agent, .. } => Some(agent),
+            _ => None,
+        }) {
+            dials += 1;
+            if agent == alive {
+                return (sidecar.now_ms, dials);
+            }
+            assert_eq!(
+                pending.insert(agent, sidecar.now_ms + 10_000),
+                None,
+                "one dial for each agent at a time"
+            );
+        }
+        assert!(sidecar.now_ms < 60_000, "nobody dialled the living one");
+        sidecar.until(sidecar.now_ms + 100);
+        let now_ms = sidecar.now_ms;
+        for (agent, _) in pending.extract_if(.., |_, ends_ms| *ends_ms <= now_ms).collect::<Vec<_>>() {
+            sidecar.handle(Input::DialFailed(agent));
+        }
+    }
+}
+
+#[test]
+fn the_living_one_of_thirty_is_dialled_while_a_call_still_waits() {
+    let members: Vec<u8> = (10..40).collect();
+    let mut sidecar = Sidecar::wanting(&members);
+    let last = sidecar.machine.candidates(&name())[members.len() - 1].registration.agent;
+    let (at_ms, dials) = answered_at_ms(&mut sidecar, last);
+    assert_eq!(dials, members.len(), "nobody is dialled again before everybody was");
+    assert!(at_ms <= 40_000, "the living one was dialled after {at_ms} ms");
+}
+
+#[test]
+fn dead_members_cost_a_call_a_second_each_time() {
+    let members: Vec<u8> = (10..20).collect();
+    let mut sidecar = Sidecar::wanting(&members);
+    let fifth = sidecar.machine.candidates(&name())[4].registration.agent;
+    let (at_ms, _) = answered_at_ms(&mut sidecar, fifth);
+    assert!(at_ms <= 1_100, "the living one was dialled after {at_ms} ms");
+}
+
+#[test]
+fn a_slow_dial_fills_its_place_once_somebody_answers_or_many_are_slow() {
+    let members: Vec<u8> = (10..60).collect();
+    let mut sidecar = Sidecar::wanting(&members);
+    sidecar.until(9_000);
+    let without = sidecar.dialled().len();
+    assert!((6..=12).contains(&without), "{without} dials are under way");
+    let mut sidecar = Sidecar::wanting(&members);
+    let first = sidecar.dialled()[0];
+    sidecar.handle(Input::LinkOpened { agent: first, fence: None });
+    sidecar.until(9_000);
+    assert_eq!(sidecar.dialled().len(), 3);
+}
+
 #[test]
 fn who_vanishes_is_tried_last_and_dropped_once_it_does_not_answer() {
     let mut sidecar = Sidecar::wanting(&[3, 4]);
