@@ -132,9 +132,12 @@ impl Figures {
             value: Some(value as f64),
             unit: String::new(),
         };
+        let away = self.scenarios.iter().flat_map(|of| [of.facts.get("away"), of.facts.get("still_away")]);
+        let away: f64 = away.flatten().map(|fact| fact.value).sum();
         let mut bars = vec![
             counted("calls that ran twice, or ran and were refused", self.all.double),
             counted("calls that were lost", self.all.lost),
+            counted("members that waited in vain to be registered again, in all scenarios", away as u64),
         ];
         bars.extend(BARS.iter().map(|&(what, bound, scenario, key, unit)| Bar {
             what: what.to_owned(),

@@ -135,7 +135,15 @@ async fn play(world: &mut World, name: &str, what: &str, span: Duration) -> Scen
         "retire" => sidecars::retire(world, &mut facts).await,
         _ => unreachable!("only known ones are chosen"),
     }
-    world.calm().await;
+    let away = world.calm().await;
+    if away > 0 {
+        facts.add(
+            "still_away",
+            away as f64,
+            "",
+            "virtual members that are not registered when the next begins",
+        );
+    }
     let until_s = world.traffic.now().as_secs_f64();
     Scenario {
         name: name.to_owned(),
