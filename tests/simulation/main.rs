@@ -124,6 +124,15 @@ fn a_copy_of_a_call_that_waits_for_a_provider_is_not_refused_beside_it() {
     assert_sound(seed, &run(seed));
 }
 
+/// The clock of an agent's machine goes back to a moment at which a call that has expired, and was forgotten, has not expired
+/// yet. It is asked for again, and cannot begin for some other reason.
+#[test]
+fn a_call_that_was_forgotten_before_the_clock_went_back_is_not_called_refused() {
+    for seed in [15_548, 20_024, 41_043, 46_358, 106_763] {
+        assert_sound(seed, &run(seed));
+    }
+}
+
 #[test]
 fn a_seed_plays_the_same_world_again() {
     for seed in 1_000..=1_006 {

@@ -12,6 +12,7 @@ use capd_proto::message::{CallError, CapResult, ErrorBody, SchemaSide, Type};
 use super::{Caller, Chosen, Handed, RelayedCall};
 use crate::daemon::account::access::End;
 use crate::daemon::context::judge::{is_shown, verdict};
+use crate::daemon::context::refusal::forgotten;
 use crate::daemon::context::seal::ANSWER_TTL_MS;
 use crate::daemon::context::wire::{not_final, raw_violation_details, result_end};
 use crate::daemon::context::{Inbound, Outbound, Refusal, lock};
@@ -68,6 +69,8 @@ impl Caller {
     pub(super) fn refuse_call(&self, call: &Arc<RelayedCall>, refusal: &Refusal) {
         if self.gifts.may_have_run(&call.id, &call.name) {
             self.end_unknown(call, Some(refusal.body()));
+        } else if self.may_have_forgotten(call.moments.expires_at_ms) {
+            self.end_refused(call, &forgotten());
         } else {
             self.end_refused(call, refusal);
         }

@@ -14,6 +14,7 @@ use super::reserved::{Asked, Cover, Reservations, To};
 use super::{Caller, Chosen, Handed, RelayedCall};
 use crate::daemon::account::meter::CallLimit;
 use crate::daemon::account::phases::Phase;
+use crate::daemon::context::refusal::forgotten;
 use crate::daemon::context::{Refusal, lock};
 use crate::daemon::journal::{untaken, unwritable};
 use crate::net::deadlines::Deadlines;
@@ -117,6 +118,11 @@ impl Gifts {
         let state = lock(&self.state);
         let gift = state.by_id.get(id);
         gift.map_or_else(|| state.reservations.has_former(name, id.ts_ms()), |gift| gift.may_have_run)
+    }
+
+    /// Whether a call of which nothing is known may have been given to somebody, as calls that expired with it were.
+    fn may_have_forgotten(&self, expires_at_ms: u64) -> bool {
+        lock(&self.state).may_have_forgotten(expires_at_ms)
     }
 
     /// Whether a call of this id was given to nobody, or by this process to those who remember ids. Of a former process
@@ -225,8 +231,8 @@ impl Gifts {
     ) -> Result<(Row, Asks), Refusal> {
         let (id, expires_at_ms) = (call.id, call.moments.expires_at_ms);
         let mut state = lock(&self.state);
-        if state.expired_ms > 0 && expires_at_ms <= state.expired_ms {
-            return Err(Refusal::new(Code::INVALID_TIMESTAMP, "calls of this age are no longer remembered"));
+        if state.may_have_forgotten(expires_at_ms) {
+            return Err(forgotten());
         }
         let former = state.by_id.get(&id);
         if former.is_none() && state.by_id.len() >= gifts_max {
@@ -328,6 +334,10 @@ impl RelayedCall {
 }
 
 impl State {
+    fn may_have_forgotten(&self, expires_at_ms: u64) -> bool {
+        self.expired_ms > 0 && expires_at_ms <= self.expired_ms
+    }
+
     /// Gives the gift that it takes the place of.
     fn insert(&mut self, id: MessageId, gift: Gift) -> Option<Gift> {
         let former = self.remove(&id);
@@ -354,6 +364,11 @@ impl Caller {
     /// Whether the call of this id may have been executed, so that nobody may call it refused (PROTOCOL 8).
     pub(in crate::daemon) fn may_have_run(&self, id: &MessageId, name: &str) -> bool {
         self.gifts.may_have_run(id, name)
+    }
+
+    /// Whether a call with this `ts + ttl` may have been given to somebody, and that was forgotten.
+    pub(in crate::daemon) fn may_have_forgotten(&self, expires_at_ms: u64) -> bool {
+        self.gifts.may_have_forgotten(expires_at_ms)
     }
 
     /// PROTOCOL 8: a call that may have run at a peer is asked about there, whoever else serves it by then, or the agent

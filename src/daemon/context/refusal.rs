@@ -46,6 +46,11 @@ pub(in crate::daemon) fn denied() -> Refusal {
     Refusal::new(Code::UNAUTHORIZED, "not authorized")
 }
 
+/// PROTOCOL 8: a call that may have run, and of which nothing is known any more.
+pub(in crate::daemon) fn forgotten() -> Refusal {
+    Refusal::new(Code::INVALID_TIMESTAMP, "calls of this age are no longer remembered")
+}
+
 /// PROTOCOL 7.1, 7.5: an unknown name is 4002, a known one without a fitting version 4003, one that may not be called 3001.
 pub(in crate::daemon) fn mismatch(refusal: router::Refusal) -> Refusal {
     match refusal {

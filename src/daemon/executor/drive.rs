@@ -109,6 +109,12 @@ impl Executor {
         !matches!(self.table.status(&key), Status::Unknown)
     }
 
+    /// Whether a call with this `ts + ttl` may have run here, and was forgotten.
+    pub(in crate::daemon) fn may_have_forgotten(&self, expires_at_ms: u64) -> bool {
+        let forgotten_ms = lock(&self.table.calls).ledger.forgotten_ms();
+        forgotten_ms.is_some_and(|last_ms| expires_at_ms <= last_ms)
+    }
+
     /// The peer reset the stream of its one call.
     pub(in crate::daemon) fn cancel_route(self: &Arc<Self>, route: &Route) {
         let key = {

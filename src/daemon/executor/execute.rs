@@ -19,7 +19,7 @@ use crate::daemon::account::meter::CallLimit;
 use crate::daemon::account::phases::Phase;
 use crate::daemon::account::trace::Traced;
 use crate::daemon::context::judge::verdict;
-use crate::daemon::context::refusal::{denied, refused_artifact};
+use crate::daemon::context::refusal::{denied, forgotten, refused_artifact};
 use crate::daemon::context::seal::needs_signature;
 use crate::daemon::context::wire::violation_details;
 use crate::daemon::context::{Inbound, Refusal, Taken, lock};
@@ -280,9 +280,7 @@ impl Executor {
             }
             // It was released while it was being checked.
             Admission::Released(_) => Err(released(false)),
-            Admission::Forgotten(_) => {
-                Err(Refusal::new(Code::INVALID_TIMESTAMP, "calls of this age are no longer remembered"))
-            }
+            Admission::Forgotten(_) => Err(forgotten()),
             Admission::Conflict(_) => {
                 Err(Refusal::new(Code::BAD_REQUEST, "this id belongs to a call with another body"))
             }

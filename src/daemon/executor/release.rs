@@ -11,6 +11,7 @@ use capd_proto::message::{ReleaseState, Response, Type};
 use super::Executor;
 use super::record::Written;
 use super::table::Waiter;
+use crate::daemon::context::refusal::forgotten;
 use crate::daemon::context::wire::released_details;
 use crate::daemon::context::{Inbound, Refusal, lock};
 use crate::daemon::journal::untaken;
@@ -53,9 +54,7 @@ impl Executor {
                 self.answer_release(target, &asker, ReleaseState::Accepted);
                 Ok(())
             }
-            Release::Forgotten(_) => {
-                Err(Refusal::new(Code::INVALID_TIMESTAMP, "calls of this age are no longer remembered"))
-            }
+            Release::Forgotten(_) => Err(forgotten()),
             Release::Full { bound, .. } => Err(self.full(bound)),
         }
     }

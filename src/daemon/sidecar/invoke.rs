@@ -9,6 +9,7 @@ use capd_proto::negotiate::Want;
 
 use super::Sidecar;
 use crate::daemon::caller::{Agreement, Destination, Passed};
+use crate::daemon::context::refusal::forgotten;
 use crate::daemon::context::{Inbound, Refusal, Taken};
 use crate::daemon::executor::Incoming;
 use crate::registry::snapshot::Entry;
@@ -30,6 +31,14 @@ impl Sidecar {
                 self.account.log_refused(inbound.link, inbound.payload, &refusal, true);
                 self.caller.answer_unknown(inbound, &refusal);
                 Ok(Taken::Done)
+            }
+            // The same if the clock has gone back since the call was forgotten.
+            Err(refusal)
+                if inbound.link.kind().is_local()
+                    && refusal.code != Code::BAD_REQUEST
+                    && self.may_have_forgotten(inbound.expires_at_ms()) =>
+            {
+                Err(forgotten())
             }
             taken => taken,
         }
@@ -88,6 +97,10 @@ impl Sidecar {
         let destination = Destination { to, is_named, journal, affinity };
         self.caller.relay_call(inbound, invoke, name, want, destination)?;
         Ok(Taken::Done)
+    }
+
+    fn may_have_forgotten(&self, expires_at_ms: u64) -> bool {
+        self.caller.may_have_forgotten(expires_at_ms) || self.executor.may_have_forgotten(expires_at_ms)
     }
 
     fn execute(&self, call: Incoming<'_>) -> Result<Taken, Refusal> {
