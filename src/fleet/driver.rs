@@ -36,6 +36,11 @@ pub enum Event {
         /// Where, most wanted first.
         addresses: Vec<Address>,
     },
+    /// End the dial of an agent: others have answered. Then report [`Fleet::dial_failed`], unless its link has opened.
+    GiveUp {
+        /// Whose.
+        agent: Agent,
+    },
     /// Close the link to an agent as soon as no call needs it.
     LetGo {
         /// Whose.
@@ -426,6 +431,7 @@ impl Driver {
             }
             Output::Unregistrable { name, error } => Event::Unregistrable { name, error },
             Output::Dial { agent, addresses } => Event::Dial { agent, addresses },
+            Output::GiveUp { agent } => Event::GiveUp { agent },
             Output::LetGo { agent, why } => Event::LetGo { agent, why },
             Output::Refused { path, agent, why } => Event::Refused { path, agent, why },
             Output::Frozen => Event::Frozen,

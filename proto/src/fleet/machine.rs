@@ -284,6 +284,11 @@ pub enum Output {
         /// Where.
         addresses: Vec<Address>,
     },
+    /// End the dial of an agent, and report [`Input::DialFailed`] unless its link has opened.
+    GiveUp {
+        /// Whose.
+        agent: Agent,
+    },
     /// Close the link to an agent as soon as no call needs it.
     LetGo {
         /// Whose.

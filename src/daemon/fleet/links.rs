@@ -118,6 +118,14 @@ impl Fleet {
         }
     }
 
+    /// Others have answered: the dial of an agent ends.
+    pub(super) fn give_up(&self, agent: Agent) {
+        let dial = self.part.as_ref().and_then(|part| lock(&part.dials).remove(&agent));
+        if let Some(dial) = dial {
+            dial.cancel();
+        }
+    }
+
     /// The link to an agent closes once no call needs it. One that the owner configured stays.
     pub(super) fn let_go(&self, agent: Agent, why: LetGoWhy) {
         let Some(part) = &self.part else { return };

@@ -28,6 +28,7 @@ impl Owner for Acts {
         let fleet = &self.0;
         match event {
             Event::Dial { agent, addresses } => fleet.dial(agent, &addresses),
+            Event::GiveUp { agent } => fleet.give_up(agent),
             Event::LetGo { agent, why } => fleet.let_go(agent, why),
             Event::Revoked { agent, serial_min } => fleet.revoked(agent, serial_min),
             Event::Split { agent, journals } => fleet.split(agent, journals),

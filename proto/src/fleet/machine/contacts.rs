@@ -25,7 +25,7 @@ pub(super) struct Contact {
 
 impl Contact {
     fn is_slow(&self, now_ms: u64) -> bool {
-        matches!(self.state, ContactState::Dialling { since_ms } if now_ms >= since_ms.saturating_add(SLOW_MS))
+        matches!(self.state, ContactState::Dialling { since_ms, .. } if now_ms >= since_ms.saturating_add(SLOW_MS))
     }
 }
 
@@ -36,12 +36,24 @@ pub(super) enum ContactState {
     Closed,
     Dialling {
         since_ms: u64,
+        aim: DialFor,
     },
     Open {
         /// Whether we dialled it.
         is_ours: bool,
         since_ms: u64,
     },
+}
+
+/// What a dial that is under way is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum DialFor {
+    /// A place among the few that calls of a name go to.
+    Place,
+    /// A call that wants this very agent.
+    Call,
+    /// Nothing any more: it was given up, and has not ended yet.
+    Nothing,
 }
 
 /// Everyone of whom something is known at first hand.
@@ -66,9 +78,13 @@ impl Contacts {
         }
     }
 
-    /// Whether a link stands or is being opened.
+    /// Whether a link stands or is being opened, and is meant to be.
     pub(super) fn is_engaged(&self, agent: &Agent) -> bool {
-        self.get(agent).state != ContactState::Closed
+        match self.get(agent).state {
+            ContactState::Closed => false,
+            ContactState::Dialling { aim, .. } => aim != DialFor::Nothing,
+            ContactState::Open { .. } => true,
+        }
     }
 
     pub(super) fn is_split(&self, agent: &Agent, now_ms: u64) -> bool {
@@ -81,9 +97,24 @@ impl Contacts {
         contact.state == ContactState::Closed && contact.retry_ms <= now_ms
     }
 
-    /// Whether it is being dialled.
-    pub(super) fn is_dialling(&self, agent: &Agent) -> bool {
-        matches!(self.get(agent).state, ContactState::Dialling { .. })
+    /// Whether it is being dialled, and what for.
+    pub(super) fn is_dialled_for(&self, agent: &Agent) -> Option<DialFor> {
+        match self.get(agent).state {
+            ContactState::Dialling { aim, .. } => Some(aim),
+            ContactState::Closed | ContactState::Open { .. } => None,
+        }
+    }
+
+    /// Those who are dialled for a place.
+    pub(super) fn dialled_for_places(&self) -> impl Iterator<Item = Agent> {
+        self.0.keys().copied().filter(|agent| self.is_dialled_for(agent) == Some(DialFor::Place))
+    }
+
+    /// What the dial that is under way is for.
+    pub(super) fn aim(&mut self, agent: Agent, meant: DialFor) {
+        if let Some(Contact { state: ContactState::Dialling { aim, .. }, .. }) = self.0.get_mut(&agent) {
+            *aim = meant;
+        }
     }
 
     /// Whether it is being dialled, and has not answered for a while.
@@ -97,9 +128,9 @@ impl Contacts {
     }
 
     /// It is dialled by its last word.
-    pub(super) fn dialling(&mut self, agent: Agent, word: (Fence, u64), now_ms: u64) {
+    pub(super) fn dialling(&mut self, agent: Agent, word: (Fence, u64), aim: DialFor, now_ms: u64) {
         let contact = self.0.entry(agent).or_default();
-        contact.state = ContactState::Dialling { since_ms: now_ms };
+        contact.state = ContactState::Dialling { since_ms: now_ms, aim };
         contact.word = contact.word.max(Some(word));
     }
 
@@ -150,6 +181,11 @@ impl Contacts {
     pub(super) fn closed(&mut self, agent: Agent, step: &mut Step<'_>) -> bool {
         let now_ms = step.now.now_ms;
         let contact = self.0.entry(agent).or_default();
+        if matches!(contact.state, ContactState::Dialling { aim: DialFor::Nothing, .. }) {
+            // We did not wait for its answer.
+            contact.state = ContactState::Closed;
+            return false;
+        }
         let stayed =
             matches!(contact.state, ContactState::Open { since_ms, .. } if now_ms >= since_ms + STAYED_MS);
         contact.state = ContactState::Closed;

@@ -1,8 +1,9 @@
 //! Candidates, links and time in, whom to dial and whom to let go out (FLEET D2, D3, L1, L4).
 
 use super::Candidate;
-use super::contacts::SLOW_MS;
+use super::contacts::{DialFor, SLOW_MS};
 use super::directory::Directory;
+use super::names::Wanted;
 use super::step::Step;
 use super::{LetGoWhy, Output};
 use crate::capability::CapabilityName;
@@ -15,7 +16,7 @@ impl Directory {
         let may_link = self.may_link(config.deny_max_age_ms, now_ms);
         let Some(wanted) = self.wanted.get_mut(name) else { return };
         wanted.retry_ms = None;
-        let links = config.links_per_name + usize::from(wanted.is_busy);
+        let links = wanted.places(config.links_per_name);
         let contacts = &self.contacts;
         let mut ranked = wanted.ranked(contacts, config.zone.as_deref());
         ranked.retain(|candidate| candidate.takes_calls());
@@ -47,7 +48,10 @@ impl Directory {
                 retry_ms = Some(retry_ms.map_or(at_ms, |least_ms| least_ms.min(at_ms)));
             }
         }
-        let is_dialled = |candidate: &&Candidate| contacts.is_dialling(&candidate.registration.agent);
+        let is_dialled = |candidate: &&Candidate| {
+            let aim = contacts.is_dialled_for(&candidate.registration.agent);
+            aim.is_some_and(|aim| aim != DialFor::Nothing)
+        };
         let looks_again = !has_open && (!dialled.is_empty() || ranked.iter().any(is_dialled));
         wanted.retry_ms = retry_ms
             .filter(|_| missing > 0)
@@ -55,7 +59,7 @@ impl Directory {
             .chain(looks_again.then_some(now_ms.saturating_add(SLOW_MS)))
             .min();
         for (agent, word, addresses) in dialled {
-            self.contacts.dialling(agent, word, now_ms);
+            self.contacts.dialling(agent, word, DialFor::Place, now_ms);
             step.send(Output::Dial { agent, addresses });
         }
     }
@@ -66,10 +70,14 @@ impl Directory {
         let candidate = self.wanted.get(name).and_then(|wanted| wanted.candidates.get(&agent));
         // FLEET X2: one that drains is asked about calls that it has, wherever it is by now.
         let Some(candidate) = candidate else { return };
+        if self.contacts.is_dialled_for(&agent) == Some(DialFor::Place) {
+            self.contacts.aim(agent, DialFor::Call);
+        }
         if self.may_link(config.deny_max_age_ms, now_ms) && self.contacts.may_dial(&agent, now_ms) {
             let registration = &candidate.registration;
             let addresses = registration.addresses.clone();
-            self.contacts.dialling(agent, (registration.fence, registration.generation), now_ms);
+            let word = (registration.fence, registration.generation);
+            self.contacts.dialling(agent, word, DialFor::Call, now_ms);
             step.send(Output::Dial { agent, addresses });
         }
     }
@@ -97,6 +105,26 @@ impl Directory {
             step.send(Output::LetGo { agent, why: LetGoWhy::OldProcess { before: newest } });
         }
         self.replan(&agent, step);
+        self.give_up(step);
+    }
+
+    /// Ends dials for places that others have filled meanwhile: a link that nobody needs costs both ends.
+    fn give_up(&mut self, step: &mut Step<'_>) {
+        let is_filled = |wanted: &Wanted| {
+            let open = wanted.candidates.values().filter(|candidate| {
+                candidate.takes_calls() && self.contacts.is_open(&candidate.registration.agent)
+            });
+            open.count() >= wanted.places(step.config.links_per_name)
+        };
+        let is_spare = |agent: &Agent| {
+            let mut wanting = self.wanted.values().filter(|wanted| wanted.candidates.contains_key(agent));
+            wanting.all(is_filled)
+        };
+        let spare: Vec<_> = self.contacts.dialled_for_places().filter(is_spare).collect();
+        for agent in spare {
+            self.contacts.aim(agent, DialFor::Nothing);
+            step.send(Output::GiveUp { agent });
+        }
     }
 
     /// A dial found nobody; that says nothing where the agent has dialled us meanwhile.

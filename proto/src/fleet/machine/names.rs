@@ -88,6 +88,11 @@ impl Wanted {
         }
     }
 
+    /// How many links to its providers calls of this name are to have.
+    pub(super) fn places(&self, links_per_name: usize) -> usize {
+        links_per_name + usize::from(self.is_busy)
+    }
+
     pub(super) fn is_due(&self, now_ms: u64) -> bool {
         self.retry_ms.is_some_and(|due_ms| now_ms >= due_ms)
     }

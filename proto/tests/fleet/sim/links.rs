@@ -3,11 +3,15 @@
 use capd_proto::fleet::machine::Input;
 use capd_proto::fleet::{Address, Agent};
 
-use super::world::{Event, World};
+use super::world::{Dial, Event, World};
 
 impl World {
     /// A dial comes to its end: whoever is at one of the addresses answers, if it is who was called.
-    pub(super) fn dial_ends(&mut self, pid: usize, agent: Agent, addresses: &[Address]) {
+    /// Where nobody does, that may take long.
+    pub(super) fn dial_ends(&mut self, pid: usize, agent: Agent, addresses: Vec<Address>, dial: Dial) {
+        if self.processes[pid].dials.get(&agent) != Some(&dial.number) {
+            return;
+        }
         let at_address = (0..self.processes.len()).rev().find(|other| {
             let other = &self.processes[*other];
             other.is_alive && addresses.iter().any(|address| other.offer.addresses.contains(address))
@@ -17,6 +21,11 @@ impl World {
             let is_there = other.runs(self.now_ms) && !self.are_cut(self.processes[pid].agent, other.agent);
             is_there && self.agents[other.agent].agent == agent
         });
+        if peer.is_none() && self.plan.has_slow_dials && !dial.is_late && self.rng.percent(50) {
+            let dial = Dial { is_late: true, ..dial };
+            return self.soon(1_000, 10_000, Event::DialEnds { pid, agent, addresses, dial });
+        }
+        self.processes[pid].dials.remove(&agent);
         match peer.filter(|peer| self.admits(*peer, pid)) {
             Some(peer) => self.link(pid, peer),
             None => {

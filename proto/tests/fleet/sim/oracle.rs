@@ -32,6 +32,7 @@ impl World {
             | Output::Refused { .. }
             | Output::Split { .. }
             | Output::Frozen
+            | Output::GiveUp { .. }
             | Output::Thawed => {}
         }
     }

@@ -129,6 +129,9 @@ pub struct Plan {
     pub agents: usize,
     pub names: usize,
     pub blows: Vec<(u64, Blow)>,
+    /// Whether a dial that nobody answers may take seconds to end. By the seed itself, so that all other worlds are as they
+    /// were before there was this.
+    pub has_slow_dials: bool,
     pub breaks: Option<Break>,
 }
 
@@ -141,7 +144,7 @@ impl Plan {
         let mut blows: Vec<_> =
             (0..count).map(|_| (rng.between(5_000, BLOWS_MS), blow(&mut rng, agents))).collect();
         blows.sort_by_key(|(at_ms, _)| *at_ms);
-        Self { agents, names, blows, breaks }
+        Self { agents, names, blows, has_slow_dials: seed % 4 == 3, breaks }
     }
 }
 

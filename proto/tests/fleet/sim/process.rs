@@ -37,6 +37,10 @@ pub struct Process {
     pub is_stream_dead: bool,
     /// With whom, and with which process of it.
     pub links: BTreeMap<Agent, usize>,
+    /// Dials that are under way, by number.
+    pub dials: BTreeMap<Agent, u64>,
+    /// Dials so far.
+    pub dialled: u64,
     pub wanted_ms: BTreeMap<CapabilityName, u64>,
     /// When it is woken next.
     pub wake_ms: Option<u64>,

@@ -39,7 +39,7 @@ pub(super) enum Event {
     Change { pid: usize, watch: WatchId, change: Change },
     Probe { pid: usize },
     Wake { pid: usize },
-    DialEnds { pid: usize, agent: Agent, addresses: Vec<Address> },
+    DialEnds { pid: usize, agent: Agent, addresses: Vec<Address>, dial: Dial },
     KeepLinks { pid: usize },
     Want { pid: usize },
     Expire,
@@ -47,6 +47,15 @@ pub(super) enum Event {
     Start { agent: usize, disk: usize, host: String },
     Blow(usize),
     EndWatches { pid: usize },
+}
+
+/// One dial.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Dial {
+    /// Dials of its process before it.
+    pub(super) number: u64,
+    /// Whether nobody has answered for long.
+    pub(super) is_late: bool,
 }
 
 /// An event, the earliest first; of one moment, those that were thought of first.
@@ -271,7 +280,7 @@ impl World {
                 }
                 self.schedule(pid);
             }
-            Event::DialEnds { agent, addresses, .. } => self.dial_ends(pid, agent, &addresses),
+            Event::DialEnds { agent, addresses, dial, .. } => self.dial_ends(pid, agent, addresses, dial),
             Event::KeepLinks { .. } => self.keep_links(pid),
             Event::Want { .. } => self.want(pid),
             Event::Arrive { .. }
@@ -324,6 +333,8 @@ impl World {
             watches: BTreeMap::new(),
             is_stream_dead: false,
             links: BTreeMap::new(),
+            dials: BTreeMap::new(),
+            dialled: 0,
             wanted_ms: BTreeMap::new(),
             wake_ms: None,
             noted: Noted::default(),
@@ -399,7 +410,17 @@ impl World {
                     self.soon(1, 10, Event::Input { pid, input: Input::Kept });
                 }
                 Output::Dial { agent, addresses } => {
-                    self.soon(5, 300, Event::DialEnds { pid, agent, addresses });
+                    let process = &mut self.processes[pid];
+                    let dial = Dial { number: process.dialled, is_late: false };
+                    process.dialled += 1;
+                    process.dials.insert(agent, dial.number);
+                    self.soon(5, 300, Event::DialEnds { pid, agent, addresses, dial });
+                }
+                // One that has just ended was reported.
+                Output::GiveUp { agent } => {
+                    if self.processes[pid].dials.remove(&agent).is_some() {
+                        self.soon(1, 5, Event::Input { pid, input: Input::DialFailed(agent) });
+                    }
                 }
                 Output::LetGo { agent, .. } => self.unlink(pid, agent),
                 Output::Revoked(agent) if self.processes[pid].links.contains_key(&agent) => {

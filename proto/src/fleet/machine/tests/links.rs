@@ -1,5 +1,7 @@
 //! Candidates, links, and whom a sidecar dials, drops and lets go.
 
+use std::collections::BTreeSet;
+
 use super::*;
 
 fn opened(number: u8) -> Input {
@@ -126,6 +128,39 @@ fn a_slow_dial_fills_its_place_once_somebody_answers_or_many_are_slow() {
     sidecar.handle(Input::LinkOpened { agent: first, fence: None });
     sidecar.until(9_000);
     assert_eq!(sidecar.dialled().len(), 3);
+}
+
+fn given_up(sidecar: &mut Sidecar) -> Vec<Agent> {
+    let outputs = sidecar.take().into_iter().filter_map(|output| match output {
+        Output::GiveUp { agent } => Some(agent),
+        _ => None,
+    });
+    outputs.collect()
+}
+
+#[test]
+fn dials_are_given_up_once_others_have_filled_all_places() {
+    let members: Vec<u8> = (10..20).collect();
+    let mut sidecar = Sidecar::wanting(&members);
+    sidecar.until(1_000);
+    let dialled = sidecar.dialled();
+    assert_eq!(dialled.len(), 6);
+    sidecar.handle(Input::LinkOpened { agent: dialled[0], fence: None });
+    sidecar.handle(Input::LinkOpened { agent: dialled[3], fence: None });
+    // A call wants this very one.
+    sidecar.handle(Input::Reach { name: name(), agent: dialled[1] });
+    assert_eq!(given_up(&mut sidecar), []);
+    sidecar.handle(Input::LinkOpened { agent: dialled[4], fence: None });
+    let spare: BTreeSet<_> = [dialled[2], dialled[5]].into();
+    assert_eq!(given_up(&mut sidecar).into_iter().collect::<BTreeSet<_>>(), spare);
+    // It is no failure of theirs: they are the next to be dialled.
+    for agent in &spare {
+        sidecar.handle(Input::DialFailed(*agent));
+    }
+    sidecar.handle(Input::DialFailed(dialled[1]));
+    sidecar.handle(Input::LinkClosed(dialled[0]));
+    let again: BTreeSet<_> = sidecar.dialled().into_iter().collect();
+    assert!(again.len() == 1 && again.is_subset(&spare), "{again:?} of {spare:?}");
 }
 
 #[test]
