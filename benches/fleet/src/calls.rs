@@ -92,14 +92,15 @@ impl Traffic {
         Self { shared, callers: tasks }
     }
 
-    /// Lets callers begin a few at a time, each once another's first call has ended, as machines that start one after the
-    /// other do: a first call opens links, which on one machine take the processors of all.
+    /// Lets callers begin one after the other, a few at a time, as machines that start do: the first call of each name opens
+    /// links, which on one machine take the processors of all.
     pub(crate) async fn begin(&self) {
         self.pause(false);
         while self.shared.warm.load(Ordering::Relaxed) < self.callers.len() {
             let most = self.shared.warm.load(Ordering::Relaxed) + BEGIN_AT_ONCE;
-            self.shared.begun.store(most, Ordering::Relaxed);
-            sleep(LOOK_EVERY).await;
+            let next = self.shared.begun.load(Ordering::Relaxed) + 1;
+            self.shared.begun.store(next.min(most), Ordering::Relaxed);
+            sleep(BEGIN_EVERY).await;
         }
     }
 
@@ -222,7 +223,7 @@ pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 const ONCE_IN: u64 = 4;
 /// Callers whose first call is out at one time.
 const BEGIN_AT_ONCE: usize = 16;
-/// How often it is looked whose first call has ended.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// Between the beginnings of two callers.
+const BEGIN_EVERY: Duration = Duration::from_millis(300);
 /// Calls of one caller in flight.
 const IN_FLIGHT_MAX: usize = 128;
