@@ -38,6 +38,11 @@ impl Changes {
 }
 
 impl Watch {
+    /// What has changed until now is seen.
+    pub(crate) fn look(&mut self) {
+        self.seen = self.shared.count.load(Ordering::Acquire);
+    }
+
     /// Waits until something has changed since the last time; cancelling it loses no change.
     pub(crate) async fn changed(&mut self) {
         loop {

@@ -1,6 +1,7 @@
 //! Passes calls of local capabilities through the gate, and resumes calls whose provider appeared here.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use capd_proto::envelope::Ext;
@@ -25,10 +26,15 @@ pub(super) struct Changed {
     peers: Watch,
     served: Watch,
     registered: Option<Watch>,
+    /// One for each call that waits.
+    waiting: Arc<()>,
 }
 
 impl Changed {
-    /// Waits until something has changed since the last time; cancelling it loses no change.
+    /// Waits until something has changed since the last time.
+    ///
+    /// Each call that waits looks at all providers of its name then. Where many wait, they look less often, so that the links
+    /// that they wait for have time to open.
     pub(super) async fn changed(&mut self) {
         let registered = async {
             match &mut self.registered {
@@ -41,6 +47,21 @@ impl Changed {
             () = self.peers.changed() => {}
             () = self.served.changed() => {}
             () = registered => {}
+        }
+        let waiting = Arc::strong_count(&self.waiting) - 1;
+        if let Some(many) = waiting.checked_sub(FEW_WAIT) {
+            tokio::time::sleep(PAUSE.saturating_mul(u32::try_from(many).unwrap_or(u32::MAX)).min(PAUSE_MAX))
+                .await;
+            self.look();
+        }
+    }
+
+    /// What has changed until now is seen.
+    fn look(&mut self) {
+        self.peers.look();
+        self.served.look();
+        if let Some(registered) = &mut self.registered {
+            registered.look();
         }
     }
 }
@@ -113,6 +134,7 @@ impl Caller {
             peers: self.directory.peers.watch(),
             served: self.directory.registry.watch(),
             registered: self.fleet.registry().map(crate::fleet::Fleet::watch),
+            waiting: Arc::clone(&self.outgoing.waiting),
         }
     }
 
@@ -152,5 +174,53 @@ impl Caller {
         for (link, route) in waiters {
             Arc::clone(&here).meet(then, &link, &route, &envelope);
         }
+    }
+}
+
+/// Calls that wait and look at once.
+const FEW_WAIT: usize = 4;
+/// For each one beyond them, all look later by this. One takes some 20 µs for it in a fleet of hundreds.
+const PAUSE: Duration = Duration::from_micros(250);
+const PAUSE_MAX: Duration = Duration::from_millis(500);
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+    use crate::changes::Changes;
+
+    /// How often so many look in all, while something changes fifty times in fifty milliseconds.
+    async fn looks(count: usize) -> u32 {
+        let (changes, waiting, looks) = (Changes::default(), Arc::new(()), Arc::new(AtomicU32::new(0)));
+        for _ in 0..count {
+            let mut changed = Changed {
+                peers: changes.watch(),
+                served: changes.watch(),
+                registered: None,
+                waiting: Arc::clone(&waiting),
+            };
+            let looks = Arc::clone(&looks);
+            tokio::spawn(async move {
+                loop {
+                    changed.changed().await;
+                    changed.look();
+                    looks.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        for _ in 0..50 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            changes.changed();
+        }
+        tokio::time::sleep(PAUSE_MAX).await;
+        looks.load(Ordering::Relaxed)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn few_that_wait_look_at_each_change_and_many_at_all_of_a_while() {
+        assert_eq!(looks(3).await, 150);
+        let of_many = looks(104).await;
+        assert!((104..=3 * 104).contains(&of_many), "{of_many} looks");
     }
 }

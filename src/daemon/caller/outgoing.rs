@@ -27,6 +27,8 @@ pub(in crate::daemon) struct Outgoing {
     /// Ids of calls that have ended, for cancels that come too late; the oldest goes.
     ended: Mutex<VecDeque<PastCall>>,
     calls_max: usize,
+    /// Counts the calls that wait for a provider: each holds it.
+    pub(super) waiting: Arc<()>,
 }
 
 /// Who waits for an answer.
@@ -54,7 +56,13 @@ impl Outgoing {
     pub(in crate::daemon) fn new(slots: Arc<Slots>) -> Self {
         let calls_max = slots.slots_max();
         let requests = Requests::new(slots);
-        Self { requests, calls: Mutex::default(), ended: Mutex::default(), calls_max }
+        Self {
+            requests,
+            calls: Mutex::default(),
+            ended: Mutex::default(),
+            calls_max,
+            waiting: Arc::default(),
+        }
     }
 
     /// Stops waiting for what a call's ids, and its cancel, were to be answered with: it has ended.

@@ -136,7 +136,7 @@ impl Desk {
 
     fn candidate(&self, fleet: &Fleet, candidate: &Candidate, at: usize) -> FleetCandidate<'static> {
         let registration = &candidate.registration;
-        let peer = registration.agent.did();
+        let peer = candidate.did.clone();
         let peers = &self.directory.peers;
         let links = peers.links(&peer);
         let cause = self.directory.unlinked.cause(&peer).map(|cause| cause.text);

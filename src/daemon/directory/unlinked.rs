@@ -145,7 +145,7 @@ impl Unlinked {
 
     /// The same if calls need not wait for it to pass.
     pub(in crate::daemon) fn lasting(&self, peer: &Did) -> Option<String> {
-        self.cause(peer).filter(|cause| cause.is_lasting).map(|cause| cause.text)
+        lock(&self.state).dialled.get(peer).filter(|cause| cause.is_lasting).map(|cause| cause.text.clone())
     }
 
     /// Peers that asked for a link not long ago and got none.

@@ -45,7 +45,7 @@ impl Fleet {
         let mut first = None;
         for candidate in candidates.iter() {
             let Some(peer) = self.hope(candidate, &missed) else { continue };
-            if self.directory.peers.is_reachable(&peer) {
+            if self.directory.peers.is_reachable(peer) {
                 return;
             }
             first.get_or_insert(candidate.registration.agent);
@@ -68,17 +68,17 @@ impl Fleet {
 
     /// The peer of a candidate that may serve what is missed, and has not said so over a link.
     ///
-    /// Each call that waits asks this of each candidate whenever something changes, so the DID is written last.
-    fn hope(&self, candidate: &Candidate, missed: &Missed<'_>) -> Option<Did> {
+    /// Each call that waits asks this of each candidate whenever something changes.
+    fn hope<'a>(&self, candidate: &'a Candidate, missed: &Missed<'_>) -> Option<&'a Did> {
         // One that drains still answers for calls that it has.
         let is_asked = candidate.takes_calls() || missed.to.is_some();
         if !is_asked || candidate.has_failed() || !fits(&candidate.registration.versions, missed.want) {
             return None;
         }
-        let peer = candidate.registration.agent.did();
-        let is_hope = missed.to.is_none_or(|to| *to == peer)
-            && !self.directory.peers.is_known(&peer)
-            && self.directory.unlinked.lasting(&peer).is_none();
+        let peer = &candidate.did;
+        let is_hope = missed.to.is_none_or(|to| to == peer)
+            && !self.directory.peers.is_known(peer)
+            && self.directory.unlinked.lasting(peer).is_none();
         is_hope.then_some(peer)
     }
 
@@ -90,12 +90,12 @@ impl Fleet {
         let status = registry.status();
         let candidates = registry.candidates(&parsed).unwrap_or_default();
         let unlinked = candidates.iter().find_map(|candidate| {
-            let peer = candidate.registration.agent.did();
+            let peer = &candidate.did;
             let is_wanted = candidate.takes_calls()
-                && missed.to.is_none_or(|to| *to == peer)
+                && missed.to.is_none_or(|to| to == peer)
                 && fits(&candidate.registration.versions, missed.want)
-                && self.directory.peers.links(&peer) == 0;
-            let cause = self.directory.unlinked.cause(&peer).filter(|_| is_wanted)?;
+                && self.directory.peers.links(peer) == 0;
+            let cause = self.directory.unlinked.cause(peer).filter(|_| is_wanted)?;
             Some(format!("no link to {peer}, which has registered {name}: {}", cause.text))
         });
         if unlinked.is_some() {

@@ -13,10 +13,13 @@ use crate::capability::CapabilityName;
 use crate::fleet::key::Shard;
 use crate::fleet::verify::Registered;
 use crate::fleet::{Agent, Registration, State};
+use crate::identity::Did;
 
 /// An agent that may serve a wanted name, by its own word.
 #[derive(Clone, Debug)]
 pub struct Candidate {
+    /// Its DID, written once: calls that wait ask for it often.
+    pub did: Did,
     /// What it says of itself.
     pub registration: Arc<Registration>,
     /// Whether its word stands.
@@ -114,7 +117,9 @@ impl Wanted {
         let before = self.candidates.get(&agent);
         let weight = before.map_or_else(|| weight(caller, &agent), |before| before.weight);
         let since_ms = before.map_or(now_ms, |before| before.since_ms);
+        let did = before.map_or_else(|| agent.did(), |before| before.did.clone());
         let candidate = Candidate {
+            did,
             registration: Arc::new(registered.registration),
             standing,
             since_ms,
