@@ -56,6 +56,8 @@ pub(in crate::daemon) struct Destination {
     pub(in crate::daemon) journal: Option<JournalId>,
     /// What its agent wants to be kept together at one peer, if it says.
     pub(in crate::daemon) affinity: Option<Box<str>>,
+    /// Whether an agent beside this sidecar may have run it, and that was forgotten: it goes nowhere if it may run only once.
+    pub(in crate::daemon) may_have_run_here: bool,
 }
 
 /// Optional fields of the agent's envelope, which every copy of the call repeats.

@@ -69,7 +69,7 @@ impl Caller {
     pub(super) fn refuse_call(&self, call: &Arc<RelayedCall>, refusal: &Refusal) {
         if self.gifts.may_have_run(&call.id, &call.name) {
             self.end_unknown(call, Some(refusal.body()));
-        } else if self.may_have_forgotten(call.moments.expires_at_ms) {
+        } else if call.destination.may_have_run_here || self.may_have_forgotten(call.moments.expires_at_ms) {
             self.end_refused(call, &forgotten());
         } else {
             self.end_refused(call, refusal);

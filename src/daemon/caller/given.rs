@@ -231,7 +231,7 @@ impl Gifts {
     ) -> Result<(Row, Asks), Refusal> {
         let (id, expires_at_ms) = (call.id, call.moments.expires_at_ms);
         let mut state = lock(&self.state);
-        if state.may_have_forgotten(expires_at_ms) {
+        if call.destination.may_have_run_here || state.may_have_forgotten(expires_at_ms) {
             return Err(forgotten());
         }
         let former = state.by_id.get(&id);

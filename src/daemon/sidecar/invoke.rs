@@ -94,7 +94,8 @@ impl Sidecar {
                 return self.execute(Incoming { inbound, invoke, name, want, output, permit });
             }
         }
-        let destination = Destination { to, is_named, journal, affinity };
+        let may_have_run_here = self.executor.may_have_forgotten(inbound.expires_at_ms());
+        let destination = Destination { to, is_named, journal, affinity, may_have_run_here };
         self.caller.relay_call(inbound, invoke, name, want, destination)?;
         Ok(Taken::Done)
     }
