@@ -1,6 +1,6 @@
 //! REQUEST `calls` of an agent in; the calls that its sidecar relays, runs and remembers out.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ciborium::Value;
 
@@ -277,10 +277,22 @@ fn a_flood_of_calls_leaves_a_bounded_number_of_timelines() {
         }
         ids.extend(some);
     }
+    // Where all of it took less than a second, those with a timeline were the first, and are forgotten.
+    let timed =
+        |side: &mut Caller, id: &Vec<u8>| of(side, id).iter().any(|call| field(call, "timeline").is_some());
+    let (mut is_kept_here, mut is_kept_there) = (false, false);
+    while !(is_kept_here && is_kept_there) {
+        assert!(begin.elapsed() < Duration::from_secs(60), "no timeline is kept any more");
+        let id = caller.invoke(by_id(ECHO, Value::Null));
+        provider.echo();
+        success(&caller.result(&id));
+        is_kept_here |= timed(&mut caller, &id);
+        is_kept_there |= timed(&mut owner, &id);
+        ids.push(id);
+    }
     let seconds = begin.elapsed().as_secs() as usize + 2;
     for (side, kept_max) in [(&mut caller, 1_024), (&mut owner, 1_024)] {
-        let timed = |id: &Vec<u8>| of(side, id).iter().any(|call| field(call, "timeline").is_some());
-        let kept = ids.iter().map(timed).filter(|timed| *timed).count();
+        let kept = ids.iter().filter(|id| timed(side, id)).count();
         assert!((1..=kept_max.min(500 * seconds)).contains(&kept), "{kept} in {seconds} s");
     }
 }
