@@ -137,7 +137,10 @@ impl Figures {
         let mut bars = vec![
             counted("calls that ran twice, or ran and were refused", self.all.double),
             counted("calls that were lost", self.all.lost),
-            counted("members that waited in vain to be registered again, in all scenarios", away as u64),
+            counted(
+                "members that were not registered and current again in time, in all scenarios",
+                away as u64,
+            ),
         ];
         bars.extend(BARS.iter().map(|&(what, bound, scenario, key, unit)| Bar {
             what: what.to_owned(),

@@ -179,7 +179,7 @@ impl Caller {
 
 /// Calls that wait and look at once.
 const FEW_WAIT: usize = 4;
-/// For each one beyond them, all look later by this. One takes some 20 µs for it in a fleet of hundreds.
+/// For each one beyond them, all look later by this.
 const PAUSE: Duration = Duration::from_micros(250);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 

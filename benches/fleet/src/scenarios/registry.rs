@@ -58,8 +58,10 @@ async fn members_are_back(world: &mut World, facts: &mut Facts) -> bool {
             return true;
         }
         if begin.elapsed() >= PATIENCE {
-            let what = format!("virtual members that are not registered after {} s", PATIENCE.as_secs());
-            facts.add("away", (count - status.registered) as f64, "", &what);
+            let back = status.registered.min(status.current);
+            let what =
+                format!("virtual members that are not registered and current after {} s", PATIENCE.as_secs());
+            facts.add("away", (count - back) as f64, "", &what);
             return false;
         }
         sleep(POLL).await;

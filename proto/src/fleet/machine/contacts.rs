@@ -97,8 +97,8 @@ impl Contacts {
         contact.state == ContactState::Closed && contact.retry_ms <= now_ms
     }
 
-    /// Whether it is being dialled, and what for.
-    pub(super) fn is_dialled_for(&self, agent: &Agent) -> Option<DialFor> {
+    /// What it is being dialled for; none where it is not.
+    pub(super) fn dialled_for(&self, agent: &Agent) -> Option<DialFor> {
         match self.get(agent).state {
             ContactState::Dialling { aim, .. } => Some(aim),
             ContactState::Closed | ContactState::Open { .. } => None,
@@ -107,7 +107,7 @@ impl Contacts {
 
     /// Those who are dialled for a place.
     pub(super) fn dialled_for_places(&self) -> impl Iterator<Item = Agent> {
-        self.0.keys().copied().filter(|agent| self.is_dialled_for(agent) == Some(DialFor::Place))
+        self.0.keys().copied().filter(|agent| self.dialled_for(agent) == Some(DialFor::Place))
     }
 
     /// What the dial that is under way is for.

@@ -49,7 +49,7 @@ impl Directory {
             }
         }
         let is_dialled = |candidate: &&Candidate| {
-            let aim = contacts.is_dialled_for(&candidate.registration.agent);
+            let aim = contacts.dialled_for(&candidate.registration.agent);
             aim.is_some_and(|aim| aim != DialFor::Nothing)
         };
         let looks_again = !has_open && (!dialled.is_empty() || ranked.iter().any(is_dialled));
@@ -70,7 +70,7 @@ impl Directory {
         let candidate = self.wanted.get(name).and_then(|wanted| wanted.candidates.get(&agent));
         // FLEET X2: one that drains is asked about calls that it has, wherever it is by now.
         let Some(candidate) = candidate else { return };
-        if self.contacts.is_dialled_for(&agent) == Some(DialFor::Place) {
+        if self.contacts.dialled_for(&agent) == Some(DialFor::Place) {
             self.contacts.aim(agent, DialFor::Call);
         }
         if self.may_link(config.deny_max_age_ms, now_ms) && self.contacts.may_dial(&agent, now_ms) {
