@@ -16,8 +16,8 @@ pub enum Scope<'a> {
     Local,
     /// To one peer.
     Peer(&'a Did),
-    /// To any peer.
-    Peers,
+    /// To any peer but these.
+    PeersBut(&'a [&'a Did]),
     /// To a provider of this sidecar if one serves, else to a peer.
     Anywhere,
 }
@@ -62,7 +62,13 @@ pub fn route<'a>(
     match scope {
         Scope::Local => choose(entries, want, is_local, &may_call),
         Scope::Peer(did) => choose(entries, want, |origin| *origin == Origin::Peer(did.clone()), &may_call),
-        Scope::Peers => choose(entries, want, |origin| !is_local(origin), &may_call),
+        Scope::PeersBut(these) => {
+            let in_scope = |origin: &Origin| match origin {
+                Origin::Peer(peer) => !these.contains(&peer),
+                Origin::Local(_) => false,
+            };
+            choose(entries, want, in_scope, &may_call)
+        }
         Scope::Anywhere => match choose(entries, want, is_local, &may_call) {
             Ok(choice) => Ok(choice),
             Err(_) => choose(entries, want, |_| true, &may_call),
@@ -179,9 +185,10 @@ mod tests {
     fn a_call_for_peers_goes_past_a_local_provider() {
         let (local, remote) = (Origin::Local(ProviderId(1)), Origin::Peer(peer(1)));
         let snapshot = snapshot(&[(remote.clone(), &["1.5.0"]), (local, &["1.0.0", "2.0.0"])]);
-        assert_eq!(chosen(&snapshot, &range(">=1.0.0"), Scope::Peers), (&remote, "1.5.0".to_owned()));
-        let refusal = route(&snapshot, NAME, &range(">=2.0.0"), Scope::Peers, |_| true).unwrap_err();
-        assert_eq!(refusal, Refusal::VersionMismatch(vec!["1.5.0".parse().unwrap()]));
+        assert_eq!(chosen(&snapshot, &range(">=1.0.0"), Scope::PeersBut(&[])), (&remote, "1.5.0".to_owned()));
+        let refusal = |scope| route(&snapshot, NAME, &range(">=2.0.0"), scope, |_| true).unwrap_err();
+        assert_eq!(refusal(Scope::PeersBut(&[])), Refusal::VersionMismatch(vec!["1.5.0".parse().unwrap()]));
+        assert_eq!(refusal(Scope::PeersBut(&[&peer(1)])), Refusal::NameUnknown);
     }
 
     #[test]

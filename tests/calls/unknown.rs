@@ -8,6 +8,7 @@ use ciborium::Value;
 
 use crate::agents::{CAP_INVOKE, Caller, ERROR, by_id, failure, retried_soon, success, unknown_for, within};
 use crate::peer::{Heard, Peer, beside};
+use crate::support::{Setup, map};
 
 const ONCE: &str = "org.example.once:1.0.0";
 
@@ -78,6 +79,34 @@ fn a_call_that_was_refused_may_be_refused_again_and_run_later() {
         caller.link.send_envelope(&envelope);
     }
     peer.succeed(&peer.heard_type(CAP_INVOKE), "done".into());
+    assert_eq!(success(&caller.result(&id)), &Value::from("done"));
+}
+
+#[test]
+fn a_call_that_its_peer_has_released_goes_to_another_once_there_is_one() {
+    let peer = Peer::serving(vec![retried_soon(ONCE, false)]);
+    let other = Peer::serving(Vec::new());
+    let a = Setup::new().peer_at(peer.did(), &[&peer.address()]).peer_at(other.did(), &[&other.address()]);
+    let a = a.start();
+    let mut caller = Caller::of(&a);
+    let envelope = caller.link.envelope(CAP_INVOKE, by_id(ONCE, Value::Null));
+    let id = caller.link.send_envelope(&envelope);
+    let released = map([
+        ("code", 5002.into()),
+        ("category", "server".into()),
+        ("message", "as told".into()),
+        ("retry", false.into()),
+        ("details", map([("released", true.into())])),
+    ]);
+    peer.answer(&peer.heard_type(CAP_INVOKE), ERROR, &released);
+    assert_eq!(caller.error(&id).code(), Some(5002));
+    caller.link.send_envelope(&envelope);
+    let refusal = caller.error(&id);
+    assert_eq!(refusal.code(), Some(4002), "nobody else serves it yet");
+    assert!(format!("{refusal:?}").contains("has released the call"), "{refusal:?}");
+    other.serve(vec![retried_soon(ONCE, false)]);
+    caller.link.send_envelope(&envelope);
+    other.succeed(&other.heard_type(CAP_INVOKE), "done".into());
     assert_eq!(success(&caller.result(&id)), &Value::from("done"));
 }
 

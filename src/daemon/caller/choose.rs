@@ -6,7 +6,7 @@ use capd_proto::call::caller::{Caller as Machine, Time};
 use capd_proto::code::Code;
 use capd_proto::identity::Did;
 use capd_proto::message::{ContentHash, Descriptor};
-use smallvec::smallvec;
+use smallvec::{SmallVec, smallvec};
 
 use super::among::split;
 use super::drift::{Barrier, Shut, held_against};
@@ -70,8 +70,14 @@ impl Caller {
         self.fleet.want(&call.name);
         let given = self.gifts.replica(&call.id);
         if given.is_some() && !self.gifts.is_bound(&call.id) {
-            // Nobody has it: where it was given to is as good as any other, and costs no commit.
-            let takes_it = |given: &&Replica| self.is_there(given) && !self.fleet.is_split(&given.peer);
+            // Nobody has it: where it was given to is as good as any other, and costs no commit. Who has released it never
+            // takes it, and says so to an agent that asks for nobody else.
+            let released_by = self.gifts.released_by(&call.id).filter(|_| !call.destination.is_named);
+            let takes_it = |given: &&Replica| {
+                self.is_there(given)
+                    && !self.fleet.is_split(&given.peer)
+                    && released_by.as_ref() != Some(&given.peer)
+            };
             let is_there = given.as_ref().filter(takes_it).is_some();
             return match is_there.then(|| self.choose_from(call, given, &[])) {
                 Some(Ok(chosen)) => Ok(chosen),
@@ -110,16 +116,15 @@ impl Caller {
         let snapshot = self.directory.snapshot();
         let given = self.gifts.replica(&call.id).filter(|_| asked.is_some());
         let released_by = self.gifts.released_by(&call.id);
+        let without: SmallVec<[&Did; 2]> = refused_by.iter().chain(&released_by).collect();
         // Whoever moves a call has made sure that its former peer is not the only one that may have it.
-        let may_have = |peer: &Did| !refused_by.contains(peer) && released_by.as_ref() != Some(peer);
-        let named = call.destination.to.as_ref().filter(|to| refused_by.is_empty() && may_have(to));
-        let at = asked.as_ref().map(|replica| &replica.peer).or(named);
-        let (scope, is_free) = (at.map_or(Scope::Peers, Scope::Peer), at.is_none());
-        let is_left = |entry: &Entry| match &entry.origin {
-            Origin::Peer(peer) => may_have(peer),
-            Origin::Local(_) => true,
+        let may_have = |to: &&Did| {
+            call.destination.is_named || refused_by.is_empty() && released_by.as_ref() != Some(*to)
         };
-        let may_call = |entry: &Entry| self.own.may(Action::Invoke, entry) && is_left(entry);
+        let named = call.destination.to.as_ref().filter(may_have);
+        let at = asked.as_ref().map(|replica| &replica.peer).or(named);
+        let (scope, is_free) = (at.map_or(Scope::PeersBut(&without), Scope::Peer), at.is_none());
+        let may_call = |entry: &Entry| self.own.may(Action::Invoke, entry);
         let choice = match router::route(&snapshot, &call.name, &call.want, scope, may_call) {
             Ok(choice) => choice,
             // Whoever had the call knows what became of it, whether it still serves the capability or not.
@@ -133,7 +138,14 @@ impl Caller {
                 // Versions that are served here are part of what the agent is told.
                 let anywhere = router::route(&snapshot, &call.name, &call.want, Scope::Anywhere, may_call);
                 let refusal = anywhere.err().filter(|_| is_free).unwrap_or(refusal);
-                return Err(Missing::Provider(mismatch(refusal)));
+                return Err(Missing::Provider(match (refusal, &released_by) {
+                    (router::Refusal::NameUnknown, Some(peer)) => {
+                        let why =
+                            format!("no other peer serves this capability, and {peer} has released the call");
+                        Refusal::new(Code::CAPABILITY_NOT_FOUND, why)
+                    }
+                    (refusal, _) => mismatch(refusal),
+                }));
             }
         };
         let is_new = asked.is_none();
