@@ -152,7 +152,8 @@ impl Wanted {
             |candidate: &&Candidate| zone.is_some() && candidate.registration.zone.as_deref() == zone;
         let near = self.candidates.values().filter(|candidate| candidate.is_listed()).filter(is_near).count();
         let mut ranked: Vec<_> = self.candidates.values().collect();
-        ranked.sort_by_key(|candidate| {
+        // Each candidate's contact is looked up once, not once for each comparison.
+        ranked.sort_by_cached_key(|candidate| {
             let failures = contacts.get(&candidate.registration.agent).failures;
             let is_far = near >= NEAR_MIN && !is_near(candidate);
             let is_gone = failures >= FAILURES_MAX;
