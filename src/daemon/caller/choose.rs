@@ -277,8 +277,7 @@ impl Caller {
         let changes = self.watch_providers();
         self.ctx.spawn(async move {
             match call.ended.or(caller.await_provider(&call, missing, changes)).await {
-                // It has waited, so its time says nothing of its peer's.
-                Some(Ok(Found::Peer(chosen))) => caller.give(&call, Chosen { latency: None, ..*chosen }),
+                Some(Ok(Found::Peer(chosen))) => caller.give(&call, *chosen),
                 Some(Ok(Found::Here)) => caller.meet_here(&call),
                 Some(Err(refusal)) => {
                     if refusal.code == Code::UNAUTHORIZED {
@@ -305,6 +304,9 @@ impl Caller {
         let mut withheld: Option<(Did, ContentHash, Refusal)> = None;
         // A peer that is about to end serves it, or did: it may come back.
         let mut leaving: Option<Did> = None;
+        // Where it waits for more than its peer's sign of life, its time says nothing of that peer. Who is slow and quiet would else
+        // never be measured, and be chosen again and again for that.
+        let mut is_measured = matches!(missing, Missing::Life(_));
         loop {
             if let Missing::Link(peer) = &missing {
                 leaving = Some(peer.clone());
@@ -401,13 +403,15 @@ impl Caller {
             if let Missing::Life(chosen) = missing
                 && self.directory.peers.is_responsive(&chosen.peer)
             {
-                return Ok(Found::Peer(chosen));
+                let latency = chosen.latency.clone().filter(|_| is_measured);
+                return Ok(Found::Peer(Box::new(Chosen { latency, ..*chosen })));
             }
+            is_measured = false;
             if self.is_served_here(call) {
                 return Ok(Found::Here);
             }
             missing = match self.choose_living_peer(call) {
-                Ok(chosen) => return Ok(Found::Peer(Box::new(chosen))),
+                Ok(chosen) => return Ok(Found::Peer(Box::new(Chosen { latency: None, ..chosen }))),
                 Err(missing) => missing,
             };
         }
