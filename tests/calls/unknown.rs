@@ -8,7 +8,7 @@ use ciborium::Value;
 
 use crate::agents::{CAP_INVOKE, Caller, ERROR, by_id, failure, retried_soon, success, unknown_for, within};
 use crate::peer::{Heard, Peer, beside};
-use crate::support::{Setup, map};
+use crate::support::{Setup, map, set};
 
 const ONCE: &str = "org.example.once:1.0.0";
 
@@ -82,6 +82,32 @@ fn a_call_that_was_refused_may_be_refused_again_and_run_later() {
     assert_eq!(success(&caller.result(&id)), &Value::from("done"));
 }
 
+/// The body of an ERROR to a copy that meets a tombstone.
+fn released() -> Value {
+    map([
+        ("code", 5002.into()),
+        ("category", "server".into()),
+        ("message", "as told".into()),
+        ("retry", false.into()),
+        ("details", map([("released", true.into())])),
+    ])
+}
+
+#[test]
+fn a_call_that_its_agent_addresses_to_the_peer_that_released_it_goes_to_nobody_else() {
+    let [peer, other] = [(); 2].map(|()| Peer::serving(vec![retried_soon(ONCE, false)]));
+    let a = Setup::new().peer_at(peer.did(), &[&peer.address()]).peer_at(other.did(), &[&other.address()]);
+    let a = a.start();
+    let mut caller = Caller::of(&a);
+    let mut envelope = caller.link.envelope(CAP_INVOKE, by_id(ONCE, Value::Null));
+    set(&mut envelope, "to", peer.did().into());
+    for _ in 0..2 {
+        let id = caller.link.send_envelope(&envelope);
+        peer.answer(&peer.heard_type(CAP_INVOKE), ERROR, &released());
+        assert_eq!(caller.error(&id).code(), Some(5002));
+    }
+}
+
 #[test]
 fn a_call_that_its_peer_has_released_goes_to_another_once_there_is_one() {
     let peer = Peer::serving(vec![retried_soon(ONCE, false)]);
@@ -91,14 +117,7 @@ fn a_call_that_its_peer_has_released_goes_to_another_once_there_is_one() {
     let mut caller = Caller::of(&a);
     let envelope = caller.link.envelope(CAP_INVOKE, by_id(ONCE, Value::Null));
     let id = caller.link.send_envelope(&envelope);
-    let released = map([
-        ("code", 5002.into()),
-        ("category", "server".into()),
-        ("message", "as told".into()),
-        ("retry", false.into()),
-        ("details", map([("released", true.into())])),
-    ]);
-    peer.answer(&peer.heard_type(CAP_INVOKE), ERROR, &released);
+    peer.answer(&peer.heard_type(CAP_INVOKE), ERROR, &released());
     assert_eq!(caller.error(&id).code(), Some(5002));
     caller.link.send_envelope(&envelope);
     let refusal = caller.error(&id);
