@@ -304,8 +304,8 @@ impl Caller {
         let mut withheld: Option<(Did, ContentHash, Refusal)> = None;
         // A peer that is about to end serves it, or did: it may come back.
         let mut leaving: Option<Did> = None;
-        // The time of a call that waits for more than its peer's sign of life says nothing of that peer. Other calls count, or a peer that
-        // is slow and quiet would never be measured again.
+        // The time of a call that waits for more than its peer's sign of life says nothing of that peer. Other calls count, or a
+        // peer that is slow and quiet would never be measured again.
         let mut is_measured = matches!(missing, Missing::Life(_));
         loop {
             if let Missing::Link(peer) = &missing {
