@@ -3,8 +3,8 @@
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use capd_proto::fleet::Agent;
@@ -15,7 +15,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore, version};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsConnector;
 use tonic::codegen::http::Uri;
 use tonic::transport::{Channel, Endpoint};
@@ -84,6 +84,15 @@ struct Parts {
     at: AtomicUsize,
     tls: Option<TlsFiles>,
     crypto: Arc<CryptoProvider>,
+    rest: Mutex<Rest>,
+}
+
+/// The pause after attempts of which none reached a member.
+#[derive(Debug, Default)]
+struct Rest {
+    /// Attempts in a row that failed.
+    failures: u32,
+    until: Option<Instant>,
 }
 
 /// A connection, with TLS or without.
@@ -110,7 +119,7 @@ impl Connector {
         }
         // Each sidecar begins with another member, and with the same one each time.
         let at = usize::from(agent.as_bytes()[0]) % members.len();
-        let parts = Parts { members, at: AtomicUsize::new(at), tls, crypto };
+        let parts = Parts { members, at: AtomicUsize::new(at), tls, crypto, rest: Mutex::default() };
         if let Some(tls) = &parts.tls {
             parts.tls_config(tls).await?;
         }
@@ -125,6 +134,12 @@ impl Connector {
     /// Lets the next connection begin with another member.
     pub(super) fn skip(&self) {
         self.0.at.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether no member took a connection so recently that none is to be asked again yet. A registry that is gone is asked for by
+    /// each of a sidecar's feeds and leases, and one of them is enough to see that it is back.
+    pub(super) fn is_resting(&self) -> bool {
+        self.0.rest().until.is_some_and(|until| Instant::now() < until)
     }
 
     /// A connection that is made when it is used first, and again when it was lost.
@@ -165,6 +180,7 @@ impl Parts {
             match connected.unwrap_or_else(|_| Err(late())) {
                 Ok(connection) => {
                     self.at.fetch_add(skipped, Ordering::Relaxed);
+                    *self.rest() = Rest::default();
                     return Ok(connection);
                 }
                 Err(error) => {
@@ -173,7 +189,15 @@ impl Parts {
                 }
             }
         }
+        let mut rest = self.rest();
+        rest.failures = rest.failures.saturating_add(1);
+        let doubled = REST_TIME_MIN.saturating_mul(1 << (rest.failures - 1).min(16));
+        rest.until = Some(Instant::now() + doubled.min(REST_TIME_MAX));
         Err(failed.unwrap_or_else(|| io::Error::other("no endpoint")))
+    }
+
+    fn rest(&self) -> MutexGuard<'_, Rest> {
+        self.rest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn connect_to(&self, member: &Member) -> io::Result<Box<dyn Io>> {
@@ -264,6 +288,10 @@ impl fmt::Debug for Connector {
 const PORT: u16 = 2379;
 /// How long one member has to take a connection.
 const CONNECT_TIME: Duration = Duration::from_secs(3);
+/// After the first attempt that reached no member, doubled with each further one, and the most; ours. Attempts need no jitter: they
+/// are made for questions, whose pauses have some.
+const REST_TIME_MIN: Duration = Duration::from_millis(500);
+const REST_TIME_MAX: Duration = Duration::from_secs(4);
 /// How often a silent connection is tried, and how long the answer may take; etcd allows a ping every 5 s.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const KEEP_ALIVE_TIME: Duration = Duration::from_secs(5);
@@ -305,6 +333,30 @@ mod tests {
         assert!(matches!(connector(&[], None).await, Err(EtcdError::NoEndpoint)));
         let error = connector(&["https://a"], None).await.unwrap_err().to_string();
         assert!(error.contains("https needs"), "{error}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn after_an_attempt_that_reached_no_member_there_is_a_pause_that_doubles() {
+        // Its port is ours, and refuses connections until it listens.
+        let member = tokio::net::TcpSocket::new_v4().unwrap();
+        member.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let endpoint = format!("http://{}", member.local_addr().unwrap());
+        let connector = connector(&[&endpoint], None).await.unwrap();
+        assert!(!connector.is_resting());
+        for pause_ms in [500, 1_000, 2_000, 4_000, 4_000] {
+            assert!(connector.0.connect().await.is_err());
+            tokio::time::advance(Duration::from_millis(pause_ms - 1)).await;
+            assert!(connector.is_resting(), "{pause_ms}");
+            tokio::time::advance(Duration::from_millis(1)).await;
+            assert!(!connector.is_resting(), "{pause_ms}");
+        }
+        let listening = member.listen(1).unwrap();
+        assert!(connector.0.connect().await.is_ok());
+        assert!(!connector.is_resting());
+        drop(listening);
+        assert!(connector.0.connect().await.is_err());
+        tokio::time::advance(Duration::from_millis(500)).await;
+        assert!(!connector.is_resting());
     }
 
     #[tokio::test]

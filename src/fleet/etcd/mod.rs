@@ -113,6 +113,9 @@ impl Engine for Etcd {
     fn ask(&self, ask: Ask) -> Answer {
         let shared = Arc::clone(&self.shared);
         Box::pin(async move {
+            if shared.connector.is_resting() {
+                return Err(EngineError::Lost);
+            }
             let is_list = matches!(ask, Ask::List { .. });
             let permit = match is_list {
                 true => timeout(TURN_TIME, shared.lists.acquire()).await.map(Some),
@@ -206,9 +209,13 @@ impl Shared {
         health.endpoint = self.connector.endpoint();
     }
 
-    /// A member that does not answer may hang while its connection stands: after a few questions another one is tried.
+    /// A member that does not answer may hang while its connection stands: after a few questions another one is tried. Where there
+    /// is no connection, each attempt tries them all.
     fn note_silence(&self, number: u64, error: String) {
         self.health().error = Some(error);
+        if self.connector.is_resting() {
+            return;
+        }
         let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
         if connection.number != number {
             return;
@@ -247,3 +254,44 @@ const LISTS_MAX: usize = 8;
 const FAILURES_MAX: u32 = 2;
 /// The longest message of etcd's: a page of values of the usual length is a quarter of it. **Units:** bytes.
 const MESSAGE_BYTES_MAX: usize = 4 << 20;
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use capd_proto::identity::Identity;
+    use futures_util::FutureExt as _;
+    use tokio::net::TcpSocket;
+    use tokio::time::advance;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_question_within_the_pause_after_a_failure_opens_no_connection() {
+        // Its port is ours, and refuses connections until it listens.
+        let member = TcpSocket::new_v4().unwrap();
+        member.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let settings = Settings {
+            endpoints: vec![format!("http://{}", member.local_addr().unwrap())],
+            tls: None,
+            cell: "test".parse().unwrap(),
+            agent: Identity::from_seed([1; 32]).public_key().into(),
+        };
+        let crypto = Arc::new(rustls::crypto::ring::default_provider());
+        let etcd = Etcd::new(settings, crypto).await.unwrap();
+        assert_eq!(etcd.ask(Ask::ReadFence).await, Err(EngineError::Lost));
+        let said = etcd.health().error.unwrap();
+        assert!(said.contains("refused"), "{said}");
+
+        let listening = member.listen(8).unwrap();
+        assert_eq!(etcd.ask(Ask::ReadFence).await, Err(EngineError::Lost));
+        assert!(listening.accept().now_or_never().is_none());
+        assert_eq!(etcd.health().error, Some(said));
+
+        advance(Duration::from_millis(500)).await;
+        tokio::select! {
+            connection = listening.accept() => drop(connection.unwrap()),
+            told = etcd.ask(Ask::ReadFence) => panic!("asked without a connection: {told:?}"),
+        }
+    }
+}
