@@ -1,37 +1,22 @@
 #!/usr/bin/env bash
 # What is shipped: target/shipped/capd and target/shipped/capctl, each optimized as one program (profile `dist`) and by what
-# a load showed of the sidecar. capd is built with counters first, carries calls on loopback, and is built again; then its
-# machine code is counted in the same way and put in the order in which it runs.
-# Needs rustup, which has the component that merges the counts, and LLVM's BOLT (Debian: bolt-19), which it installs where it
-# can. Takes 20 to 30 minutes on two cores.
+# a load showed of the sidecar: capd is built with counters first, carries calls on loopback, and is built again.
+# Needs rustup, which has the component that merges the counts. Takes 20 to 40 minutes on two cores.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 host=$(rustc --print host-tuple)
 profdata="$(rustc --print sysroot)/lib/rustlib/$host/bin/llvm-profdata"
 [ -x "$profdata" ] || rustup component add llvm-tools
-# Where it stands itself: it looks for its libraries from there.
-llvm_bolt() {
-  local found
-  found=$(compgen -c llvm-bolt | grep -xE 'llvm-bolt(-[0-9]+)?' | sort -V | tail -n 1) && realpath "$(command -v "$found")"
-}
-bolt=$(llvm_bolt) || {
-  as_root() { if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo "$@"; fi; }
-  as_root apt-get install -y --no-install-recommends bolt-19 ||
-    { as_root apt-get update && as_root apt-get install -y --no-install-recommends bolt-19; }
-  bolt=$(llvm_bolt) || { echo "llvm-bolt is missing: install LLVM's BOLT, version 19 or later" >&2; exit 1; }
-}
 counts=$PWD/target/counts
 rm -rf "$counts"
 mkdir -p "$counts"
 
 # rustc names functions after how their crates are built, so both builds are alike but for this flag, which joins those of
 # .cargo/config.toml. Build scripts and procedural macros run here and now, and are not counted: hence the target.
-# BOLT needs to know what in the program is an address, and takes a function for the cold or the warm part of another where its
-# name has ".cold" or ".warm" in it, as a legacy name of a module `warm` does. A v0 name has no dots.
 build() { # folder, rustc's flag, binaries
   cargo build --locked --profile dist --features etcd "${@:3}" --target "$host" --target-dir "target/$1" \
-    --config "target.$host.rustflags = [\"$2\", \"-Csymbol-mangling-version=v0\", \"-Clink-arg=-Wl,--emit-relocs\"]"
+    --config "target.$host.rustflags = [\"$2\"]"
 }
 build counted "-Cprofile-generate=$counts" --bin capd
 # The benchmark's caller and provider are the load; beside it cargo builds a capctl.
@@ -99,20 +84,11 @@ END
 }
 
 load "$PWD/target/counted/$host/dist/capd"
-"$profdata" merge --sparse --output "$counts/merged.profdata" "$counts"
+# With what was never run, which is then compiled to be short: `--sparse` would leave it out, and it would be compiled to be fast.
+"$profdata" merge --output "$counts/merged.profdata" "$counts"
 build optimized "-Cprofile-use=$counts/merged.profdata" --bin capd --bin capctl
 mkdir -p target/shipped
-built=target/optimized/$host/dist
-rewrite() { # where to, how
-  "$bolt" "$built/capd" -o "$@" > target/counted/bolt.log 2>&1 || { tail -n 20 target/counted/bolt.log >&2; return 1; }
-}
-rewrite target/counted/capd -instrument -instrumentation-file="$counts/bolt" -instrumentation-file-append-pid
-load "$PWD/target/counted/capd"
-"$(dirname "$bolt")/merge-fdata" "$counts"/bolt.* > "$counts/merged.fdata"
-rewrite target/shipped/capd -data="$counts/merged.fdata" -reorder-blocks=ext-tsp -reorder-functions=cdsort \
-  -split-functions -split-all-cold -split-eh -icf=1 -plt=hot -inline-small-functions -indirect-call-promotion=calls \
-  -use-old-text -remove-symtab
-# What was for BOLT alone, and the names of functions. The strip of binutils would break what BOLT wrote, hence the option above.
-objcopy --strip-all --wildcard --remove-section='.rela.*' --remove-section='!.rela.dyn' --remove-section='!.rela.plt' \
-  "$built/capctl" target/shipped/capctl
+for name in capd capctl; do
+  objcopy --strip-all "target/optimized/$host/dist/$name" "target/shipped/$name"
+done
 ls -l target/shipped

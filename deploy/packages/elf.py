@@ -41,8 +41,6 @@ class Elf:
     needed: tuple[str, ...]
     versions: dict[str, frozenset[str]]
     has_symbols: bool
-    # LLVM's BOLT moved its code.
-    is_rewritten: bool
 
     def glibc(self) -> tuple[int, int]:
         """The oldest glibc that it starts with."""
@@ -67,10 +65,7 @@ def read(path: Path) -> Elf:
     try:
         segments = list(_segments(data))
         loader, needed, versions = _dynamic(data, segments)
-        sections = list(_sections(data))
-        has_symbols = any(kind == _SYMBOLS for _name, kind in sections)
-        is_rewritten = any(name.startswith(".bolt.") for name, _kind in sections)
-        return Elf(machine, loader, needed, versions, has_symbols, is_rewritten)
+        return Elf(machine, loader, needed, versions, _SYMBOLS in _section_kinds(data))
     except (struct.error, ValueError) as error:
         raise Unfit(f"{path} is damaged: {error}; build it again") from error
 
@@ -129,14 +124,10 @@ def _dynamic(data: bytes, segments: list[_Segment]):
     return loader, needed, {file: frozenset(found) for file, found in versions.items()}
 
 
-def _sections(data: bytes):
-    """The name and kind of each section."""
+def _section_kinds(data: bytes) -> set[int]:
     offset, = struct.unpack_from("<Q", data, 40)
-    size, count, names_at = struct.unpack_from("<HHH", data, 58)
-    headers = [struct.unpack_from("<IIQQQ", data, offset + size * index) for index in range(count)]
-    for name, kind, _flags, _address, _offset in headers:
-        at = headers[names_at][4] + name
-        yield data[at : data.index(b"\0", at)].decode(), kind
+    size, count = struct.unpack_from("<HH", data, 58)
+    return {struct.unpack_from("<I", data, offset + size * index + 4)[0] for index in range(count)}
 
 
 # Kinds of segments, tags of the dynamic section, kind of the section that has all symbols: the System V ABI's numbers.

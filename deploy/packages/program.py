@@ -79,9 +79,6 @@ def _stripped(name: str, path: Path) -> Program:
     found = elf.read(path)
     if not found.has_symbols:
         return Program(name, path.read_bytes(), found)
-    if found.is_rewritten:
-        # The strip of binutils moves sections of such a file, and the program crashes before its first line.
-        raise Unfit(f"{path} has symbols, and strip would break what BOLT wrote; let BOLT leave them out (-remove-symtab)")
     with tempfile.TemporaryDirectory() as folder:
         bare = Path(folder) / name
         subprocess.run(["strip", "--strip-all", "-o", bare, path], check=True)
