@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What is shipped: target/shipped/capd and target/shipped/capctl, each optimized as one program (profile `dist`) and by what
 # a load showed of the sidecar: capd is built with counters first, carries calls on loopback, and is built again.
-# Needs rustup, which has the component that merges the counts. Takes 20 to 40 minutes on two cores.
+# Needs rustup, which has the component that merges the counts. Takes 20 to 40 minutes on two cores, by how fast they are.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
