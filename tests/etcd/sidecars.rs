@@ -65,6 +65,7 @@ async fn no_call_is_ended_by_the_registry_and_none_runs_twice_when_providers_die
         count: virtual_count,
         endpoint: &endpoint,
         ttl_ms: 30_000,
+        connections: usize::from(virtual_count),
         at_once: usize::from(virtual_count),
         names: &virtual_names,
     };

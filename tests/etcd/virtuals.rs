@@ -23,6 +23,8 @@ pub struct Plan<'a> {
     pub count: u16,
     pub endpoint: &'a str,
     pub ttl_ms: u64,
+    /// Most connections to etcd; members share them from there on.
+    pub connections: usize,
     /// Most of them that register at once, as machines that start one after the other do.
     pub at_once: usize,
     /// The names that a member offers, by its number.
@@ -32,6 +34,8 @@ pub struct Plan<'a> {
 /// Many of them. Dropping this ends them as a crash does.
 pub struct Virtuals {
     fleets: Vec<Fleet>,
+    /// Each with a connection of its own, which others share.
+    engines: Vec<Arc<Etcd>>,
     counts: Arc<Counts>,
     drivers: JoinSet<()>,
     /// Takes what is sent to them, and says nothing.
@@ -65,7 +69,8 @@ impl Virtuals {
         let silence = UdpSocket::bind("127.0.0.1:0").unwrap();
         let port = silence.local_addr().unwrap().port();
         let counts = Arc::<Counts>::default();
-        let mut all = Self { fleets: Vec::new(), counts, drivers: JoinSet::new(), silence };
+        let (fleets, engines, drivers) = (Vec::new(), Vec::new(), JoinSet::new());
+        let mut all = Self { fleets, engines, counts, drivers, silence };
         let mut registered = 0;
         for number in 0..plan.count {
             // All of them are looked at now and then only, for there may be ten thousand.
@@ -76,8 +81,11 @@ impl Virtuals {
                 })
                 .await;
             }
-            let owner = Arc::clone(&all.counts) as _;
-            let (fleet, driver) = member(number, plan.endpoint.to_owned(), plan.ttl_ms, owner).await;
+            if all.engines.len() < plan.connections {
+                all.engines.push(connected(number, plan.endpoint).await);
+            }
+            let engine = all.engine(number);
+            let (fleet, driver) = member(number, engine, plan.ttl_ms, Arc::clone(&all.counts) as _);
             all.drivers.spawn(driver.run());
             fleet.offer(offer(&(plan.names)(number), port));
             all.fleets.push(fleet);
@@ -90,11 +98,11 @@ impl Virtuals {
     pub fn leaves(&self, number: u16, plan: &Plan<'_>) -> impl Future<Output = Back> + Send + use<> {
         let fleet = self.fleets[usize::from(number)].clone();
         let owner = Arc::clone(&self.counts) as _;
-        let (endpoint, ttl_ms) = (plan.endpoint.to_owned(), plan.ttl_ms);
+        let (engine, ttl_ms) = (self.engine(number), plan.ttl_ms);
         let offer = offer(&(plan.names)(number), self.silence.local_addr().unwrap().port());
         async move {
             fleet.leave().await;
-            let (fleet, driver) = member(number, endpoint, ttl_ms, owner).await;
+            let (fleet, driver) = member(number, engine, ttl_ms, owner);
             fleet.offer(offer);
             Back { number, fleet, driver }
         }
@@ -106,6 +114,11 @@ impl Virtuals {
         while self.drivers.try_join_next().is_some() {}
         self.drivers.spawn(driver.run());
         self.fleets[usize::from(number)] = fleet;
+    }
+
+    /// Its way to etcd.
+    fn engine(&self, number: u16) -> Arc<Etcd> {
+        self.engines[usize::from(number) % self.engines.len()].beside(identity(number).public_key().into())
     }
 
     /// How many are registered.
@@ -133,17 +146,20 @@ impl Virtuals {
 /// One more member, which offers nothing yet.
 #[allow(dead_code, reason = "the fleet's benchmark measures with some")]
 pub async fn alone(number: u16, endpoint: &str, ttl_ms: u64) -> (Fleet, Driver) {
-    member(number, endpoint.to_owned(), ttl_ms, Arc::<Counts>::default() as _).await
+    member(number, connected(number, endpoint).await, ttl_ms, Arc::<Counts>::default() as _)
 }
 
-async fn member(number: u16, endpoint: String, ttl_ms: u64, owner: Arc<dyn Owner>) -> (Fleet, Driver) {
-    let identity = identity(number);
-    let (cell, agent) = (CELL.parse::<capd_proto::fleet::Cell>().unwrap(), identity.public_key().into());
+/// A member's own connection to etcd.
+async fn connected(number: u16, endpoint: &str) -> Arc<Etcd> {
+    let agent = identity(number).public_key().into();
+    let settings =
+        Settings { endpoints: vec![endpoint.to_owned()], tls: None, cell: CELL.parse().unwrap(), agent };
+    Etcd::new(settings, System::real().crypto).await.unwrap()
+}
+
+fn member(number: u16, engine: Arc<Etcd>, ttl_ms: u64, owner: Arc<dyn Owner>) -> (Fleet, Driver) {
+    let (identity, cell) = (identity(number), CELL.parse::<capd_proto::fleet::Cell>().unwrap());
     let membership = membership(&authority(), &identity, &["org.example.*"]);
-    let endpoints = vec![endpoint];
-    let settings = Settings { endpoints, tls: None, cell: cell.clone(), agent };
-    let system = System::real();
-    let engine = Etcd::new(settings, Arc::clone(&system.crypto)).await.unwrap();
     let mut journal = [78; 16];
     journal[..2].copy_from_slice(&number.to_be_bytes());
     let fence = Fence { incarnation: 0, journal: JournalId(journal) };
@@ -155,7 +171,7 @@ async fn member(number: u16, endpoint: String, ttl_ms: u64, owner: Arc<dyn Owner
         owner,
         disk: Disk::Memory(0),
         clock: Clock::start(),
-        random: system.random,
+        random: System::real().random,
         tasks: Tasks::new(),
     })
     .unwrap()

@@ -53,6 +53,7 @@ pub(crate) async fn run(args: Args) {
         count: args.count,
         endpoint: &args.endpoint,
         ttl_ms: args.ttl_ms,
+        connections: CONNECTIONS_MAX,
         at_once: AT_ONCE,
         names: &names,
     };
@@ -160,6 +161,9 @@ impl Members {
 
 /// Members that register at once: as many machines start one after the other.
 const AT_ONCE: usize = 256;
+/// Connections to etcd that all of them share, as FLEET 8 has it: what one process pays for thousands of them no machine
+/// of a fleet does.
+const CONNECTIONS_MAX: usize = 32;
 /// Most members that are away at once.
 const LEAVING_MAX: usize = 64;
 /// How a line begins that says how many leave in each second.

@@ -64,13 +64,18 @@ pub struct Etcd {
 struct Shared {
     cell: Cell,
     agent: Agent,
+    line: Arc<Line>,
+    health: Mutex<Health>,
+    /// Lists at once: they are what is large.
+    lists: Semaphore,
+}
+
+/// The way to etcd, of one agent or of several.
+struct Line {
     connector: Connector,
     connection: Mutex<Connection>,
     /// Wakes the watches when another connection is in use.
     moved: Notify,
-    health: Mutex<Health>,
-    /// Lists at once: they are what is large.
-    lists: Semaphore,
 }
 
 /// The connection in use.
@@ -94,18 +99,19 @@ impl Etcd {
     pub async fn new(settings: Settings, crypto: Arc<CryptoProvider>) -> Result<Arc<Self>, EtcdError> {
         let Settings { endpoints, tls, cell, agent } = settings;
         let connector = Connector::new(&endpoints, tls, &agent, crypto).await?;
-        let health = Health { endpoint: connector.endpoint(), ..Health::default() };
-        let connection = Connection { channel: connector.channel(), number: 0, failures: 0 };
-        let shared = Shared {
-            cell,
-            agent,
-            connector,
-            connection: Mutex::new(connection),
-            moved: Notify::new(),
-            health: Mutex::new(health),
-            lists: Semaphore::new(LISTS_MAX),
-        };
-        Ok(Arc::new(Self { shared: Arc::new(shared), watches: Watches::default() }))
+        let connection = Mutex::new(Connection { channel: connector.channel(), number: 0, failures: 0 });
+        Ok(Self::over(Arc::new(Line { connector, connection, moved: Notify::new() }), cell, agent))
+    }
+
+    /// The same etcd for another agent of the same cell, over the same connection: for a program that stands for many.
+    pub fn beside(&self, agent: Agent) -> Arc<Self> {
+        Self::over(Arc::clone(&self.shared.line), self.shared.cell.clone(), agent)
+    }
+
+    fn over(line: Arc<Line>, cell: Cell, agent: Agent) -> Arc<Self> {
+        let health = Mutex::new(Health { endpoint: line.connector.endpoint(), ..Health::default() });
+        let shared = Shared { cell, agent, line, health, lists: Semaphore::new(LISTS_MAX) };
+        Arc::new(Self { shared: Arc::new(shared), watches: Watches::default() })
     }
 }
 
@@ -113,7 +119,7 @@ impl Engine for Etcd {
     fn ask(&self, ask: Ask) -> Answer {
         let shared = Arc::clone(&self.shared);
         Box::pin(async move {
-            if shared.connector.is_resting() {
+            if shared.line.connector.is_resting() {
                 return Err(EngineError::Lost);
             }
             let is_list = matches!(ask, Ask::List { .. });
@@ -155,16 +161,20 @@ impl Shared {
         self.health.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn connection(&self) -> MutexGuard<'_, Connection> {
+        self.line.connection.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The connection in use, and its number.
     fn channel(&self) -> (Channel, u64) {
-        let connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        let connection = self.connection();
         (connection.channel.clone(), connection.number)
     }
 
     /// Returns once another connection than this one is in use.
     async fn replaced(&self, number: u64) {
         loop {
-            let moved = self.moved.notified();
+            let moved = self.line.moved.notified();
             if self.channel().1 != number {
                 return;
             }
@@ -199,34 +209,34 @@ impl Shared {
     }
 
     fn note_answer(&self, number: u64) {
-        let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut connection = self.connection();
         if connection.number == number {
             connection.failures = 0;
         }
         drop(connection);
         let mut health = self.health();
         health.error = None;
-        health.endpoint = self.connector.endpoint();
+        health.endpoint = self.line.connector.endpoint();
     }
 
     /// A member that does not answer may hang while its connection stands: after a few questions another one is tried. Where there
     /// is no connection, each attempt tries them all.
     fn note_silence(&self, number: u64, error: String) {
         self.health().error = Some(error);
-        if self.connector.is_resting() {
+        if self.line.connector.is_resting() {
             return;
         }
-        let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut connection = self.connection();
         if connection.number != number {
             return;
         }
         connection.failures += 1;
         if connection.failures >= FAILURES_MAX {
-            self.connector.skip();
+            self.line.connector.skip();
             let number = connection.number + 1;
-            *connection = Connection { channel: self.connector.channel(), number, failures: 0 };
+            *connection = Connection { channel: self.line.connector.channel(), number, failures: 0 };
             drop(connection);
-            self.moved.notify_waiters();
+            self.line.moved.notify_waiters();
         }
     }
 }
@@ -261,7 +271,7 @@ mod tests {
 
     use capd_proto::identity::Identity;
     use futures_util::FutureExt as _;
-    use tokio::net::TcpSocket;
+    use tokio::net::{TcpListener, TcpSocket};
     use tokio::time::advance;
 
     use super::*;
@@ -293,5 +303,24 @@ mod tests {
             connection = listening.accept() => drop(connection.unwrap()),
             told = etcd.ask(Ask::ReadFence) => panic!("asked without a connection: {told:?}"),
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn agents_beside_each_other_ask_over_one_connection() {
+        let listening = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let agent = |seed| Identity::from_seed([seed; 32]).public_key().into();
+        let settings = Settings {
+            endpoints: vec![format!("http://{}", listening.local_addr().unwrap())],
+            tls: None,
+            cell: "test".parse().unwrap(),
+            agent: agent(1),
+        };
+        let crypto = Arc::new(rustls::crypto::ring::default_provider());
+        let etcd = Etcd::new(settings, crypto).await.unwrap();
+        let other = etcd.beside(agent(2));
+        let silent = tokio::join!(etcd.ask(Ask::ReadFence), other.ask(Ask::ReadFence));
+        assert_eq!(silent, (Err(EngineError::Lost), Err(EngineError::Lost)));
+        assert!(listening.accept().now_or_never().is_some());
+        assert!(listening.accept().now_or_never().is_none());
     }
 }
