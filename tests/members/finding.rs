@@ -37,6 +37,35 @@ fn did(seed: u8) -> String {
     capd_proto::identity::Identity::from_seed([seed; 32]).did().to_string()
 }
 
+/// A sidecar that has started again may be asked before its agent has declared anything.
+#[test]
+fn a_call_that_a_provider_without_its_agent_refuses_waits_for_one_that_is_registered() {
+    let cell = Cell::in_file();
+    let member = |seed, yaml: &str| {
+        let member =
+            cell.member(seed, &["org.example.*"]).capabilities(yaml).set("fleet.ttl_ms", "60000").start();
+        Cell::until_registered(&member, true);
+        member
+    };
+    let other = member(2, &declaring("other", &["ask"]));
+    // Nobody links to it meanwhile.
+    other.stop();
+    let asleep = declaring("first", &["ask"]).replace("printf", "sleep 60; printf");
+    let first = member(1, &asleep);
+    let caller = cell.member(10, &[]).start();
+    std::thread::scope(|scope| {
+        let asked = scope.spawn(|| call(&caller, "org.example.ask"));
+        Cell::until_executing(&first);
+        let first = first.restart_with(|setup| setup.capabilities(&declaring("first", &["something"])));
+        let refused = "capd_calls_total{code=\"4002\",role=\"executor\",outcome=\"refused\"}";
+        until("it is refused", || {
+            stdout(&run_with(capctl(Some(&first.socket)).arg("metrics"), b"")).contains(refused)
+        });
+        other.go_on();
+        assert_eq!(asked.join().unwrap().unwrap()["who"], "other");
+    });
+}
+
 #[test]
 fn a_name_that_nobody_registers_is_unknown_at_once() {
     let cell = Cell::in_file();

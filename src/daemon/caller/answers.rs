@@ -104,8 +104,17 @@ impl Caller {
             self.gifts.released(&call.id, inbound.link.principal());
         }
         let another = self.has_another(&call, error.code);
-        let error = Refused { code: error.code, retry: error.retry, retry_after_ms, another, released };
-        let input = Input::Error { generation, error };
+        let refused = Refused { code: error.code, retry: error.retry, retry_after_ms, another, released };
+        let is_last = !error.retry.unwrap_or(error.code.is_retryable());
+        if is_last && !another && self.may_find_another(&call, error.code) {
+            let refusal = Refusal::new(error.code, error.message.as_ref());
+            let refusal = match error.details {
+                Some(details) => refusal.with_details(details.to_vec()),
+                None => refusal,
+            };
+            return self.refused_later(call, generation, refused, refusal);
+        }
+        let input = Input::Error { generation, error: refused };
         self.drive_call(&call, Some(input), Handed::Message(inbound, Type::Error));
     }
 

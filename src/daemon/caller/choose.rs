@@ -417,7 +417,7 @@ impl Caller {
         }
     }
 
-    fn missed<'a>(&self, call: &'a RelayedCall) -> Missed<'a> {
+    pub(super) fn missed<'a>(&self, call: &'a RelayedCall) -> Missed<'a> {
         Missed { name: &call.name, want: &call.want, to: call.destination.to.as_ref() }
     }
 

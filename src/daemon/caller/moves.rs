@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use capd_proto::call::caller::{Generation, Input};
+use capd_proto::call::caller::{Generation, Input, Refused};
 use capd_proto::code::Code;
 use capd_proto::envelope::Ext;
 use capd_proto::identity::Did;
@@ -12,7 +12,7 @@ use capd_proto::message::{ReleaseState, Request, Response, Type};
 use super::memory::naming;
 use super::outgoing::Waiter;
 use super::{Caller, Chosen, Handed, RelayedCall};
-use crate::daemon::context::{Outbound, lock};
+use crate::daemon::context::{Outbound, Refusal, lock};
 use crate::registry::snapshot::Origin;
 use crate::store::Replica;
 
@@ -52,6 +52,42 @@ impl Caller {
     /// Whether another peer would take a call that its peer refuses with this code. **Source:** PROTOCOL 8.
     pub(super) fn has_another(&self, call: &Arc<RelayedCall>, code: Code) -> bool {
         code.is_about_executor() && self.another(call).is_some()
+    }
+
+    /// Whether the fleet's registry names somebody who may take a call that its peer refuses with this code, and has not said so
+    /// over a link.
+    pub(super) fn may_find_another(&self, call: &RelayedCall, code: Code) -> bool {
+        code.is_about_executor() && !call.destination.is_named && self.fleet.may_come(self.missed(call))
+    }
+
+    /// Takes in that a peer refused a call once another peer is there, or nobody is left to be asked.
+    pub(super) fn refused_later(
+        self: &Arc<Self>,
+        call: Arc<RelayedCall>,
+        generation: Generation,
+        error: Refused,
+        refusal: Refusal,
+    ) {
+        let caller = Arc::clone(self);
+        let mut changes = self.watch_providers();
+        let deadline = self.ctx.clock.moment(call.moments.deadline_ms);
+        self.ctx.spawn(async move {
+            let until_asked = async {
+                loop {
+                    let another = caller.has_another(&call, error.code);
+                    if another || !caller.may_find_another(&call, error.code) {
+                        return another;
+                    }
+                    caller.fleet.miss(caller.missed(&call));
+                    changes.changed().await;
+                }
+            };
+            let asked = call.ended.or(tokio::time::timeout_at(deadline, until_asked)).await;
+            // A call that has ended meanwhile has its answer.
+            let Some(another) = asked.map(|in_time| in_time.unwrap_or(false)) else { return };
+            let input = Input::Error { generation, error: Refused { another, ..error } };
+            caller.drive_call(&call, Some(input), Handed::Refusal(&refusal));
+        });
     }
 
     /// The choice among peers that have not refused the call.
