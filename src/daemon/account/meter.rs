@@ -186,6 +186,11 @@ impl Meter {
         ends.0[role as usize][ended.outcome()].add(took_us);
     }
 
+    /// How many calls have ended, refused ones among them.
+    pub(in crate::daemon) fn ended_in_all(&self) -> u64 {
+        self.ended.iter().flatten().map(|count| count.load(Ordering::Relaxed)).sum()
+    }
+
     /// Where calls of a capability are counted; none once there are too many names.
     fn named(&self, capability: &str) -> Option<Arc<ByEnd>> {
         let mut named = lock(&self.named);

@@ -156,6 +156,11 @@ impl Table {
         }
     }
 
+    /// Whether a call runs.
+    pub(in crate::daemon) fn is_running(&self) -> bool {
+        !lock(&self.calls).running.is_empty()
+    }
+
     /// Where a call stands.
     pub(in crate::daemon) fn status(&self, key: &CallKey) -> Status {
         lock(&self.calls).ledger.status(key)

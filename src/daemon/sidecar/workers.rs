@@ -59,11 +59,12 @@ impl Sidecar {
         }
     }
 
-    /// Looks after what is due now and then, until shutdown. One timer for all of it, and a slow one while nothing waits for
-    /// a peer, since each that fires wakes an idle sidecar.
+    /// Looks after what is due now and then, until shutdown. One timer for all of it, a slow one while nothing waits for
+    /// a peer, and a slower one while there are no calls at all, since each that fires wakes an idle sidecar.
     async fn tick(&self) {
         let mut probes = Probes::default();
         let mut sweep_us = 0;
+        let mut ended = 0;
         loop {
             let now_us = self.ctx.clock.monotonic_us();
             if now_us >= sweep_us {
@@ -71,7 +72,13 @@ impl Sidecar {
                 sweep_us = now_us.saturating_add(SWEEP_US);
             }
             let is_quiet = self.directory.is_quiet(&probes);
-            let pause_us = if is_quiet { QUIET_TICK_US } else { TICK_US };
+            let ended_before = std::mem::replace(&mut ended, self.account.meter.ended_in_all());
+            let has_calls = ended > ended_before || self.executor.table.is_running();
+            let pause_us = match (is_quiet, has_calls) {
+                (false, _) => TICK_US,
+                (true, true) => QUIET_TICK_US,
+                (true, false) => IDLE_TICK_US,
+            };
             tokio::select! {
                 () = tokio::time::sleep(Duration::from_micros(pause_us)) => {
                     self.account.note_lag(now_us.saturating_add(pause_us));
@@ -109,7 +116,9 @@ impl Sidecar {
 
 /// Between two ticks while something waits for a peer.
 const TICK_US: u64 = 250_000;
-/// Between two ticks while nothing does.
+/// Between two ticks while nothing does, but calls run here or have ended since the tick before.
 const QUIET_TICK_US: u64 = 1_000_000;
+/// Between two ticks while there are no calls.
+const IDLE_TICK_US: u64 = 5_000_000;
 /// What calls have left behind is looked for no more often than this.
 const SWEEP_US: u64 = 1_000_000;
