@@ -174,8 +174,8 @@ fn main() -> ExitCode {
             let figures = runtime.block_on(async {
                 tokio::select! {
                     figures = scenarios::run(sizes, &scenario, minutes) => Some(figures),
-                    // Dropping the world ends its processes.
-                    _ = tokio::signal::ctrl_c() => None,
+                    // The first one ends the scenario that is played. Dropping the world ends its processes.
+                    () = interrupted_twice() => None,
                 }
             });
             let Some(figures) = figures else { return ExitCode::from(130) };
@@ -213,6 +213,12 @@ async fn up(sizes: Sizes) {
     }
     println!("Ctrl-C ends all of it.");
     let _interrupted = tokio::signal::ctrl_c().await;
+}
+
+async fn interrupted_twice() {
+    for _ in 0..2 {
+        tokio::signal::ctrl_c().await.unwrap();
+    }
 }
 
 /// The project's folder.

@@ -46,11 +46,22 @@ pub(crate) async fn run(sizes: Sizes, which: &[String], minutes: f64) -> Figures
     sleep(WARM_UP).await;
     let died = world.ghosts_die().await;
     let span = Duration::from_secs_f64(minutes * 60.0 / chosen.len() as f64).max(SPAN_MIN);
+    let mut is_whole = true;
     for (name, what) in chosen {
         println!("{name}: {what}");
-        scenarios.push(play(&mut world, name, what, span).await);
+        tokio::select! {
+            played = play(&mut world, name, what, span) => scenarios.push(played),
+            told = tokio::signal::ctrl_c() => {
+                told.unwrap();
+                println!("{name} is ended by hand, and the run with it; its calls count as those between scenarios do");
+                is_whole = false;
+                break;
+            }
+        }
     }
-    scenarios.extend(ghosts(&mut world, died).await);
+    if is_whole {
+        scenarios.extend(ghosts(&mut world, died).await);
+    }
     let others = machine.others(world.processes().into_iter());
     let file = world.executions();
     let etcd = version(&sizes.etcd);
