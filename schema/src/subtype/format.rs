@@ -6,6 +6,8 @@ use jsonschema::Draft;
 use serde_json::{Value, json};
 
 use super::pattern::Automaton;
+use crate::steps::STEPS_MAX;
+use crate::validator::Validator;
 
 /// A format that the validating crate asserts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -183,7 +185,7 @@ struct Made {
     above: Option<Automaton>,
     below: Option<Automaton>,
     never: Option<Automaton>,
-    validator: Option<jsonschema::Validator>,
+    validator: Option<Validator>,
 }
 
 static MADE: [LazyLock<Made>; ROWS.len()] = [
@@ -209,11 +211,7 @@ static MADE: [LazyLock<Made>; ROWS.len()] = [
 fn make(at: usize) -> Made {
     let row = &ROWS[at];
     // 2020-12 knows all of them; a draft that knows fewer has no such node.
-    let validator = jsonschema::options()
-        .with_draft(Draft::Draft202012)
-        .should_validate_formats(true)
-        .build(&json!({ "format": row.name }))
-        .ok();
+    let validator = Validator::compile(json!({ "format": row.name }).to_string().as_bytes()).ok();
     Made {
         above: Automaton::whole(row.above),
         below: Automaton::whole(row.below),
@@ -268,7 +266,7 @@ impl Format {
 
     /// Whether `text` is one of its strings, as the validating crate says.
     pub(super) fn accepts(self, text: &str) -> Option<bool> {
-        Some(self.made().validator.as_ref()?.is_valid(&Value::from(text)))
+        self.made().validator.as_ref()?.judge(&Value::from(text), STEPS_MAX).0
     }
 }
 
