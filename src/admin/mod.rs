@@ -134,7 +134,7 @@ pub const START_TIME: Metric =
 pub const EVENT_LOOP_LAG: Metric = histogram(
     "capd_event_loop_lag_seconds",
     &[],
-    "How late a timer of the event loop fires, measured four times a second while a call waits for a peer, and once otherwise; whatever delays it delays every call.",
+    "How late a timer of the event loop fires, measured four times a second while a call waits for a peer, once a second while there are other calls, and every five seconds while there are none; whatever delays it delays every call.",
 );
 /// Open links.
 pub const LINKS: Metric = gauge(
