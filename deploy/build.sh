@@ -14,11 +14,16 @@ mkdir -p "$counts"
 
 # rustc names functions after how their crates are built, so both builds are alike but for this flag, which joins those of
 # .cargo/config.toml. Build scripts and procedural macros run here and now, and are not counted: hence the target.
-build() { # folder, rustc's flag, binaries
-  cargo build --locked --profile dist --features etcd "${@:3}" --target "$host" --target-dir "target/$1" \
-    --config "target.$host.rustflags = [\"$2\"]"
+build() { # folder, binaries; flags: rustc's
+  local list
+  printf -v list '"%s",' "${flags[@]}"
+  cargo build --locked --profile dist --features etcd "${@:2}" --target "$host" --target-dir "target/$1" \
+    --config "target.$host.rustflags = [$list]"
 }
-build counted "-Cprofile-generate=$counts" --bin capd
+# Before calls of functions are counted, only the shortest functions are put into their callers.
+early=-Cllvm-args=-preinline-threshold=25
+flags=("-Cprofile-generate=$counts" "$early")
+build counted --bin capd
 # The benchmark's caller and provider are the load; beside it cargo builds a capctl.
 agents=$(cargo bench --locked --bench journal --no-run --message-format json |
   sed -n 's/.*"executable":"\([^"]*\/journal-[^"]*\)".*/\1/p' | tail -n 1)
@@ -86,7 +91,10 @@ END
 load "$PWD/target/counted/$host/dist/capd"
 # With what was never run, which is then compiled to be short: `--sparse` would leave it out, and it would be compiled to be fast.
 "$profdata" merge --output "$counts/merged.profdata" "$counts"
-build optimized "-Cprofile-use=$counts/merged.profdata" --bin capd --bin capctl
+# And nothing is put into a caller that never called it, unless that makes it shorter.
+flags=("-Cprofile-use=$counts/merged.profdata" "$early"
+  -Cllvm-args=-inline-cold-callsite-threshold=0 -Cllvm-args=-inlinecold-threshold=0)
+build optimized --bin capd --bin capctl
 mkdir -p target/shipped
 for name in capd capctl; do
   objcopy --strip-all "target/optimized/$host/dist/$name" "target/shipped/$name"
