@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-use crate::cell::{Cell, answered, call, declaring, until};
+use crate::cell::{Cell, answered, call, declaring, slow, until};
 use crate::support::{Sidecar, capctl, exit_code, run_with, stderr, stdout};
 
 fn provider(cell: &Cell, seed: u8, names: &[&str]) -> Sidecar {
@@ -63,6 +63,46 @@ fn a_call_that_a_provider_without_its_agent_refuses_waits_for_one_that_is_regist
         });
         other.go_on();
         assert_eq!(asked.join().unwrap().unwrap()["who"], "other");
+    });
+}
+
+/// A provider that did not answer for a while, as on a machine that has too much to do.
+#[test]
+fn a_provider_is_linked_again_for_a_call_that_it_has_though_enough_others_are_linked() {
+    let cell = Cell::in_file();
+    let providers = [1, 2, 3, 4].map(|seed| {
+        let yaml = slow().replace("\\\"slow\\\"", &format!("\\\"p{seed}\\\""));
+        let member = cell.member(seed, &["org.example.*"]).capabilities(&yaml);
+        let member = member.set("fleet.ttl_ms", "60000").start();
+        Cell::until_registered(&member, true);
+        member
+    });
+    let caller = cell.member(10, &[]).start();
+    let told = |what: &str, of: &Sidecar| {
+        caller.log().lines().any(|line| line.contains(what) && line.contains(&of.did))
+    };
+    std::thread::scope(|scope| {
+        // A dial of somebody who stands still keeps the place of another for twenty seconds.
+        let mut command = capctl(Some(&caller.socket));
+        command.args(["call", "org.example.slow", "--params", "{}", "--timeout", "60s"]);
+        let asked = scope.spawn(move || run_with(&mut command, b""));
+        let mut at = None;
+        until("the call runs", || {
+            at = providers
+                .iter()
+                .position(|one| one.metric("capd_calls_in_flight{role=\"executor\"}") == 1);
+            at.is_some()
+        });
+        let has_it = &providers[at.unwrap()];
+        has_it.stop();
+        until("its link is lost", || told("peer gone", has_it));
+        until("all others are linked", || {
+            providers.iter().all(|other| other.did == has_it.did || told("peer connected", other))
+        });
+        has_it.go_on();
+        let output = asked.join().unwrap();
+        assert_eq!(exit_code(&output), 0, "{}", stderr(&output));
+        assert!(stdout(&output).contains(&format!("p{}", at.unwrap() + 1)), "{}", stdout(&output));
     });
 }
 

@@ -2,12 +2,12 @@
 
 use std::iter;
 use std::sync::Arc;
+use std::time::Duration;
 
 use capd_proto::call::Jitter;
 use capd_proto::call::caller::{Generation, Input, Output, Refused};
 use capd_proto::code::Code;
 use capd_proto::envelope::Ext;
-use capd_proto::identity::Did;
 use capd_proto::message::{Request, TryOutcome, Type};
 
 use super::answers::nothing_waits;
@@ -200,10 +200,16 @@ impl Caller {
         self.drive_call(call, Some(input), Handed::Refusal(refusal));
     }
 
-    /// The chosen peer, if there is a link to it.
-    fn linked_peer(&self, call: &RelayedCall) -> Option<Did> {
-        let peer = lock(&call.progress).chosen.as_ref().map(|chosen| chosen.peer.clone())?;
-        self.directory.peers.link(&peer).map(|_| peer)
+    /// Whether there is a link to the chosen peer, which is dialled otherwise.
+    fn reach_peer(&self, call: &RelayedCall) -> bool {
+        let Some(peer) = lock(&call.progress).chosen.as_ref().map(|chosen| chosen.peer.clone()) else {
+            return false;
+        };
+        let is_linked = self.directory.peers.link(&peer).is_some();
+        if !is_linked {
+            self.fleet.reach(&call.name, &peer);
+        }
+        is_linked
     }
 
     /// Why a call that nobody may have run cannot leave until an owner changes something.
@@ -239,15 +245,14 @@ impl Caller {
                 match caller.move_if_left(&call) {
                     Moved::Later => return,
                     Moved::Gone => return caller.send_call(&call, generation),
-                    Moved::Stays if caller.linked_peer(&call).is_some() => {
-                        return caller.send_call(&call, generation);
-                    }
+                    Moved::Stays if caller.reach_peer(&call) => return caller.send_call(&call, generation),
                     Moved::Stays => {}
                 }
                 if let Some(refusal) = caller.never_to_be_sent(&call) {
                     return caller.not_sent(&call, generation, &refusal, Some(false));
                 }
-                if tokio::time::timeout_at(until, changes.changed()).await.is_err() {
+                let changed = tokio::time::timeout(REACH_EVERY, changes.changed());
+                if tokio::time::timeout_at(until, changed).await.is_err() {
                     return caller.drive_call(&call, Some(Input::Timeout), Handed::Nothing);
                 }
             }
@@ -310,3 +315,6 @@ impl Caller {
         self.ctx.random.u32().map_or(Jitter::NONE, Jitter)
     }
 }
+
+/// How often a peer that a call waits for is asked to be dialled, which the pause after a dial that failed may put off.
+const REACH_EVERY: Duration = Duration::from_secs(1);

@@ -55,6 +55,16 @@ impl Fleet {
         }
     }
 
+    /// A call that this peer has, or is to have, waits for a link to it: it is dialled, though calls of the name have enough
+    /// others. **Source:** FLEET X2.
+    pub(in crate::daemon) fn reach(&self, name: &str, peer: &Did) {
+        if let (Some(registry), Ok(name), Ok(agent)) =
+            (self.registry(), name.parse(), Agent::from_did(peer.as_str()))
+        {
+            registry.reach(&name, agent);
+        }
+    }
+
     /// Whether somebody may yet turn out to serve what a call wants: the registry has not answered yet, or has named
     /// somebody who has not been asked.
     pub(in crate::daemon) fn may_come(&self, missed: Missed<'_>) -> bool {
