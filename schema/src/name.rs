@@ -69,14 +69,15 @@ impl AsRef<str> for Name<'_> {
         let steps = self.document.steps();
         // It is looked for in a table, or matched with a pattern.
         let look = LOOK_STEPS + steps.tolls.name.steps(self.text.len());
-        match &self.watch {
+        let is_taken = match &self.watch {
             None => steps.take(look),
             Some(watch) => {
-                steps.take_for_name(look);
+                let is_taken = steps.take_for_name(look);
                 self.look(watch);
+                is_taken
             }
-        }
-        &self.text
+        };
+        if is_taken { &self.text } else { "" }
     }
 }
 

@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
-use std::panic::{self, AssertUnwindSafe};
 use std::rc::Rc;
 
 use capd_proto::cbor::Kind;
@@ -17,7 +16,7 @@ use super::memo::Memo;
 use super::name::{Copies, Name, Tally};
 use super::number::Number;
 use super::sets::{Set, Sets, TooLarge};
-use super::steps::Steps;
+use super::steps::{Steps, Tolls};
 use super::values::{Items, Members, Values};
 
 /// The representation: JSON values as CBOR has them. **Source:** PROTOCOL 10.
@@ -36,6 +35,8 @@ pub(super) struct Document<'a> {
     copies: Option<Copies>,
     is_cut: Cell<bool>,
     sets: Sets,
+    /// The set that had no room, and the steps that were left then.
+    too_large: Cell<Option<(TooLarge, u64)>>,
     memo: Memo,
 }
 
@@ -72,6 +73,7 @@ impl<'a> Document<'a> {
             copies: None,
             is_cut: Cell::new(false),
             sets: Sets::default(),
+            too_large: Cell::new(None),
             memo: Memo::default(),
         }
     }
@@ -100,15 +102,24 @@ impl<'a> Document<'a> {
 
     /// Runs a walk over the document and ends it when it takes or collects more than it may.
     ///
-    /// A small schema can ask for a number of visits that doubles with each of its definitions. The validating
-    /// crate has no way to stop, so the walk is unwound from the next value it looks at.
+    /// A small schema can ask for a number of visits that grows with each level of a payload. The validating crate has no
+    /// way to stop. So from then on each value looks like null, and nothing is in it; what the crate makes of that is
+    /// dropped.
     pub(super) fn walk<T>(&'a self, work: impl FnOnce(Node<'a>) -> T) -> Result<T, Ended> {
-        // Nothing of the walk is used after it unwound.
-        let work = AssertUnwindSafe(|| self.steps.during(|| work(self.root())));
-        panic::catch_unwind(work).or_else(|cause| match cause.downcast() {
-            Ok(ended) => Err(*ended),
-            Err(other) => panic::resume_unwind(other),
-        })
+        let made = self.steps.during(|| work(self.root()));
+        if let Some((too_large, left)) = self.too_large.take() {
+            self.steps.resume(left);
+            return Err(Ended::Sets(too_large));
+        }
+        if self.steps.is_over() { Err(Ended::Steps) } else { Ok(made) }
+    }
+
+    /// Ends the walk: a set has no room.
+    #[cold]
+    fn end_for(&self, too_large: TooLarge) {
+        if !self.steps.is_over() {
+            self.too_large.set(Some((too_large, self.steps.pause())));
+        }
     }
 
     /// The value as a whole.
@@ -174,13 +185,13 @@ impl<'a> Node<'a> {
     }
 
     fn kind(self) -> Kind {
-        self.take(1);
-        self.values().kind(self.at)
+        if self.take(1) { self.values().kind(self.at) } else { Kind::Null }
     }
 
+    /// Takes steps; `false` once the walk has ended.
     #[inline]
-    fn take(self, steps: u64) {
-        self.document.steps.take(steps);
+    fn take(self, steps: u64) -> bool {
+        self.document.steps.take(steps)
     }
 
     fn at(self, at: u32) -> Self {
@@ -219,9 +230,12 @@ impl<'a> Node<'a> {
 
     /// The value of the object under `key`.
     fn member(self, key: &[u8]) -> Option<Self> {
+        if !self.take(2) {
+            return None;
+        }
         let (found, looks) = self.values().member(self.at, key);
-        self.take(2 + looks * (1 + key.len() as u64 / KEY_BYTES_A_STEP));
-        found.map(|value| self.at(value))
+        let is_taken = self.take(looks * (1 + key.len() as u64 / KEY_BYTES_A_STEP));
+        found.filter(|_| is_taken).map(|value| self.at(value))
     }
 
     /// Takes the steps of reading the text or byte string that it is, and of its content.
@@ -337,8 +351,7 @@ impl<'a> json::Node<'a, Cbor> for Node<'a> {
             self.take_text(WRITTEN_BYTES_A_STEP);
         }
         let text = self.text();
-        self.take(self.document.steps.tolls.string.steps(text.len()));
-        Some(text)
+        self.take(self.document.steps.tolls.string.steps(text.len())).then_some(text)
     }
 
     fn as_number(&self) -> Option<Number> {
@@ -443,8 +456,11 @@ impl<'a> json::Node<'a, Cbor> for Node<'a> {
     }
 
     fn identity(&self) -> Option<NodeIdentity> {
-        self.take(2 + u64::from(self.document.steps.tolls.identity));
-        Some(NodeIdentity::new(self.values().input().as_ptr().addr() + self.at as usize))
+        let Tolls { identity, circles, .. } = self.document.steps.tolls;
+        let is_taken = self.take(2 + u64::from(identity));
+        // Once the walk has ended nothing is entered but what is applied to the same value, so only a circle needs it.
+        (is_taken || circles)
+            .then(|| NodeIdentity::new(self.values().input().as_ptr().addr() + self.at as usize))
     }
 
     fn container_identity(&self) -> Option<NodeIdentity> {
@@ -472,11 +488,17 @@ impl<'a> Container<'a> {
     }
 
     fn len(&self) -> usize {
+        if !self.node.take(1) {
+            return 0;
+        }
         let (at, count) = (self.node.at, self.node.count());
-        self.node.take(1);
-        match self.set.measure(self.sets(), self.node.values(), at, count, |steps| self.node.take(steps)) {
+        let steps = |steps| self.node.take(steps);
+        match self.set.measure(self.sets(), self.node.values(), at, count, steps) {
             Ok(()) => count,
-            Err(too_large) => panic::resume_unwind(Box::new(Ended::Sets(too_large))),
+            Err(too_large) => {
+                self.node.document.end_for(too_large);
+                0
+            }
         }
     }
 }
@@ -499,7 +521,8 @@ impl<'a> json::Object<'a, Cbor> for Container<'a> {
     fn get(&self, key: &Box<[u8]>) -> Option<Node<'a>> {
         self.set.look(self.sets());
         self.sets().ask(self.node.values(), self.node.at, key);
-        self.node.member(key).inspect(|value| value.take(self.node.document.steps.tolls.value.into()))
+        let found = self.node.member(key);
+        found.filter(|value| value.take(self.node.document.steps.tolls.value.into()))
     }
 
     fn members(&self) -> Entries<'a> {
@@ -601,8 +624,8 @@ impl<'a> Iterator for Elements<'a> {
             return None;
         }
         let at = self.items.next()?;
-        self.node.take(skipped(&mut self.last, at) + u64::from(self.node.document.steps.tolls.value));
-        Some(self.node.at(at))
+        let steps = skipped(&mut self.last, at) + u64::from(self.node.document.steps.tolls.value);
+        self.node.take(steps).then(|| self.node.at(at))
     }
 }
 
@@ -632,8 +655,10 @@ impl<'a> Iterator for Entries<'a> {
         }
         let (key, value) = self.members.next()?;
         let name = u64::from(value - key) / 8;
-        self.node
-            .take(1 + skipped(&mut self.last, key) + name + u64::from(self.node.document.steps.tolls.value));
+        let steps = 1 + skipped(&mut self.last, key) + name + u64::from(self.node.document.steps.tolls.value);
+        if !self.node.take(steps) {
+            return None;
+        }
         Some((Name::new(self.node.at(key).text(), self.node.document), self.node.at(value)))
     }
 }

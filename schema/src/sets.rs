@@ -122,7 +122,7 @@ impl Set {
         values: &Values<'_>,
         at: u32,
         count: usize,
-        steps: impl Fn(u64),
+        steps: impl Fn(u64) -> bool,
     ) -> Result<(), TooLarge> {
         let Collects { names, items } = sets.collects;
         match self.looks.get() {
@@ -138,7 +138,9 @@ impl Set {
             }
             Looks::None if sets.is_guarded(at) => {
                 // Room is made for each, and each is looked at for its bytes.
-                steps(4 * count as u64);
+                if !steps(4 * count as u64) {
+                    return Ok(());
+                }
                 let bytes = names_bytes(values, at, count);
                 self.take(sets, bytes, false).map_err(|room| TooLarge { at, count, room })?;
             }

@@ -1,14 +1,12 @@
 //! Counts the steps of a check, and ends it when it exceeds its limit.
 //!
 //! The `jsonschema` crate cannot be stopped. But it reads everything through values, names and elements, so each of
-//! those is charged for its own cost and for the work that the crate does before it asks for the next. Steps are
-//! counted, not timed: a verdict is the same on every machine.
+//! those is charged for its own cost and for the work that the crate does before it asks for the next. Once a walk has
+//! ended, they look empty, and the crate comes back soon: a document applies few schemas to one value, and a payload has
+//! few levels. Steps are counted, not timed: a verdict is the same on every machine.
 
 use std::cell::{Cell, RefCell};
-use std::panic;
 use std::rc::Rc;
-
-use super::node::Ended;
 
 /// Most steps of one verdict with its violations. No step takes much longer than about five nanoseconds, so a verdict
 /// takes well below 100 ms (`benches/schema_hostile.rs`).
@@ -37,6 +35,8 @@ pub(super) struct Tolls {
     /// For each string that is read, and for each name.
     pub(super) string: Match,
     pub(super) name: Match,
+    /// Whether references lead in a circle on one value.
+    pub(super) circles: bool,
 }
 
 /// What it takes to match a text with the costliest pattern of a document.
@@ -56,6 +56,8 @@ impl Match {
 #[derive(Debug)]
 pub(super) struct Steps {
     left: Cell<u64>,
+    /// Whether there were not enough.
+    is_over: Cell<bool>,
     /// Of those taken, what was taken by looks at names.
     by_names: Cell<u64>,
     pub(super) tolls: Tolls,
@@ -63,29 +65,52 @@ pub(super) struct Steps {
 
 impl Steps {
     pub(super) fn new(steps: u64, tolls: Tolls) -> Rc<Self> {
-        Rc::new(Self { left: Cell::new(steps), by_names: Cell::new(0), tolls })
+        Rc::new(Self { left: Cell::new(steps), is_over: Cell::new(false), by_names: Cell::new(0), tolls })
     }
 
-    /// Takes steps, or unwinds from the crate when there are not so many.
+    /// Takes steps; `false` when there are not so many, and from then on.
     #[inline]
-    pub(super) fn take(&self, steps: u64) {
+    pub(super) fn take(&self, steps: u64) -> bool {
         match self.left.get().checked_sub(steps) {
-            Some(left) => self.left.set(left),
+            Some(left) => {
+                self.left.set(left);
+                true
+            }
             None => self.end(),
         }
     }
 
     /// Takes steps for a look at a name that is watched.
-    pub(super) fn take_for_name(&self, steps: u64) {
-        self.take(steps);
-        self.by_names.set(self.by_names.get() + steps);
+    pub(super) fn take_for_name(&self, steps: u64) -> bool {
+        let is_taken = self.take(steps);
+        if is_taken {
+            self.by_names.set(self.by_names.get() + steps);
+        }
+        is_taken
     }
 
     #[cold]
-    fn end(&self) -> ! {
+    fn end(&self) -> bool {
         self.left.set(0);
-        // No panic hook runs: this is an answer, not a fault.
-        panic::resume_unwind(Box::new(Ended::Steps))
+        self.is_over.set(true);
+        false
+    }
+
+    /// Whether more were asked for than there were.
+    pub(super) fn is_over(&self) -> bool {
+        self.is_over.get()
+    }
+
+    /// Leaves none for the rest of a walk, which [`Steps::resume`] gives back to the next.
+    #[cold]
+    pub(super) fn pause(&self) -> u64 {
+        self.left.take()
+    }
+
+    /// Goes on with what was left.
+    pub(super) fn resume(&self, left: u64) {
+        self.left.set(left);
+        self.is_over.set(false);
     }
 
     /// Steps that are left.
@@ -111,7 +136,7 @@ impl Steps {
     }
 }
 
-/// Comes back, also from a walk that is unwound, to the walk that ran before.
+/// Comes back, also from a walk that panicked, to the walk that ran before.
 struct Outer(Option<Rc<Steps>>);
 
 impl Drop for Outer {

@@ -3,11 +3,11 @@
 use std::hint::black_box;
 
 use capd_proto::cbor::json::from_json;
-use jsonschema::json::{Array as _, Json as _, Node as _, Object as _};
+use jsonschema::json::{Array, Json as _, Node as _, Object};
 use serde_json::{Map, Value, json};
 
 use super::index::Index;
-use super::node::{Cbor, Document, Node};
+use super::node::{Cbor, Document, Ended, Node};
 use super::steps::{Match, Steps, Tolls};
 
 const MANY: u64 = 1 << 40;
@@ -98,6 +98,7 @@ fn what_a_document_makes_the_crate_do_is_charged_with_each_value() {
         number: 1_000,
         string: Match { once: 1_000, per_byte: 10 },
         name: Match { once: 1_000, per_byte: 10 },
+        circles: false,
     };
     let least = |payload: &Value, steps: u64, ask: fn(Node<'_>)| {
         let charged = charged(payload, tolls, ask);
@@ -116,6 +117,39 @@ fn what_a_document_makes_the_crate_do_is_charged_with_each_value() {
     least(&json!("x".repeat(1_000)), 11_000, |node| _ = black_box(node.as_string()));
     // More of a number that is farther from those it is divided by.
     least(&json!(1.5e300), 1_080, |node| _ = black_box(node.as_number()));
+}
+
+#[test]
+fn a_walk_that_has_ended_sees_nothing_any_more() {
+    let payload = json!({ "list": [1, 2], "text": "é", "number": 7, "true": true });
+    let mut bytes = Vec::new();
+    from_json(&payload, &mut bytes);
+    let mut index = Index::default();
+    index.record(&bytes).unwrap();
+    let steps = Steps::new(1_000, Tolls::default());
+    let document = Document::within(index.values(&bytes), steps);
+    let ended = document.walk(|node| {
+        let object = node.as_object().unwrap();
+        let mut members = object.members();
+        let (name, _) = members.next().unwrap();
+        let values =
+            ["list", "text", "number", "true"].map(|name| object.get(&Cbor::prepare_key(name)).unwrap());
+        let list = values[0].as_array().unwrap();
+        let mut elements = list.elements();
+        assert!(elements.next().is_some() && node.identity().is_some());
+        while document.steps().take(1) {}
+        assert!(members.next().is_none() && elements.next().is_none() && name.as_ref().is_empty());
+        assert_eq!((Array::len(&list), Object::len(&object)), (0, 0));
+        assert!(object.get(&Cbor::prepare_key("text")).is_none());
+        for value in values {
+            assert!(value.is_null() && value.as_array().is_none() && value.as_string().is_none());
+            assert!(
+                value.as_number().is_none() && value.as_boolean().is_none() && value.identity().is_none()
+            );
+            assert!(value.string_length().is_none() && *value.to_value() == Value::Null);
+        }
+    });
+    assert!(matches!(ended, Err(Ended::Steps)) && document.steps().left() == 0);
 }
 
 #[test]

@@ -32,6 +32,8 @@ pub(super) struct Survey<'s> {
     pub(super) divisor_bits: Option<u64>,
     /// Schemas that one value of a payload is held against, each as often as it is reached.
     pub(super) spread: usize,
+    /// Whether references lead in a circle on one value.
+    pub(super) circles: bool,
     /// Most of those that are in one another.
     pub(super) nested: usize,
     /// The same where what is in a payload is held against them, and how many no look at the value shows.
@@ -96,8 +98,8 @@ impl<'s> Survey<'s> {
         let targets = Targets::of(schema);
         let referred = count.targets.len().saturating_mul(targets.widest());
         let is_followed = referred <= REFERRED_MAX;
-        let endless = (Spread::ENDLESS, Spread::ENDLESS);
-        let (spread, below) = if is_followed { Spreads::widest(schema, &targets) } else { endless };
+        let endless = (Spread::ENDLESS, Spread::ENDLESS, true);
+        let (spread, below, circles) = if is_followed { Spreads::widest(schema, &targets) } else { endless };
         let compiled = if is_followed { Compiled::count(schema, &targets) } else { usize::MAX };
         // What is compiled once more stands at a pointer that may be as long as any.
         let more = compiled.saturating_sub(count.schemas).saturating_mul(count.longest_pointer);
@@ -110,6 +112,7 @@ impl<'s> Survey<'s> {
             pointer_bytes: count.pointer_bytes.saturating_add(more),
             divisor_bits: count.divisor_bits,
             spread: spread.all,
+            circles,
             nested: spread.nested,
             unseen_below: below.unseen,
             nested_below: below.nested,

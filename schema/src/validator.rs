@@ -230,6 +230,7 @@ fn tolls(survey: &Survey<'_>) -> Tolls {
         number: survey.divisor_bits.map_or(0, |bits| DIVISION_STEPS + bits as u32 / DIVIDED_BITS_A_STEP),
         string: patterns::costliest(&survey.patterns, survey.patterns()),
         name,
+        circles: survey.circles,
     }
 }
 
@@ -411,6 +412,9 @@ impl Validator {
             return (None, 1);
         }
         let walk = || {
+            if self.circles_for_long(&index) {
+                return (None, steps);
+            }
             let walk = Steps::new(steps, self.tolls(&index));
             let document = Document::within(index.values(&payload), walk);
             (document.walk(|root| self.inner.is_valid(root)).ok(), steps - document.steps().left())
@@ -428,6 +432,9 @@ impl Validator {
             let memo = self.memo(bytes, index, payload);
             // One number of steps, whatever they are taken for.
             let most = steps_of(index.count()).min(steps_max);
+            if self.circles_for_long(index) {
+                return (Err(vec![too_many_steps()]), most);
+            }
             let steps = Steps::new(most, self.tolls(index));
             let document = Document::new(index.values(payload), Rc::clone(&steps), sets, memo);
             let verdict = match document.walk(|root| self.inner.is_valid(root)) {
@@ -441,6 +448,16 @@ impl Validator {
         stack::with_levels(self.levels.under(index.height()), walk).unwrap_or_else(|_| {
             (Err(vec![Violation::new("", "is nested too deeply for a schema of this size", "$ref")]), 0)
         })
+    }
+
+    /// Schemas that may still be applied once a walk has ended: on each level of a payload those of one place.
+    fn applied_max(&self, index: &Index) -> usize {
+        (index.height() + 1).saturating_mul(self.spread)
+    }
+
+    /// Whether so many are left when a walk has ended that each of them must not be looked for among those being applied.
+    fn circles_for_long(&self, index: &Index) -> bool {
+        self.tolls.circles && self.applied_max(index) > APPLIED_IN_CIRCLES_MAX
     }
 
     /// Sets of at most so many bytes at once.
@@ -462,6 +479,10 @@ impl Validator {
 
     #[cold]
     fn violations(&self, index: &Index, payload: &[u8], steps: &Rc<Steps>) -> Vec<Violation> {
+        // Each may make an error still once the walk has ended.
+        if self.applied_max(index) > APPLIED_LISTED_MAX {
+            return vec![in_too_many_ways()];
+        }
         // What is refused takes memory by its size, and the index has had a part of that.
         let room = room(index, payload);
         let affordable = (PATHS_BYTES_MIN + room / 8) / (index.path_bytes() + 1);
@@ -560,6 +581,9 @@ const DIVIDED_BITS_A_STEP: u32 = 12;
 /// Steps of a division, and of a name that is collected.
 const DIVISION_STEPS: u32 = 24;
 const COLLECTED_STEPS: u32 = 8;
+/// Schemas that may be applied once a walk has ended: while errors are gathered, and where references lead in a circle.
+const APPLIED_LISTED_MAX: usize = 64 * 1024;
+const APPLIED_IN_CIRCLES_MAX: usize = 16 * 1024;
 /// Schemas being applied that are looked through in one step.
 const APPLIED_A_STEP: u32 = 8;
 

@@ -237,6 +237,12 @@ fn by_branches() -> Vec<Pair> {
         nested(9, json!({ "type": "string" }), |inner| json!({ "oneOf": [inner, { "anyOf": [inner] }] }));
     let circle = json!({ "type": "array", "anyOf": [{ "items": { "$ref": "#" } }, { "items": { "$ref": "#" }, "minItems": 1 }] });
     let not = nested(90, json!({}), |inner| json!({ "not": inner }));
+    // What is on each level is held against the first definition again; small lists are not remembered, when there are many.
+    let ways = |count, last: Value| {
+        let last = json!({ "allOf": [last, { "items": { "$ref": "#/$defs/d0" } }] });
+        chain(count, |next| json!({ "allOf": [next, next] }), last)
+    };
+    let deep = || copies(nested(60, json!(1), |inner| json!([inner])), 5_000);
     vec![
         Pair::endless(
             "allOf of types",
@@ -265,6 +271,12 @@ fn by_branches() -> Vec<Pair> {
             integers(65_000),
         ),
         Pair::endless("a circle that doubles", circle, nested(60, json!(1), |inner| json!([inner]))),
+        Pair::endless("ways that double on each level", ways(9, json!({})), deep()),
+        Pair::endless(
+            "ways that double on each level, none of which fits",
+            ways(9, json!({ "maxItems": 0 })),
+            deep(),
+        ),
         Pair::long(
             "a circle on long ways",
             json!({ "$defs": { "n": nested(20, json!({ "items": { "$ref": "#/$defs/n" } }), |inner| json!({ "allOf": [inner, { "items": { "$ref": "#/$defs/n" } }] })) }, "$ref": "#/$defs/n" }),

@@ -43,20 +43,27 @@ pub(super) struct Spreads<'s, 't> {
     targets: &'t Targets<'s>,
     /// By the address of an object.
     known: HashMap<*const Value, Spread>,
-    /// By a reference's text; one while it is being followed, since no circle is entered twice.
-    references: HashMap<&'s str, Spread>,
+    /// By a reference's text; none while it is being followed.
+    references: HashMap<&'s str, Option<Spread>>,
     below: Spread,
+    circles: bool,
 }
 
 impl<'s, 't> Spreads<'s, 't> {
-    /// The widest of all places, and of those where what is in a payload is held against a schema.
-    pub(super) fn widest(schema: &'s Value, targets: &'t Targets<'s>) -> (Spread, Spread) {
-        let mut spreads =
-            Self { targets, known: HashMap::new(), references: HashMap::new(), below: Spread::NONE };
+    /// The widest of all places, and of those where what is in a payload is held against a schema; and whether references
+    /// lead in a circle on one value.
+    pub(super) fn widest(schema: &'s Value, targets: &'t Targets<'s>) -> (Spread, Spread, bool) {
+        let mut spreads = Self {
+            targets,
+            known: HashMap::new(),
+            references: HashMap::new(),
+            below: Spread::NONE,
+            circles: false,
+        };
         spreads.everywhere(schema, true);
         let mut all = spreads.at(schema, 0);
         all.widen(spreads.below);
-        (all, spreads.below)
+        (all, spreads.below, spreads.circles)
     }
 
     /// `is_once` where the payload as a whole is held against a schema, and nothing that is in it.
@@ -115,14 +122,16 @@ impl<'s, 't> Spreads<'s, 't> {
 
     fn target(&mut self, reference: &'s str, level: usize) -> Spread {
         if let Some(known) = self.references.get(reference) {
-            return *known;
+            self.circles |= known.is_none();
+            // No circle is entered twice.
+            return known.unwrap_or(Spread::ONE);
         }
-        self.references.insert(reference, Spread::ONE);
+        self.references.insert(reference, None);
         let mut spread = Spread::ONE;
         for target in self.targets.find(reference) {
             spread.widen(self.at(target, level));
         }
-        self.references.insert(reference, spread);
+        self.references.insert(reference, Some(spread));
         spread
     }
 }
