@@ -39,17 +39,11 @@ impl Watch {
         self.faults.seen()
     }
 
-    /// The panics themselves, to which others may be [forwarded](Faults::forward).
-    pub fn faults(&self) -> &Faults {
-        &self.faults
-    }
-
     /// Accepts no more work for the journal and the audit log, and waits until everything queued is on disk; returns
     /// whether it was `within` that time.
     pub async fn flush(&self, within: Duration) -> bool {
         let flushed = async {
-            self.journal.close().await;
-            self.audit.close().await;
+            tokio::join!(self.journal.close(), self.audit.close());
             for ended in &self.ended {
                 ended.cancelled().await;
             }

@@ -88,9 +88,7 @@ fn a_provider_is_linked_again_for_a_call_that_it_has_though_enough_others_are_li
         let asked = scope.spawn(move || run_with(&mut command, b""));
         let mut at = None;
         until("the call runs", || {
-            at = providers
-                .iter()
-                .position(|one| one.metric("capd_calls_in_flight{role=\"executor\"}") == 1);
+            at = providers.iter().position(|one| one.metric("capd_calls_in_flight{role=\"executor\"}") == 1);
             at.is_some()
         });
         let has_it = &providers[at.unwrap()];

@@ -2,17 +2,19 @@
 //!
 //! A task that panicked is gone, and every task that waits for it would wait forever. So no task may fail in silence.
 //! Everything that runs for a sidecar runs [guarded](Faults::guard). The program that runs the sidecar awaits its
-//! [`Faults`] and restarts it. A program that is only a sidecar reports every panic of its process: [`of_process`].
+//! [`Faults`] and restarts it. A program that is only a sidecar ends at any panic of its process: [`end_process`].
 
 use std::any::Any;
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
 use std::pin::Pin;
+use std::process::exit;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::task::{Context, Poll};
 use std::thread;
+use std::time::Duration;
 
 use pin_project_lite::pin_project;
 use tokio_util::sync::CancellationToken;
@@ -22,21 +24,21 @@ use tokio_util::sync::CancellationToken;
 pub struct Fault {
     /// Its message; cut to [`TEXT_CHARS_MAX`].
     pub text: String,
-    /// File, line and column; known to a [hook](of_process) only.
+    /// File, line and column; known to [`end_process`] only.
     pub location: Option<String>,
     /// The name of its thread; empty for one without.
     pub thread: String,
 }
 
 impl Fault {
-    fn new(payload: &(dyn Any + Send), location: Option<String>) -> Self {
+    fn new(payload: &(dyn Any + Send)) -> Self {
         let text = match (payload.downcast_ref::<&str>(), payload.downcast_ref::<String>()) {
             (Some(text), _) => text,
             (None, Some(text)) => text.as_str(),
             (None, None) => "it did not say why",
         };
         let text = text.chars().take(TEXT_CHARS_MAX).collect();
-        Self { text, location, thread: thread::current().name().unwrap_or_default().to_owned() }
+        Self { text, location: None, thread: thread::current().name().unwrap_or_default().to_owned() }
     }
 
     fn of(panic: &PanicHookInfo<'_>) -> Self {
@@ -129,10 +131,8 @@ impl Faults {
     }
 
     fn caught(&self, payload: &(dyn Any + Send)) {
-        let fault = Fault::new(payload, None);
-        if !IS_HOOKED.load(Ordering::Relaxed) {
-            fault.log();
-        }
+        let fault = Fault::new(payload);
+        fault.log();
         self.report(fault);
     }
 
@@ -180,30 +180,44 @@ impl<F: Future> Future for Guarded<F> {
     }
 }
 
-/// Logs and reports every panic of this process instead of printing it, from any thread or library.
+/// Ends this process with `exit_code` when anything in it panics, in whatever thread or library, instead of printing it.
 ///
-/// `logged` is called in between: a second panic meanwhile ends the process at once, and the line must be written by
-/// then. Only for programs: a process has one such hook.
-pub fn of_process(logged: impl Fn() + Send + Sync + 'static) -> Faults {
-    let faults = Faults::new();
-    let group = faults.clone();
-    IS_HOOKED.store(true, Ordering::Relaxed);
+/// The panic is logged, and then told to `end`, which saves what can be saved. Both happen on another thread, at most
+/// for `within`: the one that panicked stands still, and may hold a lock. Nothing unwinds. Only for programs: a process
+/// has one such hook.
+pub fn end_process(exit_code: i32, within: Duration, end: impl Fn(&Fault) + Send + Sync + 'static) {
+    let (end, is_ending) = (Arc::new(end), AtomicBool::new(false));
     std::panic::set_hook(Box::new(move |panic| {
+        if thread::current().name() == Some(ENDING) {
+            exit(exit_code);
+        }
+        if is_ending.swap(true, Ordering::Relaxed) {
+            // The first panic counts, and ends the process soon.
+            loop {
+                thread::park();
+            }
+        }
         let fault = Fault::of(panic);
-        fault.log();
         // It is taken where the owner asks for one (RUST_BACKTRACE).
         let backtrace = Backtrace::capture();
-        if backtrace.status() == BacktraceStatus::Captured {
-            tracing::error!(%backtrace, "where it panicked");
-        }
-        logged();
-        group.report(fault);
+        let (ended, ending) = mpsc::sync_channel::<()>(1);
+        let end = Arc::clone(&end);
+        // Without a thread nothing is saved, and nobody waits.
+        let _thread = thread::Builder::new().name(ENDING.into()).spawn(move || {
+            fault.log();
+            if backtrace.status() == BacktraceStatus::Captured {
+                tracing::error!(%backtrace, "where it panicked");
+            }
+            end(&fault);
+            drop(ended);
+        });
+        let _ended = ending.recv_timeout(within);
+        exit(exit_code)
     }));
-    faults
 }
 
-/// Whether panics are logged before those who catch them see them.
-static IS_HOOKED: AtomicBool = AtomicBool::new(false);
+/// The thread that ends the process.
+const ENDING: &str = "fault";
 /// Characters kept of a panic's message.
 pub const TEXT_CHARS_MAX: usize = 1_000;
 

@@ -4,14 +4,12 @@ use std::fs::File;
 use std::future::pending;
 use std::io::Write as _;
 use std::os::fd::AsFd as _;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
-use std::process::exit;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use capd::config::{Config, LogFormat};
 use capd::daemon::{Daemon, Watch};
-use capd::fault::{self, Fault, Faults};
+use capd::fault::{self, Fault};
 use capd::log::Lines;
 use capd::provider::process::orphans;
 use tokio::io::AsyncReadExt;
@@ -49,36 +47,30 @@ pub(super) fn run(sources: SourceArgs, identity: IdentityArgs, ways: Ways) -> Re
 }
 
 fn run_logged(config: Config, ways: Ways, log: &Lines, levels: Levels) -> Result<(), Failure> {
-    let logged = log.clone();
-    let panics = fault::of_process(move || {
-        let _read = logged.flush(LOG_TIMEOUT);
-    });
+    let watch: Arc<OnceLock<Watch>> = Arc::default();
+    let (watched, lines) = (Arc::clone(&watch), log.clone());
+    let within = FLUSH_TIMEOUT + 2 * LOG_TIMEOUT;
+    fault::end_process(EXIT_FAULT, within, move |fault| save(watched.get(), fault, &lines));
     let busy_poll = Duration::from_micros(config.runtime.busy_poll_us);
     let runtime = capd::net::runtime(busy_poll).map_err(Failure::runtime)?;
-    let mut watch = None;
-    let staying = stay(config, ways, (&panics, log, levels), &mut watch);
-    let ended = catch_unwind(AssertUnwindSafe(|| runtime.block_on(staying)));
-    if let Some(fault) = panics.seen().or_else(|| watch.as_ref()?.seen()) {
-        runtime.block_on(end(watch.as_ref(), &fault, log));
-    }
+    let ended = runtime.block_on(stay(config, ways, (log, levels), &watch));
     // A read of standard input cannot be called off, and must not be waited for.
     runtime.shutdown_background();
-    ended.unwrap_or_else(|_panic| Err(Failure::runtime("capd panicked")))
+    ended
 }
 
 async fn stay(
     config: Config,
     ways: Ways,
-    (panics, log, levels): (&Faults, &Lines, Levels),
-    watch: &mut Option<Watch>,
+    (log, levels): (&Lines, Levels),
+    watch: &OnceLock<Watch>,
 ) -> Result<(), Failure> {
     // Before the announcement: whoever reads it may send a signal.
     let mut terminate = signal(SignalKind::terminate()).map_err(Failure::runtime)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::runtime)?;
     let mut hangup = signal(SignalKind::hangup()).map_err(Failure::runtime)?;
     let daemon = Daemon::start(config, Some(THIS_PROGRAM.into())).await.map_err(start_failure)?;
-    let watch = watch.insert(daemon.watch());
-    panics.forward(watch.faults());
+    watch.get_or_init(|| daemon.watch());
     daemon.meter_log(log.clone());
     daemon.on_log(move |log| {
         // The subscriber is there for as long as the process.
@@ -105,30 +97,26 @@ async fn stay(
         () = stdin_ended(ways.stop_with_stdin) => {}
         () = reloading => {}
         () = manager.stay_alive() => {}
-        fault = watch.fault() => end(Some(watch), &fault, log).await,
     }
     manager.stopping();
     tracing::info!("draining; a second signal stops capd at once");
-    // It must not be dropped before the process ends of a fault: that would answer calls.
-    let mut shutdown = pin!(daemon.shutdown());
     tokio::select! {
-        () = &mut shutdown => Ok(()),
+        () = daemon.shutdown() => Ok(()),
         () = manager.stay_alive() => Ok(()),
         _ = terminate.recv() => Err(Failure::runtime("stopped by a second signal while calls were in flight")),
         _ = interrupt.recv() => Err(Failure::runtime("stopped by a second signal while calls were in flight")),
-        fault = watch.fault() => end(Some(watch), &fault, log).await,
     }
 }
 
-/// Ends the process because a part of it panicked, once what can be saved is.
+/// Saves what can be saved before the process ends because a part of it panicked.
 ///
 /// ARCHITECTURE, *A fault ends the process*: whatever waits for that part would wait for ever; started again, the sidecar
 /// knows from its journal which calls it has executed.
-async fn end(watch: Option<&Watch>, fault: &Fault, log: &Lines) -> ! {
-    let is_flushed = match watch {
-        Some(watch) => watch.flush(FLUSH_TIMEOUT).await,
-        None => true,
-    };
+fn save(watch: Option<&Watch>, fault: &Fault, log: &Lines) {
+    // The sidecar's own runtime may stand still.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+    let flush = |watch: &Watch| runtime.is_ok_and(|runtime| runtime.block_on(watch.flush(FLUSH_TIMEOUT)));
+    let is_flushed = watch.is_none_or(flush);
     orphans::end_commands();
     let Fault { text, location, thread } = fault;
     tracing::error!(
@@ -140,7 +128,6 @@ async fn end(watch: Option<&Watch>, fault: &Fault, log: &Lines) -> ! {
         "capd stops: a part of it panicked; please report this line as a bug"
     );
     log.flush(LOG_TIMEOUT);
-    exit(EXIT_FAULT)
 }
 
 /// Keeps other processes of the same user, commands among them, from reading this one's memory, which holds the key; a
