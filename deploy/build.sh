@@ -17,12 +17,14 @@ mkdir -p "$counts"
 build() { # folder, binaries; flags: rustc's
   local list
   printf -v list '"%s",' "${flags[@]}"
-  cargo build --locked --profile dist --features etcd "${@:2}" --target "$host" --target-dir "target/$1" \
-    --config "target.$host.rustflags = [$list]"
+  CFLAGS="${CFLAGS:-} -fno-asynchronous-unwind-tables -fno-unwind-tables" \
+    cargo build --locked --profile dist --features etcd "${@:2}" --target "$host" --target-dir "target/$1" \
+      --config "target.$host.rustflags = [$list]"
 }
-# Before calls of functions are counted, only the shortest functions are put into their callers.
-early=-Cllvm-args=-preinline-threshold=25
-flags=("-Cprofile-generate=$counts" "$early")
+# Before calls of functions are counted, only the shortest functions are put into their callers. Nothing unwinds, so there are no
+# tables for it.
+common=(-Cllvm-args=-preinline-threshold=25 -Cforce-unwind-tables=no)
+flags=("-Cprofile-generate=$counts" "${common[@]}")
 build counted --bin capd
 # The benchmark's caller and provider are the load; beside it cargo builds a capctl.
 agents=$(cargo bench --locked --bench journal --no-run --message-format json |
@@ -91,9 +93,12 @@ END
 load "$PWD/target/counted/$host/dist/capd"
 # With what was never run, which is then compiled to be short: `--sparse` would leave it out, and it would be compiled to be fast.
 "$profdata" merge --output "$counts/merged.profdata" "$counts"
-# And nothing is put into a caller that never called it, unless that makes it shorter.
-flags=("-Cprofile-use=$counts/merged.profdata" "$early"
-  -Cllvm-args=-inline-cold-callsite-threshold=0 -Cllvm-args=-inlinecold-threshold=0)
+# And nothing is put into a caller that never called it, unless that makes it shorter; there, equal sequences of instructions
+# are functions of their own. The linker is LLD, which rustc brings for x86-64.
+flags=("-Cprofile-use=$counts/merged.profdata" "${common[@]}"
+  -Cllvm-args=-inline-cold-callsite-threshold=0 -Cllvm-args=-inlinecold-threshold=0
+  -Cllvm-args=-enable-machine-outliner=optimistic-pgo
+  "-Clink-arg=-Wl,--no-eh-frame-hdr,--icf=safe,-T,$PWD/deploy/tables.ld")
 build optimized --bin capd --bin capctl
 mkdir -p target/shipped
 for name in capd capctl; do
