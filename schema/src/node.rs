@@ -494,6 +494,8 @@ impl<'a> Container<'a> {
         let (at, count) = (self.node.at, self.node.count());
         let steps = |steps| self.node.take(steps);
         match self.set.measure(self.sets(), self.node.values(), at, count, steps) {
+            // The crate makes room for as many as there are.
+            Ok(()) if self.node.document.steps.is_over() => 0,
             Ok(()) => count,
             Err(too_large) => {
                 self.node.document.end_for(too_large);
