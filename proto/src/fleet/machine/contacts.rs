@@ -15,6 +15,8 @@ pub(super) struct Contact {
     pub(super) failures: u32,
     /// Not dialled before. **Units:** milliseconds.
     retry_ms: u64,
+    /// Not dialled before for a call that waits for it, nor later than [`Contact::retry_ms`]. **Units:** milliseconds.
+    retry_for_call_ms: u64,
     /// The journals that its links have named of late, and when each was last known to live; the last one first.
     alive: [Option<(JournalId, u64)>; 2],
     /// The last word of it: its process and generation, of whatever name.
@@ -91,10 +93,16 @@ impl Contacts {
         now_ms < self.get(agent).split_until_ms
     }
 
-    /// Whether it may be dialled now.
+    /// Whether it may be dialled now, for a place.
     pub(super) fn may_dial(&self, agent: &Agent, now_ms: u64) -> bool {
         let contact = self.get(agent);
         contact.state == ContactState::Closed && contact.retry_ms <= now_ms
+    }
+
+    /// Whether it may be dialled now, for a call that waits for it.
+    pub(super) fn may_dial_for_call(&self, agent: &Agent, now_ms: u64) -> bool {
+        let contact = self.get(agent);
+        contact.state == ContactState::Closed && contact.retry_for_call_ms <= now_ms
     }
 
     /// What it is being dialled for; none where it is not.
@@ -194,6 +202,7 @@ impl Contacts {
         let pause_ms = if stayed { 0 } else { step.backoff_ms(failures, DIAL_MS_MAX) };
         if let Some(contact) = self.0.get_mut(&agent) {
             contact.retry_ms = now_ms + pause_ms;
+            contact.retry_for_call_ms = now_ms + pause_ms.min(DIAL_FOR_CALL_MS_MAX);
         }
         !stayed
     }
@@ -201,7 +210,8 @@ impl Contacts {
     /// It says something of itself; what failed before may not now if that is new.
     pub(super) fn renewed(&mut self, agent: &Agent, word: (Fence, u64)) {
         if let Some(contact) = self.0.get_mut(agent).filter(|contact| contact.word < Some(word)) {
-            (contact.word, contact.failures, contact.retry_ms) = (Some(word), 0, 0);
+            (contact.word, contact.failures) = (Some(word), 0);
+            (contact.retry_ms, contact.retry_for_call_ms) = (0, 0);
         }
     }
 
@@ -220,6 +230,8 @@ impl Contacts {
 
 /// The longest pause between dials. **Units:** milliseconds.
 const DIAL_MS_MAX: u64 = 60_000;
+/// The same for a call that waits, which may have no more than a minute. **Units:** milliseconds.
+const DIAL_FOR_CALL_MS_MAX: u64 = 8_000;
 /// A dial that has no answer by then is slow. **Units:** milliseconds.
 pub(super) const SLOW_MS: u64 = 1_000;
 /// Slow dials, for whatever name, beside which others begin: a machine that is short of time gains nothing by more of them.

@@ -73,7 +73,7 @@ impl Directory {
         if self.contacts.dialled_for(&agent) == Some(DialFor::Place) {
             self.contacts.aim(agent, DialFor::Call);
         }
-        if self.may_link(config.deny_max_age_ms, now_ms) && self.contacts.may_dial(&agent, now_ms) {
+        if self.may_link(config.deny_max_age_ms, now_ms) && self.contacts.may_dial_for_call(&agent, now_ms) {
             let registration = &candidate.registration;
             let addresses = registration.addresses.clone();
             let word = (registration.fence, registration.generation);

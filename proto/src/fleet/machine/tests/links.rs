@@ -164,6 +164,30 @@ fn dials_are_given_up_once_others_have_filled_all_places() {
 }
 
 #[test]
+fn whom_a_call_waits_for_is_dialled_again_sooner_than_for_a_place() {
+    let mut sidecar = Sidecar::wanting(&[10]);
+    let dialled = sidecar.dialled()[0];
+    let mut at_ms = Vec::new();
+    sidecar.handle(Input::DialFailed(dialled));
+    while at_ms.len() < 8 {
+        assert!(sidecar.now_ms < 600_000, "dialled only at {at_ms:?}");
+        sidecar.until(sidecar.now_ms + 100);
+        sidecar.handle(Input::Reach { name: name(), agent: dialled });
+        sidecar.handle(Input::Reach { name: name(), agent: dialled });
+        if sidecar.take().iter().any(|output| matches!(output, Output::Dial { .. })) {
+            at_ms.push(sidecar.now_ms);
+            sidecar.handle(Input::DialFailed(dialled));
+        }
+    }
+    let pauses: Vec<_> = at_ms.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert!(pauses.iter().all(|pause| (1_000..=8_100).contains(pause)), "{pauses:?}");
+    // Without a call it is a minute by now.
+    sidecar.take();
+    sidecar.until(sidecar.now_ms + 29_000);
+    assert_eq!(sidecar.dialled(), []);
+}
+
+#[test]
 fn who_vanishes_is_tried_last_and_dropped_once_it_does_not_answer() {
     let mut sidecar = Sidecar::wanting(&[3, 4]);
     sidecar.change(&whole_name(), delete(5, 3));
