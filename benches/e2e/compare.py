@@ -4,12 +4,14 @@
     benches/e2e/compare.py [--rounds N] [--only KIND,…] NAME=PROGRAM[,KEY=VALUE…] NAME=PROGRAM[,KEY=VALUE…] …
 
 KEY=VALUE are keys of the configuration, such as otlp.endpoint=http://127.0.0.1:9. The first one is what the others are held
-against: in each round by the calls per second of that round, so that what the machine does meanwhile counts for both.
+against: in each round by the calls per second of that round, so that what the machine does meanwhile counts for both. The mean
+of these ratios is geometric; it lies within the interval with 95 %, if the rounds differ by chance.
 KIND is one of the benchmark's own ways to call: channel (the first), signed, journaled and others.
 Needs Python 3.9. Builds the benchmark, optimized, and nothing else.
 """
 
 import argparse
+import math
 import pathlib
 import re
 import shlex
@@ -45,13 +47,25 @@ def main() -> None:
                     of_kind.setdefault(name, []).append(statistics.fmean(found))
                     print(f"round {number}, {name}, {kind}: {of_kind[name][-1]:.0f} calls/s", flush=True)
     first = subjects[0][0]
-    print("\n| | | calls/s, median | of the first, median | lowest to highest |\n| --- | --- | --- | --- | --- |")
+    print("\n| | | calls/s, median | of the first, median | lowest to highest | mean, and its interval |")
+    print("| --- | --- | --- | --- | --- | --- |")
     for kind, of_kind in rates.items():
         for name, _ in subjects:
             own = of_kind[name]
             ratios = sorted(rate / of_first for rate, of_first in zip(own, of_kind[first]))
             middle = statistics.median(ratios)
-            print(f"| {kind} | {name} | {statistics.median(own):.0f} | {middle:.2%} | {ratios[0]:.2%} to {ratios[-1]:.2%} |")
+            spread = f"{ratios[0]:.2%} to {ratios[-1]:.2%}"
+            print(f"| {kind} | {name} | {statistics.median(own):.0f} | {middle:.2%} | {spread} | {mean(ratios)} |")
+
+
+def mean(ratios: list[float]) -> str:
+    """The geometric mean, and where it lies with 95 %."""
+    logs = [math.log(ratio) for ratio in ratios]
+    middle = statistics.fmean(logs)
+    if len(logs) < 2:
+        return f"{math.exp(middle):.2%}"
+    half = 1.96 * statistics.stdev(logs) / math.sqrt(len(logs))
+    return f"{math.exp(middle):.2%}, {math.exp(middle - half):.2%} to {math.exp(middle + half):.2%}"
 
 
 def subject(text: str, folder: pathlib.Path) -> tuple[str, pathlib.Path]:
