@@ -94,12 +94,14 @@ load "$PWD/target/counted/$host/dist/capd"
 # With what was never run, which is then compiled to be short: `--sparse` would leave it out, and it would be compiled to be fast.
 "$profdata" merge --output "$counts/merged.profdata" "$counts"
 # And nothing is put into a caller that never called it, unless that makes it shorter; there, equal sequences of instructions
-# are functions of their own. What never ran stands apart, so that a sidecar does not map it with what runs. The linker is LLD,
-# which rustc brings for x86-64.
+# are functions of their own.
 flags=("-Cprofile-use=$counts/merged.profdata" "${common[@]}"
   -Cllvm-args=-inline-cold-callsite-threshold=0 -Cllvm-args=-inlinecold-threshold=0
-  -Cllvm-args=-enable-machine-outliner=optimistic-pgo
-  "-Clink-arg=-Wl,--no-eh-frame-hdr,--icf=safe,-z,keep-text-section-prefix,-T,$PWD/deploy/tables.ld")
+  -Cllvm-args=-enable-machine-outliner=optimistic-pgo)
+# rustc brings LLD for x86-64 only. What never ran stands apart there, so that a sidecar does not map it with what runs.
+case $host in x86_64-*)
+  flags+=("-Clink-arg=-Wl,--no-eh-frame-hdr,--icf=safe,-z,keep-text-section-prefix,-T,$PWD/deploy/tables.ld")
+esac
 build optimized --bin capd --bin capctl
 mkdir -p target/shipped
 for name in capd capctl; do
