@@ -3,7 +3,7 @@
 use super::Candidate;
 use super::contacts::{DialFor, SLOW_MS};
 use super::directory::Directory;
-use super::names::Wanted;
+use super::names::{Standing, Wanted};
 use super::step::Step;
 use super::{LetGoWhy, Output};
 use crate::capability::CapabilityName;
@@ -20,14 +20,22 @@ impl Directory {
         let contacts = &self.contacts;
         let mut ranked = wanted.ranked(contacts, config.zone.as_deref());
         ranked.retain(|candidate| candidate.takes_calls());
-        // Those that are not listed while others are fill no place.
         let has_listed = ranked.iter().any(|candidate| candidate.is_listed());
         let has_open = ranked.iter().any(|candidate| contacts.is_open(&candidate.registration.agent));
         // Nor does a slow dial while nobody answers: the dead cost a call a second each time, not a handshake's patience.
         let are_slow_counted = has_open || contacts.are_many_slow(now_ms);
+        // Those that are not listed while others are fill no place, or not for long: FLEET D2, a link beats the registry's word.
+        // A registry that was wiped names first whoever registers first, and all callers would dial those at once.
+        let fills = |candidate: &Candidate| match candidate.standing {
+            Standing::Listed => true,
+            Standing::Suspect { since_ms } => {
+                let is_recent = now_ms < since_ms.saturating_add(2 * config.ttl_ms);
+                !has_listed || is_recent && contacts.is_open(&candidate.registration.agent)
+            }
+        };
         let counts = ranked.iter().filter(|candidate| {
             let agent = &candidate.registration.agent;
-            (candidate.is_listed() || !has_listed)
+            fills(candidate)
                 && contacts.is_engaged(agent)
                 && (are_slow_counted || !contacts.is_slow(agent, now_ms))
         });

@@ -237,6 +237,33 @@ fn when_many_vanish_at_once_nobody_is_dropped_by_the_clock() {
 }
 
 #[test]
+fn links_that_stand_are_enough_while_the_registry_fills_again() {
+    let mut sidecar = Sidecar::wanting(&[10, 11, 12, 13]);
+    let linked = sidecar.dialled();
+    for agent in &linked {
+        sidecar.handle(Input::LinkOpened { agent: *agent, fence: None });
+    }
+    sidecar.take();
+    for number in 10..14 {
+        sidecar.change(&whole_name(), delete(5, number));
+    }
+    // Others are the first to register again.
+    for number in 20..30 {
+        sidecar.change(&whole_name(), put(6, item(number, 6)));
+    }
+    let ttl_ms = config().ttl_ms;
+    sidecar.until(sidecar.now_ms + 2 * ttl_ms - 1);
+    sidecar.change(&whole_name(), put(7, item(30, 7)));
+    assert_eq!(sidecar.dialled(), []);
+    sidecar.handle(Input::LinkClosed(linked[0]));
+    assert_eq!(sidecar.dialled().len(), 1);
+    // Who is not back after two leases' time makes room for those that are.
+    sidecar.until(sidecar.now_ms + 1);
+    sidecar.handle(Input::Want(name()));
+    assert_eq!(sidecar.dialled().len(), 3);
+}
+
+#[test]
 fn three_of_four_replicas_are_no_panic_and_four_of_a_hundred_neither() {
     let mut sidecar = Sidecar::wanting(&[10, 11, 12, 13]);
     for number in 10..13 {
