@@ -98,10 +98,8 @@ load "$PWD/target/counted/$host/dist/capd"
 flags=("-Cprofile-use=$counts/merged.profdata" "${common[@]}"
   -Cllvm-args=-inline-cold-callsite-threshold=0 -Cllvm-args=-inlinecold-threshold=0
   -Cllvm-args=-enable-machine-outliner=optimistic-pgo)
-# rustc brings LLD for x86-64 only. What never ran stands apart there, so that a sidecar does not map it with what runs.
-case $host in x86_64-*)
-  flags+=("-Clink-arg=-Wl,--no-eh-frame-hdr,--icf=safe,-z,keep-text-section-prefix,-T,$PWD/deploy/tables.ld")
-esac
+# rustc brings LLD for x86-64 only.
+case $host in x86_64-*) flags+=("-Clink-arg=-Wl,--no-eh-frame-hdr,--icf=safe,-T,$PWD/deploy/tables.ld") ;; esac
 build optimized --bin capd --bin capctl
 mkdir -p target/shipped
 for name in capd capctl; do
