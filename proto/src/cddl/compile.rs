@@ -13,7 +13,7 @@ mod recursion;
 
 use std::collections::BTreeMap;
 
-use cddl::ast::{CDDL, GenericArgs, GroupEntry, Identifier, Rule, Type, Type1, Type2};
+use cddl::ast::{CDDL, GenericArgs, Identifier, Rule, Type, Type1, Type2};
 use cddl::token::TagConstraint;
 
 use super::program::{Group, GroupId, Literal, NameId, Node, NodeId, Program, Ranges, RuleId, Scalar};
@@ -27,31 +27,14 @@ const NESTING_MAX: usize = 64;
 
 pub(super) fn compile(text: &str) -> Result<Program, CompileError> {
     let text = source::respell(text)?;
-    let parsed = parse(&text)?;
-    let prelude = cddl::cddl_from_str(PRELUDE, false).map_err(CompileError::Syntax)?;
     let mut compiler = Compiler::default();
-    compiler.define(&prelude.rules, PRELUDE, true)?;
-    for (piece, tree) in &parsed {
-        compiler.define(&tree.rules, piece, false)?;
-    }
-    let first = parsed.iter().flat_map(|(_, tree)| &tree.rules).next().map(|rule| match rule {
-        Rule::Type { rule, .. } => rule.name.to_string(),
-        Rule::Group { rule, .. } => rule.name.to_string(),
-    });
+    compiler.define(PRELUDE, true)?;
+    let first = compiler.define_all(&text)?;
     Ok(Program { first, ..compiler.rules()? })
 }
 
-/// Parses respelled text piece by piece: the parser counts lines from the beginning for everything that it reads, so its
-/// time grows with the square of the length. A text that does not come apart is parsed as a whole.
-fn parse(text: &str) -> Result<Vec<(&str, CDDL<'_>)>, CompileError> {
-    // The parser leaves room for four wherever one stands, in places of hundreds of bytes; a clone has no such room.
-    let each = |piece| Ok((piece, cddl::cddl_from_str(piece, false)?.clone()));
-    let pieces = source::pieces(text);
-    let parsed: Result<Vec<_>, String> = pieces.into_iter().map(each).collect();
-    match parsed {
-        Ok(parsed) if !parsed.is_empty() => Ok(parsed),
-        Ok(_) | Err(_) => Ok(vec![each(text).map_err(CompileError::Syntax)?]),
-    }
+fn parse(text: &str) -> Result<CDDL<'_>, CompileError> {
+    cddl::cddl_from_str(text, false).map_err(CompileError::Syntax)
 }
 
 /// What a name stands for.
@@ -61,18 +44,34 @@ enum Named {
     Group(GroupId),
 }
 
-/// One right-hand side of a rule.
-#[derive(Clone, Copy)]
-enum Alternative<'a> {
-    Type(&'a Type<'a>),
-    Entry(&'a GroupEntry<'a>),
+/// One right-hand side of a rule. Its syntax tree takes twenty times its text, so it is parsed again when it is compiled.
+#[derive(Clone)]
+struct Alternative<'a> {
+    /// The text of the rule alone.
+    text: &'a str,
+    form: Form<'a>,
+}
+
+/// What tells whether a right-hand side is a group.
+#[derive(Clone)]
+enum Form<'a> {
+    Entry,
+    /// A lone name, which may be that of a group.
+    Name(Identifier<'a>),
+    Type,
+}
+
+impl<'a> Alternative<'a> {
+    /// Its syntax tree.
+    fn rule(&self) -> Result<Rule<'a>, CompileError> {
+        let rule = parse(self.text)?.rules.into_iter().next();
+        rule.ok_or_else(|| CompileError::Syntax("a rule is missing".to_owned()))
+    }
 }
 
 struct Definition<'a> {
     params: Vec<&'a str>,
     alternatives: Vec<Alternative<'a>>,
-    /// The text that spans in the syntax tree count in.
-    text: &'a str,
     prelude: bool,
 }
 
@@ -80,6 +79,7 @@ struct Definition<'a> {
 #[derive(Default)]
 struct Scope<'a> {
     rule: String,
+    /// The text that spans in the syntax tree count in.
     text: &'a str,
     params: BTreeMap<&'a str, Named>,
     nesting: usize,
@@ -107,24 +107,45 @@ impl<'a> Scope<'a> {
 }
 
 impl<'a> Compiler<'a> {
-    fn define(&mut self, rules: &'a [Rule<'a>], text: &'a str, prelude: bool) -> Result<(), CompileError> {
-        for rule in rules {
-            let (name, params, alternative, extends) = match rule {
-                Rule::Type { rule, .. } => (
-                    &rule.name,
-                    &rule.generic_params,
-                    Alternative::Type(&rule.value),
-                    rule.is_type_choice_alternate,
-                ),
-                Rule::Group { rule, .. } => (
-                    &rule.name,
-                    &rule.generic_params,
-                    Alternative::Entry(&rule.entry),
-                    rule.is_group_choice_alternate,
-                ),
+    /// Defines the rules of a respelled text piece by piece: the parser counts lines from the beginning for everything that
+    /// it reads, so its time grows with the square of the length. A text that does not come apart is parsed as a whole.
+    ///
+    /// Gives the name of the first rule.
+    fn define_all(&mut self, text: &'a str) -> Result<Option<String>, CompileError> {
+        let pieces = source::pieces(text);
+        if pieces.is_empty() {
+            return self.define(text, false);
+        }
+        let mut first = None;
+        for piece in pieces {
+            match self.define(piece, false) {
+                Ok(name) => first = first.or(name),
+                Err(CompileError::Syntax(_)) => {
+                    self.definitions.retain(|_, definition| definition.prelude);
+                    return self.define(text, false);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(first)
+    }
+
+    /// Defines the rules of a text, and gives the name of the first.
+    fn define(&mut self, text: &'a str, prelude: bool) -> Result<Option<String>, CompileError> {
+        let mut first = None;
+        for rule in &parse(text)?.rules {
+            let (name, generic, form, extends, span) = match rule {
+                Rule::Type { rule, span, .. } => {
+                    let form = lone_name(&rule.value).map_or(Form::Type, |name| Form::Name(name.clone()));
+                    (&rule.name, &rule.generic_params, form, rule.is_type_choice_alternate, span)
+                }
+                Rule::Group { rule, span, .. } => {
+                    (&rule.name, &rule.generic_params, Form::Entry, rule.is_group_choice_alternate, span)
+                }
             };
-            let params: Vec<&str> = params.iter().flat_map(|p| &p.params).map(|p| p.param.ident).collect();
+            let params: Vec<&str> = generic.iter().flat_map(|p| &p.params).map(|p| p.param.ident).collect();
             let name = name.to_string();
+            first.get_or_insert_with(|| name.clone());
             let scope = Scope { rule: name.clone(), ..Scope::default() };
             if core_type(&name).is_some() {
                 return scope.invalid("redefines a name of the prelude");
@@ -132,7 +153,6 @@ impl<'a> Compiler<'a> {
             let definition = self.definitions.entry(name).or_insert_with(|| Definition {
                 params: params.clone(),
                 alternatives: Vec::new(),
-                text,
                 prelude,
             });
             if definition.prelude != prelude {
@@ -144,9 +164,9 @@ impl<'a> Compiler<'a> {
             if definition.params != params {
                 return scope.invalid("is extended with other generic parameters");
             }
-            definition.alternatives.push(alternative);
+            definition.alternatives.push(Alternative { text: &text[span.0..span.1], form });
         }
-        Ok(())
+        Ok(first)
     }
 
     /// Compiles every rule that can stand alone, and what those refer to.
@@ -178,6 +198,9 @@ impl<'a> Compiler<'a> {
         recursion::check(&program)?;
         plan::tables(&mut program, &self.maps)?;
         quick::quick(&mut program);
+        // A program stays as long as its process, mostly.
+        program.nodes.shrink_to_fit();
+        program.groups.shrink_to_fit();
         Ok(program)
     }
 
@@ -227,9 +250,9 @@ impl<'a> Compiler<'a> {
             let (want, have) = (definition.params.len(), instance.1.len());
             return scope.invalid(format!("`{name}` takes {want} generic arguments, not {have}"));
         }
-        let inner = Scope {
+        let mut inner = Scope {
             rule: if definition.prelude { scope.rule.clone() } else { name.to_string() },
-            text: definition.text,
+            text: "",
             params: definition.params.iter().copied().zip(instance.1.iter().copied()).collect(),
             nesting: scope.nesting + 1,
         };
@@ -238,7 +261,15 @@ impl<'a> Compiler<'a> {
         if self.is_group(&alternatives, &inner) {
             let reserved = self.add_group(Group::Pending);
             self.instances.insert(instance, Named::Group(reserved));
-            let group = self.group_alternatives(&alternatives, &inner)?;
+            let mut choices = Vec::new();
+            for alternative in &alternatives {
+                inner.text = alternative.text;
+                choices.push(match &alternative.rule()? {
+                    Rule::Group { rule, .. } => self.entry(&rule.entry, &inner)?,
+                    Rule::Type { rule, .. } => self.keyless(&rule.value, &inner)?,
+                });
+            }
+            let group = self.group_choice(choices);
             self.groups[reserved.0 as usize] = Group::Same(group);
             return Ok(Named::Group(reserved));
         }
@@ -246,9 +277,10 @@ impl<'a> Compiler<'a> {
         self.instances.insert(instance.clone(), Named::Type(reserved));
         let mut choices = Vec::new();
         for alternative in &alternatives {
-            match alternative {
-                Alternative::Type(value) => choices.push(self.type_(value, &inner)?),
-                Alternative::Entry(_) => return inner.invalid("is a type and a group"),
+            inner.text = alternative.text;
+            match &alternative.rule()? {
+                Rule::Type { rule, .. } => choices.push(self.type_(&rule.value, &inner)?),
+                Rule::Group { .. } => return inner.invalid("is a type and a group"),
             }
         }
         let body = self.choice(choices);
@@ -276,7 +308,7 @@ impl<'a> Compiler<'a> {
     fn name(
         &mut self,
         ident: &Identifier<'a>,
-        args: Option<&'a GenericArgs<'a>>,
+        args: Option<&GenericArgs<'a>>,
         scope: &Scope<'a>,
     ) -> Result<Named, CompileError> {
         let mut compiled = Vec::new();
@@ -297,7 +329,7 @@ impl<'a> Compiler<'a> {
         self.instance(&ident.to_string(), compiled, scope)
     }
 
-    fn type_(&mut self, value: &'a Type<'a>, scope: &Scope<'a>) -> Result<NodeId, CompileError> {
+    fn type_(&mut self, value: &Type<'a>, scope: &Scope<'a>) -> Result<NodeId, CompileError> {
         if value.type_choices.is_empty() {
             return scope.invalid("a type is missing");
         }
@@ -306,7 +338,7 @@ impl<'a> Compiler<'a> {
         Ok(self.choice(choices?))
     }
 
-    fn type1(&mut self, value: &'a Type1<'a>, scope: &Scope<'a>) -> Result<NodeId, CompileError> {
+    fn type1(&mut self, value: &Type1<'a>, scope: &Scope<'a>) -> Result<NodeId, CompileError> {
         let target = self.type2(&value.type2, scope)?;
         match &value.operator {
             None => Ok(target),
@@ -314,7 +346,7 @@ impl<'a> Compiler<'a> {
         }
     }
 
-    fn type2(&mut self, value: &'a Type2<'a>, scope: &Scope<'a>) -> Result<NodeId, CompileError> {
+    fn type2(&mut self, value: &Type2<'a>, scope: &Scope<'a>) -> Result<NodeId, CompileError> {
         let literal = match value {
             Type2::IntValue { value, .. } => Literal::Int(*value as i128),
             Type2::UintValue { value, .. } => Literal::Int(*value as i128),
@@ -383,7 +415,7 @@ impl<'a> Compiler<'a> {
     fn tagged(
         &mut self,
         tag: Option<&TagConstraint<'a>>,
-        content: &'a Type<'a>,
+        content: &Type<'a>,
         scope: &Scope<'a>,
     ) -> Result<NodeId, CompileError> {
         let numbers = match tag {
@@ -439,8 +471,14 @@ impl<'a> Compiler<'a> {
     }
 }
 
+/// The name that a type is, with or without parentheses and arguments, if it is nothing else.
+fn lone_name<'t, 'a>(value: &'t Type<'a>) -> Option<&'t Identifier<'a>> {
+    let [choice] = value.type_choices.as_slice() else { return None };
+    single_name(&choice.type1).map(|(name, _)| name)
+}
+
 /// `name` or `(name)` and nothing else.
-fn single_name<'a>(value: &'a Type1<'a>) -> Option<(&'a Identifier<'a>, Option<&'a GenericArgs<'a>>)> {
+fn single_name<'t, 'a>(value: &'t Type1<'a>) -> Option<(&'t Identifier<'a>, Option<&'t GenericArgs<'a>>)> {
     if value.operator.is_some() {
         return None;
     }

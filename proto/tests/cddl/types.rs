@@ -107,6 +107,8 @@ fn choices_of_types_take_any_alternative() {
     holds("a = (int / tstr) / bool", "1; \"x\"; true", "null");
     holds("a = int a /= tstr a /= bool", "1; \"x\"; true", "null");
     holds("a /= int", "1", "\"x\"");
+    // What is written with a number of its own is looked up in the rule's text, wherever that stands.
+    holds("a = null\n\n; Apart.\nb = a\n\na /= #6.999(tstr) / #7.25", "null; 999(\"x\"); 1.5", "\"x\"");
 }
 
 #[test]

@@ -14,7 +14,7 @@ impl<'a> Compiler<'a> {
     pub(super) fn operator(
         &mut self,
         target: NodeId,
-        operator: &'a Operator<'a>,
+        operator: &Operator<'a>,
         scope: &Scope<'a>,
     ) -> Result<NodeId, CompileError> {
         let control = match &operator.operator {

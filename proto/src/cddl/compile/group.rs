@@ -7,23 +7,19 @@ use cddl::token::Value;
 
 use super::super::CompileError;
 use super::super::program::{Group, GroupId, Key, Literal, Node, NodeId, Scalar, resolved};
-use super::{Alternative, Compiler, Named, Scope, single_name};
+use super::{Alternative, Compiler, Form, Named, Scope, single_name};
 
 impl<'a> Compiler<'a> {
     /// Whether a rule with these right-hand sides is a group. A lone name in parentheses parses as a type.
     pub(super) fn is_group(&self, alternatives: &[Alternative<'a>], scope: &Scope<'a>) -> bool {
-        alternatives.iter().any(|alternative| match alternative {
-            Alternative::Entry(_) => true,
-            Alternative::Type(value) => self.names_group(value, scope, 0),
-        })
+        alternatives.iter().any(|alternative| self.names_group(alternative, scope, 0))
     }
 
-    fn names_group(&self, value: &Type<'a>, scope: &Scope<'a>, hops: usize) -> bool {
-        let [choice] = value.type_choices.as_slice() else {
-            return false;
-        };
-        let Some((ident, _)) = single_name(&choice.type1) else {
-            return false;
+    fn names_group(&self, alternative: &Alternative<'a>, scope: &Scope<'a>, hops: usize) -> bool {
+        let ident = match &alternative.form {
+            Form::Entry => return true,
+            Form::Type => return false,
+            Form::Name(ident) => ident,
         };
         if let Some(bound) = scope.params.get(ident.ident) {
             return matches!(bound, Named::Group(_));
@@ -33,40 +29,19 @@ impl<'a> Compiler<'a> {
             return name.starts_with("$$");
         };
         // Each hop is another rule, so more hops than rules is a circle, which `recursion` reports.
+        let mut alternatives = definition.alternatives.iter();
         hops <= self.definitions.len()
-            && definition.alternatives.iter().any(|alternative| match alternative {
-                Alternative::Entry(_) => true,
-                Alternative::Type(value) => self.names_group(value, &Scope::default(), hops + 1),
-            })
+            && alternatives.any(|alternative| self.names_group(alternative, &Scope::default(), hops + 1))
     }
 
-    pub(super) fn group_alternatives(
-        &mut self,
-        alternatives: &[Alternative<'a>],
-        scope: &Scope<'a>,
-    ) -> Result<GroupId, CompileError> {
-        let mut choices = Vec::new();
-        for alternative in alternatives {
-            choices.push(match alternative {
-                Alternative::Entry(entry) => self.entry(entry, scope)?,
-                Alternative::Type(value) => self.keyless(value, scope)?,
-            });
-        }
-        Ok(self.group_choice(choices))
-    }
-
-    fn group_choice(&mut self, mut choices: Vec<GroupId>) -> GroupId {
+    pub(super) fn group_choice(&mut self, mut choices: Vec<GroupId>) -> GroupId {
         if choices.len() == 1 {
             return choices.remove(0);
         }
         self.add_group(Group::Choice(choices.into()))
     }
 
-    pub(super) fn group(
-        &mut self,
-        group: &'a Grammar<'a>,
-        scope: &Scope<'a>,
-    ) -> Result<GroupId, CompileError> {
+    pub(super) fn group(&mut self, group: &Grammar<'a>, scope: &Scope<'a>) -> Result<GroupId, CompileError> {
         let mut choices = Vec::new();
         for choice in &group.group_choices {
             let entries: Result<Vec<GroupId>, CompileError> =
@@ -83,7 +58,11 @@ impl<'a> Compiler<'a> {
         })
     }
 
-    fn entry(&mut self, entry: &'a GroupEntry<'a>, scope: &Scope<'a>) -> Result<GroupId, CompileError> {
+    pub(super) fn entry(
+        &mut self,
+        entry: &GroupEntry<'a>,
+        scope: &Scope<'a>,
+    ) -> Result<GroupId, CompileError> {
         match entry {
             GroupEntry::InlineGroup { occur, group, .. } => {
                 let group = self.group(group, scope)?;
@@ -110,7 +89,7 @@ impl<'a> Compiler<'a> {
     fn named_entry(
         &mut self,
         ident: &Identifier<'a>,
-        args: Option<&'a GenericArgs<'a>>,
+        args: Option<&GenericArgs<'a>>,
         scope: &Scope<'a>,
     ) -> Result<GroupId, CompileError> {
         Ok(match self.name(ident, args, scope)? {
@@ -120,7 +99,7 @@ impl<'a> Compiler<'a> {
     }
 
     /// An entry without a key: a named group, an unwrapped map or array, or the type of one array element.
-    fn keyless(&mut self, value: &'a Type<'a>, scope: &Scope<'a>) -> Result<GroupId, CompileError> {
+    pub(super) fn keyless(&mut self, value: &Type<'a>, scope: &Scope<'a>) -> Result<GroupId, CompileError> {
         if let [choice] = value.type_choices.as_slice() {
             if let Some((ident, args)) = single_name(&choice.type1) {
                 return self.named_entry(ident, args, scope);
@@ -138,7 +117,7 @@ impl<'a> Compiler<'a> {
         Ok(self.add_group(Group::Member { key: None, value }))
     }
 
-    fn key(&mut self, key: &'a MemberKey<'a>, scope: &Scope<'a>) -> Result<Key, CompileError> {
+    fn key(&mut self, key: &MemberKey<'a>, scope: &Scope<'a>) -> Result<Key, CompileError> {
         let (literal, cut) = match key {
             MemberKey::Type1 { t1, is_cut, .. } => {
                 return Ok(Key { node: self.type1(t1, scope)?, cut: *is_cut });
