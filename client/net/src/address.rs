@@ -36,14 +36,14 @@ impl Origin {
 pub(super) struct Handshakes {
     pace: Pace,
     key: [u8; 16],
-    /// When each bucket is full again.
-    buckets: Mutex<Vec<u64>>,
+    /// When each bucket is full again, in parts of equal size; a part that is empty was never used.
+    buckets: Mutex<Vec<Vec<u64>>>,
 }
 
 impl Handshakes {
     /// Buckets of this rate, chosen by `key`.
     pub(super) fn new(rate: Rate, key: [u8; 16]) -> Self {
-        Self { pace: Pace::new(rate, 0), key, buckets: Mutex::new(vec![0; BUCKETS]) }
+        Self { pace: Pace::new(rate, 0), key, buckets: Mutex::new(vec![Vec::new(); BUCKETS / PART]) }
     }
 
     /// Counts a handshake; `false` when its origin has begun too many.
@@ -53,9 +53,12 @@ impl Handshakes {
         let index = usize::try_from(hasher.finish() % BUCKETS as u64).unwrap_or(0);
         // A bucket is written in one step, so a panic leaves none half written.
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
-        match self.pace.take(buckets[index], now_ms) {
+        let part = &mut buckets[index / PART];
+        part.resize(PART, 0);
+        let bucket = &mut part[index % PART];
+        match self.pace.take(*bucket, now_ms) {
             Some(full_ns) => {
-                buckets[index] = full_ns;
+                *bucket = full_ns;
                 true
             }
             None => false,
@@ -65,6 +68,8 @@ impl Handshakes {
 
 /// Buckets of all origins together: 128 KiB, and two origins share one by chance only.
 const BUCKETS: usize = 16_384;
+/// Buckets that are allocated at once: most sidecars meet few origins.
+const PART: usize = 128;
 
 #[cfg(test)]
 mod tests {
@@ -98,6 +103,6 @@ mod tests {
         let many = (0..200_000_u32).map(|number| Origin::V4(number.to_be_bytes()));
         let took = many.filter(|origin| handshakes.take(*origin, 0)).count();
         assert_eq!(took, BUCKETS);
-        assert_eq!(handshakes.buckets.lock().unwrap().len(), BUCKETS);
+        assert_eq!(handshakes.buckets.lock().unwrap().iter().map(Vec::len).sum::<usize>(), BUCKETS);
     }
 }
