@@ -1,5 +1,6 @@
 //! Starts a sidecar: key, declaration, schemas, listeners and dialling, in this order.
 
+mod aside;
 mod backup;
 mod contract;
 mod drain;
@@ -20,6 +21,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use aside::aside;
+use capd_proto::cddl::bodies::bodies;
 use capd_proto::identity::{Did, DidDocument, Identity, Keyring};
 pub(super) use contract::{check_schemas, schema_error};
 use files::{check as check_files, create_dir};
@@ -163,14 +166,17 @@ pub(super) async fn start_on(
     helper: Option<PathBuf>,
 ) -> Result<Daemon, StartError> {
     let failed = |error: io::Error| StartError::System(error.to_string());
+    // First: what this takes only meanwhile is then there for all that comes after.
+    let rules = aside(|| {
+        let rules = rules_of(&config, Some(seed.identity().did().clone()));
+        let _compiled = bodies();
+        rules
+    });
+    let rules = rules.map_err(failed)?.map_err(StartError::Policy)?;
     let (audit, audit_writer) = open_audit(&config, &system, medium).unzip();
     let audit = audit.unwrap_or_else(Audit::off);
     let config = Arc::new(config);
-    let read = Read {
-        peers: Peered::of(&config)?,
-        keyring: keyring(&config)?,
-        rules: rules_of(&config, Some(seed.identity().did().clone())).map_err(StartError::Policy)?,
-    };
+    let read = Read { peers: Peered::of(&config)?, keyring: keyring(&config)?, rules };
     for warning in warnings(&config, &read.rules) {
         tracing::warn!("{warning}");
     }

@@ -226,7 +226,7 @@ fn variable(sidecar: &Sidecar, name: &str) -> Option<String> {
 fn the_allocator_is_set_in_the_same_process_unless_its_owner_has() {
     let mut sidecar = Sidecar::start();
     let settings = variable(&sidecar, "GLIBC_TUNABLES").unwrap();
-    assert!(settings.contains("glibc.malloc.tcache_count=127"), "{settings}");
+    assert!(settings.contains("glibc.malloc.tcache_count=32"), "{settings}");
     signal(&sidecar, rustix::process::Signal::TERM);
     assert_eq!(sidecar.wait().code(), Some(0));
     let own = "glibc.malloc.check=0";

@@ -22,10 +22,14 @@ pub(super) fn set() {
 
 /// Where glibc looks for its settings (the manual of glibc, "Tunables").
 const VARIABLE: &str = "GLIBC_TUNABLES";
-/// A turn frees as many pieces of one size as it has messages, and the next turn takes them: the allocator keeps 7 of a
-/// size at hand by itself, and 127 is the most that each version takes. By itself it gives back to the system what is
-/// free beyond twice the largest piece that it took apart, and each page of the next large message would be made anew:
-/// it is to keep up to 16 MiB. What is larger than any message but the largest is mapped apart, so that the 2 MiB in which datagrams
-/// arrive take no pages that were written to before.
-const SETTINGS: &str =
-    "glibc.malloc.tcache_count=127:glibc.malloc.mmap_threshold=2000000:glibc.malloc.trim_threshold=16777216";
+/// - A turn frees as many pieces of one size as it has messages, and the next turn takes them: each thread keeps 7 of a size
+///   by itself, and 32 here. Of sizes above 512 bytes it keeps none, or what a start freed would stay there, too.
+/// - By itself the allocator gives back to the system what is free beyond twice the largest piece that it took apart, and each
+///   page of the next large message would be made anew: it is to keep up to 16 MiB.
+/// - What is larger than any message but the largest is mapped apart, so that the 2 MiB in which datagrams arrive take no pages
+///   that were written to before.
+/// - All threads take from one arena, so what those of the start freed is there for the rest.
+const SETTINGS: &str = concat!(
+    "glibc.malloc.arena_max=1:glibc.malloc.tcache_count=32:glibc.malloc.tcache_max=512:",
+    "glibc.malloc.mmap_threshold=2000000:glibc.malloc.trim_threshold=16777216"
+);

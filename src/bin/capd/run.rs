@@ -34,8 +34,6 @@ pub(super) struct Ways {
 /// Runs `capd run`.
 pub(super) fn run(sources: SourceArgs, identity: IdentityArgs, ways: Ways) -> Result<(), Failure> {
     keep_to_itself();
-    // First: what it takes only meanwhile is then there for all that comes after.
-    let _compiled = capd_proto::cddl::bodies::bodies();
     let config = sources.load()?;
     let (log, levels) = log_to_stderr(&config).map_err(Failure::runtime)?;
     let outcome = identity.of(&config).and_then(|_made| run_logged(config, ways, &log, levels));
