@@ -492,8 +492,9 @@ impl<'a> Container<'a> {
             return 0;
         }
         let (at, count) = (self.node.at, self.node.count());
+        let flags = self.node.document.steps.tolls.flags;
         let steps = |steps| self.node.take(steps);
-        match self.set.measure(self.sets(), self.node.values(), at, count, steps) {
+        match self.set.measure(self.sets(), self.node.values(), at, (count, flags), steps) {
             // The crate makes room for as many as there are.
             Ok(()) if self.node.document.steps.is_over() => 0,
             Ok(()) => count,

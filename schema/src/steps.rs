@@ -35,6 +35,8 @@ pub(super) struct Tolls {
     /// For each string that is read, and for each name.
     pub(super) string: Match,
     pub(super) name: Match,
+    /// For each array whose length is asked for: schemas that may go through the flags of its items.
+    pub(super) flags: u32,
     /// Whether references lead in a circle on one value.
     pub(super) circles: bool,
 }

@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 use super::index::Index;
 use super::node::{Cbor, Document, Ended, Node};
 use super::steps::{Match, Steps, Tolls};
+use super::validator::Validator;
 
 const MANY: u64 = 1 << 40;
 
@@ -98,6 +99,7 @@ fn what_a_document_makes_the_crate_do_is_charged_with_each_value() {
         number: 1_000,
         string: Match { once: 1_000, per_byte: 10 },
         name: Match { once: 1_000, per_byte: 10 },
+        flags: 1_000,
         circles: false,
     };
     let least = |payload: &Value, steps: u64, ask: fn(Node<'_>)| {
@@ -117,6 +119,18 @@ fn what_a_document_makes_the_crate_do_is_charged_with_each_value() {
     least(&json!("x".repeat(1_000)), 11_000, |node| _ = black_box(node.as_string()));
     // More of a number that is farther from those it is divided by.
     least(&json!(1.5e300), 1_080, |node| _ = black_box(node.as_number()));
+}
+
+#[test]
+fn flags_of_items_are_charged_for_each_schema_that_goes_through_them() {
+    let mut payload = Vec::new();
+    from_json(&json!(vec![0; 1_000]), &mut payload);
+    let [few, many] = [40, 80].map(|branches| {
+        let branches = vec![json!({ "type": "array" }); branches];
+        let schema = json!({ "anyOf": branches, "unevaluatedItems": { "type": "integer" } });
+        Validator::compile(schema.to_string().as_bytes()).unwrap().steps(&payload)
+    });
+    assert!(many - few > 40 * 1_000 / 8, "{few} and {many}");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::number::Number;
 use super::validator::REFERRED_MAX;
 use compiled::Compiled;
-use spread::{Spread, Spreads};
+use spread::{Spreads, Widest};
 use targets::Targets;
 
 mod compiled;
@@ -32,6 +32,8 @@ pub(super) struct Survey<'s> {
     pub(super) divisor_bits: Option<u64>,
     /// Schemas that one value of a payload is held against, each as often as it is reached.
     pub(super) spread: usize,
+    /// Most of those that are held against one array beside one `unevaluatedItems`.
+    pub(super) flags: usize,
     /// Whether references lead in a circle on one value.
     pub(super) circles: bool,
     /// Most of those that are in one another.
@@ -98,8 +100,8 @@ impl<'s> Survey<'s> {
         let targets = Targets::of(schema);
         let referred = count.targets.len().saturating_mul(targets.widest());
         let is_followed = referred <= REFERRED_MAX;
-        let endless = (Spread::ENDLESS, Spread::ENDLESS, true);
-        let (spread, below, circles) = if is_followed { Spreads::widest(schema, &targets) } else { endless };
+        let widest = if is_followed { Spreads::widest(schema, &targets) } else { Widest::ENDLESS };
+        let Widest { all: spread, below, flags, circles } = widest;
         let compiled = if is_followed { Compiled::count(schema, &targets) } else { usize::MAX };
         // What is compiled once more stands at a pointer that may be as long as any.
         let more = compiled.saturating_sub(count.schemas).saturating_mul(count.longest_pointer);
@@ -112,6 +114,7 @@ impl<'s> Survey<'s> {
             pointer_bytes: count.pointer_bytes.saturating_add(more),
             divisor_bits: count.divisor_bits,
             spread: spread.all,
+            flags,
             circles,
             nested: spread.nested,
             unseen_below: below.unseen,

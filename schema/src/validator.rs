@@ -230,6 +230,7 @@ fn tolls(survey: &Survey<'_>) -> Tolls {
         number: survey.divisor_bits.map_or(0, |bits| DIVISION_STEPS + bits as u32 / DIVIDED_BITS_A_STEP),
         string: patterns::costliest(&survey.patterns, survey.patterns()),
         name,
+        flags: to_u32(survey.flags),
         circles: survey.circles,
     }
 }

@@ -203,6 +203,11 @@ fn by_items() -> Vec<Pair> {
             many(),
         ),
         Pair::endless(
+            "unevaluatedItems, branches at no cost",
+            json!({ "anyOf": copies(json!({ "type": "array" }), 4_000), "unevaluatedItems": { "type": "integer" } }),
+            many(),
+        ),
+        Pair::endless(
             "contains",
             json!({ "allOf": copies(json!({ "contains": { "type": "integer" }, "minContains": 65_000 }), 4_000) }),
             many(),

@@ -45,25 +45,38 @@ pub(super) struct Spreads<'s, 't> {
     known: HashMap<*const Value, Spread>,
     /// By a reference's text; none while it is being followed.
     references: HashMap<&'s str, Option<Spread>>,
-    below: Spread,
-    circles: bool,
+    widest: Widest,
+}
+
+/// The widest places of a document.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Widest {
+    /// Of all.
+    pub(super) all: Spread,
+    /// Of those where what is in a payload is held against a schema.
+    pub(super) below: Spread,
+    /// Most schemas beside one `unevaluatedItems`, itself among them.
+    pub(super) flags: usize,
+    /// Whether references lead in a circle on one value.
+    pub(super) circles: bool,
+}
+
+impl Widest {
+    const NONE: Self = Self { all: Spread::NONE, below: Spread::NONE, flags: 0, circles: false };
+    /// Wider than any.
+    pub(super) const ENDLESS: Self =
+        Self { all: Spread::ENDLESS, below: Spread::ENDLESS, flags: usize::MAX, circles: true };
 }
 
 impl<'s, 't> Spreads<'s, 't> {
-    /// The widest of all places, and of those where what is in a payload is held against a schema; and whether references
-    /// lead in a circle on one value.
-    pub(super) fn widest(schema: &'s Value, targets: &'t Targets<'s>) -> (Spread, Spread, bool) {
-        let mut spreads = Self {
-            targets,
-            known: HashMap::new(),
-            references: HashMap::new(),
-            below: Spread::NONE,
-            circles: false,
-        };
+    /// The widest places of a document.
+    pub(super) fn widest(schema: &'s Value, targets: &'t Targets<'s>) -> Widest {
+        let (known, references) = (HashMap::new(), HashMap::new());
+        let mut spreads = Self { targets, known, references, widest: Widest::NONE };
         spreads.everywhere(schema, true);
         let mut all = spreads.at(schema, 0);
-        all.widen(spreads.below);
-        (all, spreads.below, spreads.circles)
+        all.widen(spreads.widest.below);
+        Widest { all, ..spreads.widest }
     }
 
     /// `is_once` where the payload as a whole is held against a schema, and nothing that is in it.
@@ -78,12 +91,12 @@ impl<'s, 't> Spreads<'s, 't> {
                     if let ("$ref" | "$dynamicRef", Value::String(reference)) = (key.as_str(), member) {
                         // It may lead back to where the payload as a whole is.
                         let target = self.target(reference, 0);
-                        self.below.widen(target);
+                        self.widest.below.widen(target);
                     }
                 }
                 if !is_once {
                     let here = self.at(value, 0);
-                    self.below.widen(here);
+                    self.widest.below.widen(here);
                 }
             }
             Value::Array(items) => items.iter().for_each(|item| self.everywhere(item, is_once)),
@@ -116,13 +129,16 @@ impl<'s, 't> Spreads<'s, 't> {
                 _ => {}
             }
         }
+        if members.get("unevaluatedItems").is_some_and(|schema| *schema != true) {
+            self.widest.flags = self.widest.flags.max(spread.all);
+        }
         self.known.insert(address, spread);
         spread
     }
 
     fn target(&mut self, reference: &'s str, level: usize) -> Spread {
         if let Some(known) = self.references.get(reference) {
-            self.circles |= known.is_none();
+            self.widest.circles |= known.is_none();
             // No circle is entered twice.
             return known.unwrap_or(Spread::ONE);
         }
