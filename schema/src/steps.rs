@@ -8,8 +8,8 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-/// Most steps of one verdict with its violations. No step takes much longer than about five nanoseconds, so a verdict
-/// takes well below 100 ms (`benches/schema_hostile.rs`).
+/// Most steps of one verdict with its violations. The costliest take about seven nanoseconds on an AMD EPYC, and 9 to 15 on a
+/// slow Intel Xeon with two virtual processors, so a verdict takes up to 150 ms there (`benches/schema_hostile.rs`).
 pub const STEPS_MAX: u64 = 10_000_000;
 /// Steps of a verdict on the smallest payload, and further ones for each value of a larger one; far above what a schema of
 /// honest size asks for.
