@@ -30,6 +30,6 @@ const VARIABLE: &str = "GLIBC_TUNABLES";
 ///   that were written to before.
 /// - All threads take from one arena, so what those of the start freed is there for the rest.
 const SETTINGS: &str = concat!(
-    "glibc.malloc.arena_max=1:glibc.malloc.tcache_count=32:glibc.malloc.tcache_max=512:",
+    "glibc.malloc.tcache_count=32:glibc.malloc.tcache_max=512:glibc.malloc.arena_max=1:",
     "glibc.malloc.mmap_threshold=2000000:glibc.malloc.trim_threshold=16777216"
 );
