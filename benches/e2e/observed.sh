@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # What it costs to observe calls: capd with and without the histogram of durations, and with spans of every call, of a hundredth of
-# the calls, and of none. Builds capd twice, alike but for one line, in the profile `release`; then compares whole calls.
+# the calls, and of none. Builds capd twice, alike but for one line, in the profile `release`; then compares whole calls, and the
+# processor time of the function with that line.
 #
 #   benches/e2e/observed.sh [ROUNDS]
 set -euo pipefail
@@ -27,3 +28,10 @@ build "$without" without
 collector=otlp.endpoint=http://127.0.0.1:9
 benches/e2e/compare.py --rounds "$rounds" "without=$out/without" "with=$out/with" \
   "every-call-traced=$out/with,$collector" "one-in-100-traced=$out/with,$collector,otlp.sample_ratio=0.01"
+
+# Rounds differ by more than the histogram may cost, so its share of the sidecars' processor time is counted as well.
+if command -v perf > /dev/null; then
+  benches/e2e/share.py Meter::ended "without=$out/without" "with=$out/with" "without=$out/without" "with=$out/with"
+else
+  echo "perf is missing, so the share of processor time is not counted"
+fi
