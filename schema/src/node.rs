@@ -487,14 +487,21 @@ impl<'a> Container<'a> {
         &self.node.document.sets
     }
 
+    /// Steps of going through a flag for each of `count` items, if it is an array: the crate looks at no value meanwhile, so all of
+    /// them are taken before.
+    fn flags_steps(&self, count: usize) -> u64 {
+        let schemas = u64::from(self.node.document.steps.tolls.flags);
+        let is_array = schemas > 0 && self.node.values().kind(self.node.at) == Kind::Array;
+        if is_array { schemas.saturating_mul(count as u64) / FLAGS_A_STEP } else { 0 }
+    }
+
     fn len(&self) -> usize {
-        if !self.node.take(1) {
+        let (at, count) = (self.node.at, self.node.count());
+        if !self.node.take(1 + self.flags_steps(count)) {
             return 0;
         }
-        let (at, count) = (self.node.at, self.node.count());
-        let flags = self.node.document.steps.tolls.flags;
         let steps = |steps| self.node.take(steps);
-        match self.set.measure(self.sets(), self.node.values(), at, (count, flags), steps) {
+        match self.set.measure(self.sets(), self.node.values(), at, count, steps) {
             // The crate makes room for as many as there are.
             Ok(()) if self.node.document.steps.is_over() => 0,
             Ok(()) => count,
@@ -606,6 +613,8 @@ const WRITTEN_BYTES_A_STEP: u64 = 4;
 const KEY_BYTES_A_STEP: u64 = 64;
 /// Bits between two numbers that a division takes a step for.
 const DIVIDED_BITS_A_STEP: u64 = 12;
+/// Flags of items that the crate goes through in one step.
+const FLAGS_A_STEP: u64 = 8;
 
 /// Bytes of hashes that are kept at once for the items of an array, and more by the payload's size.
 const HASHES_BYTES_MIN: usize = 8 * 1024;
