@@ -51,6 +51,8 @@ def main() -> None:
             rate, lines = sampled(pathlib.Path(program).resolve(), agents, pathlib.Path(folder), args.seconds)
         every = sum(int(count) for count, _ in lines)
         own = sum(int(count) for count, symbol in lines if symbol.endswith(args.function))
+        if own == 0:
+            raise SystemExit(f"{name}: no sample in {args.function}; is it inlined, or are there no symbols?")
         print(f"| {name} | {rate:.0f} | {every} | {own}, {own / every:.3%} |", flush=True)
 
 
