@@ -285,6 +285,7 @@ async function views(tab) {
   await until("the mistake, with its line", async () => /capd\.toml:\d+: timeouts\.call_ms/.test(await said(tab).innerText()));
   writeFileSync(a.file, file);
   await tab.getByRole("button", { name: "Reload the file" }).click();
+  await until("the reload of what was there", async () => (await said(tab).innerText()).startsWith("1 changes applied"));
   await tab.locator("#same").waitFor();
   await tab.getByLabel("Levels of the log").fill("loud");
   await tab.getByRole("button", { name: "Log by these levels" }).click();
