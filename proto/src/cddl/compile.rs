@@ -25,16 +25,58 @@ const NODES_MAX: usize = 65_536;
 /// Deepest nesting of rules within rules while compiling, for the same reason.
 const NESTING_MAX: usize = 64;
 
+/// Rules are cut by us and parsed one at a time: the parser counts lines from the beginning for everything that it reads, so
+/// its time grows with the square of the length, and a syntax tree takes twenty times its text. A text of which that makes
+/// no program is parsed as a whole, and cut where the parser says: so an error tells of lines in the text.
 pub(super) fn compile(text: &str) -> Result<Program, CompileError> {
     let text = source::respell(text)?;
+    let rules = source::rules(&text);
+    if !rules.is_empty()
+        && let Ok(program) = program(rules)
+    {
+        return Ok(program);
+    }
+    let tree = parse(&text)?;
+    let names: Vec<String> = tree.rules.iter().map(|rule| name_of(rule).to_string()).collect();
+    program(tree.rules.iter().zip(&names).map(|(rule, name)| cut(rule, name, &text)).collect())
+}
+
+fn program(rules: Vec<source::Rule<'_>>) -> Result<Program, CompileError> {
+    let first = rules.first().map(|rule| rule.name.to_owned());
     let mut compiler = Compiler::default();
-    compiler.define(PRELUDE, true)?;
-    let first = compiler.define_all(&text)?;
+    compiler.define(source::rules(PRELUDE), true)?;
+    compiler.define(rules, false)?;
     Ok(Program { first, ..compiler.rules()? })
+}
+
+/// A rule as the parser cuts it.
+fn cut<'a>(rule: &Rule<'a>, name: &'a str, text: &'a str) -> source::Rule<'a> {
+    let (generic, extends, span) = match rule {
+        Rule::Type { rule, span, .. } => (&rule.generic_params, rule.is_type_choice_alternate, span),
+        Rule::Group { rule, span, .. } => (&rule.generic_params, rule.is_group_choice_alternate, span),
+    };
+    let params = generic.iter().flat_map(|params| &params.params).map(|param| param.param.ident).collect();
+    source::Rule { name, params, extends, text: &text[span.0..span.1] }
 }
 
 fn parse(text: &str) -> Result<CDDL<'_>, CompileError> {
     cddl::cddl_from_str(text, false).map_err(CompileError::Syntax)
+}
+
+/// The tree of a text that is one rule of this name.
+fn parse_rule<'a>(name: &str, text: &'a str) -> Result<Rule<'a>, CompileError> {
+    let mut rules = parse(text)?.rules;
+    match rules.pop() {
+        Some(rule) if rules.is_empty() && name_of(&rule).to_string() == name => Ok(rule),
+        _ => Err(CompileError::Syntax(format!("not one rule `{name}`: {text}"))),
+    }
+}
+
+fn name_of<'t, 'a>(rule: &'t Rule<'a>) -> &'t Identifier<'a> {
+    match rule {
+        Rule::Type { rule, .. } => &rule.name,
+        Rule::Group { rule, .. } => &rule.name,
+    }
 }
 
 /// What a name stands for.
@@ -44,34 +86,11 @@ enum Named {
     Group(GroupId),
 }
 
-/// One right-hand side of a rule. Its syntax tree takes twenty times its text, so it is parsed again when it is compiled.
 #[derive(Clone)]
-struct Alternative<'a> {
-    /// The text of the rule alone.
-    text: &'a str,
-    form: Form<'a>,
-}
-
-/// What tells whether a right-hand side is a group.
-#[derive(Clone)]
-enum Form<'a> {
-    Entry,
-    /// A lone name, which may be that of a group.
-    Name(Identifier<'a>),
-    Type,
-}
-
-impl<'a> Alternative<'a> {
-    /// Its syntax tree.
-    fn rule(&self) -> Result<Rule<'a>, CompileError> {
-        let rule = parse(self.text)?.rules.into_iter().next();
-        rule.ok_or_else(|| CompileError::Syntax("a rule is missing".to_owned()))
-    }
-}
-
 struct Definition<'a> {
     params: Vec<&'a str>,
-    alternatives: Vec<Alternative<'a>>,
+    /// The text of each rule that defines or extends it.
+    texts: Vec<&'a str>,
     prelude: bool,
 }
 
@@ -89,6 +108,8 @@ struct Scope<'a> {
 struct Compiler<'a> {
     definitions: BTreeMap<String, Definition<'a>>,
     instances: BTreeMap<(String, Vec<Named>), Named>,
+    /// Whether a name without arguments is that of a group, as far as that was asked.
+    are_groups: BTreeMap<String, bool>,
     nodes: Vec<Node>,
     groups: Vec<Group>,
     names: Vec<String>,
@@ -107,83 +128,48 @@ impl<'a> Scope<'a> {
 }
 
 impl<'a> Compiler<'a> {
-    /// Defines the rules of a respelled text piece by piece: the parser counts lines from the beginning for everything that
-    /// it reads, so its time grows with the square of the length. A text that does not come apart is parsed as a whole.
-    ///
-    /// Gives the name of the first rule.
-    fn define_all(&mut self, text: &'a str) -> Result<Option<String>, CompileError> {
-        let pieces = source::pieces(text);
-        if pieces.is_empty() {
-            return self.define(text, false);
-        }
-        let mut first = None;
-        for piece in pieces {
-            match self.define(piece, false) {
-                Ok(name) => first = first.or(name),
-                Err(CompileError::Syntax(_)) => {
-                    self.definitions.retain(|_, definition| definition.prelude);
-                    return self.define(text, false);
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(first)
-    }
-
-    /// Defines the rules of a text, and gives the name of the first.
-    fn define(&mut self, text: &'a str, prelude: bool) -> Result<Option<String>, CompileError> {
-        let mut first = None;
-        for rule in &parse(text)?.rules {
-            let (name, generic, form, extends, span) = match rule {
-                Rule::Type { rule, span, .. } => {
-                    let form = lone_name(&rule.value).map_or(Form::Type, |name| Form::Name(name.clone()));
-                    (&rule.name, &rule.generic_params, form, rule.is_type_choice_alternate, span)
-                }
-                Rule::Group { rule, span, .. } => {
-                    (&rule.name, &rule.generic_params, Form::Entry, rule.is_group_choice_alternate, span)
-                }
-            };
-            let params: Vec<&str> = generic.iter().flat_map(|p| &p.params).map(|p| p.param.ident).collect();
-            let name = name.to_string();
-            first.get_or_insert_with(|| name.clone());
-            let scope = Scope { rule: name.clone(), ..Scope::default() };
-            if core_type(&name).is_some() {
+    fn define(&mut self, rules: Vec<source::Rule<'a>>, prelude: bool) -> Result<(), CompileError> {
+        for source::Rule { name, params, extends, text } in rules {
+            let scope = Scope { rule: name.to_owned(), ..Scope::default() };
+            if core_type(name).is_some() {
                 return scope.invalid("redefines a name of the prelude");
             }
-            let definition = self.definitions.entry(name).or_insert_with(|| Definition {
+            let definition = self.definitions.entry(name.to_owned()).or_insert_with(|| Definition {
                 params: params.clone(),
-                alternatives: Vec::new(),
+                texts: Vec::new(),
                 prelude,
             });
             if definition.prelude != prelude {
                 return scope.invalid("redefines a name of the prelude");
             }
-            if !extends && !definition.alternatives.is_empty() {
+            if !extends && !definition.texts.is_empty() {
                 return scope.invalid("is defined twice");
             }
             if definition.params != params {
                 return scope.invalid("is extended with other generic parameters");
             }
-            definition.alternatives.push(Alternative { text: &text[span.0..span.1], form });
+            definition.texts.push(text);
         }
-        Ok(first)
+        Ok(())
     }
 
     /// Compiles every rule that can stand alone, and what those refer to.
     fn rules(mut self) -> Result<Program, CompileError> {
-        let names: Vec<(String, bool)> = self
-            .definitions
-            .iter()
-            .filter(|(_, d)| d.params.is_empty())
-            .map(|(n, d)| (n.clone(), d.prelude))
-            .collect();
+        let own = self.definitions.iter().filter(|(_, definition)| !definition.prelude);
+        let own: Vec<(String, Definition<'a>)> =
+            own.map(|(name, definition)| (name.clone(), definition.clone())).collect();
         let mut rules = BTreeMap::new();
-        for (name, prelude) in names {
+        for (name, definition) in &own {
             let scope = Scope { rule: name.clone(), ..Scope::default() };
-            if let Named::Type(node) = self.instance(&name, Vec::new(), &scope)?
-                && !prelude
+            if definition.params.is_empty()
+                && let Named::Type(node) = self.instance(name, Vec::new(), &scope)?
             {
-                rules.insert(name, RuleId(node));
+                rules.insert(name.clone(), RuleId(node));
+            }
+        }
+        for (name, definition) in &own {
+            if !self.instances.keys().any(|(instance, _)| instance == name) {
+                definition.texts.iter().try_for_each(|text| parse_rule(name, text).map(drop))?;
             }
         }
         let mut program = Program {
@@ -256,15 +242,20 @@ impl<'a> Compiler<'a> {
             params: definition.params.iter().copied().zip(instance.1.iter().copied()).collect(),
             nesting: scope.nesting + 1,
         };
-        let alternatives = definition.alternatives.clone();
-        let prelude = definition.prelude;
-        if self.is_group(&alternatives, &inner) {
+        let (prelude, texts) = (definition.prelude, definition.texts.clone());
+        let alternatives: Vec<Rule<'a>> =
+            texts.iter().map(|text| parse_rule(name, text)).collect::<Result<_, _>>()?;
+        let mut is_group = false;
+        for alternative in &alternatives {
+            is_group |= self.is_group(alternative, &inner)?;
+        }
+        if is_group {
             let reserved = self.add_group(Group::Pending);
             self.instances.insert(instance, Named::Group(reserved));
             let mut choices = Vec::new();
-            for alternative in &alternatives {
-                inner.text = alternative.text;
-                choices.push(match &alternative.rule()? {
+            for (alternative, text) in alternatives.iter().zip(texts) {
+                inner.text = text;
+                choices.push(match alternative {
                     Rule::Group { rule, .. } => self.entry(&rule.entry, &inner)?,
                     Rule::Type { rule, .. } => self.keyless(&rule.value, &inner)?,
                 });
@@ -276,9 +267,9 @@ impl<'a> Compiler<'a> {
         let reserved = self.add(Node::Pending);
         self.instances.insert(instance.clone(), Named::Type(reserved));
         let mut choices = Vec::new();
-        for alternative in &alternatives {
-            inner.text = alternative.text;
-            match &alternative.rule()? {
+        for (alternative, text) in alternatives.iter().zip(texts) {
+            inner.text = text;
+            match alternative {
                 Rule::Type { rule, .. } => choices.push(self.type_(&rule.value, &inner)?),
                 Rule::Group { .. } => return inner.invalid("is a type and a group"),
             }

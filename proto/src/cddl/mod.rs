@@ -1,6 +1,6 @@
 //! Compiles a CDDL text into a program, and runs the program over bytes to a verdict (RFC 8610).
 //!
-//! The `cddl` crate parses the text, once. The program runs over the received bytes without building a tree. Its cost
+//! The `cddl` crate parses the text, rule by rule. The program runs over the received bytes without building a tree. Its cost
 //! is linear in the bytes. A body that matches allocates nothing, if no map that needs the general matcher has more
 //! than 16 members.
 //!

@@ -2,7 +2,8 @@
 //!
 //! The parser reads byte strings only as upper-case `h'…'` or as raw text, and knows no `b64'…'`. It cuts an unknown
 //! control operator at the longest known name (`.cborseq` becomes `.cbor seq`). This module therefore rewrites byte
-//! strings, and looks up each control operator by its whole name, before the parser sees the text.
+//! strings, and looks up each control operator by its whole name, before the parser sees the text. It also cuts the text into
+//! its rules.
 
 use super::CompileError;
 
@@ -20,36 +21,107 @@ pub(super) fn respell(text: &str) -> Result<String, CompileError> {
     let mut source = Source { text, at: 0, out: String::with_capacity(text.len()) };
     while let Some(next) = source.peek(0) {
         match next {
-            b';' => source.copy_while(|b| b != b'\n'),
+            // The parser would pass over a comment at each place where it tries something.
+            b';' => source.skip_line(),
             b'"' => source.text_string()?,
             b'\'' => source.byte_string("")?,
             b'.' => source.dots()?,
             b'0'..=b'9' => source.number(),
-            b'A'..=b'Z' | b'a'..=b'z' | b'@' | b'_' | b'$' => source.word()?,
+            _ if is_letter(next) => source.word()?,
             _ => source.copy_char(),
         }
     }
     Ok(source.out)
 }
 
-/// Cuts text at each empty line that a rule or a comment may follow. A piece may be less than a rule, where such a line stands
-/// within one.
-pub(super) fn pieces(text: &str) -> Vec<&str> {
-    let begins = |byte: &u8| byte.is_ascii_alphabetic() || matches!(byte, b'$' | b'@' | b'_' | b';');
-    let mut pieces = Vec::new();
-    let mut from = 0;
-    for (at, gap) in text.match_indices("\n\n") {
-        let next = at + gap.len();
-        if text.as_bytes().get(next).is_some_and(begins) {
-            pieces.push(&text[from..next]);
-            from = next;
+/// One rule of a respelled text, before anything but its beginning is looked at.
+pub(super) struct Rule<'t> {
+    pub(super) name: &'t str,
+    pub(super) params: Vec<&'t str>,
+    /// Whether it adds a choice to what is defined elsewhere.
+    pub(super) extends: bool,
+    pub(super) text: &'t str,
+}
+
+/// Cuts respelled text into its rules: one begins with the name before an assignment that no bracket holds. Of what is no
+/// CDDL, the pieces are none either.
+pub(super) fn rules(text: &str) -> Vec<Rule<'_>> {
+    let bytes = text.as_bytes();
+    let end = |from: usize, holds: &dyn Fn(u8) -> bool| {
+        bytes[from..].iter().position(|b| !holds(*b)).map_or(bytes.len(), |length| from + length)
+    };
+    let mut rules: Vec<(usize, Rule<'_>)> = Vec::new();
+    // The last name, with the names in angle brackets after it: one that is assigned to has only these.
+    let mut head: Option<(usize, &str)> = None;
+    let mut params = Vec::new();
+    let (mut at, mut depth, mut is_in_angles) = (0, 0_usize, false);
+    while let Some(byte) = bytes.get(at) {
+        let from = at;
+        at += 1;
+        match byte {
+            b'(' | b'[' | b'{' => depth += 1,
+            b')' | b']' | b'}' => depth = depth.saturating_sub(1),
+            b'"' => at = end_of_text(bytes, at),
+            b'\'' => at = end(at, &|b| b != b'\'') + 1,
+            b'0'..=b'9' => at = end(at, &|b| b.is_ascii_alphanumeric()),
+            _ if is_letter(*byte) => {
+                at = end_of_word(bytes, from);
+                match (depth, is_in_angles) {
+                    (0, true) => params.push(&text[from..at]),
+                    (0, false) => {
+                        head = Some((from, &text[from..at]));
+                        params.clear();
+                    }
+                    _ => {}
+                }
+            }
+            b'=' if bytes.get(at) == Some(&b'>') => at += 1,
+            b'<' if depth == 0 => is_in_angles = true,
+            b'>' if depth == 0 => is_in_angles = false,
+            b'=' if depth == 0 => {
+                let Some((begin, name)) = head.take() else { continue };
+                let extends = from > 0 && bytes[from - 1] == b'/';
+                rules.push((begin, Rule { name, params: std::mem::take(&mut params), extends, text: "" }));
+            }
+            _ => {}
         }
     }
-    pieces.push(&text[from..]);
-    let has_rule =
-        |piece: &&str| piece.lines().map(str::trim).any(|line| !line.is_empty() && !line.starts_with(';'));
-    pieces.retain(has_rule);
-    pieces
+    // Whatever stands before the first is part of it, so that nothing is passed over.
+    let mut to = text.len();
+    for at in (0..rules.len()).rev() {
+        let from = if at == 0 { 0 } else { rules[at].0 };
+        rules[at].1.text = &text[from..to];
+        to = from;
+    }
+    rules.into_iter().map(|(_, rule)| rule).collect()
+}
+
+fn is_letter(byte: u8) -> bool {
+    byte.is_ascii_alphabetic() || matches!(byte, b'@' | b'_' | b'$')
+}
+
+/// Where the name that begins at `at` ends.
+fn end_of_word(bytes: &[u8], mut at: usize) -> usize {
+    let letter = |b: &u8| is_letter(*b) || b.is_ascii_digit();
+    while let Some(next) = bytes.get(at) {
+        let joined = matches!(next, b'-' | b'.') && bytes.get(at + 1).is_some_and(letter);
+        if !letter(next) && !joined {
+            break;
+        }
+        at += 1;
+    }
+    at
+}
+
+/// Where the text string ends whose content begins at `at`.
+fn end_of_text(bytes: &[u8], mut at: usize) -> usize {
+    while let Some(byte) = bytes.get(at) {
+        at += if *byte == b'\\' { 2 } else { 1 };
+        if *byte == b'"' {
+            break;
+        }
+    }
+    at.min(bytes.len())
 }
 
 struct Source<'t> {
@@ -74,6 +146,11 @@ impl<'t> Source<'t> {
         while self.peek(0).is_some_and(&mut wanted) {
             self.copy_char();
         }
+    }
+
+    fn skip_line(&mut self) {
+        let rest = &self.text[self.at..];
+        self.at += rest.find('\n').unwrap_or(rest.len());
     }
 
     fn text_string(&mut self) -> Result<(), CompileError> {
@@ -104,15 +181,8 @@ impl<'t> Source<'t> {
 
     /// An identifier, or the prefix of a byte string.
     fn word(&mut self) -> Result<(), CompileError> {
-        let letter = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'@' | b'_' | b'$');
         let start = self.at;
-        while let Some(next) = self.peek(0) {
-            let joined = matches!(next, b'-' | b'.') && self.peek(1).is_some_and(letter);
-            if !letter(next) && !joined {
-                break;
-            }
-            self.at += 1;
-        }
+        self.at = end_of_word(self.text.as_bytes(), start);
         let word = &self.text[start..self.at];
         match self.peek(0) {
             Some(b'\'') => self.byte_string(word),

@@ -31,7 +31,7 @@ fn the_plain_maps_run_by_table() {
 }
 
 #[test]
-fn a_text_means_the_same_wherever_empty_lines_cut_it() {
+fn a_text_means_the_same_however_its_rules_stand() {
     use super::Program;
     let texts = [
         "a = [b, c]\nb = uint\nc = tstr / nil\n",
@@ -39,6 +39,11 @@ fn a_text_means_the_same_wherever_empty_lines_cut_it() {
         "a = [b,\n\nc]\n\nb = uint\n\nc = tstr /\n\nnil",
         "a = [b, c]\n\nb = uint\n\nc = tstr\n\n; or nothing\n/ nil\n",
         "\n\na = [b, c]\n\n\n\nb = uint\n\nc = tstr\n\nc /= nil\n\n; The end.\n",
+        "a = [b, c] b = uint c = tstr / nil",
+        "a=[b,c]b=uint c=tstr c/=nil d<k,v>={*k=>v}; b = nil",
+        "a = [b, c] ; = nil\nb = uint\nc = tstr / nil\nd = {\"b = nil\" => b, h'3d' ^ => \"\\\"; e = \", e: {b => c}}",
+        "a = pair<b, c>\npair<x, y> = [x, y] b = uint .lt two\ntwo = 2 c = tstr / nil\n$$d //= (e: b)\n$$d //= (f: c)",
+        "a = [both] both = (same) same = (b, c) b = 0..1 c = tstr / #7.22 d = {$$e} $e /= 1.5 $e /= #6.1(b)",
     ];
     for text in texts {
         let program = Program::compile(text).unwrap_or_else(|error| panic!("{error}: {text}"));
@@ -49,4 +54,11 @@ fn a_text_means_the_same_wherever_empty_lines_cut_it() {
     }
     assert!(Program::compile("a = [uint\n\nb = tstr\n").is_err());
     assert!(Program::compile("a = uint\n\na = tstr\n").is_err());
+    for text in
+        ["] a = uint", "a = uint ]", "a = uint b", "a = uint\nb<x> = [", "a = uint\n= tstr", "= uint", "a"]
+    {
+        assert!(Program::compile(text).is_err(), "{text}");
+    }
+    let Err(error) = Program::compile("; One.\na = uint\n\nb = [tstr\n") else { panic!("a bracket is open") };
+    assert!(error.to_string().contains("line: 4"), "{error}");
 }

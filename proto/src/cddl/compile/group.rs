@@ -1,37 +1,43 @@
 //! Compiles groups of the syntax tree into groups of a program.
 
 use cddl::ast::{
-    GenericArgs, Group as Grammar, GroupEntry, Identifier, MemberKey, Occur, Occurrence, Type, Type2,
+    GenericArgs, Group as Grammar, GroupEntry, Identifier, MemberKey, Occur, Occurrence, Rule, Type, Type2,
 };
 use cddl::token::Value;
 
 use super::super::CompileError;
 use super::super::program::{Group, GroupId, Key, Literal, Node, NodeId, Scalar, resolved};
-use super::{Alternative, Compiler, Form, Named, Scope, single_name};
+use super::{Compiler, Named, Scope, lone_name, parse_rule, single_name};
 
 impl<'a> Compiler<'a> {
-    /// Whether a rule with these right-hand sides is a group. A lone name in parentheses parses as a type.
-    pub(super) fn is_group(&self, alternatives: &[Alternative<'a>], scope: &Scope<'a>) -> bool {
-        alternatives.iter().any(|alternative| self.names_group(alternative, scope, 0))
+    /// Whether a right-hand side is a group. A lone name, with or without parentheses, parses as a type.
+    pub(super) fn is_group(
+        &mut self,
+        alternative: &Rule<'a>,
+        scope: &Scope<'a>,
+    ) -> Result<bool, CompileError> {
+        let Rule::Type { rule, .. } = alternative else { return Ok(true) };
+        let Some(ident) = lone_name(&rule.value) else { return Ok(false) };
+        match scope.params.get(ident.ident) {
+            Some(bound) => Ok(matches!(bound, Named::Group(_))),
+            None => self.names_group(&ident.to_string()),
+        }
     }
 
-    fn names_group(&self, alternative: &Alternative<'a>, scope: &Scope<'a>, hops: usize) -> bool {
-        let ident = match &alternative.form {
-            Form::Entry => return true,
-            Form::Type => return false,
-            Form::Name(ident) => ident,
-        };
-        if let Some(bound) = scope.params.get(ident.ident) {
-            return matches!(bound, Named::Group(_));
+    fn names_group(&mut self, name: &str) -> Result<bool, CompileError> {
+        let Some(definition) = self.definitions.get(name) else { return Ok(name.starts_with("$$")) };
+        if let Some(is_group) = self.are_groups.get(name) {
+            return Ok(*is_group);
         }
-        let name = ident.to_string();
-        let Some(definition) = self.definitions.get(&name) else {
-            return name.starts_with("$$");
-        };
-        // Each hop is another rule, so more hops than rules is a circle, which `recursion` reports.
-        let mut alternatives = definition.alternatives.iter();
-        hops <= self.definitions.len()
-            && alternatives.any(|alternative| self.names_group(alternative, &Scope::default(), hops + 1))
+        // A circle of lone names is no group; `recursion` reports it.
+        self.are_groups.insert(name.to_owned(), false);
+        for text in definition.texts.clone() {
+            if self.is_group(&parse_rule(name, text)?, &Scope::default())? {
+                self.are_groups.insert(name.to_owned(), true);
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     pub(super) fn group_choice(&mut self, mut choices: Vec<GroupId>) -> GroupId {
