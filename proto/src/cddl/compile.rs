@@ -24,6 +24,7 @@ use prelude::{PRELUDE, core_type};
 const NODES_MAX: usize = 65_536;
 /// Deepest nesting of rules within rules while compiling, for the same reason.
 const NESTING_MAX: usize = 64;
+const TOO_LARGE: &str = "is too large; a generic rule may instantiate itself without end";
 
 /// Rules are cut by us and parsed one at a time: the parser counts lines from the beginning for everything that it reads, so
 /// its time grows with the square of the length, and a syntax tree takes twenty times its text. A text of which that makes
@@ -214,7 +215,7 @@ impl<'a> Compiler<'a> {
             return Ok(*known);
         }
         if scope.nesting > NESTING_MAX || self.nodes.len() > NODES_MAX {
-            return scope.invalid("is too large; a generic rule may instantiate itself without end");
+            return scope.invalid(TOO_LARGE);
         }
         if let Some(node) = core_type(name) {
             let node = Named::Type(self.add(node));

@@ -43,8 +43,8 @@ pub(super) struct Rule<'t> {
     pub(super) text: &'t str,
 }
 
-/// Cuts respelled text into its rules: one begins with the name before an assignment that no bracket holds. Of what is no
-/// CDDL, the pieces are none either.
+/// Cuts respelled text into its rules: one begins with the name before an assignment that no bracket holds. Text that
+/// is no CDDL is cut into pieces that are none.
 pub(super) fn rules(text: &str) -> Vec<Rule<'_>> {
     let bytes = text.as_bytes();
     let end = |from: usize, holds: &dyn Fn(u8) -> bool| {

@@ -62,3 +62,11 @@ fn a_text_means_the_same_however_its_rules_stand() {
     let Err(error) = Program::compile("; One.\na = uint\n\nb = [tstr\n") else { panic!("a bracket is open") };
     assert!(error.to_string().contains("line: 4"), "{error}");
 }
+
+#[test]
+fn a_long_chain_of_names_is_refused_and_ends_no_process() {
+    use super::Program;
+    let chain: String = (0..2_000).map(|at| format!("a{at:05} = a{:05}\n", at + 1)).collect();
+    let Err(error) = Program::compile(&chain[..chain.len() - 1]) else { panic!("its end is not defined") };
+    assert!(error.to_string().contains("too large"), "{error}");
+}

@@ -7,7 +7,7 @@ use cddl::token::Value;
 
 use super::super::CompileError;
 use super::super::program::{Group, GroupId, Key, Literal, Node, NodeId, Scalar, resolved};
-use super::{Compiler, Named, Scope, lone_name, parse_rule, single_name};
+use super::{Compiler, NESTING_MAX, Named, Scope, TOO_LARGE, lone_name, parse_rule, single_name};
 
 impl<'a> Compiler<'a> {
     /// Whether a right-hand side is a group. A lone name, with or without parentheses, parses as a type.
@@ -20,19 +20,23 @@ impl<'a> Compiler<'a> {
         let Some(ident) = lone_name(&rule.value) else { return Ok(false) };
         match scope.params.get(ident.ident) {
             Some(bound) => Ok(matches!(bound, Named::Group(_))),
-            None => self.names_group(&ident.to_string()),
+            None => self.names_group(&ident.to_string(), scope.nesting),
         }
     }
 
-    fn names_group(&mut self, name: &str) -> Result<bool, CompileError> {
+    fn names_group(&mut self, name: &str, nesting: usize) -> Result<bool, CompileError> {
         let Some(definition) = self.definitions.get(name) else { return Ok(name.starts_with("$$")) };
         if let Some(is_group) = self.are_groups.get(name) {
             return Ok(*is_group);
         }
+        let scope = Scope { rule: name.to_owned(), nesting: nesting + 1, ..Scope::default() };
+        if nesting > NESTING_MAX {
+            return scope.invalid(TOO_LARGE);
+        }
         // A circle of lone names is no group; `recursion` reports it.
         self.are_groups.insert(name.to_owned(), false);
         for text in definition.texts.clone() {
-            if self.is_group(&parse_rule(name, text)?, &Scope::default())? {
+            if self.is_group(&parse_rule(name, text)?, &scope)? {
                 self.are_groups.insert(name.to_owned(), true);
                 return Ok(true);
             }
